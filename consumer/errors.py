@@ -1,0 +1,35 @@
+"""Errors of the consumer, by what follows from them."""
+
+from __future__ import annotations
+
+
+class ConsumerError(Exception):
+    """Root of all errors of this package; the message says who is to blame, what was seen and what to do."""
+
+
+class TransientError(ConsumerError):
+    """Worth another try: deadlock, lock time-out, lost connection, server restarting."""
+
+
+class CommitUnknownError(TransientError):
+    """The connection broke inside COMMIT: only the progress row can tell."""
+
+
+class FencedError(ConsumerError):
+    """Another attempt or epoch owns the unit now. Never retried: this worker must not write again."""
+
+
+class RefusedError(ConsumerError):
+    """The target refuses the data of a statement (type, length, constraint, NUL byte): quarantine after isolating it."""
+
+
+class UniqueViolationError(RefusedError):
+    """A needed unique value is held by a row of another key."""
+
+
+class UnitStoppedError(ConsumerError):
+    """The unit cannot go on without a person (gap, DDL, topic re-created, retention): stop it with this message."""
+
+
+class TargetConfigError(ConsumerError):
+    """The target does not fit (missing table, missing grant, coarser key): said by `check` or at start."""

@@ -1,0 +1,96 @@
+"""What the consumer asks of a target database. One small module a dialect implements it; nothing else knows SQL.
+
+A `Session` owns one connection and is used by one thread at a time. Statement outcomes are translated once, here,
+into consumer.errors. Every value that reaches a session is a wire value (schemas/table.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, UnitState
+from schemas.table import Key, Row, Table
+
+
+class Transaction(Protocol):
+    """An open target transaction whose guard has passed. Leaving the `with` block commits; an exception rolls back."""
+
+    def apply(self, net: NetChange, *, displacing: str | None = None) -> None:
+        """Apply `net` set-based.
+
+        With `displacing` None a needed unique value that a row of another key holds raises UniqueViolationError.
+        With `displacing` (JSON of what is applied: offsets of the gather) such rows are removed first; unless
+        `net.catch_up`, each is first written whole to `rowlock_displaced`.
+        Raises TransientError, RefusedError, UniqueViolationError; after any of them the transaction is rolled back
+        by leaving the block.
+        """
+
+    def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
+        """Delete all rows (`where`: only those with these values in added columns). Never an implicit commit."""
+
+    def delete_range(
+        self, table: TargetTable, after: Key | None, upto: Key | None, keep: set[Key], where: dict[str, str] | None
+    ) -> int:
+        """Delete the rows with key in (after, upto] that are not in `keep`. Returns how many."""
+
+    def hold(self, held: Sequence[Held]) -> None:
+        """Write entries to `rowlock_quarantine`."""
+
+    def release_held(self, ids: Sequence[tuple[int, int]]) -> None:
+        """Delete quarantine entries of this unit by (offset, part)."""
+
+    def write_progress(self, rows: Sequence[LaneProgress]) -> None:
+        """Write lane rows (last statement of the transaction). Epoch and attempt are part of the condition."""
+
+    def write_unit(self, state: UnitState) -> None: ...
+
+    def relayout(self, rows: Sequence[LaneProgress]) -> None:
+        """Replace all lane rows of the unit by `rows` (another lane count or layout)."""
+
+
+class Session(Protocol):
+    """One connection to a target."""
+
+    def ensure_bookkeeping(self) -> None:
+        """Create rowlock_progress, rowlock_unit, rowlock_quarantine, rowlock_displaced where missing."""
+
+    def take_over(self, unit: Unit, topic_id: str, layout: str, lanes: int) -> tuple[int, list[LaneProgress], UnitState]:
+        """Raise the epoch of the unit, creating its rows where missing (offset -1). Clears `stopped`.
+
+        Waits a bounded time for a zombie's lock, then finds the blocker from the lock wait itself, ends its
+        connection and tries again. Returns (new epoch, lane rows, unit state). Stored topic_id and layout are kept.
+        """
+
+    def begin(self, unit: Unit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
+        """Begin a task attempt: in one transaction lock all lane rows in lane order, compare the epoch (any
+        mismatch, either way, or no row: FencedError), add 1 to attempt, read everything. Commits."""
+
+    def transaction(self, unit: Unit, guards: Sequence[LaneProgress]) -> AbstractContextManager[Transaction]:
+        """Begin READ COMMITTED, lock the lane rows of `guards` in lane order as first statement and compare epoch,
+        attempt and offset with what was last read or written (else FencedError)."""
+
+    def read(self, unit: Unit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+        """Read progress without locks (status; after a commit of unknown outcome)."""
+
+    def stop_unit(self, unit: Unit, epoch: int, message: str) -> None:
+        """Record that the unit waits for a person; does nothing when the epoch is no longer `epoch`."""
+
+    def read_table(self, schema: str, name: str) -> Table | None:
+        """Read a table's real definition through SQLAlchemy's inspector; None when it does not exist."""
+
+    def create_table(self, table: Table) -> None:
+        """CREATE TABLE IF NOT EXISTS from the neutral model, with key and unique indexes, through the type map."""
+
+    def fetch_rows(
+        self, table: TargetTable, after: Key | None, limit: int, where: dict[str, str] | None = None
+    ) -> list[Row]:
+        """Read up to `limit` rows with key > after in key order, as wire values (verify, quarantine)."""
+
+    def fetch_keys(self, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
+        """Read the rows with exactly these keys."""
+
+    def ping(self) -> bool: ...
+
+    def close(self) -> None: ...

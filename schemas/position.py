@@ -1,0 +1,29 @@
+"""Where an event stands in its source's log (design.md §4): the key by which duplicates are recognised.
+
+A position is a tuple `(epoch, file, pos, row)` that is compared as a tuple. `pos` is the start of the
+transaction that *published* the row; `row` is the ordinal over the whole transaction, counted before any
+filter. Snapshot rows stand at the HIGH watermark with a negative `row` that rises over all chunks, so that
+they sort after everything before HIGH and before everything after it.
+"""
+
+from __future__ import annotations
+
+Position = tuple[int, int, int, int]
+
+#: `row` of the first snapshot row of a topic; later ones count up and never reach 0.
+FIRST_SNAPSHOT_ROW = -(2**53)
+#: `row` of a table's first definition and of its repetitions: sorts before every snapshot row at the same pos.
+DEFINITION_ROW = FIRST_SNAPSHOT_ROW - 1
+#: Below every position that can occur.
+ZERO: Position = (0, 0, 0, DEFINITION_ROW - 1)
+
+
+def binlog_file_number(name: str) -> int:
+    """Return the numeric suffix of a binlog file name ("binlog.000003" → 3); files compare by number.
+
+    Raises ValueError when the name has no numeric suffix.
+    """
+    suffix = name.rpartition(".")[2]
+    if not suffix.isdigit():
+        raise ValueError(f"binlog file name {name!r} has no numeric suffix")
+    return int(suffix)
