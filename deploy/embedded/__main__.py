@@ -1,0 +1,84 @@
+"""`python -m deploy.embedded up|fetch`: services for work by hand."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+
+from deploy.embedded.downloads import spark_kafka_jars
+from deploy.embedded.errors import EmbeddedError
+from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL, Service, stack, terminate_cleanly
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m deploy.embedded", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("fetch", help="download everything that is missing")
+    up = commands.add_parser("up", help="start services, print their ports as JSON, stay until Ctrl-C")
+    up.add_argument("--kafka", action="store_true")
+    up.add_argument("--mariadb", type=int, default=0, metavar="N", help="how many MariaDB servers")
+    up.add_argument("--postgres", action="store_true")
+    up.add_argument("--mysql", action="store_true")
+    return parser.parse_args()
+
+
+def _fetch() -> None:
+    for kind in (Kafka, MariaDB, PostgreSQL):
+        kind.fetch()
+    spark_kafka_jars()
+    reason = MySQL.available()
+    if reason is None:
+        MySQL.fetch()
+    else:
+        print(f"MySQL left out: {reason}", file=sys.stderr)
+
+
+def _wanted(arguments: argparse.Namespace) -> dict[str, Service]:
+    wanted: dict[str, Service] = {}
+    if arguments.kafka:
+        wanted["kafka"] = Kafka()
+    for number in range(1, arguments.mariadb + 1):
+        wanted[f"mariadb{number}"] = MariaDB()
+    if arguments.postgres:
+        wanted["postgres"] = PostgreSQL()
+    if arguments.mysql:
+        wanted["mysql"] = MySQL()
+    return wanted
+
+
+def _describe(service: Service) -> dict[str, str | int]:
+    user = {"user": service.user} if isinstance(service, MariaDB | MySQL | PostgreSQL) else {}
+    return {
+        "host": service.host,
+        "port": service.port,
+        **user,
+        "pid": service.pid,
+        "log": str(service.log_file),
+    }
+
+
+def _up(wanted: dict[str, Service]) -> None:
+    with terminate_cleanly(), stack(*wanted.values()):
+        print(json.dumps({name: _describe(each) for name, each in wanted.items()}, indent=2), flush=True)
+        signal.pause()
+
+
+def main() -> int:
+    arguments = _arguments()
+    try:
+        if arguments.command == "fetch":
+            _fetch()
+        else:
+            _up(_wanted(arguments))
+    except EmbeddedError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

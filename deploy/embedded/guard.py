@@ -1,0 +1,113 @@
+"""The parent's side of the guardian: every child is started through it and every temporary folder made by it."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+# The child registers itself before it becomes the service. The pipe reports end of file only after the child has let
+# go of it, so there is no moment in which a kill of the parent would leave an unregistered service behind.
+_WRAPPER = 'echo "+p $$" >&0; exec "$@" </dev/null'
+NOBODY = 65534
+
+
+class _Guard:
+    """One guardian process and the pipe that keeps it waiting."""
+
+    def __init__(self) -> None:
+        read, self.pipe = os.pipe()
+        script = Path(__file__).with_name("guardian.py")
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(script)],
+            stdin=read,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+        os.close(read)
+        atexit.register(self._finish, os.getpid())
+
+    def tell(self, line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self.pipe, os.fsencode(line + "\n"))
+
+    def _finish(self, owner: int) -> None:
+        """At a normal exit: hang up and wait until everything is gone."""
+        if os.getpid() == owner:
+            os.close(self.pipe)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=20)
+
+
+_guard: _Guard | None = None
+_lock = threading.Lock()
+
+
+def _current() -> _Guard:
+    global _guard
+    with _lock:
+        if _guard is None:
+            _guard = _Guard()
+        return _guard
+
+
+def _forget() -> None:
+    """In a forked child: an open copy of the pipe would hide the parent's end from the guardian."""
+    global _guard
+    if _guard is not None:
+        os.close(_guard.pipe)
+        _guard = None
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def spawn(
+    command: Sequence[str | Path],
+    *,
+    output: IO[bytes] | int,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    unprivileged: bool = False,
+) -> subprocess.Popen[bytes]:
+    """Starts a process that cannot outlive this one; `unprivileged` makes it nobody's (needs root)."""
+    identity = NOBODY if unprivileged else None
+    return subprocess.Popen(
+        ["/bin/sh", "-c", _WRAPPER, "sh", *map(str, command)],
+        stdin=_current().pipe,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=None if env is None else {**os.environ, **env},
+        cwd=cwd,
+        start_new_session=True,
+        user=identity,
+        group=identity,
+        extra_groups=[] if unprivileged else None,
+    )
+
+
+def release(process: subprocess.Popen[bytes]) -> None:
+    """Says that the process has ended and been waited for."""
+    _current().tell(f"-p {process.pid}")
+
+
+def temporary(prefix: str, parent: Path | None = None) -> Path:
+    """A new folder that is removed when this process ends; others may pass through it, not list it."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    _current().tell(f"+d {folder}")
+    folder.chmod(0o711)
+    return folder
+
+
+def kept(folder: Path) -> None:
+    """Says that the folder is gone, or no longer temporary."""
+    _current().tell(f"-d {folder}")

@@ -1,0 +1,83 @@
+"""The guardian: a tiny process that outlives its parent and then cleans up behind it.
+
+It reads lines from a pipe whose write end only the parent holds. When the parent ends, however it ends, the pipe
+reports end of file; the guardian kills what is still registered and removes the temporary folders. It runs as a
+script with the standard library only (`python -I -S guardian.py`), so that it starts in milliseconds and stays small.
+
+Lines: `+p PID` and `-p PID` (a service process), `+d PATH` and `-d PATH` (a temporary folder).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the state on: [1] is the parent, [19] the start time."""
+    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    return text.rpartition(")")[2].split()
+
+
+def started(pid: int) -> str | None:
+    """The start time that tells a process from a later one of the same number."""
+    try:
+        return _stat(pid)[19]
+    except OSError:
+        return None
+
+
+def _children() -> dict[int, list[int]]:
+    tree: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            pid = int(entry.name)
+            with contextlib.suppress(OSError):
+                tree.setdefault(int(_stat(pid)[1]), []).append(pid)
+    return tree
+
+
+def kill_tree(pid: int) -> None:
+    """Kills a process with all descendants: PostgreSQL's have process groups of their own."""
+    tree, doomed = _children(), [pid]
+    for each in doomed:
+        doomed.extend(tree.get(each, []))
+    for each in doomed:
+        with contextlib.suppress(OSError):
+            os.kill(each, signal.SIGKILL)
+
+
+def _serve() -> tuple[dict[int, str], set[str]]:
+    """Keeps the books until the parent is gone."""
+    processes: dict[int, str] = {}
+    folders: set[str] = set()
+    for raw in sys.stdin.buffer:
+        verb, _, what = os.fsdecode(raw.rstrip(b"\n")).partition(" ")
+        if verb == "+p" and (since := started(int(what))):
+            processes[int(what)] = since
+        elif verb == "-p":
+            processes.pop(int(what), None)
+        elif verb == "+d":
+            folders.add(what)
+        elif verb == "-d":
+            folders.discard(what)
+    return processes, folders
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    processes, folders = _serve()
+    for pid, since in processes.items():
+        if started(pid) == since:
+            kill_tree(pid)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

