@@ -104,6 +104,9 @@ class Kafka(Service):
             "share.coordinator.state.topic.min.isr=1",
             # The broker looks for hanging transactions every 10 s by default: too long for a coordinator's take-over.
             "transaction.abort.timed.out.transaction.cleanup.interval.ms=1000",
+            # After a kill -9 the restarted broker has to wait until the controller gives up its former self.
+            "broker.session.timeout.ms=3000",
+            "broker.heartbeat.interval.ms=500",
             "group.initial.rebalance.delay.ms=0",
             "log.cleaner.dedupe.buffer.size=16777216",
             "num.network.threads=2",
