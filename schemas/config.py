@@ -1,0 +1,246 @@
+"""The configuration: one YAML file (design.md §8), read once by every process of rowlock.
+
+`load_config` is the only way in for programs. It reports *all* problems at once (`ConfigErrors`), each with the line,
+what was seen and what would be right. The models' descriptions are the reference: docs/reference/configuration.md is
+generated from them (schemas/config_docs.py). Secrets are `SecretStr` and stay out of every repr, log and message.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
+
+from schemas.config_errors import ConfigErrors, Problem
+
+__all__ = [
+    "Config",
+    "ConfigErrors",
+    "KafkaConfig",
+    "PipelineConfig",
+    "Problem",
+    "Route",
+    "SourceConfig",
+    "SparkConfig",
+    "TargetConfig",
+    "TlsConfig",
+    "load_config",
+    "table_selected",
+]
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+        populate_by_name=True,
+        coerce_numbers_to_str=True,
+    )
+
+
+class KafkaConfig(_Model):
+    """The Kafka cluster between sources and targets."""
+
+    bootstrap: Text = Field(description="Brokers to begin with: `host:port`, several separated by commas.")
+    prefix: Text = Field(
+        default="rowlock",
+        description="First part of every topic's name. Letters, digits, `.`, `_`, `-`. Two installations on one cluster "
+        "need two prefixes.",
+    )
+    replication: int = Field(
+        default=1, ge=1, le=32767, description="Replication factor of the topics that rowlock creates."
+    )
+    options: dict[str, str] = Field(
+        default_factory=dict,
+        repr=False,
+        description="Any librdkafka setting for clients: `security.protocol`, `sasl.*`, `ssl.*`. Settings that carry the "
+        "guarantees (acks, idempotence, time-outs of messages) are refused. `sasl.password_file: F` reads a file.",
+    )
+
+
+class TlsConfig(_Model):
+    """TLS towards a database."""
+
+    verify: Literal["full", "ca", "none"] = Field(
+        default="full",
+        description="`full`: certificate and host name are checked; `ca`: certificate only; `none`: encrypted only.",
+    )
+    ca: Path | None = Field(
+        default=None, description="File with the certificates to trust (default: the system's)."
+    )
+    cert: Path | None = Field(default=None, description="File with rowlock's own certificate.")
+    key: Path | None = Field(default=None, description="File with rowlock's own private key.")
+
+
+class SourceConfig(_Model):
+    """A database whose changes are captured. Its name (letters, digits, `_`, `-`) becomes part of its topics' names."""
+
+    type: Literal["mysql", "mariadb", "tdsql", "oracle"] = Field(description="What the database is.")
+    host: Text = Field(description="Host name or address.")
+    port: Port = Field(default=3306, description="TCP port.")
+    user: Text = Field(description="User to connect as; `rowlock check` prints the grants that are missing.")
+    password: SecretStr = Field(
+        description="Its password: `${NAME}` from the environment, or `password_file: F` instead of it."
+    )
+    tables: list[str] = Field(
+        min_length=1,
+        description="Which tables: `database.table` with `*` and `?`; `!` before a pattern takes tables out again.",
+    )
+    snapshot: Literal["initial", "never", "only"] = Field(
+        default="initial",
+        description="`initial`: existing rows first, in chunks, while changes go on; `never`: changes only; `only`: "
+        "existing rows only.",
+    )
+    topics: Literal["table", "source"] = Field(
+        default="table",
+        description="`table`: a topic a table; `source`: one topic for all tables of the source.",
+    )
+    tls: TlsConfig | None = Field(default=None, description="TLS towards the database (default: none).")
+
+
+class TargetConfig(_Model):
+    """A database that is written."""
+
+    type: Literal["mysql", "mariadb", "tdsql", "postgres", "oracle", "kafka"] = Field(
+        description="What it is."
+    )
+    host: Text = Field(description="Host name or address.")
+    port: Port = Field(description="TCP port (PostgreSQL: 5432, MySQL and MariaDB: 3306).")
+    user: Text = Field(description="User to connect as.")
+    password: SecretStr = Field(
+        description="Its password: `${NAME}` from the environment, or `password_file: F` instead of it."
+    )
+    database: Text = Field(
+        description="Database to connect to; rowlock's bookkeeping tables (`rowlock_progress`, …) live in it."
+    )
+    tls: TlsConfig | None = Field(default=None, description="TLS towards the database (default: none).")
+
+
+class Route(_Model):
+    """Which source tables go where. The first route that matches a table counts; a table without one is not applied."""
+
+    from_: str = Field(alias="from", description="Source tables: `database.table` with `*` and `?`.")
+    to: str = Field(
+        description="Target table `schema.table` (MySQL: `database.table`); `{source}`, `{db}` and `{table}` are filled in."
+    )
+    add: dict[str, str] = Field(
+        default_factory=dict,
+        description="Columns to add to every row, with their text; `{source}`, `{db}`, `{table}` are filled in. They join the "
+        "primary key and every unique key of tables that rowlock creates, so that many sources fit into one table.",
+    )
+
+
+class PipelineConfig(_Model):
+    """Sources → one target. Its name (letters, digits, `_`, `-`) is the key of its progress in the target: keep it."""
+
+    sources: list[str] = Field(min_length=1, description="Names of sources.")
+    target: str = Field(description="Name of the target.")
+    routes: list[Route] = Field(
+        default_factory=lambda: [Route.model_validate({"from": "*.*", "to": "{db}.{table}"})],
+        min_length=1,
+        description="Which tables go where (default: every table to the schema and name it has at the source).",
+    )
+    consistency: Literal["row", "transaction"] = Field(
+        default="row",
+        description="`row`: lanes commit on their own; `transaction`: the target never shows half a transaction.",
+    )
+    lanes: int = Field(
+        default=4, ge=1, le=64, description="Ordered streams (threads, connections) per topic at work."
+    )
+    schema_changes: Literal["ignore", "lenient", "evolve", "stop"] = Field(
+        default="stop",
+        description="What an ALTER TABLE at the source does. This version knows `stop`: the table waits for a person.",
+    )
+    conflicts: Literal["replace", "quarantine"] = Field(
+        default="replace",
+        description="When a row of another key holds a needed unique value (drift): `replace` moves that row to "
+        "`rowlock_displaced`; `quarantine` holds the event back instead.",
+    )
+    create_tables: bool = Field(default=True, description="Create target tables that are missing.")
+    max_gather: int | None = Field(
+        default=None,
+        ge=1,
+        description="Most events a lane puts into one transaction (default: chosen by load; 1: row at a time).",
+    )
+
+
+class SparkConfig(_Model):
+    """The Spark that runs the pipelines."""
+
+    master: str = Field(
+        default="local[2,4]",
+        description="`local[N,4]`: N tasks at once, each tried up to four times; fewer tries are refused.",
+    )
+    memory: str = Field(
+        default="1g", pattern=r"^[1-9][0-9]*[mg]$", description="Heap of the Java process of each pipeline."
+    )
+
+
+class Config(_Model):
+    """The whole file."""
+
+    kafka: KafkaConfig = Field(description="The Kafka cluster.")
+    state_dir: Path = Field(
+        default=Path("state"),
+        description="Folder for caches and logs, never the truth. Relative to the configuration file.",
+    )
+    spark: SparkConfig = Field(default_factory=SparkConfig, description="The Spark that runs the pipelines.")
+    sources: dict[str, SourceConfig] = Field(min_length=1, description="Databases that are read, by name.")
+    targets: dict[str, TargetConfig] = Field(
+        default_factory=dict, description="Databases that are written, by name."
+    )
+    pipelines: dict[str, PipelineConfig] = Field(
+        default_factory=dict, description="What goes from where to where."
+    )
+
+    _path: Path = PrivateAttr(default=Path("config.yaml"))
+    _lines: dict[tuple[str, ...], int] = PrivateAttr(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        """The file this was read from, absolute when it came from `load_config`."""
+        return self._path
+
+    def where(self, *place: str) -> str:
+        """Return "file:line" of the key at `place` ("sources", "branch1", "type"), or of what is nearest around it."""
+        while place and place not in self._lines:
+            place = place[:-1]
+        return f"{self._path}:{self._lines[place]}" if place else str(self._path)
+
+
+def load_config(path: Path | str, env: Mapping[str, str] | None = None) -> Config:
+    """Read and check the file; relative paths in it are relative to it.
+
+    Raises ConfigErrors with everything that is wrong. What parses but is not built yet is *not* refused here:
+    see `schemas.config_checks.unsupported`.
+    """
+    from schemas.config_load import build  # the builder needs the models of this module
+
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        problem = Problem(
+            0, "", f"cannot be read: {error.strerror}", "give the configuration file with -c FILE"
+        )
+        raise ConfigErrors(str(path), [problem]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigErrors(str(path), [Problem(0, "", "is not UTF-8 text", "save it as UTF-8")]) from error
+    return build(file, text, os.environ if env is None else env)
+
+
+def table_selected(patterns: list[str], db: str, table: str) -> bool:
+    """Tell whether a source's `tables` patterns take the table: some pattern does, and no `!pattern` does."""
+    name = f"{db}.{table}"
+    taken = any(fnmatchcase(name, pattern) for pattern in patterns if not pattern.startswith("!"))
+    return taken and not any(
+        fnmatchcase(name, pattern[1:]) for pattern in patterns if pattern.startswith("!")
+    )

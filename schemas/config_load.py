@@ -1,0 +1,182 @@
+"""From parsed YAML to a `Config`: pydantic's errors and the cross-checks become problems with a line and a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from schemas import config_yaml
+from schemas.config import Config, ConfigErrors, KafkaConfig, PipelineConfig, SourceConfig, TargetConfig
+from schemas.config_checks import Parts, cross_check
+
+M = TypeVar("M", bound=BaseModel)
+
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "sources": SourceConfig,
+    "targets": TargetConfig,
+    "pipelines": PipelineConfig,
+}
+
+
+def build(file: Path, text: str, env: Mapping[str, str]) -> Config:
+    """Make the Config of `text`. Raises ConfigErrors with all problems."""
+    here = file.absolute().parent
+
+    def read_secret(name: str) -> str:
+        return (here / name).read_text(encoding="utf-8")
+
+    document = config_yaml.parse(text, env, read_secret)
+    if document.data is None:
+        raise ConfigErrors(str(file), document.problems)
+    config = _validate(document)
+    cross_check(_parts(document.data), document)
+    if document.problems or config is None:
+        raise ConfigErrors(str(file), document.problems)
+    return _placed(config, file, document.lines)
+
+
+def _placed(config: Config, file: Path, lines: dict[tuple[str, ...], int]) -> Config:
+    here = file.absolute().parent
+    config = config.model_copy(update={"state_dir": (here / config.state_dir.expanduser()).resolve()})
+    config._path = file.absolute()
+    config._lines = lines
+    return config
+
+
+def _validate(document: config_yaml.Document) -> Config | None:
+    try:
+        return Config.model_validate(document.data)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False, include_context=True):
+            _add(document, detail)
+        return None
+
+
+def _add(document: config_yaml.Document, detail: ErrorDetails) -> None:
+    path = tuple(str(part) for part in detail["loc"] if part != "[key]")
+    if any(problem.place == ".".join(path) for problem in document.problems):
+        return  # the cause was named already (an unset variable also fails validation)
+    seen, right = _explain(detail, path, hidden=path in document.hidden)
+    document.problem(path, seen, right)
+
+
+def _explain(detail: ErrorDetails, path: tuple[str, ...], *, hidden: bool) -> tuple[str, str]:
+    kind, context = detail["type"], detail.get("ctx", {})
+    shown = "the value" if hidden else _show(detail.get("input"))
+    if kind == "missing":
+        return _missing(path)
+    if kind == "extra_forbidden":
+        return f"unknown key {path[-1]!r}", _suggestion(path)
+    if kind == "literal_error":
+        return f"{shown} is not known", f"one of {str(context['expected']).replace(' or ', ', ')}"
+    return f"{shown} does not fit", _wanted(kind, context) or str(detail["msg"])
+
+
+def _missing(path: tuple[str, ...]) -> tuple[str, str]:
+    name = path[-1]
+    if name == "password":
+        return "'password' is missing", "give password: ${NAME} or password_file: FILE"
+    return f"{name!r} is missing", f"add {name}: {_description(path)}"
+
+
+def _wanted(kind: str, context: Mapping[str, Any]) -> str:
+    wanted = {
+        "int_parsing": "a whole number",
+        "int_type": "a whole number",
+        "int_from_float": "a whole number",
+        "string_type": "text",
+        "string_too_short": "text that is not empty",
+        "bool_parsing": "true or false",
+        "bool_type": "true or false",
+        "list_type": "a list",
+        "dict_type": "a mapping of names",
+        "model_type": "a mapping of keys",
+        "model_attributes_type": "a mapping of keys",
+        "path_type": "a path",
+        "too_short": "at least one entry",
+        "greater_than_equal": "a number of at least {ge}",
+        "less_than_equal": "a number of at most {le}",
+        "string_pattern_mismatch": "text of the form {pattern}",
+    }.get(kind, "")
+    return wanted.format(**context)
+
+
+def _show(value: object) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    return "nothing" if value is None else repr(value)
+
+
+def _model_at(path: tuple[str, ...]) -> type[BaseModel]:
+    """Return the model whose keys are the last element of `path`."""
+    model: type[BaseModel] = Config
+    if len(path) >= 3 and path[0] in _SECTIONS:
+        model = _SECTIONS[path[0]]
+        path = path[2:]
+    for part in path[:-1]:
+        model = _nested(model, part)
+    return model
+
+
+def _nested(model: type[BaseModel], key: str) -> type[BaseModel]:
+    from schemas import config as models
+
+    nested = {
+        "kafka": KafkaConfig,
+        "spark": models.SparkConfig,
+        "tls": models.TlsConfig,
+        "routes": models.Route,
+    }
+    return nested[key] if key in nested else model  # noqa: SIM401 - mypy joins the types of get() to a metaclass
+
+
+def _keys(model: type[BaseModel]) -> dict[str, str]:
+    return {field.alias or name: field.description or "" for name, field in model.model_fields.items()}
+
+
+def _description(path: tuple[str, ...]) -> str:
+    return _keys(_model_at(path)).get(path[-1], "") or "a value"
+
+
+def _suggestion(path: tuple[str, ...]) -> str:
+    keys = list(_keys(_model_at(path)))
+    close = get_close_matches(path[-1].lower(), keys, n=1)
+    known = ", ".join(keys)
+    return f"did you mean {close[0]!r}?" if close else f"known here: {known}"
+
+
+def _parts(data: Any) -> Parts:
+    """Collect what is valid on its own, so that cross-checks can speak although something else is wrong."""
+    sections = {name: _section(data, name) for name in _SECTIONS}
+    kafka = data.get("kafka") if isinstance(data, dict) else None
+    return Parts(
+        kafka=_attempt(KafkaConfig, kafka),
+        names={name: list(section) for name, section in sections.items()},
+        sources=_valid(SourceConfig, sections["sources"]),
+        targets=_valid(TargetConfig, sections["targets"]),
+        pipelines=_valid(PipelineConfig, sections["pipelines"]),
+    )
+
+
+def _section(data: Any, name: str) -> dict[str, Any]:
+    section = data.get(name) if isinstance(data, dict) else None
+    return section if isinstance(section, dict) else {}
+
+
+def _attempt(model: type[M], raw: object) -> M | None:
+    try:
+        return model.model_validate(raw)
+    except ValidationError:
+        return None
+
+
+def _valid(model: type[M], section: dict[str, Any]) -> dict[str, M]:
+    tried = {name: _attempt(model, raw) for name, raw in section.items()}
+    return {name: one for name, one in tried.items() if one is not None}
