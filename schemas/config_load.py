@@ -11,7 +11,17 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from schemas import config_yaml
-from schemas.config import Config, ConfigErrors, KafkaConfig, PipelineConfig, SourceConfig, TargetConfig
+from schemas.config import (
+    Config,
+    ConfigErrors,
+    KafkaConfig,
+    PipelineConfig,
+    Route,
+    SourceConfig,
+    SparkConfig,
+    TargetConfig,
+    TlsConfig,
+)
 from schemas.config_checks import Parts, cross_check
 
 M = TypeVar("M", bound=BaseModel)
@@ -126,15 +136,13 @@ def _model_at(path: tuple[str, ...]) -> type[BaseModel]:
 
 
 def _nested(model: type[BaseModel], key: str) -> type[BaseModel]:
-    from schemas import config as models
-
-    nested = {
-        "kafka": KafkaConfig,
-        "spark": models.SparkConfig,
-        "tls": models.TlsConfig,
-        "routes": models.Route,
-    }
-    return nested[key] if key in nested else model  # noqa: SIM401 - mypy joins the types of get() to a metaclass
+    nested: tuple[tuple[str, type[BaseModel]], ...] = (
+        ("kafka", KafkaConfig),
+        ("spark", SparkConfig),
+        ("tls", TlsConfig),
+        ("routes", Route),
+    )
+    return next((found for name, found in nested if name == key), model)
 
 
 def _keys(model: type[BaseModel]) -> dict[str, str]:
@@ -171,8 +179,15 @@ def _section(data: Any, name: str) -> dict[str, Any]:
 
 
 def _attempt(model: type[M], raw: object) -> M | None:
+    """Validate `raw`; where keys of it are wrong, validate it without them (their problems are known already)."""
     try:
         return model.model_validate(raw)
+    except ValidationError as error:
+        wrong = {str(detail["loc"][0]) for detail in error.errors() if detail["loc"]}
+    if not isinstance(raw, dict):
+        return None
+    try:
+        return model.model_validate({key: value for key, value in raw.items() if key not in wrong})
     except ValidationError:
         return None
 
