@@ -1,0 +1,40 @@
+"""What an event says about itself beyond its row: source, transaction, and its place in the topic."""
+
+from __future__ import annotations
+
+import msgspec
+
+from schemas.position import Position
+
+
+class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Constant for the life of a capture unit's assignment. `connector`: mysql | mariadb."""
+
+    connector: str
+    name: str
+    epoch: int
+    gen: int
+
+
+class TransactionContext(msgspec.Struct, kw_only=True):
+    """One source transaction (or, for snapshot rows and definitions, the log position they stand at).
+
+    `pos`: start of the transaction that published the rows; `ts_ms`: its commit time; `made_ms`: capture's clock
+    now; `total_order`: captured rows of this transaction so far (the codecs raise it).
+    """
+
+    id: str
+    gtid: str | None
+    file: str
+    file_number: int
+    pos: int
+    ts_ms: int
+    server_id: int
+    made_ms: int
+    total_order: int = 0
+
+
+class TopicTail(msgspec.Struct):
+    """The position of the last event of a topic; None: the topic is empty or its tail is unknown."""
+
+    last: Position | None = None

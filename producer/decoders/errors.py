@@ -1,0 +1,19 @@
+"""What can be wrong with a row event. All are stops: a row that cannot be read exactly is never guessed."""
+
+from __future__ import annotations
+
+
+class DecodeError(Exception):
+    """A binlog event cannot be turned into events without guessing; the message says which and what to do."""
+
+
+class DefinitionMismatch(DecodeError):
+    """The TABLE_MAP in the log does not fit the table definition at hand."""
+
+
+class UndecodableRow(DecodeError):
+    """A row image is not full, or holds a type or form that is not known."""
+
+
+class CompressedTransaction(DecodeError):
+    """A TRANSACTION_PAYLOAD event: binlog_transaction_compression is ON."""
