@@ -11,7 +11,7 @@ from uuid import uuid4
 from confluent_kafka.admin import AdminClient
 
 from deploy.embedded.cache import MB
-from deploy.embedded.downloads import kafka_home
+from deploy.embedded.downloads import KAFKA, kafka_home
 from deploy.embedded.ivy import pyspark_jars
 from deploy.embedded.java import find_java
 from deploy.embedded.ports import pick
@@ -42,6 +42,10 @@ class Kafka(Service):
     @classmethod
     def fetch(cls) -> None:
         kafka_home()
+
+    @classmethod
+    def version(cls) -> str:
+        return KAFKA.partition("-")[2]
 
     @property
     def bootstrap(self) -> str:

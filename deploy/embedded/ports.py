@@ -13,6 +13,7 @@ HOST = "127.0.0.1"
 # stopped service could be given the service's own port, and its restart would fail.
 _RANGE = (15000, 32000)
 _taken: set[int] = set()
+_chance = random.SystemRandom()  # not the seeded one: two test runs with one seed would pick the same ports
 _lock = threading.Lock()
 
 
@@ -30,7 +31,7 @@ def is_free(port: int) -> bool:
 def pick() -> int:
     """A port that nobody uses and that this process has not picked before."""
     while True:
-        port = random.randrange(*_RANGE)
+        port = _chance.randrange(*_RANGE)
         with _lock:
             if port not in _taken and is_free(port):
                 _taken.add(port)

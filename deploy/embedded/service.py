@@ -56,6 +56,11 @@ class Service:
     def fetch(cls) -> None:
         """Downloads what is missing; start does so, too."""
 
+    @classmethod
+    def version(cls) -> str:
+        """The version, without a download or a start; empty when it is not known yet."""
+        raise NotImplementedError
+
     def _prepare(self) -> None:
         """Creates the data directory; called once, and not when it is there already."""
         raise NotImplementedError

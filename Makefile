@@ -1,0 +1,50 @@
+# Everything a newcomer needs. Each target first makes sure that .venv holds what setup.cfg asks for.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-sim lint bench clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+# Named after the contents of what defines the environment: when they change, the environment is brought up to date.
+STAMP := .venv/.installed-$(shell cat setup.cfg pyproject.toml | cksum | tr ' ' -)
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo '  Variables: PYTHON=python3.12 (for a new .venv), KEEP=1 (demo goes on), ARGS="-k name" (for pytest)'
+
+venv: $(STAMP) ## create .venv and install everything into it
+
+$(STAMP):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Python: $(PYTHON) is $$($(PYTHON) --version 2>&1 | tail -1); rowlock needs Python 3.11 or newer." >&2; \
+	  echo "  → install one and name it, for example: make PYTHON=python3.12" >&2; exit 2; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
+	  echo "Creating .venv"; rm -rf .venv; $(PYTHON) -m venv .venv || { rm -rf .venv; \
+	  echo "Python: $(PYTHON) cannot create a virtual environment." >&2; \
+	  echo "  → install its venv module (Debian: apt-get install python3-venv)" >&2; exit 2; }; }
+	@echo "Installing what setup.cfg asks for into .venv"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@rm -f .venv/.installed-* && touch $@
+
+demo: $(STAMP) ## two branch databases flow into a head office (KEEP=1: leave it running)
+	@$(BIN)/rowlock demo $(if $(KEEP),--keep)
+
+test: $(STAMP) ## all tests but the slow ones, with real services
+	@$(BIN)/python -m deploy.embedded fetch
+	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-sim: $(STAMP) ## the way modelled, 2,000 seeds
+	@ROWLOCK_SIM_SEEDS=2000 $(BIN)/python -m pytest tests/sim -m "" $(ARGS)
+
+lint: $(STAMP) ## ruff and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+
+bench: $(STAMP) ## the measurements of docs/benchmarks.md
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+clean: ## remove .venv and everything generated (not the download cache)
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis state
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,21 @@
+"""What all tests share: the services' fixtures, and markers by folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ("tests.services",)
+
+_MARKED_FOLDERS = {"integration": "integration", "faults": "faults"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test's folder says what it needs, so that nobody can forget the marker."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            folder = item.path.relative_to(here).parts[0]
+            if folder in _MARKED_FOLDERS:
+                item.add_marker(_MARKED_FOLDERS[folder])

@@ -1,0 +1,114 @@
+"""Fixtures for real services: started when a test first asks for one, once per run, shared by all tests.
+
+Tests keep apart by names (`unique`), not by servers. A test may kill, pause or restart a shared service: after each
+test whatever was started is running again.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from typing import TypeVar
+
+import pytest
+
+from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL, PostgreSQL, Service
+
+S = TypeVar("S", bound=Service)
+_started: list[Service] = []
+
+
+def _shared(service: S) -> Iterator[S]:
+    with service:
+        _started.append(service)
+        yield service
+        _started.remove(service)
+
+
+def _revive(service: Service) -> None:
+    service.resume()
+    service.start()
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    """The broker; topics begin with `unique`."""
+    yield from _shared(Kafka())
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDB]:
+    """A MariaDB with a row binlog; its commits do not wait for the disk."""
+    yield from _shared(MariaDB(durable=False))
+
+
+@pytest.fixture(scope="session")
+def mariadb2() -> Iterator[MariaDB]:
+    """A second, independent MariaDB."""
+    yield from _shared(MariaDB(durable=False))
+
+
+@pytest.fixture(scope="session")
+def mysql() -> Iterator[MySQL]:
+    """A real MySQL 9 with GTIDs; where it cannot be had the test is skipped (ROWLOCK_REQUIRE_MYSQL=1: it fails)."""
+    try:
+        MySQL.fetch()
+    except EmbeddedError as error:
+        if os.environ.get("ROWLOCK_REQUIRE_MYSQL"):
+            raise
+        pytest.skip(error.seen)
+    yield from _shared(MySQL(durable=False))
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgreSQL]:
+    """A PostgreSQL 18 whose commits do not wait for the disk."""
+    yield from _shared(PostgreSQL(extra=["-c", "synchronous_commit=off"]))
+
+
+@pytest.fixture
+def unique() -> str:
+    """A short name that no other test has: for a Kafka prefix, a database, a user."""
+    return f"t{secrets.token_hex(4)}"
+
+
+def _database(service: MariaDB | MySQL | PostgreSQL, name: str) -> Iterator[str]:
+    service.create_database(name)
+    yield name
+    _revive(service)
+    service.drop_database(name)
+
+
+@pytest.fixture
+def mariadb_db(mariadb: MariaDB, unique: str) -> Iterator[str]:
+    """The name of a fresh database on `mariadb`."""
+    yield from _database(mariadb, unique)
+
+
+@pytest.fixture
+def mysql_db(mysql: MySQL, unique: str) -> Iterator[str]:
+    """The name of a fresh database on `mysql`."""
+    yield from _database(mysql, unique)
+
+
+@pytest.fixture
+def pg_db(postgres: PostgreSQL, unique: str) -> Iterator[str]:
+    """The name of a fresh database on `postgres`."""
+    yield from _database(postgres, unique)
+
+
+@pytest.fixture(autouse=True)
+def _services_survive() -> Iterator[None]:
+    """Whatever a test did to a shared service, the next one finds it running."""
+    yield
+    for service in _started:
+        _revive(service)
+
+
+def pytest_report_header() -> str:
+    """The line that pytest shows at the top: what a test can count on here."""
+    reason = MySQL.available()
+    known = [f"{kind.kind} {kind.version()}" for kind in (Kafka, MariaDB, PostgreSQL)]
+    mysql_line = f"no MySQL ({reason})" if reason else f"MySQL {MySQL.version() or '9 (not downloaded yet)'}"
+    return "services: " + ", ".join([*known, mysql_line])
