@@ -1,0 +1,46 @@
+"""Which events of a topic are new (design.md §6 Duplicates, findings 3, 4 and 14).
+
+A topic may hold an event several times (at-least-once capture) and events of a capture task that was already
+replaced (a zombie). The running maximum (position, gen), rebuilt from the lane that stands *lowest*, recognises
+both; on top of it, an event is dropped *in its lane* iff that lane has already passed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from consumer.errors import UnitStoppedError
+from consumer.model import LaneProgress
+from schemas.position import Position
+
+
+class Verdict(IntEnum):
+    """What `Deduplicator.judge` says of an event; only ACCEPT is 0, so `if judge(...)` means "drop"."""
+
+    ACCEPT = 0
+    COVERED = 1  # offset not above the lowest lane's: every lane has it
+    DUPLICATE = 2  # position not above the highest accepted one
+    ZOMBIE = 3  # gen below the highest seen
+
+
+class Deduplicator:
+    """The marks of one topic. Feed every record in offset order, once, beginning at the lowest lane's offset + 1.
+
+    `position`, `gen`: highest accepted so far (what idle lanes write at the end of a batch). `offset`: last judged.
+    """
+
+    def __init__(self, lanes: Sequence[LaneProgress]) -> None:
+        """`lanes`: the progress rows as read at the begin of the attempt; must not be empty."""
+        lowest = min(lanes, key=lambda row: row.offset)
+        self.offset: int = lowest.offset
+        self.position: Position = lowest.position
+        self.gen: int = lowest.gen
+
+    def judge(self, offset: int, position: Position | None, prev: Position | None, gen: int) -> int:
+        """Return the `Verdict` (as int) of the record at `offset` and move the marks.
+
+        `position` None: a record without one of its own (Debezium's snapshot rows): by offset only.
+        Raises UnitStoppedError for a gap: an acceptable event whose predecessor this reader never accepted.
+        """
+        raise NotImplementedError
