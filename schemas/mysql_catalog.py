@@ -72,9 +72,8 @@ def read_table(conn: Connection[Any], db: str, name: str) -> Table:
         raise UnsupportedTypeError(
             f"{db}.{name} is a {table_type}: only ordinary tables can be captured, exclude it"
         )
-    columns = tuple(
-        _column(row, flavour) for row in _rows(conn, _COLUMNS.format(srs_id=flavour.srs_id), db, name)
-    )
+    rows = _rows(conn, _COLUMNS.format(srs_id=flavour.srs_id), db, name)
+    columns = tuple(_column(CatalogColumn(*row), flavour) for row in rows)
     indexes = _indexes(_rows(conn, _INDEXES.format(expression=flavour.expression), db, name), f"{db}.{name}")
     key = choose_key(columns, indexes, f"{db}.{name}")
     rest = tuple(index for index in indexes if index is not key)
