@@ -1,0 +1,229 @@
+"""A whole `rowlock run` under load, with a witness: what the fault tests break and judge.
+
+The load is one writer that changes a small set of keys all the time: inserts, updates, deletes, keys that move, unique
+values handed from row to row, in transactions of several rows. Every write takes a greater `version`, so the witness,
+which reads the target all the time, can tell that a row went back. The judge at the end is the full comparison of rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+import yaml
+
+COLUMNS = "id, version, owner, amount"
+DDL = """CREATE TABLE acct (id BIGINT NOT NULL PRIMARY KEY, version BIGINT NOT NULL, owner VARCHAR(40) NULL UNIQUE,
+         amount DECIMAL(12,2) NOT NULL)"""
+KEYS = 60
+OWNERS = [f"owner{i}" for i in range(40)]
+
+
+class Server(Protocol):
+    """What a service of deploy.embedded offers here."""
+
+    host: str
+    port: int
+    user: str
+
+    def connect(self, database: str | None = None) -> Any: ...
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 120) -> Any:
+    """Await `condition` and return its value; fails naming `what` after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def rows(server: Server, database: str, table: str = "acct", extra: str = "") -> list[tuple[Any, ...]]:
+    """Return all rows of a table in key order."""
+    with contextlib.closing(server.connect(database)) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT {COLUMNS} FROM {table} {extra} ORDER BY id")
+        return [tuple(row) for row in cursor.fetchall()]
+
+
+class Load(threading.Thread):
+    """The writer. `count`: transactions committed; an exception of it is raised by `finish`."""
+
+    def __init__(self, server: Server, database: str, seed: int = 1) -> None:
+        super().__init__(name="load", daemon=True)
+        self._server, self._database, self._random = server, database, random.Random(seed)
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self.count = 0
+        self.version = 0
+
+    def run(self) -> None:
+        try:
+            with contextlib.closing(self._server.connect(self._database)) as connection:
+                cursor = connection.cursor()
+                while not self._stop.is_set():
+                    self._transaction(cursor)
+                    self.count += 1
+                    self._stop.wait(0.002)  # leaves the two cores something for everybody else
+        except BaseException as error:  # noqa: BLE001
+            self._error = error
+
+    def _transaction(self, cursor: Any) -> None:
+        cursor.execute("BEGIN")
+        for _ in range(self._random.randint(1, 6)):
+            self._change(cursor)
+        cursor.execute("COMMIT")
+
+    def _change(self, cursor: Any) -> None:
+        draw, key = self._random.random(), self._random.randrange(KEYS)
+        self.version += 1
+        if draw < 0.25:
+            owner = self._random.choice([*OWNERS, None])
+            cursor.execute(
+                "UPDATE acct SET owner = NULL, version = %s WHERE owner = %s", (self.version, owner)
+            )
+            self.version += 1
+            cursor.execute("REPLACE INTO acct VALUES (%s, %s, %s, 1.25)", (key, self.version, owner))
+        elif draw < 0.4:
+            cursor.execute("DELETE FROM acct WHERE id = %s", (key,))
+        elif draw < 0.5:
+            cursor.execute(
+                "UPDATE IGNORE acct SET id = %s, version = %s WHERE id = %s",
+                (self._random.randrange(KEYS), self.version, key),
+            )
+        else:
+            cursor.execute(
+                "INSERT INTO acct VALUES (%s, %s, NULL, 0) ON DUPLICATE KEY UPDATE amount = amount + 0.01, "
+                "version = VALUES(version)",
+                (key, self.version),
+            )
+
+    def finish(self) -> None:
+        self._stop.set()
+        self.join(30)
+        if self._error:
+            raise self._error
+
+
+class Witness(threading.Thread):
+    """Reads the target all the time; `regressions`: (id, version seen before, version seen then)."""
+
+    def __init__(self, server: Server, database: str, table: str = "acct") -> None:
+        super().__init__(name="witness", daemon=True)
+        self._server, self._database, self._table = server, database, table
+        self._stop = threading.Event()
+        self._seen: dict[int, int] = {}
+        self.reads = 0
+        self.regressions: list[tuple[int, int, int]] = []
+
+    def run(self) -> None:
+        while not self._stop.wait(0.02):
+            try:
+                found = rows(self._server, self._database, self._table)
+            except Exception:  # noqa: BLE001 - the target is down, or the table is not there yet
+                continue
+            self.reads += 1
+            for key, version, *_ in found:
+                if version < self._seen.get(key, version):
+                    self.regressions.append((key, self._seen[key], version))
+                self._seen[key] = version
+
+    def finish(self) -> None:
+        self._stop.set()
+        self.join(30)
+
+
+@dataclass
+class Run:
+    """A `rowlock run` process tree over `config`."""
+
+    config: Path
+    log: Path
+    process: subprocess.Popen[bytes] | None = field(default=None)
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "rowlock.cli", "run", "-c", str(self.config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def stop(self) -> int:
+        """Stop cleanly and return the exit code."""
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(90)
+
+    def kill(self) -> list[psutil.Process]:
+        """kill -9 of the supervisor alone; returns what were its descendants."""
+        assert self.process is not None
+        family = self.family()
+        self.process.kill()
+        self.process.wait(10)
+        return family
+
+    def family(self) -> list[psutil.Process]:
+        assert self.process is not None
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def find(self, *words: str) -> list[psutil.Process]:
+        """Return the descendants whose command line has all `words`."""
+        found = []
+        for process in self.family():
+            with contextlib.suppress(psutil.Error):
+                if all(word in " ".join(process.cmdline()) for word in words):
+                    found.append(process)
+        return found
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            family = self.family()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(10)
+            psutil.wait_procs(family, timeout=10)
+
+
+def write_config(folder: Path, **parts: Any) -> Path:
+    path = folder / "rowlock.yaml"
+    path.write_text(yaml.safe_dump({"state_dir": str(folder / "state"), **parts}))
+    return path
+
+
+def source_config(server: Server, kind: str, database: str) -> dict[str, Any]:
+    return {
+        "type": kind, "host": server.host, "port": server.port, "user": server.user,
+        "password": "", "tables": [f"{database}.*"], "snapshot": "initial",
+    }  # fmt: skip
+
+
+def target_config(server: Server, kind: str, database: str) -> dict[str, Any]:
+    return {
+        "type": kind, "host": server.host, "port": server.port, "user": server.user, "password": "",
+        "database": database,
+    }  # fmt: skip
+
+
+@contextlib.contextmanager
+def running(config: Path, folder: Path) -> Iterator[Run]:
+    run = Run(config, folder / "run.log")
+    run.start()
+    try:
+        yield run
+    finally:
+        run.close()
