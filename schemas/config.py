@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,7 +28,6 @@ __all__ = [
     "TargetConfig",
     "TlsConfig",
     "load_config",
-    "table_selected",
 ]
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -92,7 +90,8 @@ class SourceConfig(_Model):
     )
     tables: list[str] = Field(
         min_length=1,
-        description="Which tables: `database.table` with `*` and `?`; `!` before a pattern takes tables out again.",
+        description="Which tables: `database.table` with `*` and `?`; `!` before a pattern takes tables out again. The "
+        "last pattern that matches a table decides.",
     )
     snapshot: Literal["initial", "never", "only"] = Field(
         default="initial",
@@ -235,12 +234,3 @@ def load_config(path: Path | str, env: Mapping[str, str] | None = None) -> Confi
     except UnicodeDecodeError as error:
         raise ConfigErrors(str(path), [Problem(0, "", "is not UTF-8 text", "save it as UTF-8")]) from error
     return build(file, text, os.environ if env is None else env)
-
-
-def table_selected(patterns: list[str], db: str, table: str) -> bool:
-    """Tell whether a source's `tables` patterns take the table: some pattern does, and no `!pattern` does."""
-    name = f"{db}.{table}"
-    taken = any(fnmatchcase(name, pattern) for pattern in patterns if not pattern.startswith("!"))
-    return taken and not any(
-        fnmatchcase(name, pattern[1:]) for pattern in patterns if pattern.startswith("!")
-    )

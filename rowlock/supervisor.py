@@ -1,0 +1,186 @@
+"""Decides what `rowlock run` does when a process starts, ends or must end. Pure: `step(state, event, now)`.
+
+    waiting ──start──▶ running ──exit──▶ waiting (backoff)
+                         │ exit 2 ─────▶ refused   (a person must act; the others go on)
+                         │ exit 0 ─────▶ done      (a source with `snapshot: only`)
+                         └ stop ───────▶ stopping ──exit──▶ done
+
+A refused process is not restarted. The others go on, because one branch's trouble must not stop the ninety-nine others;
+only when no source or no pipeline is left alive does the run end, with exit code 2. While catching up (`--until-caught-up`)
+the first refusal ends it, because the goal cannot be reached any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+FIRST_BACKOFF_S = 1.0
+LONGEST_BACKOFF_S = 30.0
+STABLE_S = 60.0
+"""A process that ran this long starts again with the first backoff."""
+STOP_S = 45.0
+"""How long a process may take to stop before it is killed."""
+REFUSED = 2
+"""Exit code of a process that must not be started again before a person has acted."""
+
+
+class Phase(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    REFUSED = "refused"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """One process. `since`: when it was started, or asked to stop; `due`: when to start it (waiting)."""
+
+    name: str
+    role: str  # capture | apply
+    may_finish: bool = False  # an exit code 0 nobody asked for is the end, not an accident
+    phase: Phase = Phase.WAITING
+    since: float = 0.0
+    due: float = 0.0
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    children: dict[str, Child] = field(default_factory=dict)
+    stopping: bool = False
+    exit_code: int = 0
+    all_needed: bool = False  # --until-caught-up: a refusal ends the run
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """A process ended; `code` is negative for a signal."""
+
+    name: str
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    """SIGTERM, SIGINT, the goal is reached (0) or cannot be reached (2)."""
+
+    exit_code: int = 0
+    reason: str = "asked"
+
+
+Event = Tick | Exited | StopAsked
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something to log. level: info | warning | error."""
+
+    level: str
+    phrase: str
+    name: str
+    fields: dict[str, object] = field(default_factory=dict)
+
+
+Effect = Start | Terminate | Kill | Note
+
+
+def begin(children: list[Child], *, all_needed: bool = False) -> State:
+    return State(children={child.name: child for child in children}, all_needed=all_needed)
+
+
+def finished(state: State) -> bool:
+    """Tell whether nothing runs and nothing will: the run ends with `state.exit_code`."""
+    ended = (Phase.REFUSED, Phase.DONE)
+    return all(child.phase in ended for child in state.children.values())
+
+
+def step(state: State, event: Event, now: float) -> tuple[State, list[Effect]]:
+    """Return the next state and what to do. `now`: a monotonic clock, seconds."""
+    if isinstance(event, Exited):
+        return _on_exit(state, state.children[event.name], event.code, now)
+    if isinstance(event, StopAsked):
+        return _on_stop(state, event, now)
+    return _on_tick(state, now)
+
+
+def _with(state: State, child: Child) -> State:
+    return replace(state, children={**state.children, child.name: child})
+
+
+def _on_tick(state: State, now: float) -> tuple[State, list[Effect]]:
+    effects: list[Effect] = []
+    for child in state.children.values():
+        if child.phase is Phase.WAITING and child.due <= now:
+            state = _with(state, replace(child, phase=Phase.RUNNING, since=now))
+            effects.append(Start(child.name))
+        elif child.phase is Phase.STOPPING and now - child.since >= STOP_S:
+            state = _with(state, replace(child, since=now))
+            effects += [Note("error", "did not stop in time, killed", child.name), Kill(child.name)]
+    return state, effects
+
+
+def _on_stop(state: State, asked: StopAsked, now: float) -> tuple[State, list[Effect]]:
+    if state.stopping:
+        return state, []
+    effects: list[Effect] = [Note("info", "stopping", "all", {"reason": asked.reason})]
+    state = replace(state, stopping=True, exit_code=asked.exit_code)
+    for child in state.children.values():
+        if child.phase is Phase.RUNNING:
+            state = _with(state, replace(child, phase=Phase.STOPPING, since=now))
+            effects.append(Terminate(child.name))
+        elif child.phase is Phase.WAITING:
+            state = _with(state, replace(child, phase=Phase.DONE))
+    return state, effects
+
+
+def _on_exit(state: State, child: Child, code: int, now: float) -> tuple[State, list[Effect]]:
+    if child.phase is Phase.STOPPING:
+        level = "info" if code == 0 else "warning"
+        return _with(state, replace(child, phase=Phase.DONE)), [
+            Note(level, "stopped", child.name, {"code": code})
+        ]
+    if code == REFUSED:
+        return _on_refusal(_with(state, replace(child, phase=Phase.REFUSED)), child, now)
+    if code == 0 and child.may_finish:
+        return _with(state, replace(child, phase=Phase.DONE)), [Note("info", "finished", child.name)]
+    return _restart(state, child, code, now)
+
+
+def _restart(state: State, child: Child, code: int, now: float) -> tuple[State, list[Effect]]:
+    failures = 1 if now - child.since >= STABLE_S else child.failures + 1
+    wait = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(failures - 1, 10))
+    child = replace(child, phase=Phase.WAITING, due=now + wait, failures=failures)
+    fields: dict[str, object] = {"code": code, "restart_in_s": wait, "failures": failures}
+    return _with(state, child), [Note("warning", "ended unexpectedly, will be restarted", child.name, fields)]
+
+
+def _on_refusal(state: State, child: Child, now: float) -> tuple[State, list[Effect]]:
+    note = Note("error", "refused to run and is not restarted; its message is above", child.name)
+    alive = (Phase.RUNNING, Phase.WAITING)
+    left = [other for other in state.children.values() if other.role == child.role and other.phase in alive]
+    if left and not state.all_needed:
+        return state, [note]
+    state, effects = _on_stop(state, StopAsked(REFUSED, "nothing is left to run"), now)
+    return state, [note, *effects]

@@ -1,0 +1,282 @@
+"""The configuration file: what it gives, and everything that can be wrong with it, said at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from schemas.config import Config, ConfigErrors, load_config
+from schemas.config_checks import unsupported
+from schemas.config_docs import render
+
+ROOT = Path(__file__).resolve().parents[2]
+GOOD = """\
+kafka:
+  bootstrap: 127.0.0.1:9092
+sources:
+  branch1:
+    type: mariadb
+    host: 127.0.0.1
+    user: rowlock
+    password: "${SECRET}"
+    tables: [bank.*, "!bank.tmp_*"]
+targets:
+  hq:
+    type: postgres
+    host: 127.0.0.1
+    port: 5432
+    user: rowlock
+    password: geheim
+    database: hq
+pipelines:
+  to-hq:
+    sources: [branch1]
+    target: hq
+    routes:
+      - from: bank.*
+        to: public.{table}
+        add: {branch: "{source}"}
+"""
+ENV = {"SECRET": "s3cret-from-env", "PORT": "3307"}
+
+
+def load(tmp_path: Path, text: str) -> Config:
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    return load_config(file, ENV)
+
+
+def problems(tmp_path: Path, text: str) -> list[str]:
+    with pytest.raises(ConfigErrors) as caught:
+        load(tmp_path, text)
+    return [line.removeprefix(str(tmp_path) + "/") for line in caught.value.lines]
+
+
+def test_a_file_with_defaults(tmp_path: Path) -> None:
+    config = load(tmp_path, GOOD)
+    assert config.kafka.prefix == "rowlock"
+    assert config.sources["branch1"].port == 3306
+    assert config.sources["branch1"].password.get_secret_value() == "s3cret-from-env"
+    assert config.pipelines["to-hq"].routes[0].add == {"branch": "{source}"}
+    assert config.pipelines["to-hq"].lanes == 4
+    assert config.state_dir == tmp_path / "state"
+    assert config.path == tmp_path / "c.yaml"
+    assert config.where("sources", "branch1", "host") == f"{tmp_path}/c.yaml:6"
+    assert config.where("sources", "branch1", "port") == f"{tmp_path}/c.yaml:4"
+    assert unsupported(config) == []
+
+
+def test_the_example_is_accepted_and_supported(tmp_path: Path) -> None:
+    secret = tmp_path / "hq"
+    secret.write_text("x\n")
+    text = (ROOT / "deploy" / "config.example.yaml").read_text().replace("/run/secrets/hq", str(secret))
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    config = load_config(file, {"BRANCH1_PASSWORD": "a", "BRANCH2_PASSWORD": "b"})
+    assert unsupported(config) == []
+    assert config.targets["hq"].password.get_secret_value() == "x"
+
+
+def test_no_secret_in_any_text(tmp_path: Path) -> None:
+    text = GOOD.replace(
+        "bootstrap: 127.0.0.1:9092", "bootstrap: 127.0.0.1:9092\n  options: {sasl.password: verysecret}"
+    )
+    config = load(tmp_path, text)
+    assert config.kafka.options["sasl.password"] == "verysecret"
+    for shown in (repr(config), str(config), repr(config.kafka)):
+        assert "verysecret" not in shown
+        assert "geheim" not in shown
+        assert "s3cret" not in shown
+
+
+def test_no_secret_in_errors(tmp_path: Path) -> None:
+    text = GOOD.replace("port: 5432", 'port: "${SECRET}"').replace("password: geheim", "password: [geheim]")
+    assert not [line for line in problems(tmp_path, text) if "geheim" in line or "s3cret" in line]
+
+
+def test_a_password_is_taken_as_it_is_written(tmp_path: Path) -> None:
+    config = load(tmp_path, GOOD.replace("password: geheim", "password: 0123"))
+    assert config.targets["hq"].password.get_secret_value() == "0123"
+
+
+def test_secret_files_and_environment(tmp_path: Path) -> None:
+    (tmp_path / "pw").write_text("from file \n")
+    text = GOOD.replace("password: geheim", "password_file: pw").replace("host: 127.0.0.1", 'host: "a$$b"', 1)
+    config = load(tmp_path, text.replace("user: rowlock", 'port: "${PORT}"\n    user: rowlock', 1))
+    assert config.targets["hq"].password.get_secret_value() == "from file "
+    assert config.sources["branch1"].port == 3307
+    assert config.sources["branch1"].host == "a$b"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            "type: mariadb",
+            "type: maria",
+            "c.yaml:5: sources.branch1.type: 'maria' is not known; one of 'mysql', ",
+        ),
+        (
+            "host: 127.0.0.1",
+            "hst: 127.0.0.1",
+            "c.yaml:6: sources.branch1.hst: unknown key 'hst'; did you mean 'host'?",
+        ),
+        (
+            "port: 5432",
+            "port: 70000",
+            "c.yaml:14: targets.hq.port: 70000 does not fit; a number of at most 65535",
+        ),
+        ("port: 5432", "port: many", "c.yaml:14: targets.hq.port: 'many' does not fit; a whole number"),
+        (
+            "${SECRET}",
+            "${NOPE}",
+            "c.yaml:8: sources.branch1.password: the environment has no NOPE; set NOPE ",
+        ),
+        (
+            "${SECRET}",
+            "${NO-PE}",
+            "c.yaml:8: sources.branch1.password: ${NO-PE} is no name of a variable; write ${NAME}",
+        ),
+        (
+            "password: geheim",
+            "password_file: nix",
+            "c.yaml:16: targets.hq.password: cannot read nix: No such file",
+        ),
+        (
+            "password: geheim",
+            "pw: geheim",
+            "c.yaml:11: targets.hq.password: 'password' is missing; give password: ${NAME}",
+        ),
+        ("9092", "x", "c.yaml:2: kafka.bootstrap: '127.0.0.1:x' is no broker; write host:port"),
+        (
+            "bootstrap: 127",
+            "prefix: a/b\n  bootstrap: 127",
+            "c.yaml:2: kafka.prefix: 'a/b' cannot begin a topic's name",
+        ),
+        (
+            "bootstrap: 127",
+            "options: {acks: 1}\n  bootstrap: 127",
+            "c.yaml:2: kafka.options.acks: this setting cannot be",
+        ),
+        (
+            "branch1:",
+            "bran.ch:",
+            "c.yaml:4: sources.bran.ch: the name 'bran.ch' cannot be used; use up to 64 letters",
+        ),
+        (
+            "branch1:",
+            "control:",
+            "c.yaml:4: sources.control: the name 'control' is one of rowlock's own topics",
+        ),
+        (
+            "[bank.*,",
+            "[bank,",
+            "c.yaml:9: sources.branch1.tables.0: 'bank' is no table pattern; write database.table",
+        ),
+        (
+            "[bank.*,",
+            "[",
+            "c.yaml:9: sources.branch1.tables: every pattern takes tables out; begin with those",
+        ),
+        (
+            "[branch1]",
+            "[branch2]",
+            "c.yaml:20: pipelines.to-hq.sources.0: there is no source 'branch2'; did you mean",
+        ),
+        (
+            "[branch1]",
+            "[branch1, branch1]",
+            "c.yaml:20: pipelines.to-hq.sources.1: source 'branch1' is named twice",
+        ),
+        ("target: hq", "target: zz", "c.yaml:21: pipelines.to-hq.target: there is no target 'zz'; known: hq"),
+        (
+            "public.{table}",
+            "{table}",
+            "c.yaml:24: pipelines.to-hq.routes.0.to: '{table}' is no target table; write schema",
+        ),
+        (
+            "public.{table}",
+            "public.{tabel}",
+            "c.yaml:24: pipelines.to-hq.routes.0.to: 'public.{tabel}' has an unknown",
+        ),
+        (
+            '"{source}"}',
+            '"{src}"}',
+            "c.yaml:25: pipelines.to-hq.routes.0.add.branch: '{src}' has an unknown placeholder",
+        ),
+        (
+            "from: bank.*",
+            "from: bank",
+            "c.yaml:23: pipelines.to-hq.routes.0.from: 'bank' is no table pattern",
+        ),
+        (
+            "target: hq",
+            "target: hq\n    target: hq",
+            "c.yaml:22: pipelines.to-hq.target: 'target' is given twice; give",
+        ),
+        (
+            "target: hq",
+            "lanes: 0\n    target: hq",
+            "c.yaml:21: pipelines.to-hq.lanes: 0 does not fit; a number of at least",
+        ),
+        ("  hq:\n", "  hq:\n   x: ]\n", "c.yaml:12: not YAML: "),
+    ],
+)
+def test_one_mistake_one_line(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    lines = problems(tmp_path, GOOD.replace(old, new, 1))
+    assert any(line.startswith(expected) for line in lines), lines
+
+
+def test_all_mistakes_at_once(tmp_path: Path) -> None:
+    text = GOOD.replace("maria", "x").replace("5432", "x").replace("target: hq", "target: no\n    lanes: x")
+    places = [line.split(": ")[1] for line in problems(tmp_path, text)]
+    assert places == [
+        "sources.branch1.type",
+        "targets.hq.port",
+        "pipelines.to-hq.target",
+        "pipelines.to-hq.lanes",
+    ]
+
+
+def test_an_earlier_route_that_takes_all(tmp_path: Path) -> None:
+    text = GOOD + "      - {from: bank.*, to: x.y}\n"
+    assert problems(tmp_path, text)[0].startswith(
+        "c.yaml:26: pipelines.to-hq.routes.1.from: an earlier route takes all"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", "kafka: 3\nsources: []\n"])
+def test_files_of_the_wrong_shape(tmp_path: Path, text: str) -> None:
+    assert problems(tmp_path, text)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigErrors, match="cannot be read: No such file"):
+        load_config(tmp_path / "none.yaml", {})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("type: mariadb", "type: tdsql", ("sources", "branch1", "type")),
+        ("type: mariadb", "type: oracle", ("sources", "branch1", "type")),
+        ("type: postgres", "type: kafka", ("targets", "hq", "type")),
+        ("user: rowlock", "topics: source\n    user: rowlock", ("sources", "branch1", "topics")),
+        ("target: hq", "consistency: transaction\n    target: hq", ("pipelines", "to-hq", "consistency")),
+        ("target: hq", "schema_changes: evolve\n    target: hq", ("pipelines", "to-hq", "schema_changes")),
+    ],
+)
+def test_what_is_not_built_yet_parses_and_is_named(
+    tmp_path: Path, old: str, new: str, place: tuple[str, ...]
+) -> None:
+    found = unsupported(load(tmp_path, GOOD.replace(old, new, 1)))
+    assert [each.place for each in found] == [place]
+    assert "is not supported in this version" in found[0].message
+
+
+def test_the_reference_is_current() -> None:
+    page = ROOT / "docs" / "reference" / "configuration.md"
+    assert page.read_text() == render(), (
+        "run: python -m schemas.config_docs > docs/reference/configuration.md"
+    )
