@@ -60,7 +60,8 @@ class StoredPosition(msgspec.Struct, kw_only=True):
     pos: int
     identity: Identity
     ts_ms: int
-    snapshot_done: tuple[str, ...] = ()  # "db.table" whose snapshot is complete (a hint; markers in the topics decide)
+    #: "db.table" whose snapshot is complete (a hint; markers in the topics decide)
+    snapshot_done: tuple[str, ...] = ()
 
 
 class Watermark(msgspec.Struct, kw_only=True):

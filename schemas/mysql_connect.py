@@ -1,0 +1,71 @@
+"""Connections to MySQL, MariaDB and TDSQL with the one session state in which values keep their meaning.
+
+Every reader and writer of values (snapshot, verify, apply) connects through here; a pooled connection of another
+origin must run SESSION_SQL first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from schemas.errors import ServerConnectError
+
+if TYPE_CHECKING:
+    from pymysql.connections import Connection
+
+#: Strict, so that a value is never cut silently; zero and invalid dates are carried as they are (no NO_ZERO_DATE,
+#: ALLOW_INVALID_DATES); 0 written to an AUTO_INCREMENT column stays 0; backslashes escape, as PyMySQL writes them.
+SQL_MODE = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION"
+#: TIMESTAMP is an instant: shown and read in UTC.
+SESSION_SQL = f"SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}'"
+
+_UNREACHABLE = frozenset({2002, 2003, 2006, 2013})
+_REMEDIES: dict[int, str] = {
+    1044: "the user may not use this database: GRANT it",
+    1045: "user or password is wrong, or this host is not allowed: correct them in the configuration",
+    1698: "user or password is wrong, or this host is not allowed: correct them in the configuration",
+    1049: "the database does not exist: create it, or correct its name in the configuration",
+    1040: "the server has no free connection: raise max_connections, or use fewer lanes",
+    1129: "the server blocks this host after connection errors: run FLUSH HOSTS there",
+    1130: "the server does not allow connections from this host: change the user's host part",
+    1203: "the user has no free connection: raise max_user_connections, or use fewer lanes",
+    **dict.fromkeys(_UNREACHABLE, "nothing answers there: check host and port, and whether the server runs"),
+}
+_TRANSIENT = _UNREACHABLE | {1040, 1053, 1203}
+
+
+def connect_mysql(
+    host: str,
+    port: int,
+    user: str,
+    password: str,
+    database: str | None = None,
+    *,
+    autocommit: bool = True,
+    connect_timeout: int = 10,
+    **options: Any,
+) -> Connection[Any]:
+    """Open a connection: utf8mb4, SESSION_SQL, affected rows = rows found (CLIENT.FOUND_ROWS).
+
+    `options` go to pymysql.connect (read_timeout, ssl, …). Raises ServerConnectError with the remedy.
+    """
+    import pymysql
+    from pymysql.constants import CLIENT
+
+    flags = CLIENT.FOUND_ROWS | int(options.pop("client_flag", 0))
+    try:
+        return pymysql.connect(
+            host=host, port=port, user=user, password=password, database=database, charset="utf8mb4",
+            autocommit=autocommit, connect_timeout=connect_timeout, client_flag=flags, init_command=SESSION_SQL, **options,
+        )  # fmt: skip
+    except pymysql.MySQLError as error:
+        raise _explained(error, f"{user}@{host}:{port}") from error
+
+
+def _explained(error: Exception, where: str) -> ServerConnectError:
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    remedy = _REMEDIES.get(code, "see the server's message")
+    return ServerConnectError(
+        f"cannot connect to the database as {where}: {error.args[-1] if error.args else error} ({code}); {remedy}",
+        transient=code in _TRANSIENT,
+    )
