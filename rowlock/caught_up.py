@@ -1,0 +1,118 @@
+"""The goal of `rowlock run --until-caught-up`: all that was in the sources when it started is in the targets.
+
+First each source's log end is noted, then a watermark *written since* must have passed it with no snapshot pending;
+after that the ends of the topics are noted, and every lane of every unit must have reached them. Each fact is noted
+after the one before it holds, so nothing that was there at the start can be missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from consumer.model import LaneProgress, Unit
+from rowlock.errors import CommandError
+from rowlock.kafka_view import KafkaView
+from rowlock.source_view import log_end
+from rowlock.target_view import View, progress, target_session
+from rowlock.units import UnitName, units
+from schemas.config import Config
+from schemas.position import binlog_file_number
+from schemas.records import Watermark
+
+LogEnd = tuple[int, int]
+"""(number of the log file, position in it)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What was seen of a source at the start: the end of its log, and the offset its next watermark will have."""
+
+    end: LogEnd
+    watermark_from: int
+
+
+def captured(start: Start, seen: tuple[int, Watermark] | None) -> bool:
+    """Tell whether a watermark written since the start says that everything before `start.end` is in Kafka."""
+    if seen is None or seen[0] < start.watermark_from or seen[1].snapshot_pending:
+        return False
+    watermark = seen[1]
+    return watermark.idle or (binlog_file_number(watermark.file), watermark.position[2]) >= start.end
+
+
+def behind(ends: Mapping[UnitName, int], progress: Mapping[UnitName, list[LaneProgress]]) -> list[UnitName]:
+    """Return the units with a lane that has not applied all offsets below the unit's end."""
+    late = []
+    for unit, end in ends.items():
+        lanes = progress.get(unit, [])
+        done = min((lane.offset for lane in lanes), default=-1)
+        if done < end - 1:
+            late.append(unit)
+    return late
+
+
+class CaughtUp:
+    """Call it until it says True. Raises CommandError when a unit has stopped: the goal cannot be reached then."""
+
+    def __init__(self, config: Config, report: Callable[[str], None] = lambda _: None) -> None:
+        self._config = config
+        self._report = report
+        self._said = ""
+        self._kafka = KafkaView(config.kafka)
+        names = {name for pipeline in config.pipelines.values() for name in pipeline.sources} or set(
+            config.sources
+        )
+        self._starts = {
+            name: Start(log_end(config.sources[name], name), self._kafka.watermark_end(name))
+            for name in sorted(names)
+        }
+        self._ends: dict[UnitName, int] | None = None
+
+    def __call__(self) -> bool:
+        if self._ends is None and not self._captured():
+            return False
+        if self._ends is None:
+            self._ends = self._topic_ends()
+        return self._applied(self._ends)
+
+    def _captured(self) -> bool:
+        for name, start in self._starts.items():
+            seen = self._kafka.watermark(name)
+            if seen and seen[0] >= start.watermark_from and seen[1].error:
+                raise CommandError(f"source {name}: {seen[1].error}")
+            if not captured(start, seen):
+                self._say(f"waiting for capture of {name}")
+                return False
+        return True
+
+    def _topic_ends(self) -> dict[UnitName, int]:
+        found = units(self._config, self._kafka.all_topics())
+        spans = self._kafka.spans({unit.topic for unit in found})
+        return {unit: spans[unit.topic].high for unit in found if spans[unit.topic].high > 0}
+
+    def _applied(self, ends: Mapping[UnitName, int]) -> bool:
+        done: dict[UnitName, list[LaneProgress]] = {}
+        for target in sorted({unit.target for unit in ends}):
+            with target_session(self._config.targets[target], target, "run") as session:
+                done |= self._progress(session, [unit for unit in ends if unit.target == target])
+        late = behind(ends, done)
+        if late:
+            self._say(f"waiting for {len(late)} of {len(ends)} topics to be applied")
+        return not late
+
+    def _progress(self, session: View, wanted: list[UnitName]) -> dict[UnitName, list[LaneProgress]]:
+        session.ensure_bookkeeping()  # apply may not have come that far
+        found: dict[UnitName, list[LaneProgress]] = {}
+        for pipeline in sorted({unit.pipeline for unit in wanted}):
+            known = set(session.topics(pipeline))
+            for unit in (unit for unit in wanted if unit.pipeline == pipeline):
+                lanes, state = progress(session, known, Unit(pipeline, unit.topic))
+                if state is not None and state.stopped:
+                    raise CommandError(f"{pipeline}: {unit.topic} has stopped: {state.stopped}")
+                found[unit] = lanes
+        return found
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            self._said = text
+            self._report(text)

@@ -1,0 +1,82 @@
+"""What the command line reads from a source: where its log ends, and which tables are selected, with definitions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rowlock.errors import CommandError
+from schemas.config import SourceConfig
+from schemas.errors import SchemaError
+from schemas.mysql_catalog import list_tables, read_table
+from schemas.mysql_connect import connect_mysql
+from schemas.position import binlog_file_number
+from schemas.table import Table
+
+if TYPE_CHECKING:
+    from pymysql.connections import Connection
+
+#: The statement was renamed; servers know one or both.
+_LOG_END = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
+
+
+@contextlib.contextmanager
+def source_connection(source: SourceConfig, name: str) -> Iterator[Connection[Any]]:
+    """Connect to a source. Raises CommandError that names it."""
+    try:
+        conn = connect_mysql(
+            source.host, source.port, source.user, source.password.get_secret_value(), **tls_options(source)
+        )
+    except SchemaError as error:
+        raise CommandError(f"source {name}: {error}") from error
+    try:
+        yield conn
+    finally:
+        conn.close()
+
+
+def tls_options(source: SourceConfig) -> dict[str, Any]:
+    """Return PyMySQL's options for the source's TLS settings."""
+    if source.tls is None:
+        return {}
+    tls = source.tls
+    files = {"ssl_ca": tls.ca, "ssl_cert": tls.cert, "ssl_key": tls.key}
+    options: dict[str, Any] = {option: str(file) for option, file in files.items() if file is not None}
+    return {
+        **options,
+        "ssl_verify_cert": tls.verify != "none",
+        "ssl_verify_identity": tls.verify == "full",
+        "ssl": {},
+    }
+
+
+def log_end(source: SourceConfig, name: str) -> tuple[int, int]:
+    """Return (number of the current log file, its end). Raises CommandError."""
+    import pymysql
+
+    refusals = []
+    with source_connection(source, name) as conn, conn.cursor() as cursor:
+        for statement in _LOG_END:
+            try:
+                cursor.execute(statement)
+            except pymysql.MySQLError as error:
+                refusals.append(str(error.args[-1]))
+                continue
+            row = cursor.fetchone()
+            if row:
+                return binlog_file_number(str(row[0])), int(row[1])
+    seen = "; ".join(refusals) or "the server has no binary log"
+    raise CommandError(
+        f"source {name}: its log position cannot be read: {seen}; switch log_bin on, and GRANT REPLICATION CLIENT "
+        f"(MariaDB: BINLOG MONITOR) ON *.* to {source.user}"
+    )
+
+
+def selected_tables(source: SourceConfig, name: str) -> list[Table]:
+    """Return the definitions of the tables that the source's patterns select. Raises CommandError."""
+    with source_connection(source, name) as conn:
+        try:
+            return [read_table(conn, db, table) for db, table in list_tables(conn, source.tables)]
+        except SchemaError as error:
+            raise CommandError(f"source {name}: {error}") from error
