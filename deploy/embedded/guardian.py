@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import sys
@@ -42,13 +43,27 @@ def _children() -> dict[int, list[int]]:
 
 
 def kill_tree(pid: int) -> None:
-    """Kills a process with all descendants: PostgreSQL's have process groups of their own."""
+    """Kills a process with all descendants (PostgreSQL's have process groups of their own) and sees them gone."""
     tree, doomed = _children(), [pid]
     for each in doomed:
         doomed.extend(tree.get(each, []))
-    for each in doomed:
-        with contextlib.suppress(OSError):
-            os.kill(each, signal.SIGKILL)
+    handles = [handle for each in doomed if (handle := _handle(each)) is not None]
+    for handle in handles:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+    for handle in handles:
+        gone = select.poll()
+        gone.register(handle, select.POLLIN)  # readable when the process has ended
+        gone.poll(10_000)
+        os.close(handle)
+
+
+def _handle(pid: int) -> int | None:
+    """A pidfd: it stays with this process even if the number is given to another."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
 
 
 def _serve() -> tuple[dict[int, str], set[str]]:

@@ -65,12 +65,10 @@ class MySQL(MySQLFamily):
         root = cache_dir() / ROOT
         return _version(root) if root.is_dir() and os.geteuid() == 0 else ""
 
-    @property
-    def home(self) -> Path:
-        if self._home is None:
-            self._home = temporary("rowlock-mysql-", mysql_root() / _INSIDE)
-            os.chown(self._home, NOBODY, NOBODY)
-        return self._home
+    def _make_home(self) -> Path:
+        home = temporary("rowlock-mysql-", mysql_root() / _INSIDE)
+        os.chown(home, NOBODY, NOBODY)
+        return home
 
     def _prepare(self) -> None:
         self._run(self._server("--initialize-insecure"))

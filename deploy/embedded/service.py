@@ -7,10 +7,12 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar, NoReturn, Self
 
 import psutil
 
@@ -49,6 +51,7 @@ class Service:
         self._min_free = min_free
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
+        self._gate = threading.Lock()  # between a start in one thread and a close in another
 
     # --- to be filled in by each service
 
@@ -77,9 +80,15 @@ class Service:
     @property
     def home(self) -> Path:
         if self._home is None:
-            self._home = self._given_home or temporary(f"rowlock-{self.kind.lower()}-")
-            self._home.mkdir(parents=True, exist_ok=True)
+            self._require_open()
+            self._home = self._make_home()
         return self._home
+
+    def _make_home(self) -> Path:
+        if self._given_home is None:
+            return temporary(f"rowlock-{self.kind.lower()}-")
+        self._given_home.mkdir(parents=True, exist_ok=True)
+        return self._given_home.absolute()
 
     @property
     def data_dir(self) -> Path:
@@ -105,24 +114,27 @@ class Service:
         """Returns when the service answers."""
         if self.running:
             return self
+        _require_linux()
+        self.kill()  # nothing but book-keeping: it may have ended by itself
         self.fetch()
         require_space(self.home, self._min_free, f"{self.kind}'s data")
         require_free(self.port, self.kind)
         if not self.data_dir.exists():
             self._prepare_whole()
-        self._process = self._spawn(self._command())
-        self._wait_ready()
+        with self._gate:
+            self._require_open()
+            self._process = self._spawn(self._command())
+        self._wait_ready(self._process)
         return self
 
     def stop(self) -> None:
         """Asks the service to end, and insists when it does not."""
-        if self._process is None:
+        process = self._process
+        if process is None:
             return
         self.resume()
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(self.stop_signal)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=self.stop_within)
+        process.send_signal(self.stop_signal)
+        _ended(process, self.stop_within)
         self.kill()
 
     def restart(self) -> Self:
@@ -131,13 +143,9 @@ class Service:
 
     def kill(self) -> None:
         """As kill -9 or a crash; the data stays as it is."""
-        if self._process is None:
-            return
-        if self._process.poll() is None:
-            kill_tree(self._process.pid)
-        self._process.wait()
-        release(self._process)
-        self._process = None
+        process, self._process = self._process, None
+        if process is not None:
+            _end(process)
 
     def pause(self) -> None:
         """Stops every process of the service in its tracks: to others it looks like a hung machine."""
@@ -148,10 +156,11 @@ class Service:
 
     def close(self) -> None:
         """Stops the service and removes its temporary home."""
-        self._closed = True
+        with self._gate:
+            self._closed = True
         self.stop()
         if self._home is not None and self._given_home is None:
-            self._remove()
+            shutil.rmtree(self._home, ignore_errors=True)
             kept(self._home)
             self._home = None
 
@@ -165,14 +174,9 @@ class Service:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _remove(self) -> None:
-        shutil.rmtree(self.home, ignore_errors=True)
-
     # --- processes
 
     def _spawn(self, command: Sequence[str | Path], unprivileged: bool = False) -> subprocess.Popen[bytes]:
-        if self._closed:
-            raise EmbeddedError(self.kind, "it was closed while it started", "make a new one")
         with self.log_file.open("ab") as log:
             return spawn(
                 command, output=log, env=self._environment(), cwd=self.home, unprivileged=unprivileged
@@ -189,34 +193,29 @@ class Service:
     def _environment(self) -> dict[str, str]:
         return {"TZ": "UTC", "LC_ALL": "C.UTF-8"}
 
+    def _require_open(self) -> None:
+        if self._closed:
+            raise EmbeddedError(self.kind, "it has been closed", "make a new one")
+
     def _run(self, command: Sequence[str | Path]) -> None:
         """A command that prepares the service, to its end."""
         process = self._spawn(command)
         try:
-            code = process.wait(timeout=120)
-        except BaseException:
-            kill_tree(process.pid)
-            process.wait()
-            raise
+            ended = _ended(process, self.ready_within)
         finally:
-            release(process)
-        if code != 0:
-            raise self._failure(f"`{Path(command[0]).name}` ended with code {code}")
+            _end(process)
+        if not ended:
+            raise self._failure(f"`{Path(command[0]).name}` did not end within {self.ready_within:.0f} s")
+        if process.returncode != 0:
+            raise self._failure(f"`{Path(command[0]).name}` ended with code {process.returncode}")
 
-    def _wait_ready(self) -> None:
-        assert self._process is not None
+    def _wait_ready(self, process: subprocess.Popen[bytes]) -> None:
         ends = time.monotonic() + self.ready_within
         while (reason := self._unready()) is not None:
-            if self._ended(0.05):
-                failure = self._failure(f"it ended with code {self._process.returncode} while starting")
-                self.kill()
-                raise failure
+            if _ended(process, 0.05):
+                self._give_up(f"it ended with code {process.returncode} while starting")
             if time.monotonic() > ends:
-                failure = self._failure(
-                    f"no answer on port {self.port} within {self.ready_within:.0f} s ({reason})"
-                )
-                self.kill()
-                raise failure
+                self._give_up(f"no answer on port {self.port} within {self.ready_within:.0f} s ({reason})")
 
     def _unready(self) -> str | None:
         try:
@@ -225,28 +224,46 @@ class Service:
             return str(error) or type(error).__name__
         return None
 
-    def _ended(self, within: float) -> bool:
-        assert self._process is not None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=within)
-        return self._process.returncode is not None
+    def _give_up(self, seen: str) -> NoReturn:
+        failure = self._failure(seen)
+        self.kill()
+        raise failure
 
     def _failure(self, seen: str) -> EmbeddedError:
         lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
         tail = "".join(f"\n    {line}" for line in lines[-12:])
-        remedy = (
-            f"see the log's last lines above (whole log: {self.log_file}), remove the cause and start again"
-        )
+        whole = f" (whole log: {self.log_file})" if self._given_home else ""
+        remedy = f"the log's last lines above name the cause{whole}; remove it and start again"
         return EmbeddedError(self.kind, f"{seen}; its log ends:{tail}", remedy)
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._process is None or self._process.poll() is not None:
+        process = self._process
+        if process is None or process.poll() is not None:
             return
         with contextlib.suppress(psutil.NoSuchProcess):
-            top = psutil.Process(self._process.pid)
+            top = psutil.Process(process.pid)
             for each in [top, *top.children(recursive=True)]:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     each.send_signal(number)
+
+
+def _ended(process: subprocess.Popen[bytes], within: float) -> bool:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=within)
+    return process.returncode is not None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kills what still runs, waits for it and takes it off the guardian's list."""
+    if process.poll() is None:
+        kill_tree(process.pid)
+    process.wait()
+    release(process)
+
+
+def _require_linux() -> None:
+    if sys.platform != "linux":
+        raise EmbeddedError("this machine", f"it runs {sys.platform}", "the embedded services need Linux")
 
 
 def as_root() -> bool:
