@@ -1,0 +1,97 @@
+"""What a table definition in force comes to: target table, decoder, row function (design.md §4 and §6).
+
+A unit has one table. Its definition is stored beside the progress, so a restart needs no definition event; what is
+made of it here is cached per (topic, epoch) in the worker process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from consumer.errors import TargetConfigError, UnitStoppedError
+from consumer.events import Decode, image_row, row_decoder
+from consumer.model import TargetTable
+from consumer.router import Route, Routed, resolve, target_table, wanted_table
+from consumer.targets.base import Session
+from schemas.codec import decode_table, encode_table
+from schemas.errors import SchemaError
+from schemas.event import Event
+from schemas.table import Row, Table
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """`text`: the stored JSON. `wanted`: the source's model in target terms. `row`: column structure → target row."""
+
+    text: str
+    source: Table
+    routed: Routed
+    wanted: Table
+    target: TargetTable
+    decode: Decode
+    row: Callable[[Any], Row]
+
+
+def prepare(
+    session: Session, source: Table, *, source_name: str, routes: tuple[Route, ...], create: bool
+) -> InForce:
+    """Route `source`, create the target table where it is missing (`create`), and read the real one.
+
+    Raises UnitStoppedError when the target does not fit, and the session's errors.
+    """
+    routed = resolve(routes, source_name, source.db, source.name)
+    if routed is None:
+        raise UnitStoppedError(f"{source.db}.{source.name} of {source_name}: no route names this table")
+    wanted = wanted_table(source, routed)
+    try:
+        target = target_table(wanted, _real_table(session, wanted, create), tuple(n for n, _ in routed.added))
+    except (TargetConfigError, SchemaError) as error:
+        raise UnitStoppedError(str(error)) from error
+    return InForce(
+        text=encode_table(source).decode(),
+        source=source,
+        routed=routed,
+        wanted=wanted,
+        target=target,
+        decode=row_decoder(source),
+        row=image_row(routed.added),
+    )
+
+
+def _real_table(session: Session, wanted: Table, create: bool) -> Table:
+    real = session.read_table(wanted.db, wanted.name)
+    if real is None and create:
+        session.create_table(wanted)
+        real = session.read_table(wanted.db, wanted.name)
+    if real is None:
+        remedy = "check the user's rights" if create else "create it, or set `create_tables: true`"
+        raise TargetConfigError(f"{wanted.db}.{wanted.name}: the target has no such table: {remedy}")
+    return real
+
+
+def stored_table(text: str) -> Table:
+    """Parse `UnitState.definition`."""
+    return decode_table(text)
+
+
+def definition_change(in_force: Table | None, event: Event, place: str) -> Table | None:
+    """Return the table that becomes the definition in force, None when nothing changes.
+
+    Raises UnitStoppedError for what this version does not replay: any DDL that alters a table already in force.
+    """
+    if event.definition is None:
+        raise UnitStoppedError(f"{place}: {event.ddl or 'a statement'}: {_STOP}")
+    if in_force is None:
+        return event.definition
+    if event.definition == in_force:
+        return None
+    what = event.ddl or "another definition of the table"
+    raise UnitStoppedError(f"{place}: {what}: {_STOP}")
+
+
+_STOP = (
+    "this version does not replay changes of a table's definition. Nothing behind it was applied; "
+    "make the same change in the target, then take a new snapshot of the table"
+)

@@ -1,0 +1,111 @@
+"""Which topics a pipeline applies, and whether they are still the ones the target's progress speaks of.
+
+The selection is pure; `Cluster` is the thin shell around Kafka's admin client. Topic names alone decide here (the
+table's true name comes with its definition event); topics of no route are left out and named once in the log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from consumer.errors import TransientError
+from consumer.router import Route, resolve
+from schemas.records import position_topic, source_topic, watermark_topic
+
+REQUEST_S = 15.0
+_ESCAPED = re.compile(r"_x([0-9a-f]+)_")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """`units`: topic → source. `watermarks`: the sources' watermark topics that exist. `skipped`: topics of no route."""
+
+    units: dict[str, str]
+    watermarks: tuple[str, ...]
+    skipped: tuple[str, ...]
+
+
+def select_topics(
+    names: Iterable[str], *, prefix: str, sources: Sequence[str], routes: Sequence[Route]
+) -> Selection:
+    """Return what the pipeline reads of the topics `names`."""
+    existing = sorted(names)
+    present = set(existing)
+    units: dict[str, str] = {}
+    skipped: list[str] = []
+    for source in sources:
+        own = {watermark_topic(prefix, source), position_topic(prefix, source), source_topic(prefix, source)}
+        head = source_topic(prefix, source) + "."
+        for topic in existing:
+            if topic in own or not topic.startswith(head):
+                continue
+            db, dot, table = topic[len(head) :].partition(".")
+            if not dot:
+                continue
+            if resolve(routes, source, unescape(db), unescape(table)) is None:
+                skipped.append(topic)
+            else:
+                units[topic] = source
+    marks = tuple(topic for topic in (watermark_topic(prefix, name) for name in sources) if topic in present)
+    return Selection(units=units, watermarks=marks, skipped=tuple(skipped))
+
+
+def unescape(part: str) -> str:
+    """Undo `schemas.records.topic_part`."""
+    return _ESCAPED.sub(lambda match: bytes.fromhex(match.group(1)).decode(errors="replace"), part)
+
+
+class Cluster:
+    """Kafka's metadata. Every method raises TransientError when the brokers do not answer."""
+
+    def __init__(self, bootstrap: str, options: Mapping[str, str]) -> None:
+        self._admin = AdminClient({**options, "bootstrap.servers": bootstrap})
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics."""
+        try:
+            return list(self._admin.list_topics(timeout=REQUEST_S).topics)
+        except KafkaException as error:
+            raise TransientError(f"Kafka does not list its topics: {error}") from error
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """Return topic → id; a topic that is deleted and made again has another one. Missing topics are left out."""
+        if not topics:
+            return {}
+        futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_S)
+        found: dict[str, str] = {}
+        for topic, future in futures.items():
+            description = _result(future, topic)
+            if description is not None:
+                found[topic] = str(description.topic_id)
+        return found
+
+    def bounds(self, topics: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Return topic → (first offset, next offset to be written)."""
+        low = self._offsets(topics, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        high = self._offsets(topics, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return {topic: (low[topic], high[topic]) for topic in topics if topic in low and topic in high}
+
+    def _offsets(self, topics: Sequence[str], spec: Any) -> dict[str, int]:
+        if not topics:
+            return {}
+        asked = {TopicPartition(topic, 0): spec for topic in topics}
+        futures = self._admin.list_offsets(asked, request_timeout=REQUEST_S)
+        results = {part.topic: _result(future, part.topic) for part, future in futures.items()}
+        return {topic: result.offset for topic, result in results.items() if result is not None}
+
+
+def _result(future: Any, topic: str) -> Any:
+    """Return a future's result; None when the topic is gone."""
+    try:
+        return future.result(timeout=REQUEST_S)
+    except KafkaException as error:
+        if error.args[0].name() in ("UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID"):
+            return None
+        raise TransientError(f"{topic}: Kafka: {error}") from error

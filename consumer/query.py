@@ -1,0 +1,174 @@
+"""The Structured Streaming query: what is set, and why (design.md §6 and §10; measured in research/spark.md).
+
+A query reads whole topics (`assign`, one partition each), coalesced to the task slots without a shuffle, runs
+`consumer.task` inside `mapInArrow`, and ends in the `noop` sink with asynchronous progress tracking: the truth is in
+the target. A query never goes on from its checkpoint: every start has a new folder and explicit offsets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+SPARK_KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
+JARS_ENV = "ROWLOCK_SPARK_JARS"
+"""Comma-separated jars of Spark's Kafka source, given by whoever starts this process; without it Spark fetches them."""
+
+SPLITTING_OPTIONS = frozenset({"minpartitions", "maxrecordsperpartition", "maxbytespertrigger"})
+"""Options of the Kafka source that would spread a topic over tasks, or cut it elsewhere than we asked."""
+
+MAX_OFFSETS_PER_TRIGGER = 200_000
+"""Events of one micro-batch over all topics: bounds how long the others wait for a topic with a backlog."""
+
+ArrowTask = Callable[[Iterable[Any]], Iterator[Any]]
+
+
+def set_environment(env: dict[str, str]) -> None:
+    """Set what Spark reads from the environment: our Python in the workers, and loopback only."""
+    env["PYSPARK_PYTHON"] = sys.executable
+    env["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    env.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # The workers import `consumer` also where it is run from a source tree that is not installed.
+    root = str(Path(__file__).resolve().parent.parent)
+    paths = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if root not in paths:
+        env["PYTHONPATH"] = os.pathsep.join([root, *paths])
+
+
+def session_settings(
+    *, master: str, memory: str, jars: str | None, local_dir: str, log4j: str | None
+) -> dict[str, str]:
+    """Return Spark's settings. `log4j`: path of a log4j2 configuration; `local_dir`: scratch space."""
+    java = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"] if memory.endswith("m") else ["-XX:+UseSerialGC"]
+    if log4j:
+        java.append(f"-Dlog4j2.configurationFile={log4j}")
+    return {
+        "spark.master": master,
+        "spark.app.name": "rowlock-apply",
+        "spark.driver.memory": memory,
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": " ".join(java),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": local_dir,
+        "spark.python.daemon.module": "consumer.daemon",
+        "spark.python.worker.reuse": "true",
+        # A second attempt beside the first is only ever dropped by the guard; never ask for one.
+        "spark.speculation": "false",
+        "spark.kafka.consumer.cache.capacity": "4096",
+        "spark.sql.streaming.pollingDelay": "50ms",
+        "spark.sql.streaming.metricsEnabled": "false",
+        "spark.sql.streaming.numRecentProgressUpdates": "20",
+        "spark.sql.streaming.stopTimeout": "20s",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
+        **({"spark.jars": jars} if jars else {"spark.jars.packages": SPARK_KAFKA}),
+    }
+
+
+def start_session(settings: Mapping[str, str]) -> Any:
+    """Return a SparkSession with `settings`."""
+    from pyspark.sql import SparkSession
+
+    set_environment(os.environ)  # type: ignore[arg-type]
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+def slots_of(master: str) -> int:
+    """Return N of `local[N,F]`; 2 for another master.
+
+    Raises ValueError for a local master where one dead Python worker would end the query.
+    """
+    if not master.startswith("local"):
+        return 2
+    inside = master.partition("[")[2].rstrip("]")
+    number, _, failures = inside.partition(",")
+    if not failures.strip().isdigit() or int(failures) < 2:
+        raise ValueError(
+            f"spark.master {master!r}: one dead Python worker would end the query; use local[N,4]"
+        )
+    return int(number) if number.strip().isdigit() else os.cpu_count() or 2
+
+
+def kafka_options(
+    bootstrap: str, starting: Mapping[str, int], options: Mapping[str, str], extra: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the options of Spark's Kafka source.
+
+    `starting`: topic → first offset (-1: the end). `options`: librdkafka settings of the configuration. `extra`:
+    further options of the source; those that would split a topic over tasks raise ValueError.
+    """
+    refused = sorted(name for name in extra if name.lower() in SPLITTING_OPTIONS)
+    if refused:
+        raise ValueError(f"{refused}: would split a topic over several tasks and lose its order")
+    return {
+        "kafka.bootstrap.servers": bootstrap,
+        "assign": json.dumps({topic: [0] for topic in starting}),
+        "startingOffsets": json.dumps({topic: {"0": offset} for topic, offset in starting.items()}),
+        "maxOffsetsPerTrigger": str(MAX_OFFSETS_PER_TRIGGER),
+        # The default of 500 ms is waited for in full by the fetch that each micro-batch leaves behind.
+        "kafka.fetch.max.wait.ms": "20",
+        "kafka.max.poll.records": "5000",
+        "kafka.fetch.max.bytes": str(16 << 20),
+        "kafka.max.partition.fetch.bytes": str(8 << 20),
+        **{f"kafka.{name}": value for name, value in java_options(options).items()},
+        **extra,
+    }
+
+
+def java_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return librdkafka's security settings in the Java client's names; others are left out.
+
+    Certificates: PEM files work in both (`ssl.ca.location` → a PEM truststore).
+    """
+    out = {"security.protocol": options["security.protocol"]} if "security.protocol" in options else {}
+    mechanism = options.get("sasl.mechanism") or options.get("sasl.mechanisms")
+    if mechanism:
+        out["sasl.mechanism"] = mechanism
+        module = "scram.Scram" if mechanism.startswith("SCRAM") else "plain.Plain"
+        user, password = options.get("sasl.username", ""), options.get("sasl.password", "")
+        out["sasl.jaas.config"] = (
+            f"org.apache.kafka.common.security.{module}LoginModule required "
+            f"username={json.dumps(user)} password={json.dumps(password)};"
+        )
+    if "ssl.ca.location" in options:
+        out["ssl.truststore.type"] = "PEM"
+        out["ssl.truststore.location"] = options["ssl.ca.location"]
+    return out
+
+
+def start_query(
+    session: Any, *, name: str, options: Mapping[str, str], task: ArrowTask, slots: int, checkpoints: Path
+) -> Any:
+    """Start the query and return it. `checkpoints`: folder for its checkpoint, which is new each time."""
+    folder = checkpoints / uuid.uuid4().hex
+    shutil.rmtree(checkpoints, ignore_errors=True)
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    frame = (
+        session.readStream.format("kafka")
+        .options(**options)
+        .load()
+        .select("topic", "offset", "value")
+        .coalesce(slots)
+        .mapInArrow(task, "applied long")
+    )
+    return (
+        frame.writeStream.format("noop")
+        .queryName(name)
+        .option("checkpointLocation", str(folder))
+        .option("asyncProgressTrackingEnabled", "true")
+        .option("asyncProgressTrackingCheckpointIntervalMs", "1000")
+        .trigger(processingTime="0 seconds")
+        .start()
+    )

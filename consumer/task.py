@@ -1,0 +1,92 @@
+"""The function that Spark runs in its Python workers: Arrow batches in, applied events out (design.md §6).
+
+Spark hands over each topic whole and in offset order; a task may carry several, one after the other. Nothing comes
+back through the sink: progress is in the target, figures go to the driver by datagram. What a worker process keeps
+between tasks hangs on this module, because Spark unpickles the function anew for each task.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+import pyarrow.compute as pc
+
+from consumer.reports import Report
+from consumer.unit import Slice
+from consumer.worker import TaskConfig, Worker
+
+TopicSlice = tuple[str, Slice]
+
+SWITCH_INTERVAL_S = 0.0005
+"""Lane threads mostly wait for the server; the default of 5 ms would let each answer wait for the decoding thread."""
+
+_WORKERS: dict[str, Worker] = {}
+
+
+def run_task(config: TaskConfig, batches: Iterable[Any]) -> Iterator[Any]:
+    """Apply everything in `batches` (columns topic, offset, value) and end; yields no rows."""
+    worker = _worker(config)
+    reports: list[Report] = []
+    for topic, slices in by_topic(batches):
+        spec = config.units.get(topic)
+        if spec is not None and not worker.draining:
+            reports.append(worker.apply(spec, _until_drained(worker, slices)))
+        for _ in slices:
+            pass  # what was not applied is read again by a later attempt
+    worker.send(reports)
+    return iter(())
+
+
+def _until_drained(worker: Worker, slices: Iterable[Slice]) -> Iterator[Slice]:
+    for records in slices:
+        yield records
+        if worker.draining:
+            return
+
+
+def _worker(config: TaskConfig) -> Worker:
+    """Return this process's state for the run; that of an earlier run is closed."""
+    worker = _WORKERS.get(config.run)
+    if worker is None:
+        for old in _WORKERS.values():
+            old.close()
+        _WORKERS.clear()
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        worker = _WORKERS[config.run] = Worker(config)
+    return worker
+
+
+def by_topic(batches: Iterable[Any]) -> Iterator[tuple[str, Iterator[Slice]]]:
+    """Group slices of one topic that follow each other. Each group must be used up before the next is asked for."""
+    rest = topic_slices(batches)
+    head = next(rest, None)
+    while head is not None:
+        following: list[TopicSlice] = []
+        yield head[0], _group(head, rest, following)
+        head = following[0] if following else None
+
+
+def _group(head: TopicSlice, rest: Iterator[TopicSlice], following: list[TopicSlice]) -> Iterator[Slice]:
+    """Yield the slices of `head`'s topic; the first slice of another one goes to `following`."""
+    for topic, records in chain([head], rest):
+        if topic != head[0]:
+            following.append((topic, records))
+            return
+        yield records
+
+
+def topic_slices(batches: Iterable[Any]) -> Iterator[TopicSlice]:
+    """Cut Arrow batches where the topic changes; a slice is at most an Arrow batch, so memory stays bounded."""
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        topics = pc.run_end_encode(batch.column("topic"))
+        offsets = batch.column("offset").to_pylist()
+        values = batch.column("value").to_pylist()
+        start = 0
+        for end, topic in zip(topics.run_ends.to_pylist(), topics.values.to_pylist(), strict=True):
+            yield topic, list(zip(offsets[start:end], values[start:end], strict=True))
+            start = end
