@@ -4,6 +4,7 @@ How the stream uses it, per event body (`body`: an event without its 19-byte hea
 
     table_map = maps.get(body)                     # TABLE_MAP: TableMapCache, unchanged bytes are a dict look-up
     codec = TableCodec(table, table_map, source, tail)     # once per (definition, table_map.layout, topic)
+    event_type, body = plain_rows_event(event_type, body)  # only if MariaDB's log_bin_compress is to be supported
     records = codec.encode(event_type, body, tx, first_row)   # [(key, value)]; len(records) rows; advances tx.total_order
     first_row += len(records)                      # for tables not captured: first_row += count_rows(table_map, …)
     last = mark_last(value)                        # patches "last": true into the one record that is held back
@@ -11,60 +12,240 @@ How the stream uses it, per event body (`body`: an event without its 19-byte hea
 `tail` (TopicTail) holds the position of the topic's last event and is shared by all codecs that write to the topic;
 every event function reads it as `source.prev` and moves it on. One `TransactionContext` per source transaction.
 Events other than rows (definition, TRUNCATE, snapshot rows, chunk markers) are in producer/codec_control.py.
+The Kafka key of an update is that of its after image.
 Errors: `DefinitionMismatch` when the TABLE_MAP does not fit the definition (the stream is at an unnoticed DDL: read
 the definition again, or stop the table); `UndecodableRow` for an image that is not full or not of a known form.
 """
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterator
+
+import orjson
+
+from producer.decoders import types as t
+from producer.decoders.columns import Format, format_of
 from producer.decoders.context import SourceContext, TopicTail, TransactionContext
+from producer.decoders.envelope import LAST_FALSE, LAST_TRUE, Frame
 from producer.decoders.errors import DefinitionMismatch, UndecodableRow
+from producer.decoders.generate import ImageFunction, Images, Layout
+from producer.decoders.rows import is_row_event, plain_rows_event, rows_start, table_id_of
+from producer.decoders.skip import skip_format
 from producer.decoders.table_map import TableMap, TableMapCache, parse_table_map
 from schemas.table import Key, Row, Table
 
 __all__ = [
-    "DefinitionMismatch", "SourceContext", "TableCodec", "TableMap", "TableMapCache", "TopicTail",
-    "TransactionContext", "UndecodableRow", "count_rows", "is_row_event", "mark_last", "parse_table_map", "plain_rows_event",
+    "DefinitionMismatch",
+    "SourceContext",
+    "TableCodec",
+    "TableMap",
+    "TableMapCache",
+    "TopicTail",
+    "TransactionContext",
+    "UndecodableRow",
+    "count_rows",
+    "is_row_event",
+    "mark_last",
+    "parse_table_map",
+    "plain_rows_event",
+    "table_id_of",
 ]
+
+_ERRORS = (struct.error, IndexError, KeyError, UnicodeDecodeError, ValueError, OverflowError)
 
 
 class TableCodec:
     """Row events of one table under one definition and one TABLE_MAP layout, into one topic.
 
-    Raises DefinitionMismatch when `table_map` cannot be of `table` (number or kinds of columns differ).
+    Raises DefinitionMismatch when `table_map` cannot be of `table` (number, names or forms of columns differ).
     """
 
     def __init__(self, table: Table, table_map: TableMap, source: SourceContext, tail: TopicTail) -> None:
-        raise NotImplementedError
+        formats = _formats(table, table_map)
+        key = table.indexes_of(table.key.columns)
+        self.table = table
+        self._columns = len(formats)
+        self._key = key
+        self._bitmap = (len(formats) + 7) // 8
+        self._keyed = Images(Layout(formats, table.column_names, key))
+        self._plain = Images(Layout(formats, table.column_names))
+        self._frame = Frame(table.db, table.name, source)
+        self._source = source
+        self._tail = tail
 
-    def encode(self, event_type: int, body: bytes, tx: TransactionContext, first_row: int) -> list[tuple[bytes, bytes]]:
-        """Return (Kafka key, event value) of every row; `source.row` counts from `first_row`, `last` is false."""
-        raise NotImplementedError
+    def encode(
+        self, event_type: int, body: bytes, tx: TransactionContext, first_row: int
+    ) -> list[tuple[bytes, bytes]]:
+        """Return (Kafka key, event value) of every row; `source.row` counts from `first_row`, `last` is false.
+
+        Raises UndecodableRow; nothing is changed then.
+        """
+        try:
+            start = rows_start(event_type, body, self._columns)
+            if event_type in t.UPDATES:
+                records = self._updates(body, start, tx, first_row)
+            else:
+                records = self._single(event_type in t.WRITES, body, start, tx, first_row)
+        except _ERRORS as error:
+            raise self._undecodable(event_type, error) from error
+        if records:
+            tx.total_order += len(records)
+            self._tail.last = (self._source.epoch, tx.file_number, tx.pos, first_row + len(records) - 1)
+        return records
+
+    def _single(
+        self, write: bool, body: bytes, p: int, tx: TransactionContext, row: int
+    ) -> list[tuple[bytes, bytes]]:
+        """Encode an event that has one image a row: WRITE or DELETE."""
+        head, middle = (
+            ('{"op":"c","before":null,"after":', "") if write else ('{"op":"d","before":', ',"after":null')
+        )
+        where, position, after_prev, end_text = self._frame.of(tx)
+        where = middle + where
+        prev = self._frame.position(self._tail.last)
+        order = tx.total_order + 1
+        text = body.decode("latin-1")
+        images, bitmap, end = self._keyed, self._bitmap, len(body)
+        out: list[tuple[bytes, bytes]] = []
+        while p < end:
+            nulls = body[p] if bitmap == 1 else int.from_bytes(body[p : p + bitmap], "little")
+            image, p, key = images[nulls](body, text, p)
+            here = f"{position}{row}]"
+            value = f'{head}{image}{where}{row},"position":{here},"prev":{prev}{after_prev}{order}{end_text}'
+            out.append((key.encode("latin-1"), value.encode("latin-1")))
+            prev = here
+            row += 1
+            order += 1
+        _check_end(p, end)
+        return out
+
+    def _updates(self, body: bytes, p: int, tx: TransactionContext, row: int) -> list[tuple[bytes, bytes]]:
+        where, position, after_prev, end_text = self._frame.of(tx)
+        prev = self._frame.position(self._tail.last)
+        order = tx.total_order + 1
+        text = body.decode("latin-1")
+        keyed, plain, bitmap, end = self._keyed, self._plain, self._bitmap, len(body)
+        out: list[tuple[bytes, bytes]] = []
+        while p < end:
+            nulls = body[p] if bitmap == 1 else int.from_bytes(body[p : p + bitmap], "little")
+            before, p = plain[nulls](body, text, p)
+            nulls = body[p] if bitmap == 1 else int.from_bytes(body[p : p + bitmap], "little")
+            after, p, key = keyed[nulls](body, text, p)
+            here = f"{position}{row}]"
+            value = (
+                f'{{"op":"u","before":{before},"after":{after}{where}{row},"position":{here},"prev":{prev}'
+                f"{after_prev}{order}{end_text}"
+            )
+            out.append((key.encode("latin-1"), value.encode("latin-1")))
+            prev = here
+            row += 1
+            order += 1
+        _check_end(p, end)
+        return out
 
     def rows(self, event_type: int, body: bytes) -> list[tuple[Row | None, Row | None]]:
         """Return (before, after) of every row as wire values; None where the operation has no such image."""
-        raise NotImplementedError
+        images = [
+            tuple(orjson.loads(image.encode("latin-1")).values()) for image in self._images(event_type, body)
+        ]
+        if event_type in t.UPDATES:
+            return list(zip(images[::2], images[1::2], strict=True))
+        return [(None, image) if event_type in t.WRITES else (image, None) for image in images]
 
     def keys(self, event_type: int, body: bytes) -> list[Key]:
         """Return the keys of all images, before and after: what a snapshot window must not emit any more."""
-        raise NotImplementedError
+        return [
+            tuple(image[i] for i in self._key)
+            for pair in self.rows(event_type, body)
+            for image in pair
+            if image
+        ]
+
+    def _images(self, event_type: int, body: bytes) -> list[str]:
+        try:
+            start = rows_start(event_type, body, self._columns)
+            return [found[0] for found in _walk(self._plain, self._bitmap, body, start)]
+        except _ERRORS as error:
+            raise self._undecodable(event_type, error) from error
+
+    def _undecodable(self, event_type: int, error: Exception) -> UndecodableRow:
+        return UndecodableRow(
+            f"row event (type {event_type}) of {self.table.db}.{self.table.name} cannot be decoded: "
+            f"{type(error).__name__}: {error}"
+        )
 
 
-def is_row_event(event_type: int) -> bool:
-    """Tell whether `event_type` is a WRITE, UPDATE or DELETE_ROWS event of any version (compressed ones included)."""
-    raise NotImplementedError
+def _formats(table: Table, table_map: TableMap) -> tuple[Format, ...]:
+    where = f"{table.db}.{table.name}"
+    if len(table.columns) != len(table_map.columns):
+        raise DefinitionMismatch(
+            f"{where}: {len(table_map.columns)} columns in the log, {len(table.columns)} in the table definition"
+        )
+    names = table_map.column_names
+    if names is not None and names != table.column_names:
+        raise DefinitionMismatch(
+            f"{where}: columns {names} in the log, {table.column_names} in the table definition"
+        )
+    formats = []
+    for i, (column, logged) in enumerate(zip(table.columns, table_map.columns, strict=True)):
+        try:
+            formats.append(format_of(i, logged, column.type))
+        except (DefinitionMismatch, UndecodableRow) as error:
+            raise type(error)(f"{where}.{column.name}: {error}") from error
+    return tuple(formats)
 
 
-def plain_rows_event(event_type: int, body: bytes) -> tuple[int, bytes]:
-    """Return type and body of a row event, unpacked if it is one of MariaDB's compressed ones (log_bin_compress)."""
-    raise NotImplementedError
+def _walk(images: Images, bitmap: int, body: bytes, p: int) -> Iterator[tuple[str, int]]:
+    text, end = body.decode("latin-1"), len(body)
+    while p < end:
+        function: ImageFunction = images[int.from_bytes(body[p : p + bitmap], "little")]
+        found = function(body, text, p)
+        p = found[1]
+        yield found
+    _check_end(p, end)
+
+
+def _check_end(p: int, end: int) -> None:
+    if p != end:
+        raise ValueError(f"the last row ends at {p}, the event at {end}: the table definition does not fit")
+
+
+_COUNTERS: dict[bytes, Images] = {}
+_MAX_COUNTERS = 4096
 
 
 def count_rows(table_map: TableMap, event_type: int, body: bytes) -> int:
-    """Return the number of rows of an event without decoding them: `row` counts those of uncaptured tables too."""
-    raise NotImplementedError
+    """Return the number of rows of an event without decoding them: `row` counts those of uncaptured tables too.
+
+    Raises UndecodableRow.
+    """
+    images = _COUNTERS.get(table_map.layout)
+    if images is None:
+        if len(_COUNTERS) >= _MAX_COUNTERS:
+            _COUNTERS.clear()
+        images = _COUNTERS[table_map.layout] = Images(
+            Layout(tuple(skip_format(c) for c in table_map.columns))
+        )
+    try:
+        return _count(images, event_type, body, len(table_map.columns))
+    except _ERRORS as error:
+        where = f"{table_map.db}.{table_map.name}"
+        raise UndecodableRow(
+            f"rows of an event (type {event_type}) of {where} cannot be counted: {error}"
+        ) from error
+
+
+def _count(images: Images, event_type: int, body: bytes, columns: int) -> int:
+    p, bitmap, end, count = rows_start(event_type, body, columns), (columns + 7) // 8, len(body), 0
+    while p < end:
+        p = images[int.from_bytes(body[p : p + bitmap], "little")](body, "", p)
+        count += 1
+    _check_end(p, end)
+    return count // 2 if event_type in t.UPDATES else count
 
 
 def mark_last(value: bytes) -> bytes:
     """Return the event value with `transaction.last` true."""
-    raise NotImplementedError
+    at = value.rindex(LAST_FALSE)
+    return value[:at] + LAST_TRUE + value[at + len(LAST_FALSE) :]

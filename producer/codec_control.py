@@ -13,7 +13,13 @@ from schemas.table import Row, Table
 
 
 def encode_definition(
-    table: Table, source: SourceContext, tail: TopicTail, tx: TransactionContext, *, row: int, ddl: str | None = None
+    table: Table,
+    source: SourceContext,
+    tail: TopicTail,
+    tx: TransactionContext,
+    *,
+    row: int,
+    ddl: str | None = None,
 ) -> tuple[bytes, bytes]:
     """Return an `m` event with the definition in force from here on; `row` DEFINITION_ROW unless a DDL caused it."""
     raise NotImplementedError
@@ -27,7 +33,13 @@ def encode_truncate(
 
 
 def encode_snapshot(
-    table: Table, source: SourceContext, tail: TopicTail, tx: TransactionContext, *, rows: Sequence[Row], first_row: int
+    table: Table,
+    source: SourceContext,
+    tail: TopicTail,
+    tx: TransactionContext,
+    *,
+    rows: Sequence[Row],
+    first_row: int,
 ) -> list[tuple[bytes, bytes]]:
     """Return `r` events; `tx` stands at the HIGH watermark (file, pos), `first_row` is negative and counts up."""
     raise NotImplementedError

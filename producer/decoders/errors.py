@@ -7,13 +7,13 @@ class DecodeError(Exception):
     """A binlog event cannot be turned into events without guessing; the message says which and what to do."""
 
 
-class DefinitionMismatch(DecodeError):
+class DefinitionMismatch(DecodeError):  # noqa: N818 - named for what is wrong
     """The TABLE_MAP in the log does not fit the table definition at hand."""
 
 
-class UndecodableRow(DecodeError):
+class UndecodableRow(DecodeError):  # noqa: N818 - named for what is wrong
     """A row image is not full, or holds a type or form that is not known."""
 
 
-class CompressedTransaction(DecodeError):
+class CompressedTransaction(DecodeError):  # noqa: N818 - named for what is wrong
     """A TRANSACTION_PAYLOAD event: binlog_transaction_compression is ON."""

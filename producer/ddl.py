@@ -1,0 +1,319 @@
+"""What a statement in the log means for captured tables: a conservative classifier, not an SQL parser.
+
+It must never misread a statement as harmless. What it knows is named (`TableDdl`, `SchemaDrop`, `Control`,
+`Harmless`, `Dml`); everything else is `Unknown`, and capture then re-reads the definitions of the captured tables of
+the statement's database and compares. So a new syntax costs one look at information_schema, never the stream
+(peers.md, complaint 16).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+TableName = tuple[str, str]  # database, table
+
+_TOKEN = re.compile(
+    r"""
+    \s+ | \#[^\n]* | --(?=[\s\x00-\x1f]|$)[^\n]*      # blanks and line comments
+  | /\*(?!M?!).*?(?:\*/|$)                            # plain comments
+  | /\*M?!\d*                                         # versioned comment: its content is code
+  | \*/
+  | `(?P<back>(?:[^`]|``)*)`
+  | "(?P<double>(?:[^"\\]|\\.|"")*)"
+  | '(?P<single>(?:[^'\\]|\\.|'')*)'
+  | (?P<word>[\w$@\u0080-\uffff]+)
+  | (?P<other>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+_HARMLESS_OBJECTS = frozenset(
+    "USER ROLE VIEW PROCEDURE FUNCTION TRIGGER EVENT SERVER SEQUENCE PACKAGE TABLESPACE LOGFILE SPATIAL_REFERENCE "
+    "UNDO LIBRARY INSTANCE RESOURCE".split()
+)
+_HARMLESS_VERBS = frozenset(
+    "GRANT REVOKE FLUSH ANALYZE OPTIMIZE REPAIR CHECK CHECKSUM SET USE SHOW EXPLAIN DO INSTALL UNINSTALL RESET PURGE "
+    "KILL CACHE SIGNAL HELP LOCK UNLOCK".split()
+)
+_DML_VERBS = frozenset("INSERT UPDATE DELETE REPLACE LOAD CALL SELECT WITH VALUES MERGE".split())
+_MODIFIERS = frozenset(
+    "OR REPLACE TEMPORARY UNIQUE FULLTEXT SPATIAL VECTOR ONLINE OFFLINE IGNORE ALGORITHM UNDEFINED MERGE TEMPTABLE DEFINER "
+    "CURRENT_USER CURRENT_ROLE SQL SECURITY INVOKER AGGREGATE = @ ( ) . %".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    text: str
+    quoted: bool  # an identifier in quotes: never a keyword
+    string: bool = False
+
+    @property
+    def upper(self) -> str:
+        return "" if self.quoted or self.string else self.text.upper()
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Transaction control. `xid` is the text behind XA COMMIT and the like, blanks removed."""
+
+    verb: Literal[
+        "begin", "commit", "rollback", "savepoint", "rollback_to",
+        "xa_start", "xa_end", "xa_prepare", "xa_commit", "xa_rollback",
+    ]  # fmt: skip
+    xid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TableDdl:
+    """A statement on named tables; for a rename `tables` holds old and new names."""
+
+    action: Literal["create", "alter", "drop", "rename", "truncate"]
+    tables: tuple[TableName, ...]
+    renames: tuple[tuple[TableName, TableName], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDrop:
+    db: str
+
+
+@dataclass(frozen=True, slots=True)
+class Harmless:
+    """Nothing that could change rows or definitions of a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dml:
+    """A change of rows logged as a statement: legal for temporary tables only. `words`: every identifier in it."""
+
+    words: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    db: str
+
+
+Statement = Control | TableDdl | SchemaDrop | Harmless | Dml | Unknown
+
+
+def classify(sql: str, default_db: str) -> Statement:
+    """Say what `sql`, executed with `default_db` as the current database, does to tables. Never raises."""
+    quick = _CONTROL.get(sql)
+    if quick is not None:
+        return quick
+    tokens = tokenize(sql)
+    if tokens[:2] and tokens[0].upper == "SET" and any(token.upper == "FOR" for token in tokens[:12]):
+        tokens = _behind_for(tokens)  # MariaDB: SET STATEMENT … FOR <statement>
+    return _classify(tokens, default_db)
+
+
+_CONTROL: dict[str, Statement] = {
+    "BEGIN": Control("begin"),
+    "COMMIT": Control("commit"),
+    "ROLLBACK": Control("rollback"),
+}
+
+
+def tokenize(sql: str) -> list[Token]:
+    """Split into words, quoted identifiers, strings and single characters; comments go, versioned ones stay as code."""
+    tokens = []
+    for match in _TOKEN.finditer(sql):
+        kind = match.lastgroup
+        if kind == "back":
+            tokens.append(Token(match["back"].replace("``", "`"), quoted=True))
+        elif kind == "double":
+            tokens.append(Token(match["double"].replace('""', '"'), quoted=True))
+        elif kind == "single":
+            tokens.append(Token(match["single"], quoted=False, string=True))
+        elif kind is not None:
+            tokens.append(Token(match[0], quoted=False))
+    return tokens
+
+
+def _behind_for(tokens: list[Token]) -> list[Token]:
+    if len(tokens) < 2 or tokens[1].upper != "STATEMENT":
+        return tokens
+    at = next(i for i, token in enumerate(tokens) if token.upper == "FOR")
+    return tokens[at + 1 :]
+
+
+def _classify(tokens: list[Token], db: str) -> Statement:
+    verb = tokens[0].upper if tokens else ""
+    control = _control(verb, tokens)
+    if control is not None:
+        return control
+    if verb in _DML_VERBS:
+        return Dml(frozenset(token.text for token in tokens))
+    if verb in ("CREATE", "ALTER", "DROP"):
+        return _object_ddl(verb, tokens, db)
+    if verb == "RENAME" and len(tokens) > 1:
+        return _rename(tokens, db)
+    if verb == "TRUNCATE":
+        names = _names(_skip_words(tokens[1:], "TABLE"), db)[:1]
+        return TableDdl("truncate", tuple(names)) if names else Unknown(db)
+    if not tokens or verb in _HARMLESS_VERBS:
+        return Harmless()
+    return Unknown(db)
+
+
+def _control(verb: str, tokens: list[Token]) -> Statement | None:
+    second = tokens[1].upper if len(tokens) > 1 else ""
+    if verb == "BEGIN" or (verb == "START" and second == "TRANSACTION"):
+        return Control("begin")
+    if verb == "COMMIT":
+        return Control("commit")
+    if verb == "ROLLBACK":
+        return Control("rollback_to" if "TO" in (token.upper for token in tokens[1:3]) else "rollback")
+    if verb in ("SAVEPOINT", "RELEASE"):
+        return Control("savepoint")
+    if verb == "XA":
+        return _xa(second, tokens)
+    return None
+
+
+def _xa(second: str, tokens: list[Token]) -> Statement:
+    xid = "".join(token.text for token in tokens[2:] if token.upper not in ("ONE", "PHASE"))
+    match second:
+        case "START" | "BEGIN":
+            return Control("xa_start", xid)
+        case "END":
+            return Control("xa_end", xid)
+        case "PREPARE":
+            return Control("xa_prepare", xid)
+        case "COMMIT":
+            return Control("xa_commit", xid)
+        case "ROLLBACK":
+            return Control("xa_rollback", xid)
+    return Unknown("")
+
+
+def _object_ddl(verb: str, tokens: list[Token], db: str) -> Statement:
+    at = _object_at(tokens)
+    kind = tokens[at].upper if at < len(tokens) else ""
+    rest = tokens[at + 1 :]
+    if any(token.upper == "TEMPORARY" for token in tokens[1:at]):
+        return Harmless()
+    if kind in ("TABLE", "TABLES"):
+        return _table_ddl(verb, rest, db)
+    if kind == "INDEX":
+        return _index_ddl(rest, db)
+    if kind in ("DATABASE", "SCHEMA"):
+        names = _names(rest, "")
+        return SchemaDrop(names[0][1]) if verb == "DROP" and names else Harmless()
+    if kind in _HARMLESS_OBJECTS:
+        return Harmless()
+    return Unknown(db)
+
+
+def _object_at(tokens: list[Token]) -> int:
+    """Index of the word that names the kind of object; a DEFINER clause and modifiers are passed over."""
+    at = 1
+    while at < len(tokens):
+        token = tokens[at]
+        passed = token.quoted or token.string or token.upper in _MODIFIERS
+        named = tokens[at - 1].text in ("=", "@") or token.text.startswith("@")
+        if not passed and not named:
+            break
+        at += 1
+    return at
+
+
+def _table_ddl(verb: str, rest: list[Token], db: str) -> Statement:
+    names = _names(rest, db)
+    if not names:
+        return Unknown(db)
+    if verb == "DROP":
+        return TableDdl("drop", tuple(names))
+    if verb == "CREATE":
+        return TableDdl("create", (names[0],))
+    return _alter(names[0], rest, db)
+
+
+def _alter(table: TableName, rest: list[Token], db: str) -> Statement:
+    """ALTER TABLE; with RENAME [TO|AS] it moves the table, with EXCHANGE PARTITION it touches two of them.
+
+    Partition and tablespace operations that remove rows without logging them are `alter` too: the event that follows
+    from it carries the statement, and a consumer that cannot follow stops there.
+    """
+    words = [token.upper for token in rest]
+    for at, word in enumerate(words):
+        if word == "RENAME" and at + 1 < len(rest):
+            following = words[at + 1]
+            if following in ("COLUMN", "INDEX", "KEY"):
+                continue
+            target = _names(_skip_words(rest[at + 1 :], "TO", "AS", "="), table[0])
+            if target:
+                return TableDdl("rename", (table, target[0]), ((table, target[0]),))
+    if "EXCHANGE" in words and "WITH" in words:
+        other = _names(_skip_words(rest[words.index("WITH") + 1 :], "TABLE"), db)
+        return TableDdl("alter", (table, *other))
+    return TableDdl("alter", (table,))
+
+
+def _index_ddl(rest: list[Token], db: str) -> Statement:
+    for at, token in enumerate(rest):
+        if token.upper == "ON":
+            names = _names(rest[at + 1 :], db)
+            return TableDdl("alter", (names[0],)) if names else Unknown(db)
+    return Unknown(db)
+
+
+def _rename(tokens: list[Token], db: str) -> Statement:
+    if tokens[1].upper not in ("TABLE", "TABLES"):
+        return Harmless() if tokens[1].upper == "USER" else Unknown(db)
+    pairs = []
+    for part in _split(tokens[2:], ","):
+        at = next((i for i, token in enumerate(part) if token.upper == "TO"), None)
+        old, new = (_names(part[:at], db), _names(part[at + 1 :], db)) if at is not None else ([], [])
+        if not old or not new:
+            return Unknown(db)
+        pairs.append((old[0], new[0]))
+    return TableDdl("rename", tuple(name for pair in pairs for name in pair), tuple(pairs))
+
+
+def _split(tokens: list[Token], separator: str) -> list[list[Token]]:
+    parts: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.text == separator and not token.quoted:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts
+
+
+def _skip_words(tokens: list[Token], *words: str) -> list[Token]:
+    at = 0
+    while at < len(tokens) and (tokens[at].upper in words or (tokens[at].text in words and not tokens[at].quoted)):
+        at += 1
+    return tokens[at:]
+
+
+def _names(tokens: list[Token], db: str) -> list[TableName]:
+    """The comma-separated, perhaps qualified names at the beginning, behind IF [NOT] EXISTS and the like."""
+    tokens = _skip_words(tokens, "IF", "NOT", "EXISTS", "IGNORE", "ONLINE", "TABLE")
+    names: list[TableName] = []
+    at = 0
+    while at < len(tokens) and _is_name(tokens[at]):
+        name, at = _name(tokens, at, db)
+        names.append(name)
+        if at < len(tokens) and tokens[at].text == "," and not tokens[at].quoted:
+            at += 1
+        else:
+            break
+    return names
+
+
+def _name(tokens: list[Token], at: int, db: str) -> tuple[TableName, int]:
+    first = tokens[at].text
+    dotted = at + 2 < len(tokens) and tokens[at + 1].text == "." and not tokens[at + 1].quoted
+    if dotted and _is_name(tokens[at + 2]):
+        return (first, tokens[at + 2].text), at + 3
+    return (db, first), at + 1
+
+
+def _is_name(token: Token) -> bool:
+    return token.quoted or (not token.string and bool(re.fullmatch(r"[\w$\u0080-\uffff]+", token.text)))

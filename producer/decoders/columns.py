@@ -1,0 +1,395 @@
+"""How each column type is read: fragments of Python source that turn the binary form into a piece of JSON.
+
+A `Fixed` column has a constant size; its parts are read together with those of its neighbours by one
+`struct.unpack_from`. A `Variable` column is a length of 1 to 4 bytes and that many bytes. Binary forms: MySQL's
+`log_event_print_value` and strings/decimal.cc, my_time.cc; the wire forms are those of schemas/table.py.
+
+In the fragments `data` is the body of the event and `text` the same as a latin-1 string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from producer.decoders import scalars
+from producer.decoders import types as t
+from producer.decoders.charsets import decoder_of, utf8_in_latin1
+from producer.decoders.errors import DefinitionMismatch, UndecodableRow
+from producer.decoders.table_map import ColumnMap
+from producer.jsonb import json_text
+from schemas.table import ColumnType, Kind
+
+Part = tuple[str, str]
+"""(byte order "<", ">" or "" for single bytes, struct code)."""
+
+
+class Fixed(msgspec.Struct):
+    """`render(names, out)` gets the variables that hold the parts and returns source lines that set variable `out`."""
+
+    parts: tuple[Part, ...]
+    render: Callable[[list[str], str], list[str]]
+    names: Mapping[str, Any] = {}  # globals that the lines use
+
+
+class Variable(msgspec.Struct):
+    """`render(start, end, out)` gets expressions of the value's bounds."""
+
+    length_bytes: int
+    render: Callable[[str, str, str], list[str]]
+    names: Mapping[str, Any] = {}
+
+
+Format = Fixed | Variable
+
+
+def format_of(i: int, logged: ColumnMap, column: ColumnType) -> Format:
+    """Return the format of column number `i` (makes its globals unique).
+
+    Raises DefinitionMismatch when the logged form cannot be of this definition, UndecodableRow for a charset or
+    type that cannot be read.
+    """
+    rule = _RULES.get(column.kind)
+    found = rule(i, logged, column) if rule else None
+    if found is None:
+        raise DefinitionMismatch(
+            f"the log has binlog column type {logged.type} (metadata {logged.metadata}) where the table definition "
+            f"has {column.kind.value}: read the definition again from the source"
+        )
+    return found
+
+
+# --- numbers
+
+
+def _int(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
+    if t.INT_BITS.get(logged.type) != column.bits:
+        return None
+    if column.bits == 24:
+        high = "B" if column.unsigned else "b"
+        return Fixed(parts=(("<", "H"), ("", high)), render=lambda n, v: [f"{v} = {n[1]} << 16 | {n[0]}"])
+    code = {8: "b", 16: "h", 32: "i", 64: "q"}[column.bits]
+    code = code.upper() if column.unsigned else code
+    order = "" if column.bits == 8 else "<"
+    if column.bits == 64:
+        return Fixed(parts=((order, code),), render=_big_line)
+    return Fixed(parts=((order, code),), render=lambda n, v: [f"{v} = {n[0]}"])
+
+
+def _big_line(names: list[str], out: str) -> list[str]:
+    n, limit = names[0], scalars.MAX_SAFE
+    return [f"{out} = {n} if -{limit} <= {n} <= {limit} else '\"%d\"' % {n}"]
+
+
+def _year(_i: int, logged: ColumnMap, _column: ColumnType) -> Format | None:
+    if logged.type != t.YEAR:
+        return None
+    return Fixed(parts=(("", "B"),), render=lambda n, v: [f"{v} = {n[0]} and 1900 + {n[0]}"])
+
+
+def _float(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
+    kind, code = (t.FLOAT, "f") if column.kind is Kind.FLOAT else (t.DOUBLE, "d")
+    if logged.type != kind:
+        return None
+    return Fixed(parts=(("<", code),), render=lambda n, v: [f"{v} = repr({n[0]})"])
+
+
+def _bit(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
+    if logged.type != t.BIT or logged.metadata != column.length:
+        return None
+    parts, join = _big_endian((column.length + 7) // 8)
+    if column.length <= 53:
+        return Fixed(parts=parts, render=lambda n, v: [f"{v} = {join(n)}"])
+    return Fixed(parts=parts, render=lambda n, v: [f"{v} = big({join(n)})"], names={"big": scalars.big})
+
+
+def _big_endian(size: int) -> tuple[tuple[Part, ...], Callable[[list[str]], str]]:
+    """Return struct parts of an unsigned big-endian integer, and the expression that joins them."""
+    codes = {1: "B", 2: "H", 3: "BH", 4: "I", 5: "BI", 6: "HI", 7: "BHI", 8: "Q"}[size]
+    width = {"B": 8, "H": 16, "I": 32, "Q": 64}
+
+    def join(names: list[str]) -> str:
+        expression = names[0]
+        for name, code in zip(names[1:], codes[1:], strict=True):
+            expression = f"({expression} << {width[code]} | {name})"
+        return expression
+
+    return tuple((">" if code != "B" else "", code) for code in codes), join
+
+
+DECIMAL_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+
+
+def _decimal(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
+    if logged.type != t.NEWDECIMAL or logged.metadata != column.precision << 8 | column.scale:
+        return None
+    head, full = (column.precision - column.scale) % 9, (column.precision - column.scale) // 9
+    digits = [head] * bool(head) + [9] * full
+    fraction = [9] * (column.scale // 9) + [column.scale % 9] * bool(column.scale % 9)
+    groups = [(d, *_big_endian(DECIMAL_BYTES[d])) for d in digits + fraction]
+    parts = tuple(part for _, codes, _ in groups for part in codes)
+
+    def render(names: list[str], out: str) -> list[str]:
+        return [
+            f"if {names[0]} & {_top(parts[0])}:",
+            f"    {out} = {text(names, False)}",
+            "else:",
+            f"    {out} = {text(names, True)}",
+        ]
+
+    def text(names: list[str], negative: bool) -> str:
+        left = [
+            _flipped(name, part, n == 0, negative)
+            for n, (name, part) in enumerate(zip(names, parts, strict=True))
+        ]
+        whole, pieces = "", []
+        for n, (count, codes, join) in enumerate(groups):
+            value = join(left[: len(codes)])
+            left = left[len(codes) :]
+            if n < len(digits):
+                whole = f"({whole} * {10**count} + {value})" if whole else value
+            else:
+                pieces.append(_padded(value, count))
+        point = " + '.' + " + " + ".join(pieces) if pieces else ""
+        return f"""'"{"-" * negative}' + str({whole or "0"}){point} + '"'"""
+
+    names = {"D1": scalars.D1, "D2": scalars.D2, "D3": scalars.D3}
+    return Fixed(parts=parts, render=render, names=names)
+
+
+_MASKS = {"B": 0xFF, "H": 0xFFFF, "I": 0xFFFFFFFF, "Q": 0xFFFFFFFFFFFFFFFF}
+
+
+def _top(part: Part) -> int:
+    return _MASKS[part[1]] // 2 + 1
+
+
+def _flipped(name: str, part: Part, first: bool, negative: bool) -> str:
+    """Undo DECIMAL's order-preserving form: the sign bit is inverted, and all the others of a negative number."""
+    mask = (_MASKS[part[1]] if negative else 0) ^ (_top(part) if first else 0)
+    return f"({name} ^ {mask})" if mask else name
+
+
+def _padded(value: str, digits: int) -> str:
+    return f"D{digits}[{value}]" if digits <= 3 else f"'%0{digits}d' % {value}"
+
+
+# --- dates and times
+
+
+def _date(_i: int, logged: ColumnMap, _column: ColumnType) -> Format | None:
+    if logged.type not in (t.DATE, t.NEWDATE):
+        return None
+    return Fixed(
+        parts=(("<", "H"), ("", "B")),
+        render=lambda n, v: [f"{v} = '\"' + DATE3[{n[1]} << 16 | {n[0]}] + '\"'"],
+        names={"DATE3": scalars.DATE3},
+    )
+
+
+def _fraction_bytes(fsp: int) -> int:
+    return (fsp + 1) // 2
+
+
+def _fraction(value: str, fsp: int) -> str:
+    """Return an expression of ".ffff": the stored number has an even number of digits, the text `fsp`."""
+    value = f"({value}) // 10" if fsp % 2 else value
+    if fsp <= 3:
+        return f"'.' + D{fsp}[{value}]"
+    return f"'.%0{fsp}d' % ({value})"
+
+
+_FRACTION_NAMES = {"D1": scalars.D1, "D2": scalars.D2, "D3": scalars.D3}
+
+
+def _datetime(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
+    if logged.type == t.DATETIME and not column.fsp:
+        names = {"OLD_DATETIME": scalars.OLD_DATETIME}
+        return Fixed(
+            parts=(("<", "Q"),),
+            render=lambda n, v: [f"{v} = '\"' + OLD_DATETIME[{n[0]}] + '\"'"],
+            names=names,
+        )
+    if logged.type != t.DATETIME2 or logged.metadata != column.fsp:
+        return None
+    size = _fraction_bytes(column.fsp)
+    parts, join = _big_endian(5 + size)
+
+    def render(n: list[str], v: str) -> list[str]:
+        if not size:
+            return [f"{v} = '\"' + DATETIME_SECOND[{join(n)}] + '\"'"]
+        fraction = _fraction(f"{v} & {(1 << 8 * size) - 1}", column.fsp)
+        return [f"{v} = {join(n)}", f"{v} = '\"' + DATETIME_SECOND[{v} >> {8 * size}] + {fraction} + '\"'"]
+
+    return Fixed(
+        parts=parts, render=render, names={"DATETIME_SECOND": scalars.DATETIME_SECOND, **_FRACTION_NAMES}
+    )
+
+
+def _timestamp(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
+    if logged.type == t.TIMESTAMP and not column.fsp:
+        parts: tuple[Part, ...] = (("<", "I"),)
+    elif logged.type == t.TIMESTAMP2 and logged.metadata == column.fsp:
+        parts = ((">", "I"), *(_big_endian(_fraction_bytes(column.fsp))[0] if column.fsp else ()))
+    else:
+        return None
+    zero = "0000-00-00 00:00:00" + ("." + "0" * column.fsp if column.fsp else "")
+
+    def render(n: list[str], v: str) -> list[str]:
+        fraction = ""
+        if column.fsp:
+            join = _big_endian(_fraction_bytes(column.fsp))[1]
+            fraction = " + " + _fraction(join(n[1:]), column.fsp)
+        return [f"""{v} = '"' + UTC_SECOND[{n[0]}]{fraction} + 'Z"' if {n[0]} else '"{zero}"'"""]
+
+    return Fixed(parts=parts, render=render, names={"UTC_SECOND": scalars.UTC_SECOND, **_FRACTION_NAMES})
+
+
+def _time(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
+    if logged.type == t.TIME and not column.fsp:
+        names = {"OLD_TIME": scalars.OLD_TIME}
+        line = "{v} = '\"' + OLD_TIME[{h} << 16 | {l}] + '\"'"
+        return Fixed(
+            parts=(("<", "H"), ("", "b")), render=lambda n, v: [line.format(v=v, h=n[1], l=n[0])], names=names
+        )
+    if logged.type != t.TIME2 or logged.metadata != column.fsp:
+        return None
+    size = _fraction_bytes(column.fsp)
+    parts, join = _big_endian(3 + size)
+
+    def render(n: list[str], v: str) -> list[str]:
+        fraction = ""
+        if size:
+            fraction = " + " + _fraction(f"abs({v}) & {(1 << 8 * size) - 1}", column.fsp)
+        return [
+            f"{v} = {join(n)} - {0x800000 << 8 * size}",
+            f"""{v} = ('"-' if {v} < 0 else '"') + CLOCK[abs({v}) >> {8 * size}]{fraction} + '"'""",
+        ]
+
+    return Fixed(parts=parts, render=render, names={"CLOCK": scalars.CLOCK, **_FRACTION_NAMES})
+
+
+# --- text and bytes
+
+
+def _string(i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
+    if logged.type not in (t.STRINGS if column.kind is not Kind.TEXT else t.BLOBS):
+        return None
+    size = _length_bytes(logged)
+    strip = ".rstrip(' ')" if column.kind is Kind.CHAR else ""
+    decode = _decoder(column)
+    if decode is None:
+        render = lambda a, b, v: [f"{v} = quote(text[{a}:{b}]{strip})"]  # noqa: E731
+        return Variable(length_bytes=size, render=render, names={"quote": scalars.quote})
+    return Variable(
+        length_bytes=size,
+        render=lambda a, b, v: [f"{v} = quote(decode{i}(data[{a}:{b}]){strip})"],
+        names={f"decode{i}": decode, "quote": scalars.quote},
+    )
+
+
+def _length_bytes(logged: ColumnMap) -> int:
+    if logged.type in t.STRINGS:
+        return 2 if logged.metadata > 255 else 1
+    return logged.metadata
+
+
+def _decoder(column: ColumnType) -> Callable[[bytes], str] | None:
+    try:
+        return decoder_of(column.charset)
+    except LookupError as error:
+        raise UndecodableRow(
+            f"{error}: convert the column to utf8mb4, or leave the table out of `tables`"
+        ) from error
+
+
+def _bytes(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
+    if logged.type not in (t.STRINGS if column.kind is not Kind.BLOB else t.BLOBS):
+        return None
+    # The log drops the zero bytes that pad BINARY(n).
+    pad = f".ljust({column.length}, b'\\0')" if column.kind is Kind.BINARY else ""
+    return Variable(
+        length_bytes=_length_bytes(logged),
+        render=lambda a, b, v: [f"{v} = '\"' + base64_text(data[{a}:{b}]{pad}) + '\"'"],
+        names={"base64_text": scalars.base64_text},
+    )
+
+
+def _json(i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
+    if logged.type != t.JSON:
+        # MariaDB's JSON is LONGTEXT with a check.
+        return _string(i, logged, msgspec.structs.replace(column, kind=Kind.TEXT))
+    return Variable(
+        length_bytes=logged.metadata,
+        render=lambda a, b, v: [f"{v} = quote(utf8_in_latin1(json_text(data[{a}:{b}])))"],
+        names={"json_text": json_text, "quote": scalars.quote, "utf8_in_latin1": utf8_in_latin1},
+    )
+
+
+def _geometry(_i: int, logged: ColumnMap, _column: ColumnType) -> Format | None:
+    if logged.type != t.GEOMETRY:
+        return None
+    return Variable(
+        length_bytes=logged.metadata,
+        render=lambda a, b, v: [
+            f"""{v} = '{{"wkb":"%s","srid":%d}}' % (base64_text(data[{a} + 4:{b}]), from_bytes(data[{a}:{a} + 4], 'little'))"""
+        ],
+        names={"base64_text": scalars.base64_text, "from_bytes": int.from_bytes},
+    )
+
+
+def _labels(column: ColumnType) -> tuple[str, ...]:
+    return tuple(utf8_in_latin1(member) for member in column.members)
+
+
+def _enum(i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
+    if logged.type != t.ENUM:
+        return None
+    labels = tuple(scalars.quote(label) for label in ("", *_labels(column)))
+    code: Part = ("", "B") if logged.metadata == 1 else ("<", "H")
+    return Fixed(
+        parts=(code,), render=lambda n, v: [f"{v} = labels{i}[{n[0]}]"], names={f"labels{i}": labels}
+    )
+
+
+_SET_PARTS: dict[int, tuple[Part, ...]] = {
+    1: (("", "B"),), 2: (("<", "H"),), 3: (("<", "H"), ("", "B")), 4: (("<", "I"),), 8: (("<", "Q"),),
+}  # fmt: skip
+
+
+def _set(i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
+    if logged.type != t.SET:
+        return None
+    labels = scalars.SetLabels(_labels(column))
+    high = " | {1} << 16" if logged.metadata == 3 else ""
+    return Fixed(
+        parts=_SET_PARTS[logged.metadata],
+        render=lambda n, v: [f"{v} = labels{i}[{('{0}' + high).format(*n)}]"],
+        names={f"labels{i}": labels},
+    )
+
+
+_RULES: dict[Kind, Callable[[int, ColumnMap, ColumnType], Format | None]] = {
+    Kind.INT: _int,
+    Kind.YEAR: _year,
+    Kind.FLOAT: _float,
+    Kind.DOUBLE: _float,
+    Kind.BIT: _bit,
+    Kind.DECIMAL: _decimal,
+    Kind.DATE: _date,
+    Kind.TIME: _time,
+    Kind.DATETIME: _datetime,
+    Kind.TIMESTAMP: _timestamp,
+    Kind.CHAR: _string,
+    Kind.VARCHAR: _string,
+    Kind.TEXT: _string,
+    Kind.BINARY: _bytes,
+    Kind.VARBINARY: _bytes,
+    Kind.BLOB: _bytes,
+    Kind.JSON: _json,
+    Kind.GEOMETRY: _geometry,
+    Kind.ENUM: _enum,
+    Kind.SET: _set,
+}

@@ -1,0 +1,104 @@
+"""Look-up tables and caches that generated decoders use for dates, times, digits and labels.
+
+Neighbouring rows share days and seconds, so a dictionary with a bounded number of entries beats any formatting.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from datetime import UTC, datetime
+from json import encoder
+
+quote: Callable[[str], str] = encoder.encode_basestring
+"""A string as a JSON string literal. Only `"`, `\\` and control characters are escaped, so that it is right for UTF-8
+carried as latin-1 as well."""
+
+D1 = tuple(f"{i}" for i in range(10))
+D2 = tuple(f"{i:02d}" for i in range(100))
+D3 = tuple(f"{i:03d}" for i in range(1000))
+DIGITS = {1: D1, 2: D2, 3: D3}
+POW10 = tuple(10**i for i in range(20))
+MAX_SAFE = 2**53
+_LIMIT = 100_000
+
+
+class Cache(dict[int, str]):
+    """int → text, computed by `make` when missing; emptied when full."""
+
+    def __init__(self, make: Callable[[int], str]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: int) -> str:
+        if len(self) >= _LIMIT:
+            self.clear()
+        text = self[key] = self._make(key)
+        return text
+
+
+def big(value: int) -> str:
+    """Return the JSON of an integer: a string beyond ±2^53."""
+    return f"{value}" if -MAX_SAFE <= value <= MAX_SAFE else f'"{value}"'
+
+
+def base64_text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _date3(raw: int) -> str:
+    """Return the text of DATE's 3 bytes: 15 bits year, 4 month, 5 day."""
+    return f"{raw >> 9:04d}-{D2[raw >> 5 & 15]}-{D2[raw & 31]}"
+
+
+def _datetime_second(raw: int) -> str:
+    """Return the text of the 5 bytes of DATETIME2: 1 bit sign, 17 year * 13 + month, 5 day, 5, 6 and 6 h m s."""
+    packed = raw - 0x8000000000
+    day, clock = packed >> 17, packed & 0x1FFFF
+    year, month = divmod(day >> 5, 13)
+    return f"{year:04d}-{D2[month]}-{D2[day & 31]} {CLOCK[clock]}"
+
+
+def _clock(raw: int) -> str:
+    """Return the text of hours, minutes (6 bits) and seconds (6 bits)."""
+    return f"{raw >> 12:02d}:{D2[raw >> 6 & 63]}:{D2[raw & 63]}"
+
+
+def _utc_second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _old_datetime(raw: int) -> str:
+    """Return the text of the old 8-byte DATETIME, the decimal number YYYYMMDDhhmmss."""
+    d = f"{raw:014d}"
+    return f"{d[:4]}-{d[4:6]}-{d[6:8]} {d[8:10]}:{d[10:12]}:{d[12:]}"
+
+
+def _old_time(raw: int) -> str:
+    """Return the text of the old 3-byte TIME, the signed decimal number hhmmss."""
+    hours, rest = divmod(abs(raw), 10_000)
+    return f"{'-' if raw < 0 else ''}{hours:02d}:{D2[rest // 100]}:{D2[rest % 100]}"
+
+
+DATE3 = Cache(_date3)
+CLOCK = Cache(_clock)
+DATETIME_SECOND = Cache(_datetime_second)
+UTC_SECOND = Cache(_utc_second)
+OLD_DATETIME = Cache(_old_datetime)
+OLD_TIME = Cache(_old_time)
+
+
+class SetLabels(dict[int, str]):
+    """Bit mask of a SET → its labels joined by commas, as a JSON string."""
+
+    def __init__(self, members: tuple[str, ...]) -> None:
+        super().__init__()
+        self._members = members
+
+    def __missing__(self, mask: int) -> str:
+        if mask >> len(self._members):
+            raise KeyError(f"SET value {mask:#x} has a bit that the definition has no label for")
+        if len(self) >= _LIMIT:
+            self.clear()
+        text = self[mask] = quote(",".join(m for i, m in enumerate(self._members) if mask >> i & 1))
+        return text

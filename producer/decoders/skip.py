@@ -1,0 +1,40 @@
+"""Counting rows without decoding: `row` of a position counts the rows of tables that are not captured, too."""
+
+from __future__ import annotations
+
+from producer.decoders import types as t
+from producer.decoders.columns import DECIMAL_BYTES, Fixed, Format, Variable
+from producer.decoders.table_map import ColumnMap
+
+_SIZES = {
+    t.TINY: 1, t.SHORT: 2, t.INT24: 3, t.LONG: 4, t.LONGLONG: 8, t.FLOAT: 4, t.DOUBLE: 8, t.YEAR: 1,
+    t.DATE: 3, t.NEWDATE: 3, t.TIME: 3, t.DATETIME: 8, t.TIMESTAMP: 4,
+}  # fmt: skip
+_FRACTIONAL = {t.TIMESTAMP2: 4, t.DATETIME2: 5, t.TIME2: 3}
+
+
+def skip_format(column: ColumnMap) -> Format:
+    """Return a format that reads only what is needed to find the next column."""
+    size = _fixed_size(column)
+    if size is not None:
+        return Fixed(parts=(("", f"{size}x"),), render=lambda _names, _out: [])
+    return Variable(length_bytes=_length_bytes(column), render=lambda _start, _end, _out: [])
+
+
+def _fixed_size(column: ColumnMap) -> int | None:
+    if column.type in _SIZES:
+        return _SIZES[column.type]
+    if column.type in _FRACTIONAL:
+        return _FRACTIONAL[column.type] + (column.metadata + 1) // 2
+    if column.type == t.NEWDECIMAL:
+        scale = column.metadata & 0xFF
+        return sum(4 * (n // 9) + DECIMAL_BYTES[n % 9] for n in ((column.metadata >> 8) - scale, scale))
+    if column.type == t.BIT:
+        return (column.metadata + 7) // 8
+    return column.metadata if column.type in (t.ENUM, t.SET) else None
+
+
+def _length_bytes(column: ColumnMap) -> int:
+    if column.type in t.STRINGS or column.type == t.VARCHAR_COMPRESSED:
+        return 2 if column.metadata > 255 else 1
+    return column.metadata

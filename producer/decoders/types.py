@@ -1,0 +1,37 @@
+"""MySQL's and MariaDB's binlog column type numbers (enum_field_types) and row event type numbers, by their names."""
+
+from __future__ import annotations
+
+TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24, DATE, TIME, DATETIME, YEAR = (
+    1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13,
+)  # fmt: skip
+NEWDATE, VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2 = 14, 15, 16, 17, 18, 19
+BLOB_COMPRESSED, VARCHAR_COMPRESSED = 140, 141  # MariaDB
+VECTOR, JSON, NEWDECIMAL, ENUM, SET = 242, 245, 246, 247, 248
+TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB, VAR_STRING, STRING, GEOMETRY = 249, 250, 251, 252, 253, 254, 255
+
+INT_BITS = {TINY: 8, SHORT: 16, INT24: 24, LONG: 32, LONGLONG: 64}
+BLOBS = frozenset({BLOB, TINY_BLOB, MEDIUM_BLOB, LONG_BLOB})
+STRINGS = frozenset({STRING, VAR_STRING, VARCHAR})
+
+NO_METADATA = frozenset({*INT_BITS, TIMESTAMP, DATE, TIME, DATETIME, YEAR, NEWDATE})
+TWO_BYTES_OF_METADATA = frozenset({VARCHAR, VARCHAR_COMPRESSED})
+ONE_BYTE_OF_METADATA = frozenset(
+    {FLOAT, DOUBLE, TIMESTAMP2, DATETIME2, TIME2, JSON, GEOMETRY, VECTOR, BLOB_COMPRESSED, *BLOBS}
+)
+"""Column types by the size of their metadata in TABLE_MAP (STRING, ENUM, SET, NEWDECIMAL and BIT: two single bytes)."""
+
+NUMERIC = frozenset({*INT_BITS, NEWDECIMAL, FLOAT, DOUBLE, YEAR})
+CHARACTER = frozenset({STRING, VAR_STRING, VARCHAR, *BLOBS, VARCHAR_COMPRESSED, BLOB_COMPRESSED})
+"""Columns that the SIGNEDNESS and CHARSET fields of the optional metadata count."""
+
+TABLE_MAP_EVENT = 19
+PARTIAL_UPDATE_ROWS_EVENT = 39
+TRANSACTION_PAYLOAD_EVENT = 40
+WRITES = frozenset({20, 23, 30})
+UPDATES = frozenset({21, 24, 31})
+DELETES = frozenset({22, 25, 32})
+V2 = frozenset({30, 31, 32})
+COMPRESSED = {166: 23, 167: 24, 168: 25, 169: 30, 170: 31, 171: 32}
+"""MariaDB's compressed row events and what they are unpacked."""
+ROW_EVENTS = WRITES | UPDATES | DELETES | COMPRESSED.keys() | {PARTIAL_UPDATE_ROWS_EVENT}

@@ -1,0 +1,102 @@
+"""Settings of every Kafka client of capture: what carries the guarantees cannot be set by anybody (design.md §5)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import structlog
+
+from producer.errors import ConfigError
+from schemas.config import KafkaConfig
+
+#: Largest event. Kafka's default of 1 MB is less than a row may have.
+MAX_MESSAGE_BYTES = 16 << 20
+
+_GUARANTEES: dict[str, Any] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "enable.gapless.guarantee": True,
+    "message.timeout.ms": 0,
+}
+_SPEED: dict[str, Any] = {
+    "linger.ms": 5,
+    "compression.type": "lz4",
+    "batch.num.messages": 20000,
+    "sticky.partitioning.linger.ms": 0,
+}
+#: The writer bounds what is in flight itself; librdkafka's own limits must never cut a batch in two.
+_QUEUE: dict[str, Any] = {"queue.buffering.max.messages": 0, "queue.buffering.max.kbytes": 2147483647}
+_REFUSED = frozenset(
+    {
+        *_GUARANTEES, *_QUEUE, "request.required.acks", "delivery.timeout.ms", "retries", "message.send.max.retries",
+        "max.in.flight", "max.in.flight.requests.per.connection", "transactional.id", "delivery.report.only.error",
+        "partitioner", "bootstrap.servers", "metadata.broker.list", "message.max.bytes", "produce.offset.report",
+        "queuing.strategy", "enable.idempotent", "isolation.level", "on_delivery", "dr_cb",
+    }
+)  # fmt: skip
+_PRODUCER_ONLY = frozenset(_SPEED) | {"compression.codec", "compression.level", "batch.size", "queue.buffering.max.ms"}
+
+
+def check_options(options: dict[str, str]) -> None:
+    """Raise ConfigError if `kafka.options` touches what carries a guarantee."""
+    refused = sorted(name for name in options if name.removeprefix("topic.") in _REFUSED)
+    if refused:
+        raise ConfigError(
+            f"kafka.options sets {', '.join(refused)}: rowlock sets this itself, because its guarantees rest on it: "
+            "remove it from the configuration"
+        )
+
+
+def producer_settings(kafka: KafkaConfig) -> dict[str, Any]:
+    """Settings for a Producer. Raises ConfigError."""
+    check_options(kafka.options)
+    return {
+        **_SPEED,
+        **kafka.options,
+        **_GUARANTEES,
+        **_QUEUE,
+        "bootstrap.servers": kafka.bootstrap,
+        "message.max.bytes": MAX_MESSAGE_BYTES + 65536,
+        "client.id": "rowlock-capture",
+        "reconnect.backoff.max.ms": 1000,
+    }
+
+
+def client_settings(kafka: KafkaConfig) -> dict[str, Any]:
+    """Settings for an AdminClient. Raises ConfigError."""
+    check_options(kafka.options)
+    options = {name: value for name, value in kafka.options.items() if name not in _PRODUCER_ONLY}
+    return {**options, "bootstrap.servers": kafka.bootstrap, "reconnect.backoff.max.ms": 1000}
+
+
+def consumer_settings(kafka: KafkaConfig) -> dict[str, Any]:
+    """Settings for a Consumer that reads stretches of topics by offset and never commits."""
+    return {
+        **client_settings(kafka),
+        "group.id": "rowlock-capture-reads-by-offset",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 20,
+        "receive.message.max.bytes": 2 * MAX_MESSAGE_BYTES + 65536,
+        "fetch.max.bytes": MAX_MESSAGE_BYTES + 65536,
+        "fetch.message.max.bytes": MAX_MESSAGE_BYTES + 65536,
+    }
+
+
+class _ToStructlog(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        if "CONFWARN" not in record.getMessage():  # gapless.guarantee "is experimental": wanted
+            structlog.get_logger("kafka").info("librdkafka", level=record.levelname, text=record.getMessage())
+
+
+def librdkafka_logger() -> logging.Logger:
+    """A logger for librdkafka's own messages (broker lost, found again)."""
+    logger = logging.getLogger("rowlock.librdkafka")
+    if not logger.handlers:
+        logger.addHandler(_ToStructlog())
+        logger.propagate = False
+        logger.setLevel(logging.INFO)
+    return logger
