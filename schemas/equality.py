@@ -18,10 +18,15 @@ def wire_equal(kind: Kind, a: Value, b: Value) -> bool:
     if a is None or b is None:
         return a is b
     if kind in (Kind.FLOAT, Kind.DOUBLE):
-        return repr(a) == repr(b)  # tells -0.0 from 0.0
+        return _bits(a) == _bits(b)
     if a == b:
         return True
     return kind is Kind.JSON and isinstance(a, str) and isinstance(b, str) and _same_document(a, b)
+
+
+def _bits(number: Value) -> str:
+    """Tells -0.0 from 0.0; 1 and 1.0 are the same."""
+    return repr(float(number)) if isinstance(number, int | float) else repr(number)
 
 
 def _same_document(a: str, b: str) -> bool:

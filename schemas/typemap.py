@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from schemas.equality import wire_equal as wire_equal
 from schemas.errors import UnsupportedTypeError
 from schemas.table import ColumnType, Kind
 
