@@ -1,0 +1,360 @@
+"""The embedded services themselves: real servers, started, broken and ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pymysql
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from deploy.embedded import postgres as postgres_module
+from deploy.embedded.cache import cache_dir
+from deploy.embedded.downloads import SPARK_KAFKA, kafka_home, spark_kafka_jars
+from deploy.embedded.guard import NOBODY
+from deploy.embedded.ivy import pyspark_jars
+from deploy.embedded.ports import HOST
+from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL, PostgreSQL, Service, stack
+
+ROOT = Path(__file__).parents[2]
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="is about what root does differently")
+
+
+class Up:
+    """`python -m deploy.embedded up` as another process, and handles on the servers that it started."""
+
+    def __init__(self, *options: str) -> None:
+        command = [sys.executable, "-m", "deploy.embedded", "up", *options]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, cwd=ROOT, stdout=pipe, start_new_session=True)
+        assert self.process.stdout is not None
+        lines = iter(self.process.stdout.readline, b"}\n")
+        self.services: dict[str, dict[str, Any]] = json.loads(b"".join(lines) + b"}")
+        self.handles = {name: os.pidfd_open(each["pid"]) for name, each in self.services.items()}
+
+    def assert_all_gone(self) -> None:
+        for name, handle in self.handles.items():
+            assert select.select([handle], [], [], 30)[0], f"{name} outlived its parent"
+            os.close(handle)
+
+    def homes(self) -> list[Path]:
+        return [Path(each["log"]).parent for each in self.services.values()]
+
+
+def everything() -> list[str]:
+    options = ["--kafka", "--mariadb", "2", "--postgres"]
+    return options if MySQL.available() else [*options, "--mysql"]
+
+
+def wait_until_gone(paths: list[Path]) -> None:
+    pause = threading.Event()
+    ends = time.monotonic() + 20
+    while any(path.exists() for path in paths):
+        assert time.monotonic() < ends, f"still there: {[path for path in paths if path.exists()]}"
+        pause.wait(0.05)
+
+
+def test_kill_9_of_the_parent_ends_every_service() -> None:
+    up = Up(*everything())
+    up.process.kill()
+    up.process.communicate()
+    up.assert_all_gone()
+    wait_until_gone(up.homes())
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_end_every_service(number: signal.Signals, code: int) -> None:
+    up = Up("--mariadb", "1", "--postgres")
+    os.killpg(up.process.pid, number)  # as the terminal does: the whole foreground group
+    up.process.communicate()
+    assert up.process.returncode == code
+    up.assert_all_gone()
+    assert not any(home.exists() for home in up.homes())
+
+
+def test_kill_9_while_services_are_starting(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "deploy.embedded", "up", "--mariadb", "2"]
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    tmp_path.chmod(0o755)
+    with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL) as process:
+        pause = threading.Event()
+        while not list(tmp_path.glob("rowlock-mariadb-*/data/*")):
+            assert process.poll() is None
+            pause.wait(0.01)
+        process.kill()
+    wait_until_gone(list(tmp_path.glob("rowlock-*")))
+    assert not [each for each in psutil.process_iter(["cmdline"]) if _mentions(each, tmp_path)]
+
+
+def _mentions(process: psutil.Process, folder: Path) -> bool:
+    return any(str(folder) in part for part in process.info["cmdline"] or [])
+
+
+def test_a_second_start_takes_seconds() -> None:
+    """Everything is in the cache by now, as after the first `make demo`."""
+    with stack(kafka := Kafka(), mariadb := MariaDB(), postgres := PostgreSQL()):
+        begun = time.monotonic()
+        assert all(each.running for each in (kafka, mariadb, postgres))
+    with stack(Kafka(), MariaDB(), PostgreSQL()):
+        assert time.monotonic() - begun < 30
+
+
+def test_a_taken_port_is_named() -> None:
+    with socket.socket() as other:
+        other.bind((HOST, 0))
+        other.listen()
+        port = other.getsockname()[1]
+        service = PostgreSQL(port=port)
+        with pytest.raises(EmbeddedError, match=f"port {port} .*so PostgreSQL cannot"), service:
+            pass
+
+
+def test_a_full_disk_is_refused_before_the_start() -> None:
+    with pytest.raises(EmbeddedError, match="MB are free; PostgreSQL's data needs"):
+        PostgreSQL(min_free=1 << 60).__enter__()
+
+
+def test_no_java_stops_kafka_with_a_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kafka_home()
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EmbeddedError, match="no `java`"):
+        Kafka().__enter__()
+
+
+def test_a_server_that_dies_at_start_shows_its_log() -> None:
+    with pytest.raises(EmbeddedError, match=r"(?s)ended with code .*unknown option '--no-such-option'"):
+        MariaDB(extra=["--no-such-option"]).__enter__()
+
+
+def test_a_server_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PostgreSQL, "ready_within", 2.0)
+    monkeypatch.setattr(PostgreSQL, "_probe", lambda self: self.connect("no_such_database"))
+    service = PostgreSQL()
+    with pytest.raises(EmbeddedError, match=r"no answer on port .* within 2 s .*no_such_database"):
+        service.__enter__()
+    assert not service.running
+
+
+def test_one_that_cannot_start_takes_the_others_with_it() -> None:
+    good, bad = PostgreSQL(), MariaDB(extra=["--no-such-option"])
+    with pytest.raises(EmbeddedError, match="no-such-option"):
+        stack(good, bad).start()
+    assert not good.running
+    with pytest.raises(EmbeddedError, match="has been closed"):
+        good.start()
+
+
+def test_no_network_stops_the_download_with_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ivy is sent to a port of this machine where nobody listens."""
+    settings = tmp_path / "settings.xml"
+    settings.write_text(
+        '<ivysettings><settings defaultResolver="off"/><resolvers>'
+        f'<ibiblio name="off" m2compatible="true" root="http://{HOST}:9/"/></resolvers></ivysettings>'
+    )
+    monkeypatch.setenv("ROWLOCK_IVY_SETTINGS", str(settings))
+    monkeypatch.setenv("ROWLOCK_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(EmbeddedError, match="Ivy failed") as caught:
+        spark_kafka_jars()
+    assert "check the network" in caught.value.remedy
+    assert not (tmp_path / "cache" / SPARK_KAFKA).exists()
+
+
+def test_spark_gets_what_pyspark_does_not_ship() -> None:
+    ours = {jar.name.rpartition("-")[0] for jar in spark_kafka_jars()}
+    assert "spark-sql-kafka-0-10_2.13" in ours
+    assert not ours & {jar.name.rpartition("-")[0] for jar in pyspark_jars().glob("*.jar")}
+
+
+def test_the_cache_is_not_in_the_work_tree() -> None:
+    assert not cache_dir().is_relative_to(ROOT)
+
+
+# --- each service: data survives, loopback only, paused and resumed
+
+
+def database_kinds() -> list[Any]:
+    reason = MySQL.available()
+    return [
+        MariaDB,
+        PostgreSQL,
+        pytest.param(MySQL, marks=pytest.mark.skipif(bool(reason), reason=f"{reason}")),
+    ]
+
+
+@pytest.fixture(scope="module", params=database_kinds())
+def database(request: pytest.FixtureRequest) -> Iterator[MariaDB | MySQL | PostgreSQL]:
+    with request.param() as service:
+        yield service
+
+
+def rows(service: MariaDB | MySQL | PostgreSQL, table: str) -> int:
+    database = "postgres" if isinstance(service, PostgreSQL) else "mysql"
+    return int(service.execute(f"SELECT count(*) FROM {table}", database=database)[0][0])
+
+
+def create(service: MariaDB | MySQL | PostgreSQL, table: str) -> None:
+    database = "postgres" if isinstance(service, PostgreSQL) else "mysql"
+    service.execute(f"CREATE TABLE {table} (id int PRIMARY KEY)", database=database)
+    service.execute(f"INSERT INTO {table} VALUES (1)", database=database)
+
+
+def test_data_survives_a_restart_and_a_kill(database: MariaDB | MySQL | PostgreSQL, unique: str) -> None:
+    create(database, unique)
+    port = database.port
+    database.restart()
+    assert rows(database, unique) == 1
+    database.kill()
+    assert not database.running
+    database.start()
+    assert rows(database, unique) == 1
+    assert database.port == port
+
+
+def test_a_paused_server_is_silent_until_resumed(database: MariaDB | MySQL | PostgreSQL) -> None:
+    is_postgres = isinstance(database, PostgreSQL)
+    option = {"connect_timeout": 2} if is_postgres else {"connect_timeout": 1, "read_timeout": 1}
+    database.pause()
+    with pytest.raises((psycopg.OperationalError, pymysql.err.OperationalError)):
+        database.connect(**option)
+    database.resume()
+    database.connect().close()
+
+
+def test_it_listens_on_the_loopback_interface_only(database: Service) -> None:
+    assert_loopback(database)
+
+
+def assert_loopback(service: Service) -> None:
+    found = psutil.Process(service.pid).net_connections(kind="inet")
+    listening = {each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN}
+    assert listening
+    assert all(address.rpartition(":")[2] == HOST for address in listening)  # Java says ::ffff:127.0.0.1
+
+
+def test_kafka_restarts_with_its_topics_and_creates_none_by_itself(kafka: Kafka, unique: str) -> None:
+    assert_loopback(kafka)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(unique, 1, 1)])[unique].result(20)
+    kafka.restart()
+    kafka.kill()
+    kafka.start()
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+    known = admin.list_topics(timeout=20).topics
+    assert unique in known
+    asked = admin.list_topics(f"{unique}-other", timeout=20).topics[f"{unique}-other"]
+    assert asked.error is not None
+    with pytest.raises(KafkaException, match="TOPIC_ALREADY_EXISTS"):
+        admin.create_topics([NewTopic(unique, 1, 1)])[unique].result(20)
+
+
+BINLOG = {
+    "log_bin": "ON",
+    "binlog_format": "ROW",
+    "binlog_row_image": "FULL",
+    "binlog_row_metadata": "FULL",
+}
+
+
+def test_mariadb_logs_whole_rows(mariadb: MariaDB) -> None:
+    shown = dict(mariadb.execute("SHOW GLOBAL VARIABLES"))
+    assert {name: shown[name] for name in BINLOG} == BINLOG
+    assert shown["version"].startswith(MariaDB.version())
+    assert mariadb.execute("SELECT count(*) FROM mysql.user WHERE user = ''") == [(0,)]
+
+
+def test_mysql_logs_whole_rows(mysql: MySQL) -> None:
+    shown = dict(mysql.execute("SHOW GLOBAL VARIABLES"))
+    wanted = {**BINLOG, "gtid_mode": "ON", "enforce_gtid_consistency": "ON"}
+    assert {name: shown[name] for name in wanted} == wanted
+    assert shown["version"].startswith("9.")
+    assert psutil.Process(mysql.pid).uids().real == NOBODY
+
+
+def test_mysql_without_gtids() -> None:
+    if reason := MySQL.available():
+        pytest.skip(reason)
+    with MySQL(gtid_mode="OFF") as service:
+        assert service.execute("SELECT @@gtid_mode") == [("OFF",)]
+
+
+def test_a_given_home_is_kept(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with MariaDB(home=home) as service:
+        create(service, "kept")
+    with MariaDB(home=home) as again:
+        assert rows(again, "kept") == 1
+    assert (home / "server.log").exists()
+
+
+@as_root
+def test_postgresql_whose_package_nobody_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the virtual environment lies below /root: the binaries are copied to where nobody can read them."""
+    package, passable = postgres_module._package(), postgres_module._passable
+    monkeypatch.setattr(
+        postgres_module, "_passable", lambda folder: not folder.is_relative_to(package) and passable(folder)
+    )
+    with PostgreSQL() as service:
+        assert Path(psutil.Process(service.pid).exe()).is_relative_to(service.home)
+
+
+@as_root
+def test_postgresql_below_a_private_folder(tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir(mode=0o700)
+    with pytest.raises(EmbeddedError, match="runs as nobody, who may not enter it"):
+        PostgreSQL(home=tmp_path / "private" / "home").__enter__()
+
+
+ORDINARY = """
+from deploy.embedded.services import MySQL, PostgreSQL
+with PostgreSQL() as service:
+    print(service.execute("SELECT 1 + 1")[0][0], "needs root" in MySQL.available())
+"""
+
+
+@as_root
+def test_an_ordinary_user_can_do_it_too(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Runs as nobody, with whatever Python nobody may execute; the whole suite runs so where it is not root."""
+    python = next((each for each in (sys.executable, "/usr/bin/python3") if _nobody_runs(each)), None)
+    if python is None:
+        pytest.skip("nobody may not execute this Python")
+    env = {"PATH": os.defpath, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "HOME": "/nonexistent"}
+    answer = subprocess.run(
+        [python, "-B", "-c", ORDINARY], env=env, cwd="/", user=NOBODY, group=NOBODY, extra_groups=[],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert answer.stdout == "2 True\n", answer.stderr
+
+
+def _nobody_runs(python: str) -> bool:
+    version = f"import sys; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
+    identity = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    try:
+        return subprocess.run([python, "-c", version], cwd="/", check=False, **identity).returncode == 0
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+def test_the_download_into_an_empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROWLOCK_CACHE", str(tmp_path))
+    assert spark_kafka_jars()
+    begun = time.monotonic()
+    assert spark_kafka_jars()
+    assert time.monotonic() - begun < 1
