@@ -31,7 +31,12 @@ class Transaction(Protocol):
         """Delete all rows (`where`: only those with these values in added columns). Never an implicit commit."""
 
     def delete_range(
-        self, table: TargetTable, after: Key | None, upto: Key | None, keep: set[Key], where: dict[str, str] | None
+        self,
+        table: TargetTable,
+        after: Key | None,
+        upto: Key | None,
+        keep: set[Key],
+        where: dict[str, str] | None,
     ) -> int:
         """Delete the rows with key in (after, upto] that are not in `keep`. Returns how many."""
 
@@ -56,7 +61,9 @@ class Session(Protocol):
     def ensure_bookkeeping(self) -> None:
         """Create rowlock_progress, rowlock_unit, rowlock_quarantine, rowlock_displaced where missing."""
 
-    def take_over(self, unit: Unit, topic_id: str, layout: str, lanes: int) -> tuple[int, list[LaneProgress], UnitState]:
+    def take_over(
+        self, unit: Unit, topic_id: str, layout: str, lanes: int
+    ) -> tuple[int, list[LaneProgress], UnitState]:
         """Raise the epoch of the unit, creating its rows where missing (offset -1). Clears `stopped`.
 
         Waits a bounded time for a zombie's lock, then finds the blocker from the lock wait itself, ends its

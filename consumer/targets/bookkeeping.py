@@ -1,0 +1,233 @@
+"""The tables that rowlock keeps in each target, and their statements (docs/reference/bookkeeping.md).
+
+The truth about how far a unit is applied lives here, in the same transactions as the rows. The statements are the
+same for all dialects; only the column types differ, as data. Rendering is pure; sessions run the statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import orjson
+
+from consumer.model import Held, LaneProgress, Unit, UnitState
+from consumer.targets.sql import Fragment, Params, Quote, placeholders, qualified
+from schemas.position import Position
+
+NO_STATE = UnitState(None, None, None)
+
+#: column → neutral type; the first `keys` columns are the primary key.
+_TABLES: dict[str, tuple[int, dict[str, str]]] = {
+    "rowlock_progress": (
+        3,
+        {
+            "pipeline": "name", "topic": "topic", "lane": "int", "epoch": "big", "attempt": "big",
+            "topic_id": "name", "kafka_offset": "big", "position": "name", "gen": "big", "layout": "text",
+            "commit_ts_ms": "big", "updated_at": "now",
+        },
+    ),
+    "rowlock_unit": (
+        2,
+        {"pipeline": "name", "topic": "topic", "definition": "text?", "ddl": "text?", "stopped": "text?",
+         "updated_at": "now"},
+    ),
+    "rowlock_quarantine": (
+        4,
+        {"pipeline": "name", "topic": "topic", "kafka_offset": "big", "part": "int", "table_name": "text",
+         "row_key": "text", "folded_key": "text", "event": "text", "error": "text", "commit_ts_ms": "big",
+         "held_at": "now"},
+    ),
+    "rowlock_displaced": (
+        1,
+        {"id": "id", "pipeline": "name", "topic": "topic", "table_name": "text", "row_data": "text",
+         "displaced_by": "text", "displaced_at": "now"},
+    ),
+}  # fmt: skip
+
+_PROGRESS = (
+    "lane",
+    "epoch",
+    "attempt",
+    "topic_id",
+    "kafka_offset",
+    "position",
+    "gen",
+    "layout",
+    "commit_ts_ms",
+)
+_HELD = ("kafka_offset", "part", "table_name", "row_key", "folded_key", "event", "error", "commit_ts_ms")
+_UNIT = "pipeline = %s AND topic = %s"
+
+
+@dataclass(frozen=True)
+class Books:
+    """Statements on the bookkeeping tables in `schema`. `types`: neutral type → column type of the dialect.
+
+    `suffix` follows CREATE TABLE's closing parenthesis (engine, character set).
+    """
+
+    schema: str
+    quote: Quote
+    types: dict[str, str]
+    suffix: str = ""
+
+    def table(self, name: str) -> str:
+        return qualified(self.quote, self.schema, name)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(_TABLES)
+
+    def create(self, name: str) -> str:
+        keys, columns = _TABLES[name]
+        body = [f"{column} {self.types[kind]}" for column, kind in columns.items()]
+        body.append(f"PRIMARY KEY ({', '.join(list(columns)[:keys])})")
+        return f"CREATE TABLE IF NOT EXISTS {self.table(name)} ({', '.join(body)}){self.suffix}"
+
+    def select_lanes(self, unit: Unit, lanes: Sequence[int] | None = None, *, lock: bool = False) -> Fragment:
+        """Select lane rows in lane order; `lock` makes it the guard: a locking read sees the latest commit."""
+        params: Params = [unit.pipeline, unit.topic]
+        some = ""
+        if lanes is not None:
+            some = f" AND lane IN {placeholders(len(lanes))}"
+            params.extend(lanes)
+        tail = " FOR UPDATE" if lock else ""
+        text = f"SELECT {', '.join(_PROGRESS)} FROM {self.table('rowlock_progress')} WHERE {_UNIT}{some}"
+        return f"{text} ORDER BY lane{tail}", params
+
+    def insert_lanes(self, unit: Unit, rows: Sequence[LaneProgress]) -> Fragment:
+        columns = ("pipeline", "topic", *_PROGRESS)
+        values = ", ".join([placeholders(len(columns))] * len(rows))
+        params = [value for row in rows for value in (unit.pipeline, unit.topic, *_lane_values(row))]
+        text = f"INSERT INTO {self.table('rowlock_progress')} ({', '.join(columns)}) VALUES {values}"
+        return text, params
+
+    def update_lanes(self, unit: Unit, rows: Sequence[LaneProgress]) -> list[tuple[Fragment, int]]:
+        """Return (statement, rows it must match) for each group of lanes that get the same values.
+
+        Idle lanes all write the end of the batch, so there are mostly one or two groups.
+        """
+        ordered = sorted(rows, key=_lane_content)
+        return [self._update_group(unit, list(group)) for _, group in groupby(ordered, key=_lane_content)]
+
+    def _update_group(self, unit: Unit, rows: list[LaneProgress]) -> tuple[Fragment, int]:
+        row = rows[0]
+        text = (
+            f"UPDATE {self.table('rowlock_progress')} SET topic_id = %s, kafka_offset = %s, position = %s, gen = %s, "
+            f"layout = %s, commit_ts_ms = %s, updated_at = CURRENT_TIMESTAMP(3) "
+            f"WHERE {_UNIT} AND lane IN {placeholders(len(rows))} AND epoch = %s AND attempt = %s"
+        )
+        params: Params = [
+            row.topic_id, row.offset, _position_text(row.position), row.gen, row.layout, row.commit_ts_ms,
+            unit.pipeline, unit.topic, *(other.lane for other in rows), row.epoch, row.attempt,
+        ]  # fmt: skip
+        return (text, params), len(rows)
+
+    def raise_epoch(self, unit: Unit, epoch: int) -> Fragment:
+        text = f"UPDATE {self.table('rowlock_progress')} SET epoch = %s, updated_at = CURRENT_TIMESTAMP(3)"
+        return f"{text} WHERE {_UNIT}", [epoch, unit.pipeline, unit.topic]
+
+    def raise_attempt(self, unit: Unit, epoch: int) -> Fragment:
+        text = f"UPDATE {self.table('rowlock_progress')} SET attempt = attempt + 1"
+        return f"{text} WHERE {_UNIT} AND epoch = %s", [unit.pipeline, unit.topic, epoch]
+
+    def delete_lanes(self, unit: Unit) -> Fragment:
+        return f"DELETE FROM {self.table('rowlock_progress')} WHERE {_UNIT}", [unit.pipeline, unit.topic]
+
+    def select_unit(self, unit: Unit) -> Fragment:
+        text = f"SELECT definition, ddl, stopped FROM {self.table('rowlock_unit')} WHERE {_UNIT}"
+        return text, [unit.pipeline, unit.topic]
+
+    def insert_unit(self, unit: Unit) -> Fragment:
+        text = f"INSERT INTO {self.table('rowlock_unit')} (pipeline, topic) VALUES (%s, %s)"
+        return text, [unit.pipeline, unit.topic]
+
+    def update_unit(self, unit: Unit, state: UnitState) -> Fragment:
+        text = (
+            f"UPDATE {self.table('rowlock_unit')} SET definition = %s, ddl = %s, stopped = %s, "
+            f"updated_at = CURRENT_TIMESTAMP(3) WHERE {_UNIT}"
+        )
+        return text, [state.definition, state.ddl, state.stopped, unit.pipeline, unit.topic]
+
+    def update_stopped(self, unit: Unit, message: str | None) -> Fragment:
+        text = f"UPDATE {self.table('rowlock_unit')} SET stopped = %s, updated_at = CURRENT_TIMESTAMP(3)"
+        return f"{text} WHERE {_UNIT}", [message, unit.pipeline, unit.topic]
+
+    def select_topics(self, pipeline: str) -> Fragment:
+        text = f"SELECT topic FROM {self.table('rowlock_unit')} WHERE pipeline = %s ORDER BY topic"
+        return text, [pipeline]
+
+    def select_held(self, unit: Unit) -> Fragment:
+        text = f"SELECT {', '.join(_HELD)} FROM {self.table('rowlock_quarantine')} WHERE {_UNIT}"
+        return f"{text} ORDER BY kafka_offset, part", [unit.pipeline, unit.topic]
+
+    def insert_held(self, unit: Unit, held: Sequence[Held]) -> Fragment:
+        columns = ("pipeline", "topic", *_HELD)
+        values = ", ".join([placeholders(len(columns))] * len(held))
+        params = [value for entry in held for value in (unit.pipeline, unit.topic, *_held_values(entry))]
+        text = f"INSERT INTO {self.table('rowlock_quarantine')} ({', '.join(columns)}) VALUES {values}"
+        return text, params
+
+    def delete_held(self, unit: Unit, ids: Sequence[tuple[int, int]]) -> Fragment:
+        one = "(kafka_offset = %s AND part = %s)"
+        some = " OR ".join([one] * len(ids))
+        params: Params = [unit.pipeline, unit.topic, *(value for pair in ids for value in pair)]
+        return f"DELETE FROM {self.table('rowlock_quarantine')} WHERE {_UNIT} AND ({some})", params
+
+    def insert_displaced(self, rows: int) -> str:
+        values = ", ".join([placeholders(5)] * rows)
+        return f"INSERT INTO {self.displaced_columns()} VALUES {values}"
+
+    def displaced_columns(self) -> str:
+        return f"{self.table('rowlock_displaced')} (pipeline, topic, table_name, row_data, displaced_by)"
+
+
+def _position_text(position: Position) -> str:
+    return orjson.dumps(position).decode()
+
+
+def _lane_values(row: LaneProgress) -> tuple[object, ...]:
+    return (
+        row.lane, row.epoch, row.attempt, row.topic_id, row.offset, _position_text(row.position), row.gen,
+        row.layout, row.commit_ts_ms,
+    )  # fmt: skip
+
+
+def _lane_content(row: LaneProgress) -> tuple[object, ...]:
+    return _lane_values(row)[1:]
+
+
+def _held_values(held: Held) -> tuple[object, ...]:
+    return (
+        held.offset, held.part, held.table, held.key, held.folded, held.event, held.error, held.commit_ts_ms,
+    )  # fmt: skip
+
+
+def lane_from(row: Sequence[object]) -> LaneProgress:
+    """Build LaneProgress from a row of `select_lanes`."""
+    lane, epoch, attempt, topic_id, offset, position, gen, layout, commit_ts_ms = row
+    number: Callable[[object], int] = int  # type: ignore[assignment]
+    epoch_, file, pos, ordinal = orjson.loads(str(position))
+    return LaneProgress(
+        number(lane), number(epoch), number(attempt), str(topic_id), number(offset), (epoch_, file, pos, ordinal),
+        number(gen), str(layout), number(commit_ts_ms),
+    )  # fmt: skip
+
+
+def held_from(row: Sequence[object]) -> Held:
+    """Build Held from a row of `select_held`."""
+    offset, part, table, key, folded, event, error, commit_ts_ms = row
+    number: Callable[[object], int] = int  # type: ignore[assignment]
+    return Held(
+        number(offset), number(part), str(table), str(key), str(folded), str(event), str(error),
+        number(commit_ts_ms),
+    )  # fmt: skip
+
+
+def unit_from(rows: Sequence[Sequence[object]]) -> UnitState | None:
+    """Build UnitState from the rows of `select_unit`; None when there is none."""
+    if not rows:
+        return None
+    definition, ddl, stopped = (None if value is None else str(value) for value in rows[0])
+    return UnitState(definition, ddl, stopped)

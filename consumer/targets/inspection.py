@@ -1,0 +1,54 @@
+"""SQLAlchemy's inspector over a short connection of its own: catalogues are read rarely, never on the data path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sqlalchemy import URL, create_engine, inspect
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from consumer.errors import TransientError
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine.reflection import Inspector
+
+    from schemas.config import TargetConfig
+
+_PG_MODES = {"full": "verify-full", "ca": "verify-ca", "none": "require"}
+
+
+@contextmanager
+def inspecting(target: TargetConfig, driver: str) -> Iterator[Inspector]:
+    """Yield an inspector of `target`. Raises TransientError when the catalogue cannot be read."""
+    url = URL.create(
+        driver, target.user, target.password.get_secret_value(), target.host, target.port, target.database
+    )
+    engine = create_engine(url, poolclass=NullPool, connect_args=tls_arguments(target, driver))
+    try:
+        with engine.connect() as connection:
+            yield inspect(connection)
+    except SQLAlchemyError as error:
+        raise TransientError(
+            f"the catalogue of {target.host}:{target.port} cannot be read: {error}"
+        ) from error
+    finally:
+        engine.dispose()
+
+
+def tls_arguments(target: TargetConfig, driver: str) -> dict[str, object]:
+    """Return the driver's arguments for the target's TLS settings."""
+    tls = target.tls
+    if tls is None:
+        return {}
+    if driver.startswith("postgresql"):
+        files = {"sslrootcert": tls.ca, "sslcert": tls.cert, "sslkey": tls.key}
+        return {"sslmode": _PG_MODES[tls.verify], **{key: str(file) for key, file in files.items() if file}}
+    files = {"ssl_ca": tls.ca, "ssl_cert": tls.cert, "ssl_key": tls.key}
+    return {
+        "ssl_verify_cert": tls.verify != "none",
+        "ssl_verify_identity": tls.verify == "full",
+        **{key: str(file) for key, file in files.items() if file},
+    }

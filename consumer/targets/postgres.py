@@ -1,0 +1,242 @@
+"""PostgreSQL as a target: the connection (psycopg), and the one place that translates its errors.
+
+The connection is in autocommit mode and says BEGIN itself, so that BEGIN and the guard share one round trip (pipeline
+mode). The guard's rows are known before anything else is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import errors as pg
+
+from consumer.errors import (
+    CommitUnknownError,
+    ConsumerError,
+    RefusedError,
+    TargetConfigError,
+    TransientError,
+    UniqueViolationError,
+)
+from consumer.targets.bookkeeping import Books
+from consumer.targets.dialect import Capabilities, Dialect
+from consumer.targets.postgres_apply import PostgresApplier
+from consumer.targets.postgres_catalogue import PostgresCatalogue, quote
+from consumer.targets.session import Parts, Rows, SqlSession
+from consumer.targets.sql import Params
+
+if TYPE_CHECKING:
+    from schemas.config import TargetConfig
+
+#: Where the bookkeeping tables are, whatever the user's search_path says.
+BOOKS_SCHEMA = "public"
+_TYPES = {
+    "name": "text NOT NULL",
+    "topic": "text NOT NULL",
+    "int": "integer NOT NULL",
+    "big": "bigint NOT NULL",
+    "text": "text NOT NULL",
+    "text?": "text",
+    "now": "timestamptz NOT NULL DEFAULT CURRENT_TIMESTAMP",
+    "id": "bigint GENERATED ALWAYS AS IDENTITY",
+}
+#: The server ends a transaction that a paused worker left open, and a wait for a lock of another lane or a person.
+_SETTINGS = {
+    "lock_timeout": "10s",
+    "idle_in_transaction_session_timeout": "120s",
+    "timezone": "UTC",
+    "datestyle": "ISO",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "1",
+    "default_transaction_isolation": "read committed",
+    "client_min_messages": "warning",
+}
+_TLS = {"full": "verify-full", "ca": "verify-ca", "none": "require"}
+
+#: SQLSTATE (class of two characters, or whole) → error; the whole code counts before its class.
+_ERRORS: dict[str, type[ConsumerError]] = {
+    "23505": UniqueViolationError,
+    "22": RefusedError,
+    "23": RefusedError,
+    "54": RefusedError,  # a row or index entry larger than the server's limits
+    "42": TargetConfigError,  # missing table, column or grant
+    "28": TargetConfigError,
+    "3D": TargetConfigError,
+    "3F": TargetConfigError,
+    "0A": TargetConfigError,
+}  # fmt: skip
+_REMEDIES = {
+    "42501": "GRANT it to the user (docs/how-to/target-setup.md)",
+    "42P01": "create it, or let rowlock create it (create_tables)",
+    "42703": "add the column to the target table, or leave it out of the route",
+    "42P10": "the target table needs a primary key or unique index over exactly these columns",
+    "28P01": "user or password is wrong: correct them in the configuration",
+    "28000": "the server does not let this user in: see its pg_hba.conf",
+    "3D000": "create the database, or correct its name in the configuration",
+}
+
+
+class PostgresLink:
+    """A `session.Link` over psycopg. `raw` is what the applier sends COPY and pipelines through."""
+
+    def __init__(self, target: TargetConfig, name: str) -> None:
+        self._target = target
+        self._name = name
+        self._raw: psycopg.Connection[Any] | None = None
+        self._affected = 0
+
+    @property
+    def raw(self) -> psycopg.Connection[Any]:
+        if self._raw is None or self._raw.closed:
+            raise TransientError(f"the connection to PostgreSQL at {self._where()} is lost")
+        return self._raw
+
+    @property
+    def affected(self) -> int:
+        return self._affected
+
+    def connect(self) -> None:
+        if self._raw is not None and not self._raw.closed:
+            return
+        with self.translated():
+            self._raw = psycopg.connect(**self._arguments(), autocommit=True)
+
+    def _arguments(self) -> dict[str, Any]:
+        target = self._target
+        tls: dict[str, object] = {}
+        if target.tls is not None:
+            files = {"sslrootcert": target.tls.ca, "sslcert": target.tls.cert, "sslkey": target.tls.key}
+            tls = {"sslmode": _TLS[target.tls.verify]}
+            tls |= {option: str(file) for option, file in files.items() if file is not None}
+        return {
+            "host": target.host, "port": target.port, "user": target.user, "dbname": target.database,
+            "password": target.password.get_secret_value(), "application_name": self._name[:63],
+            "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "tcp_user_timeout": 30_000,
+            "client_encoding": "UTF8",
+            "options": " ".join(f"-c {key}={value.replace(' ', chr(92) + ' ')}" for key, value in _SETTINGS.items()),
+            **tls,
+        }  # fmt: skip
+
+    def _where(self) -> str:
+        return f"{self._target.host}:{self._target.port}/{self._target.database}"
+
+    def begin(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
+        with self.translated():
+            raw = self.raw
+            with raw.pipeline():
+                raw.execute("BEGIN")
+                if lock_wait_s is not None:
+                    raw.execute(f"SET LOCAL lock_timeout = {int(lock_wait_s * 1000)}")
+                cursor = raw.execute(text, params)
+            return cursor.fetchall()
+
+    def execute(self, text: str, params: Params) -> Rows:
+        with self.translated():
+            cursor = self.raw.execute(text, params or None)
+            self._affected = cursor.rowcount
+            return cursor.fetchall() if cursor.description is not None else []
+
+    def commit(self) -> None:
+        try:
+            self.raw.execute("COMMIT")
+        except psycopg.Error as error:
+            if (
+                self._raw is None
+                or self._raw.closed
+                or isinstance(error, pg.AdminShutdown | pg.CrashShutdown)
+            ):
+                self.close()
+                raise CommitUnknownError(
+                    f"PostgreSQL at {self._where()} did not answer COMMIT: {error}"
+                ) from error
+            raise self._error(error) from error
+
+    def rollback(self) -> None:
+        if self._raw is None or self._raw.closed:
+            return
+        try:
+            self._raw.execute("ROLLBACK")
+        except psycopg.Error:  # the server rolls back when the connection ends
+            self.close()
+
+    def identity(self) -> int:
+        return self.raw.info.backend_pid
+
+    def end_blockers_of(self, identity: int) -> list[int]:
+        rows = self.execute(
+            "SELECT pid, pg_terminate_backend(pid) FROM unnest(pg_blocking_pids(%s)) AS pid WHERE pid <> 0",
+            [identity],
+        )
+        return [int(str(pid)) for pid, ended in rows if ended]
+
+    def ping(self) -> bool:
+        try:
+            return self.execute("SELECT 1", []) == [(1,)]
+        except ConsumerError:
+            return False
+
+    def close(self) -> None:
+        if self._raw is not None:
+            self._raw.close()
+            self._raw = None
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Translate psycopg's errors: the only place where they are looked at, COMMIT aside."""
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self._error(error) from error
+
+    def _error(self, error: psycopg.Error) -> ConsumerError:
+        state = error.sqlstate or _state_in(str(error))
+        kind = _ERRORS.get(state) or _ERRORS.get(state[:2])
+        if kind is None:
+            kind = RefusedError if isinstance(error, psycopg.DataError) else TransientError
+        remedy = _REMEDIES.get(state, "")
+        message = f"PostgreSQL at {self._where()}: {str(error).strip()}"
+        return kind(f"{message} ({state or type(error).__name__})" + (f"; {remedy}" if remedy else ""))
+
+
+#: Failures to log in carry no SQLSTATE in libpq; their messages are not translated when lc_messages is C.
+_LOGIN = {
+    "password authentication failed": "28P01",
+    "no pg_hba.conf entry": "28000",
+    "does not exist": "3D000",
+}
+
+
+def _state_in(message: str) -> str:
+    return next((state for text, state in _LOGIN.items() if text in message), "")
+
+
+def open_postgres(target: TargetConfig, name: str) -> SqlSession:
+    """Return a connected session. Raises TransientError or TargetConfigError."""
+    link = PostgresLink(target, name)
+    books = Books(BOOKS_SCHEMA, quote, _TYPES)
+    return SqlSession(
+        Parts(
+            link=link,
+            books=books,
+            catalogue=PostgresCatalogue(target, link),
+            applier=PostgresApplier(link, books),
+            fresh=lambda: PostgresLink(target, f"{name} take-over"),
+        )
+    )
+
+
+POSTGRES = Dialect(
+    "postgres",
+    Capabilities(
+        transactional_ddl=True,
+        identifier_length=63,
+        index_names_per_schema=True,
+        exact_text_keys=True,
+        storage_engines=False,
+    ),
+    "postgresql+psycopg",
+    open_postgres,
+)

@@ -1,0 +1,156 @@
+"""Net changes into PostgreSQL: COPY into a temporary table and three statements, or few direct statements when small.
+
+Updates in place are `INSERT … ON CONFLICT (key) DO UPDATE`: the key is the only index that may resolve a conflict, so
+a row of another key under one of the unique values is an error (23505), whether the row of the key exists or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from consumer.model import NetChange, TargetTable, Unit
+from consumer.targets.bookkeeping import Books
+from consumer.targets.postgres_catalogue import refusals
+from consumer.targets.postgres_sql import DELETE, REPLACE, UPDATE, PostgresPlan, postgres_plan
+from consumer.targets.sql import keys_in, rows_placeholders
+from schemas.postgres_values import copy_line, escape_copy, to_postgres, to_postgres_columns
+from schemas.table import Key, Row
+
+if TYPE_CHECKING:
+    from consumer.targets.postgres import PostgresLink
+
+#: Up to this many net rows go in direct statements: no COPY, one round trip.
+SMALL = 50
+COPY_BLOCK = 1000
+
+
+class _Prepared:
+    """What one table needs: rendered statements and value functions."""
+
+    def __init__(self, table: TargetTable, number: int) -> None:
+        self.table = table  # keeps the identity alive by which this is found
+        self.plan: PostgresPlan = postgres_plan(table, number)
+        self.row: Callable[[Row], Sequence[object]] = to_postgres(table.table)
+        self.key: Callable[[Key], Sequence[object]] = to_postgres_columns(
+            table.table, table.table.key.columns
+        )
+        self.line: Callable[[Row], str] = copy_line(table.table)
+        self.key_line = key_line(table, self.key)
+
+
+class PostgresApplier:
+    """`session.Applier` over psycopg. Temporary tables live as long as the connection that made them."""
+
+    def __init__(self, link: PostgresLink, books: Books) -> None:
+        self._link = link
+        self._books = books
+        self._prepared: dict[int, _Prepared] = {}
+        self._connection: object = None
+        self._temporary: set[str] = set()
+        self._uncommitted: set[str] = set()
+        self._filled: set[str] = set()  # in this transaction: they empty themselves at its end
+
+    def apply(self, unit: Unit, net: NetChange, displacing: str | None) -> None:
+        prepared = self._prepared.get(id(net.table))
+        if prepared is None:
+            prepared = self._prepared[id(net.table)] = _Prepared(net.table, len(self._prepared))
+        with self._link.translated(), refusals():
+            if net.size <= SMALL and displacing is None:
+                self._direct(prepared, net)
+            else:
+                self._by_copy(prepared, net, unit, displacing)
+
+    def ended(self, *, committed: bool) -> None:
+        """Tables made in a transaction that did not commit are gone."""
+        if not committed:
+            self._temporary -= self._uncommitted
+        self._uncommitted.clear()
+        self._filled.clear()
+
+    def _direct(self, prepared: _Prepared, net: NetChange) -> None:
+        plan, raw = prepared.plan, self._link.raw
+        gone = [prepared.key(key) for key in net.deletes]
+        gone += [prepared.key(tuple(row[at] for at in net.table.key_at)) for row in net.replaces]
+        replaces = [prepared.row(row) for row in net.replaces]
+        updates = [prepared.row(row) for row in net.updates]
+        with raw.pipeline():
+            if gone:
+                text, params = keys_in(plan.key_columns, gone)
+                raw.execute(f"{plan.delete_where} {text}", params)
+            if replaces:
+                raw.execute(*_insert(plan.insert_values, replaces, ""))
+            if updates:
+                raw.execute(*_insert(plan.insert_values, updates, plan.on_conflict))
+
+    def _by_copy(self, prepared: _Prepared, net: NetChange, unit: Unit, displacing: str | None) -> None:
+        plan, raw = prepared.plan, self._link.raw
+        self._ensure_temporary(plan)
+        if plan.temporary in self._filled:
+            raw.execute(plan.empty)
+        self._filled.add(plan.temporary)
+        with raw.cursor() as cursor, cursor.copy(plan.copy) as copy:
+            for block in copy_blocks(net, prepared.line, prepared.key_line):
+                copy.write(block)
+        with raw.pipeline():
+            if net.deletes or net.replaces:
+                raw.execute(plan.delete_copied)
+            if displacing is not None:
+                self._displace(plan, net, unit, displacing)
+            if net.replaces:
+                raw.execute(plan.insert_copied)
+            if net.updates:
+                raw.execute(plan.upsert_copied)
+
+    def _displace(self, plan: PostgresPlan, net: NetChange, unit: Unit, displacing: str) -> None:
+        for delete in plan.displaced:
+            if net.catch_up:
+                self._link.raw.execute(delete)
+                continue
+            text = (
+                f"WITH gone AS ({delete} RETURNING row_to_json(t)::text AS whole) "
+                f"INSERT INTO {self._books.displaced_columns()} SELECT %s, %s, %s, whole, %s FROM gone"
+            )
+            self._link.raw.execute(text, [unit.pipeline, unit.topic, plan.table_name, displacing])
+
+    def _ensure_temporary(self, plan: PostgresPlan) -> None:
+        if self._connection is not self._link.raw:
+            self._connection = self._link.raw
+            self._temporary.clear()
+        if plan.temporary not in self._temporary:
+            self._link.raw.execute(plan.create_temporary)
+            self._temporary.add(plan.temporary)
+            self._uncommitted.add(plan.temporary)
+
+
+def key_line(table: TargetTable, encode: Callable[[Key], Sequence[object]]) -> Callable[[Key], str]:
+    """Return the function from a key to a COPY line in which the other columns are NULL."""
+    place = {at: i for i, at in enumerate(table.key_at)}
+    columns = range(len(table.table.columns))
+
+    def line(key: Key) -> str:
+        values = encode(key)
+        return (
+            "\t".join([escape_copy(str(values[place[at]])) if at in place else r"\N" for at in columns])
+            + "\n"
+        )
+
+    return line
+
+
+def copy_blocks(net: NetChange, line: Callable[[Row], str], key: Callable[[Key], str]) -> Iterator[str]:
+    """Yield the text of COPY in blocks of COPY_BLOCK rows; each line ends with what to do with the row."""
+    work: list[tuple[str, Callable[[Row], str], list[Row]]] = [
+        (DELETE, key, net.deletes),
+        (REPLACE, line, net.replaces),
+        (UPDATE, line, net.updates),
+    ]
+    for operation, render, rows in work:
+        end = f"\t{operation}\n"
+        for at in range(0, len(rows), COPY_BLOCK):
+            yield "".join([render(row)[:-1] + end for row in rows[at : at + COPY_BLOCK]])
+
+
+def _insert(text: str, rows: list[Sequence[object]], tail: str) -> tuple[str, list[object]]:
+    values = rows_placeholders(len(rows[0]), len(rows))
+    return f"{text} {values}{tail}", [value for row in rows for value in row]

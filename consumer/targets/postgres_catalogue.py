@@ -1,0 +1,190 @@
+"""PostgreSQL's definitions and reads: the real table through SQLAlchemy's inspector, DDL through the type map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2s
+from typing import TYPE_CHECKING, Any
+
+from consumer.errors import RefusedError, TargetConfigError
+from consumer.model import TargetTable
+from consumer.targets.inspection import inspecting
+from consumer.targets.postgres_sql import quote
+from consumer.targets.sql import Fragment, after_key, qualified, upto_key
+from schemas.errors import SchemaError, ValueRefusedError
+from schemas.mysql_catalog import choose_key
+from schemas.postgres_values import row_from_postgres, select_list_pg, to_postgres_columns
+from schemas.table import Column, IndexPart, Key, Kind, Row, Table, UniqueIndex
+from schemas.typemap import neutral_from_postgres, postgres_type, quote_literal
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine.reflection import Inspector
+
+    from consumer.targets.session import Link
+    from schemas.config import TargetConfig
+
+IDENTIFIER_BYTES = 63
+TEXT_KINDS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET})
+
+_TYPES = """
+SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute a
+WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped"""
+
+
+class PostgresCatalogue:
+    """`session.Catalogue` for PostgreSQL."""
+
+    def __init__(self, target: TargetConfig, link: Link) -> None:
+        self._target = target
+        self._link = link
+
+    def name(self, table: TargetTable) -> str:
+        return qualified(quote, table.schema, table.name)
+
+    def read_table(self, schema: str, name: str) -> Table | None:
+        with inspecting(self._target, "postgresql+psycopg") as inspector:
+            if not inspector.has_table(name, schema=schema):
+                return None
+            self._link.connect()
+            types = self._link.execute(_TYPES, [qualified(quote, schema, name)])
+            formatted = {str(column): str(text) for column, text in types}
+            return _table(inspector, schema, name, formatted)
+
+    def create_statements(self, table: Table) -> list[str]:
+        name = qualified(quote, table.db, table.name)
+        body = [_column_ddl(column) for column in table.columns]
+        body.append(f"PRIMARY KEY ({_columns(table.key)})")
+        body += [_unique_ddl(table, index) for index in table.unique]
+        create = f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(body)})"
+        return [*self._create_schema(table.db), create]
+
+    def _create_schema(self, schema: str) -> list[str]:
+        """Only when it is missing: IF NOT EXISTS needs the right to create schemas even when there is nothing to do."""
+        self._link.connect()
+        found = self._link.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", [schema])
+        return [] if found else [f"CREATE SCHEMA IF NOT EXISTS {quote(schema)}"]
+
+    def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
+        columns = ", ".join(part.replace("%", "%%") for part in select_list_pg(table.table))
+        return f"SELECT {columns} FROM {self.name(table)}", row_from_postgres(table.table)
+
+    def key_params(self, table: TargetTable, key: Key) -> list[object]:
+        with refusals():
+            return list(to_postgres_columns(table.table, table.table.key.columns)(key))
+
+    def key_columns(self, table: TargetTable) -> tuple[str, ...]:
+        return tuple(quote(column) for column in table.table.key.columns)
+
+    def where(self, table: TargetTable, values: dict[str, str] | None) -> list[Fragment]:
+        return [(f"{quote(column)} = %s", [value]) for column, value in (values or {}).items()]
+
+    def page(self, table: TargetTable, after: Key | None, upto: Key | None) -> list[Fragment]:
+        columns = self.key_columns(table)
+        bounds = []
+        if after is not None:
+            bounds.append(after_key(columns, self.key_params(table, after)))
+        if upto is not None:
+            bounds.append(upto_key(columns, self.key_params(table, upto)))
+        return bounds
+
+    def page_order(self, table: TargetTable) -> str:
+        return ", ".join(self.key_columns(table))
+
+    def refuse_range(self, table: TargetTable, after: Key | None, upto: Key | None) -> None:
+        """Text sorts by another rule here than at the source, so a range of text keys means other rows."""
+        text = [name for name in table.table.key.columns if table.table.column(name).type.kind in TEXT_KINDS]
+        text = [name for name in text if name not in table.added]
+        if text and (after is not None or upto is not None):
+            raise TargetConfigError(
+                f"a range of keys of {table.schema}.{table.name} cannot be deleted: key column {text[0]} is text, which "
+                "PostgreSQL and the source sort differently; take the repeated snapshot of this table as one chunk"
+            )
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Translate what the value functions refuse."""
+    try:
+        yield
+    except ValueRefusedError as error:
+        raise RefusedError(f"PostgreSQL cannot hold a value: {error}") from error
+
+
+def _columns(index: UniqueIndex) -> str:
+    return ", ".join(quote(column) for column in index.columns)
+
+
+def _column_ddl(column: Column) -> str:
+    try:
+        rendered = postgres_type(column.type)
+    except SchemaError as error:
+        raise TargetConfigError(f"column {column.name}: {error}") from error
+    return f"{quote(column.name)} {rendered}" + ("" if column.nullable else " NOT NULL")
+
+
+def _unique_ddl(table: Table, index: UniqueIndex) -> str:
+    nulls = "" if index.nulls_distinct else " NULLS NOT DISTINCT"
+    return f"CONSTRAINT {quote(_index_name(table.name, index.name))} UNIQUE{nulls} ({_columns(index)})"
+
+
+def _index_name(table: str, index: str) -> str:
+    """Index names are unique per schema in PostgreSQL, per table in MySQL."""
+    name = f"{table}_{index}_key"
+    if len(name.encode()) <= IDENTIFIER_BYTES:
+        return name
+    digest = blake2s(name.encode(), digest_size=6).hexdigest()
+    return name.encode()[: IDENTIFIER_BYTES - 13].decode(errors="ignore") + "_" + digest
+
+
+def _table(inspector: Inspector, schema: str, name: str, formatted: dict[str, str]) -> Table:
+    try:
+        columns = tuple(
+            _column(column, formatted[column["name"]])
+            for column in inspector.get_columns(name, schema=schema)
+        )
+        indexes = _unique_indexes(inspector, schema, name)
+        key = choose_key(columns, indexes, f"{schema}.{name}")
+    except SchemaError as error:
+        raise TargetConfigError(f"target table {schema}.{name}: {error}") from error
+    rest = tuple(index for index in indexes if index is not key)
+    return Table(db=schema, name=name, columns=columns, key=key, unique=rest)
+
+
+def _column(column: Any, formatted: str) -> Column:
+    type_ = neutral_from_postgres(formatted)
+    return Column(
+        name=column["name"],
+        type=type_,
+        nullable=column["nullable"],
+        default=column["default"],
+        auto_increment=bool(column.get("identity")),
+        generated=bool(column.get("computed")),
+    )
+
+
+def _unique_indexes(inspector: Inspector, schema: str, name: str) -> list[UniqueIndex]:
+    key = inspector.get_pk_constraint(name, schema=schema)
+    found = []
+    if key["constrained_columns"]:
+        found.append(_index("PRIMARY", key["constrained_columns"], {}))
+    for index in inspector.get_indexes(name, schema=schema):
+        if not index["unique"]:
+            continue
+        options = index.get("dialect_options", {})
+        if index.get("expressions") or options.get("postgresql_where"):
+            raise TargetConfigError(
+                f"unique index {index['name']} of target table {schema}.{name} is over an expression or a part of the "
+                "rows: its conflicts cannot be put in order. Make it an ordinary unique index over columns, or drop it"
+            )
+        found.append(_index(str(index["name"]), index["column_names"], options))
+    return found
+
+
+def _index(name: str, columns: Sequence[str | None], options: dict[str, Any]) -> UniqueIndex:
+    parts = tuple(IndexPart(column=str(column)) for column in columns)
+    distinct = not options.get("postgresql_nulls_not_distinct", False)
+    return UniqueIndex(name=name, parts=parts, nulls_distinct=distinct)
+
+
+__all__ = ["PostgresCatalogue", "quote", "quote_literal", "refusals"]

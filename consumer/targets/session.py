@@ -1,0 +1,409 @@
+"""A session with a target: guards, fences and reads, the same for every dialect (research/scheduling.md §7).
+
+The dialect's part is a `Link`: one connection that runs statements, translates its driver's errors into
+consumer.errors, and can tell from a second connection who blocks it. Everything here rests on one fact: guard and
+take-over both need the exclusive lock of the same lane rows, and hold it to the end of their transaction. Whichever
+comes second therefore sees what the first one committed; no clock, pause or message order enters.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+import structlog
+
+from consumer.errors import ConsumerError, FencedError, TransientError, UniqueViolationError
+from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, UnitState
+from consumer.targets.base import Transaction
+from consumer.targets.bookkeeping import NO_STATE, Books, held_from, lane_from, unit_from
+from consumer.targets.sql import Fragment, Params, conjunction, keys_in
+from schemas.position import ZERO
+from schemas.table import Key, Row, Table
+
+log = structlog.get_logger(__name__)
+
+Rows = list[tuple[object, ...]]
+T = TypeVar("T")
+
+TAKE_OVER_TRIES = 3
+#: Seconds a take-over waits for the lane rows before it looks for who holds them, and before it gives up a try.
+PATIENCE_S = 1.0
+TAKE_OVER_LOCK_S = 4.0
+POLL_BLOCKERS_S = 0.1
+KEYS_PER_STATEMENT = 500
+RANGE_PAGE = 5000
+
+
+class Link(Protocol):
+    """One connection. Every method raises errors of consumer.errors only; a lost connection is TransientError."""
+
+    def connect(self) -> None:
+        """Connect when there is no usable connection; otherwise do nothing."""
+
+    def begin(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
+        """Begin READ COMMITTED with `text` as first statement and return its rows. None: the session's lock wait."""
+
+    def execute(self, text: str, params: Params) -> Rows:
+        """Run a statement; without rows returns []. `affected` is then the number of rows it matched."""
+
+    @property
+    def affected(self) -> int: ...
+
+    def commit(self) -> None:
+        """Commit. Raises CommitUnknownError when the connection breaks inside."""
+
+    def rollback(self) -> None:
+        """Roll back; never raises: a connection that cannot is closed."""
+
+    def identity(self) -> int:
+        """The server's number for this connection."""
+
+    def end_blockers_of(self, identity: int) -> list[int]:
+        """End the connections that hold a lock for which connection `identity` waits. Returns their numbers."""
+
+    def ping(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+class Catalogue(Protocol):
+    """Definitions and plain reads of a dialect's tables."""
+
+    def read_table(self, schema: str, name: str) -> Table | None: ...
+
+    def name(self, table: TargetTable) -> str:
+        """Return the quoted, qualified name."""
+
+    def create_statements(self, table: Table) -> list[str]: ...
+
+    def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
+        """Return "SELECT … FROM …" for the columns of `table`, and what makes wire values of a row."""
+
+    def key_params(self, table: TargetTable, key: Key) -> list[object]: ...
+
+    def key_columns(self, table: TargetTable) -> tuple[str, ...]: ...
+
+    def where(self, table: TargetTable, values: dict[str, str] | None) -> list[Fragment]: ...
+
+    def page(self, table: TargetTable, after: Key | None, upto: Key | None) -> list[Fragment]: ...
+
+    def page_order(self, table: TargetTable) -> str: ...
+
+    def refuse_range(self, table: TargetTable, after: Key | None, upto: Key | None) -> None: ...
+
+
+class Applier(Protocol):
+    """Applies net changes in the link's open transaction."""
+
+    def apply(self, unit: Unit, net: NetChange, displacing: str | None) -> None: ...
+
+    def ended(self, *, committed: bool) -> None:
+        """The transaction ended: what it created is there, or not."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a dialect puts together for a session. `fresh` makes a second connection to the same target."""
+
+    link: Link
+    books: Books
+    catalogue: Catalogue
+    applier: Applier
+    fresh: Callable[[], Link]
+
+
+class SqlSession:
+    """`consumer.targets.base.Session` over a Link. Used by one thread at a time."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._link = parts.link
+        self._books = parts.books
+        self.catalogue = parts.catalogue
+        self._applier = parts.applier
+        self._fresh = parts.fresh
+        self._link.connect()
+
+    # -- bookkeeping
+
+    def ensure_bookkeeping(self) -> None:
+        for name in self._books.names():
+            self._alone(lambda name=name: self._run((self._books.create(name), [])))  # type: ignore[misc]
+
+    def take_over(
+        self, unit: Unit, topic_id: str, layout: str, lanes: int
+    ) -> tuple[int, list[LaneProgress], UnitState]:
+        last: ConsumerError | None = None
+        for _ in range(TAKE_OVER_TRIES):
+            try:
+                return self._take_over_once(unit, topic_id, layout, lanes)
+            except (
+                TransientError,
+                UniqueViolationError,
+            ) as error:  # the latter: another one created the rows
+                log.info(
+                    "take-over is tried again", pipeline=unit.pipeline, topic=unit.topic, error=str(error)
+                )
+                last = error
+        raise TransientError(
+            f"the progress rows of {unit.topic} (pipeline {unit.pipeline}) stay locked after {TAKE_OVER_TRIES} tries: "
+            f"{last}"
+        ) from last
+
+    def _take_over_once(
+        self, unit: Unit, topic_id: str, layout: str, lanes: int
+    ) -> tuple[int, list[LaneProgress], UnitState]:
+        self._link.connect()
+        with self._rolled_back_on_error():
+            rows = [lane_from(row) for row in self._lock_ending_blockers(unit)]
+            if not rows:
+                rows = [LaneProgress(lane, 0, 0, topic_id, -1, ZERO, 0, layout) for lane in range(lanes)]
+                self._run(self._books.insert_lanes(unit, rows))
+            epoch = max(row.epoch for row in rows) + 1
+            self._run(self._books.raise_epoch(unit, epoch))
+            state = unit_from(self._run(self._books.select_unit(unit)))
+            if state is None:
+                self._run(self._books.insert_unit(unit))
+            elif state.stopped is not None:
+                self._run(self._books.update_stopped(unit, None))
+            self._link.commit()
+        return epoch, [replace(row, epoch=epoch) for row in rows], replace(state or NO_STATE, stopped=None)
+
+    def _lock_ending_blockers(self, unit: Unit) -> Rows:
+        """Lock all lane rows; when that waits longer than PATIENCE_S, end the connections that hold them."""
+        text, params = self._books.select_lanes(unit, lock=True)
+        with ThreadPoolExecutor(1, "take-over") as pool:
+            waiting = pool.submit(self._link.begin, TAKE_OVER_LOCK_S, text, params)
+            if not wait([waiting], PATIENCE_S).done:
+                self._end_blockers(unit, waiting)
+            return waiting.result()
+
+    def _end_blockers(self, unit: Unit, waiting: Future[Rows]) -> None:
+        """Ask from a second connection who blocks the first. A lock wait shows up late on some servers: ask again."""
+        mine = self._link.identity()
+        second = self._fresh()
+        try:
+            second.connect()
+            deadline = time.monotonic() + TAKE_OVER_LOCK_S
+            while not waiting.done() and time.monotonic() < deadline:
+                ended = second.end_blockers_of(mine)
+                if ended:
+                    log.warning(
+                        "connections that held progress rows were ended",
+                        pipeline=unit.pipeline, topic=unit.topic, connections=ended,
+                    )  # fmt: skip
+                wait([waiting], POLL_BLOCKERS_S)
+        finally:
+            second.close()
+
+    def begin(self, unit: Unit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
+        self._link.connect()
+        with self._rolled_back_on_error():
+            rows = [
+                lane_from(row) for row in self._link.begin(None, *self._books.select_lanes(unit, lock=True))
+            ]
+            if not rows or any(row.epoch != epoch for row in rows):
+                raise _fenced(unit, f"epoch {epoch}", [row.epoch for row in rows])
+            self._run(self._books.raise_attempt(unit, epoch))
+            state = unit_from(self._run(self._books.select_unit(unit)))
+            held = [held_from(row) for row in self._run(self._books.select_held(unit))]
+            self._link.commit()
+        return [replace(row, attempt=row.attempt + 1) for row in rows], state or NO_STATE, held
+
+    @contextmanager
+    def transaction(self, unit: Unit, guards: Sequence[LaneProgress]) -> Iterator[Transaction]:
+        if not guards:
+            raise ValueError("a transaction needs the lane rows it is guarded by")
+        expected = sorted((row.lane, row.epoch, row.attempt, row.offset) for row in guards)
+        committed = False
+        self._link.connect()
+        try:
+            with self._rolled_back_on_error():
+                guard = self._books.select_lanes(unit, [row[0] for row in expected], lock=True)
+                found = [lane_from(row) for row in self._link.begin(None, *guard)]
+                seen = [(row.lane, row.epoch, row.attempt, row.offset) for row in found]
+                if seen != expected:
+                    raise _fenced(unit, f"(lane, epoch, attempt, offset) {expected}", seen)
+                yield SqlTransaction(unit, self._link, self._books, self.catalogue, self._applier)
+                self._link.commit()
+                committed = True
+        finally:
+            self._applier.ended(committed=committed)
+
+    def read(self, unit: Unit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+        def run() -> tuple[list[LaneProgress], UnitState | None]:
+            rows = self._run(self._books.select_lanes(unit)) if lanes else []
+            return [lane_from(row) for row in rows], unit_from(self._run(self._books.select_unit(unit)))
+
+        return self._alone(run)
+
+    def topics(self, pipeline: str) -> list[str]:
+        """Return the topics of which `pipeline` has a unit here (status)."""
+        return self._alone(lambda: [str(row[0]) for row in self._run(self._books.select_topics(pipeline))])
+
+    def held(self, unit: Unit) -> list[Held]:
+        """Return the quarantine entries of the unit by (offset, part), without locks (list)."""
+        return self._alone(lambda: [held_from(row) for row in self._run(self._books.select_held(unit))])
+
+    def stop_unit(self, unit: Unit, epoch: int, message: str) -> None:
+        self._link.connect()
+        with self._rolled_back_on_error():
+            rows = [
+                lane_from(row) for row in self._link.begin(None, *self._books.select_lanes(unit, lock=True))
+            ]
+            if rows and all(row.epoch == epoch for row in rows):
+                self._run(self._books.update_stopped(unit, message))
+            self._link.commit()
+
+    # -- definitions and reads
+
+    def read_table(self, schema: str, name: str) -> Table | None:
+        return self.catalogue.read_table(schema, name)
+
+    def create_table(self, table: Table) -> None:
+        for text in self.catalogue.create_statements(table):
+            self._alone(lambda text=text: self._run((text, [])))  # type: ignore[misc]
+
+    def fetch_rows(
+        self, table: TargetTable, after: Key | None, limit: int, where: dict[str, str] | None = None
+    ) -> list[Row]:
+        return self._alone(
+            lambda: read_page(self._link, self.catalogue, table, (after, None), where=where, limit=limit)
+        )
+
+    def fetch_keys(self, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
+        def run() -> list[Row]:
+            select, decode = self.catalogue.select_rows(table)
+            found: list[Row] = []
+            for at in range(0, len(keys), KEYS_PER_STATEMENT):
+                chunk = [self.catalogue.key_params(table, key) for key in keys[at : at + KEYS_PER_STATEMENT]]
+                text, params = keys_in(self.catalogue.key_columns(table), chunk)
+                found += [decode(row) for row in self._run((f"{select} WHERE {text}", params))]
+            return found
+
+        return self._alone(run)
+
+    def query(self, text: str, params: Sequence[object] = ()) -> Rows:
+        """Run a read of the catalogue (findings)."""
+        return self._alone(lambda: self._run((text, list(params))))
+
+    def ping(self) -> bool:
+        return self._link.ping()
+
+    def close(self) -> None:
+        self._link.close()
+
+    # -- helpers
+
+    def _run(self, fragment: Fragment) -> Rows:
+        return self._link.execute(*fragment)
+
+    def _alone(self, work: Callable[[], T]) -> T:
+        """Run statements that need no guard, each in a transaction of its own."""
+        self._link.connect()
+        return work()
+
+    @contextmanager
+    def _rolled_back_on_error(self) -> Iterator[None]:
+        """Roll back after any error: after a lock time-out InnoDB keeps the transaction and its locks."""
+        try:
+            yield
+        except BaseException:
+            self._link.rollback()
+            raise
+
+
+class SqlTransaction:
+    """`consumer.targets.base.Transaction`: the session's open transaction, whose guard has passed."""
+
+    def __init__(self, unit: Unit, link: Link, books: Books, catalogue: Catalogue, applier: Applier) -> None:
+        self._unit = unit
+        self._link = link
+        self._books = books
+        self._catalogue = catalogue
+        self._applier = applier
+
+    def apply(self, net: NetChange, *, displacing: str | None = None) -> None:
+        if net.size:
+            self._applier.apply(self._unit, net, displacing)
+
+    def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
+        text, params = conjunction(self._catalogue.where(table, where))
+        self._link.execute(f"DELETE FROM {self._catalogue.name(table)}{text}", params)
+
+    def delete_range(
+        self,
+        table: TargetTable,
+        after: Key | None,
+        upto: Key | None,
+        keep: set[Key],
+        where: dict[str, str] | None,
+    ) -> int:
+        self._catalogue.refuse_range(table, after, upto)
+        deleted = 0
+        while True:
+            page = read_page(self._link, self._catalogue, table, (after, upto), where=where, limit=RANGE_PAGE)
+            keys = [tuple(row[at] for at in table.key_at) for row in page]
+            deleted += self._delete(table, [key for key in keys if key not in keep])
+            if len(page) < RANGE_PAGE:
+                return deleted
+            after = keys[-1]
+
+    def _delete(self, table: TargetTable, keys: list[Key]) -> int:
+        deleted = 0
+        for at in range(0, len(keys), KEYS_PER_STATEMENT):
+            chunk = [self._catalogue.key_params(table, key) for key in keys[at : at + KEYS_PER_STATEMENT]]
+            text, params = keys_in(self._catalogue.key_columns(table), chunk)
+            self._link.execute(f"DELETE FROM {self._catalogue.name(table)} WHERE {text}", params)
+            deleted += self._link.affected
+        return deleted
+
+    def hold(self, held: Sequence[Held]) -> None:
+        if held:
+            self._link.execute(*self._books.insert_held(self._unit, held))
+
+    def release_held(self, ids: Sequence[tuple[int, int]]) -> None:
+        if ids:
+            self._link.execute(*self._books.delete_held(self._unit, ids))
+
+    def write_progress(self, rows: Sequence[LaneProgress]) -> None:
+        for fragment, expected in self._books.update_lanes(self._unit, rows):
+            self._link.execute(*fragment)
+            if self._link.affected != expected:
+                lanes = [row.lane for row in rows]
+                raise _fenced(self._unit, f"lanes {lanes} of this attempt", f"{self._link.affected} rows")
+
+    def write_unit(self, state: UnitState) -> None:
+        self._link.execute(*self._books.update_unit(self._unit, state))
+        if self._link.affected != 1:
+            raise _fenced(self._unit, "its row in rowlock_unit", f"{self._link.affected} rows")
+
+    def relayout(self, rows: Sequence[LaneProgress]) -> None:
+        self._link.execute(*self._books.delete_lanes(self._unit))
+        self._link.execute(*self._books.insert_lanes(self._unit, rows))
+
+
+def read_page(
+    link: Link,
+    catalogue: Catalogue,
+    table: TargetTable,
+    between: tuple[Key | None, Key | None],
+    *,
+    where: dict[str, str] | None,
+    limit: int,
+) -> list[Row]:
+    """Read up to `limit` rows with key in (after, upto], in the order of the server's own key index."""
+    select, decode = catalogue.select_rows(table)
+    text, params = conjunction([*catalogue.where(table, where), *catalogue.page(table, *between)])
+    order = catalogue.page_order(table)
+    return [decode(row) for row in link.execute(f"{select}{text} ORDER BY {order} LIMIT {limit:d}", params)]
+
+
+def _fenced(unit: Unit, expected: object, seen: object) -> FencedError:
+    return FencedError(
+        f"another worker owns {unit.topic} of pipeline {unit.pipeline} now: expected {expected}, the target has {seen}"
+    )

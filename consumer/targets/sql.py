@@ -1,0 +1,101 @@
+"""Pure rendering of the SQL fragments that all dialects share. No value is ever part of the text: values are `%s`.
+
+Fragments come with their parameters in the order of the placeholders. Identifiers are quoted here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+Params = list[object]
+Fragment = tuple[str, Params]
+Quote = Callable[[str], str]
+
+
+def quote_with(mark: str) -> Quote:
+    """Return a function that quotes an identifier with `mark`; "%" is doubled because drivers format the text."""
+
+    def quote(name: str) -> str:
+        return mark + name.replace(mark, mark * 2).replace("%", "%%") + mark
+
+    return quote
+
+
+def qualified(quote: Quote, schema: str, name: str) -> str:
+    return f"{quote(schema)}.{quote(name)}"
+
+
+def placeholders(count: int) -> str:
+    return "(" + ", ".join(["%s"] * count) + ")"
+
+
+def rows_placeholders(columns: int, rows: int) -> str:
+    """Return "(%s, …), (%s, …)": the body of a VALUES list."""
+    return ", ".join([placeholders(columns)] * rows)
+
+
+def after_key(columns: Sequence[str], key: Sequence[object]) -> Fragment:
+    """Return the predicate "key > given", column by column.
+
+    Spelt out instead of a row comparison, which MySQL and MariaDB do not use an index for; the redundant
+    `first >= value` is what they use.
+    """
+    params: Params = []
+    text = _beyond(columns, key, params, ">")
+    return _with_bound(columns, key, text, params, ">=")
+
+
+def upto_key(columns: Sequence[str], key: Sequence[object]) -> Fragment:
+    """Return the predicate "key <= given"."""
+    params: Params = []
+    text = _beyond(columns, key, params, "<", last="<=")
+    return _with_bound(columns, key, text, params, "<=")
+
+
+def _with_bound(
+    columns: Sequence[str], key: Sequence[object], text: str, params: Params, bound: str
+) -> Fragment:
+    if len(columns) == 1:
+        return text, params
+    return f"({columns[0]} {bound} %s AND {text})", [key[0], *params]
+
+
+def _beyond(
+    columns: Sequence[str], key: Sequence[object], params: Params, operator: str, last: str | None = None
+) -> str:
+    """Render "(a > x OR (a = x AND (b > y …)))", putting parameters into `params`."""
+    if len(columns) == 1:
+        params.append(key[0])
+        return f"{columns[0]} {last or operator} %s"
+    params.extend((key[0], key[0]))
+    rest = _beyond(columns[1:], key[1:], params, operator, last)
+    return f"({columns[0]} {operator} %s OR ({columns[0]} = %s AND {rest}))"
+
+
+def keys_in(columns: Sequence[str], keys: Sequence[Sequence[object]]) -> Fragment:
+    """Return the predicate "key is one of `keys`" in the form that every optimizer turns into index ranges.
+
+    Columns with one value in all keys (an added column, say) become `c = v`; one column left gives an IN list,
+    more of them an OR of ANDs.
+    """
+    constant = [at for at in range(len(columns)) if all(key[at] == keys[0][at] for key in keys)]
+    varying = [at for at in range(len(columns)) if at not in constant]
+    parts = [f"{columns[at]} = %s" for at in constant]
+    params: Params = [keys[0][at] for at in constant]
+    if len(varying) == 1:
+        at = varying[0]
+        parts.append(f"{columns[at]} IN {placeholders(len(keys))}")
+        params.extend(key[at] for key in keys)
+    elif varying:
+        one = "(" + " AND ".join(f"{columns[at]} = %s" for at in varying) + ")"
+        parts.append("(" + " OR ".join([one] * len(keys)) + ")")
+        params.extend(key[at] for key in keys for at in varying)
+    return " AND ".join(parts), params
+
+
+def conjunction(fragments: Sequence[Fragment]) -> Fragment:
+    """Return " WHERE a AND b" with all parameters, or "" for no fragment."""
+    if not fragments:
+        return "", []
+    params = [param for _, values in fragments for param in values]
+    return " WHERE " + " AND ".join(text for text, _ in fragments), params
