@@ -2,7 +2,8 @@
 
 A topic may hold an event several times (at-least-once capture) and events of a capture task that was already
 replaced (a zombie). The running maximum (position, gen), rebuilt from the lane that stands *lowest*, recognises
-both; on top of it, an event is dropped *in its lane* iff that lane has already passed it.
+both. Because it is a function of the topic's prefix alone, every reading of the topic judges every record alike;
+that an event is dropped *in its lane* iff that lane has passed it can therefore be decided by offset (dispatch.py).
 """
 
 from __future__ import annotations
@@ -19,9 +20,13 @@ class Verdict(IntEnum):
     """What `Deduplicator.judge` says of an event; only ACCEPT is 0, so `if judge(...)` means "drop"."""
 
     ACCEPT = 0
-    COVERED = 1  # offset not above the lowest lane's: every lane has it
+    COVERED = 1  # offset not above the lowest lane's, or judged before: every lane has it
     DUPLICATE = 2  # position not above the highest accepted one
     ZOMBIE = 3  # gen below the highest seen
+
+
+# plain ints: the hot path compares and returns them by the hundred thousand
+_ACCEPT, _COVERED, _DUPLICATE, _ZOMBIE = (int(verdict) for verdict in Verdict)
 
 
 class Deduplicator:
@@ -29,6 +34,8 @@ class Deduplicator:
 
     `position`, `gen`: highest accepted so far (what idle lanes write at the end of a batch). `offset`: last judged.
     """
+
+    __slots__ = ("gen", "offset", "position")
 
     def __init__(self, lanes: Sequence[LaneProgress]) -> None:
         """`lanes`: the progress rows as read at the begin of the attempt; must not be empty."""
@@ -40,7 +47,28 @@ class Deduplicator:
     def judge(self, offset: int, position: Position | None, prev: Position | None, gen: int) -> int:
         """Return the `Verdict` (as int) of the record at `offset` and move the marks.
 
-        `position` None: a record without one of its own (Debezium's snapshot rows): by offset only.
-        Raises UnitStoppedError for a gap: an acceptable event whose predecessor this reader never accepted.
+        `position` None: a record without one of its own (Debezium's snapshot rows): by offset only; take
+        `self.position` as its position then. Raises UnitStoppedError for a gap: an acceptable event whose
+        predecessor this reader never accepted.
         """
-        raise NotImplementedError
+        if offset <= self.offset:
+            return _COVERED
+        self.offset = offset
+        if gen < self.gen:
+            return _ZOMBIE
+        self.gen = gen
+        if position is None:
+            return _ACCEPT
+        if position <= self.position:
+            return _DUPLICATE
+        if prev is not None and prev > self.position:
+            raise self._gap(offset, position, prev)
+        self.position = position
+        return _ACCEPT
+
+    def _gap(self, offset: int, position: Position, prev: Position) -> UnitStoppedError:
+        return UnitStoppedError(
+            f"gap in the topic: the event at offset {offset}, position {list(position)}, follows position {list(prev)}, "
+            f"but the last one that was accepted is {list(self.position)}. Events between them were lost on the way into "
+            "Kafka or deleted from it; take a new snapshot of this table"
+        )

@@ -2,49 +2,169 @@
 
 Use: one `Dispatcher` per task attempt; `plan(target)` once a table; then per chunk of a few hundred accepted events
 `dispatch([(plan, change, origin), …])` in offset order and `take()` the items per lane.
+
+Tickets: one per distinct (unique index, folded value) of before and after image, in the order of the event ids. The
+key itself needs none: equal folded keys go to one lane. An update that moves the key is two parts, (offset, 0) the
+delete in the old key's lane and (offset, 1) the insert in the new key's, which always waits for part 0; where both
+go to one lane it is one item, never divided, so that no progress can stand between its halves (finding 7).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+from consumer.fold import Fold, index_fold, key_fold
 from consumer.layout import Layout
-from consumer.locks import LockTable, Ticket, Wait
-from consumer.model import LaneProgress, RowChange, TargetTable
+from consumer.locks import Lock, LockKey, LockTable, Wait
+from consumer.model import EventId, LaneProgress, RowChange, TargetTable
+from consumer.netchange import Reducer, getter
 from schemas.position import Position
-from schemas.table import Row, Table
+from schemas.table import Key, Row, Table
 
 Origin = tuple[int, Position, int, int, bytes]
 """Where a change comes from: (offset, position, gen, source commit ms, wire JSON of the event)."""
 
 
 class TablePlan:
-    """What dispatch and lanes need of a target table, computed once: folds, lane hash, locks' slots, getters."""
+    """What dispatch and lanes need of a target table, computed once."""
+
+    __slots__ = ("fold_key", "indexes", "key_of", "lane_of", "name", "reducer", "target")
+
+    def __init__(self, target: TargetTable, layout: Layout, locks: LockTable, source: Table | None) -> None:
+        self.target = target
+        self.name = f"{target.schema}.{target.name}"
+        self.key_of: Callable[[Row], Any] = getter(target.key_at)
+        self.fold_key: Callable[[Row], bytes] = key_fold(target.table, source)
+        self.lane_of: Callable[[bytes], int] = layout.lane_hash(self.name)
+        self.reducer = Reducer(target)
+        self.indexes: list[_Index] = []
+        for index, at in zip(target.table.unique, target.unique_at, strict=True):
+            slot, number = locks.index(self.name, index.name)
+            self.indexes.append((slot, number, getter(at), index_fold(target.table, index, source)))
+
+    def key(self, row: Row) -> Key:
+        """Return the exact key of a row."""
+        return tuple(row[at] for at in self.target.key_at)
 
 
+_Index = tuple[dict[LockKey, Lock], int, Callable[[Row], Any], Fold]
+"""(slot of the table's locks, index number, getter of the exact values, fold)."""
 Routed = tuple[TablePlan, RowChange, Origin]
 """What goes into `Dispatcher.dispatch`: `change.id` is (offset, 0)."""
-Item = tuple[RowChange, TablePlan, bytes, Origin, tuple[Ticket, ...], tuple[Wait, ...]]
+Item = tuple[RowChange, TablePlan, bytes, Origin, tuple[Lock, ...], tuple[Wait, ...]]
 """What a lane gets: (change, plan, folded key, origin, tickets to release, events to wait for)."""
 
 
 class Dispatcher:
-    """Splits changes to lanes. `lanes`: progress rows; what a lane has already passed is dropped in that lane."""
+    """Splits changes to lanes. What a lane has already passed, by its progress row, is dropped in that lane."""
 
-    def __init__(self, layout: Layout, locks: LockTable, lanes: Sequence[LaneProgress]) -> None: ...
+    def __init__(self, layout: Layout, locks: LockTable, lanes: Sequence[LaneProgress]) -> None:
+        """`lanes`: the progress rows read at the begin of the attempt, one for each lane of `layout`."""
+        self.layout = layout
+        self._locks = locks
+        self._passed = [row.offset for row in sorted(lanes, key=lambda row: row.lane)]
+        self._apart = max(self._passed)  # above it no lane has passed anything
+        self._queues: list[list[Item]] = [[] for _ in range(layout.lanes)]
+        self._plans: dict[str, TablePlan] = {}
 
     def plan(self, target: TargetTable, source: Table | None = None) -> TablePlan:
-        """Return the plan of `target` (cached by table name and model). `source`: the source's model in target terms
-        (same column names) where its collations differ; the coarser fold of both is used."""
-        raise NotImplementedError
+        """Return the plan of `target`, made anew when its model changed (after a barrier).
+
+        `source`: the source's model with the target's column names, where its collations may be coarser.
+        """
+        name = f"{target.schema}.{target.name}"
+        known = self._plans.get(name)
+        if known is None or known.target != target:
+            known = self._plans[name] = TablePlan(target, self.layout, self._locks, source)
+        return known
 
     def dispatch(self, changes: Iterable[Routed]) -> None:
         """Queue `changes` (offset order) to their lanes. Registers tickets: the shell holds the locks' mutex."""
-        raise NotImplementedError
+        queues, passed, apart = self._queues, self._passed, self._apart
+        for plan, change, origin in changes:
+            before, after = change.before, change.after
+            if before is None:
+                key = plan.fold_key(after or _image(change))
+            else:
+                key = plan.fold_key(before)
+                if after is not None and plan.key_of(before) != plan.key_of(after):
+                    self._move(plan, change, origin, key)
+                    continue
+            lane = plan.lane_of(key)
+            if origin[0] <= apart and origin[0] <= passed[lane]:
+                continue
+            if plan.indexes:
+                tickets, waits = self._tickets(plan, change.id, before, after, lane)
+                queues[lane].append((change, plan, key, origin, tickets, waits))
+            else:
+                queues[lane].append((change, plan, key, origin, (), ()))
 
     def take(self) -> list[list[Item]]:
         """Return and forget the items queued since the last call, a list per lane."""
-        raise NotImplementedError
+        queues = self._queues
+        self._queues = [[] for _ in queues]
+        return queues
+
+    def _tickets(
+        self, plan: TablePlan, event: EventId, before: Row | None, after: Row | None, lane: int
+    ) -> tuple[tuple[Lock, ...], tuple[Wait, ...]]:
+        register = self._locks.register
+        tickets: tuple[Lock, ...] = ()
+        waits: tuple[Wait, ...] = ()
+        for slot, number, values, fold in plan.indexes:
+            old = None if before is None else fold(before)
+            if old is not None:
+                lock, wait = register(slot, (number, old), event, lane)
+                tickets += (lock,)
+                if wait is not None:
+                    waits += (wait,)
+            if after is None or (before is not None and values(before) == values(after)):
+                continue
+            new = fold(after)
+            if new is not None and new != old:
+                lock, wait = register(slot, (number, new), event, lane)
+                tickets += (lock,)
+                if wait is not None:
+                    waits += (wait,)
+        return tickets, waits
+
+    def _move(self, plan: TablePlan, change: RowChange, origin: Origin, old: bytes) -> None:
+        """Queue an update that moves the key: one item in one lane, or two parts of which the second waits."""
+        first, second = halves(change)
+        new = plan.fold_key(_image(second))
+        source, target = plan.lane_of(old), plan.lane_of(new)
+        if source == target:
+            if origin[0] > self._passed[source]:
+                tickets, waits = self._tickets(plan, change.id, change.before, change.after, source)
+                self._queues[source].append((change, plan, old, origin, tickets, waits))
+            return
+        order: tuple[Wait, ...] = ()
+        if origin[0] > self._passed[source]:
+            tickets, waits = self._tickets(plan, first.id, first.before, None, source)
+            pair = Lock()
+            pair.key, pair.slot = (-1, b""), {}
+            pair.slot[pair.key] = pair
+            pair.count, pair.held, pair.last, pair.lane = 1, {first.id}, first.id, source
+            order = ((pair, first.id, source),)
+            self._queues[source].append((first, plan, old, origin, (*tickets, pair), waits))
+        if origin[0] > self._passed[target]:
+            tickets, waits = self._tickets(plan, second.id, None, second.after, target)
+            self._queues[target].append((second, plan, new, origin, tickets, waits + order))
 
 
-RowKey = Callable[[Row], object]
+def _image(change: RowChange) -> Row:
+    """Return the row by which a change is found. Raises ValueError for a change without images."""
+    row = change.after if change.before is None else change.before
+    if row is None:
+        raise ValueError(f"event {change.id} has neither before nor after image")
+    return row
+
+
+def halves(change: RowChange) -> tuple[RowChange, RowChange]:
+    """Return the two parts of an update that moves the key: (offset, 0) delete, (offset, 1) insert."""
+    offset = change.id[0]
+    return (
+        RowChange((offset, 0), change.before, None, change.snapshot),
+        RowChange((offset, 1), None, change.after, change.snapshot),
+    )

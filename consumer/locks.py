@@ -1,55 +1,93 @@
 """The locks that order events of different lanes which share a unique value (design.md §6 Lock).
 
-An array of maps, slot by hash of the table name; key = (table, unique index, folded value). A lock holds a wait count, the
-last event id and the ids not yet released. Registering raises the count and returns the last id as the one to wait
-for; releasing lowers it and at zero destroys the lock. A wait is always for a smaller id, so there is no deadlock.
-No condition and no mutex live here: the core is single-threaded (tests, model); consumer/lane_threads.py holds one mutex around it.
+An array of maps, slot by hash of the table name; key = (unique index of a table, folded value). A lock holds a wait
+count, the last event id and the ids that are not released yet. Registering raises the count and returns the last id
+as the one to wait for; releasing lowers it, and at zero the lock is destroyed. A wait is always for a smaller id and
+a lane takes its events in order, so no cycle of waits can form.
+
+No condition and no mutex live here: the core is single-threaded (tests, model). consumer/lane_threads.py holds one
+mutex around it, once per chunk of events, and one condition per lane: per lock they would cost more than the row.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+
+import xxhash
 
 from consumer.model import EventId
 
 LockKey = tuple[int, bytes]
 """(number of the unique index, from `LockTable.index`, folded value)."""
 
+SLOTS = 64
+
 
 class Lock:
-    """One unique value that is in flight. Made without __init__: thousands a second are created."""
+    """One unique value that is in flight. Filled by `register`, not by __init__: thousands a second are made."""
 
     __slots__ = ("count", "held", "key", "lane", "last", "slot")
     count: int  # events registered and not yet released
-    held: set[EventId]  # registered and not yet released
+    held: set[EventId]  # their ids
     key: LockKey
     lane: int  # the lane of `last`
     last: EventId
     slot: dict[LockKey, Lock]
 
 
-Ticket = Lock
-"""What an item has registered with, to be released after its lane's commit."""
 Wait = tuple[Lock, EventId, int]
 """(lock, event id to wait for, the lane that holds it)."""
 
 
 class LockTable:
-    """All locks of one task attempt."""
+    """All locks of one task attempt: locks do not reach across topics, and die with the attempt."""
+
+    def __init__(self) -> None:
+        self._slots: list[dict[LockKey, Lock]] = [{} for _ in range(SLOTS)]
+        self._numbers: dict[tuple[str, str], int] = {}
+
+    def __len__(self) -> int:
+        return sum(len(slot) for slot in self._slots)
 
     def index(self, table: str, index: str) -> tuple[dict[LockKey, Lock], int]:
         """Return (slot, index number) of a unique index of the target table "schema.name"."""
-        raise NotImplementedError
+        number = self._numbers.setdefault((table, index), len(self._numbers))
+        return self._slots[xxhash.xxh3_64_intdigest(table.encode()) % SLOTS], number
 
     def register(
         self, slot: dict[LockKey, Lock], key: LockKey, event: EventId, lane: int
-    ) -> tuple[Ticket, Wait | None]:
-        """Take a ticket. Wait is None when nobody or the same lane holds the value (a lane is ordered in itself)."""
-        raise NotImplementedError
+    ) -> tuple[Lock, Wait | None]:
+        """Take a ticket on `key` for `event`, which goes to `lane`; return the lock and whom to wait for.
+
+        The wait is None when nobody holds the value, or the same lane does: a lane is ordered in itself.
+        """
+        lock = slot.get(key)
+        if lock is None:
+            lock = slot[key] = Lock()
+            lock.slot = slot
+            lock.key = key
+            lock.count = 1
+            lock.held = {event}
+            lock.last = event
+            lock.lane = lane
+            return lock, None
+        wait = (lock, lock.last, lock.lane) if lock.lane != lane and lock.last in lock.held else None
+        lock.count += 1
+        lock.held.add(event)
+        lock.last = event
+        lock.lane = lane
+        return lock, wait
 
     @staticmethod
     def ready(wait: Wait) -> bool:
         """Whether the event waited for is released."""
         return wait[1] not in wait[0].held
 
-    def release(self, event: EventId, tickets: tuple[Ticket, ...]) -> None:
-        """Release all tickets of `event`."""
-        raise NotImplementedError
+    @staticmethod
+    def release(event: EventId, tickets: Iterable[Lock]) -> None:
+        """Release all tickets of `event`; a lock that nobody holds any more is destroyed."""
+        for lock in tickets:
+            lock.held.discard(event)
+            lock.count -= 1
+            if not lock.count:
+                del lock.slot[lock.key]
