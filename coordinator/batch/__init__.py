@@ -1,0 +1,29 @@
+"""A batch system: many small state machines, few threads, no machine ever in two threads at once.
+
+The semantics are those of TiKV's batch-system (components/batch-system, read, not copied): one *control* machine and any
+number of *normal* ones, each behind a mailbox; a message to an idle machine schedules it; a poller takes a batch of
+scheduled machines, handles them, and does its I/O once for the whole batch in `end`.
+"""
+
+from coordinator.batch.fsm import Fsm, FsmState
+from coordinator.batch.mailbox import Mailbox, MailboxClosedError, MailboxFullError, SendError
+from coordinator.batch.poller import HandleResult, Keep, PollHandler, StopAt
+from coordinator.batch.router import NoMailboxError, Router
+from coordinator.batch.system import BatchConfig, BatchSystem
+
+__all__ = [
+    "BatchConfig",
+    "BatchSystem",
+    "Fsm",
+    "FsmState",
+    "HandleResult",
+    "Keep",
+    "Mailbox",
+    "MailboxClosedError",
+    "MailboxFullError",
+    "NoMailboxError",
+    "PollHandler",
+    "Router",
+    "SendError",
+    "StopAt",
+]

@@ -1,0 +1,144 @@
+"""A bounded mailbox that owns its machine while nobody works on it.
+
+One lock guards queue, status and machine together. The rules that make a wake-up impossible to lose:
+
+1. a sender pushes *before* it notifies;
+2. a poller that releases a machine says how many messages it had seen *before* its work; if there are more after the
+   release, it takes the machine back, unless another poller has it already (`release`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from coordinator.batch.fsm import Fsm, FsmState
+
+F = TypeVar("F", bound=Fsm)
+M = TypeVar("M")
+
+
+class SendError(Exception):
+    """A message was not taken; it is still the sender's."""
+
+
+class MailboxFullError(SendError):
+    """Back-pressure: the mailbox holds its capacity. Try later, or `force_send` what must not be lost."""
+
+
+class MailboxClosedError(SendError):
+    """The machine is gone, or going."""
+
+
+class Mailbox(Generic[F, M]):
+    """The queue of one machine. `schedule` puts a mailbox whose machine has work into the scheduler's queue."""
+
+    __slots__ = (
+        "_capacity",
+        "_closed",
+        "_fsm",
+        "_lock",
+        "_queue",
+        "_schedule",
+        "_state",
+        "address",
+        "full_count",
+    )
+
+    def __init__(
+        self, address: object, fsm: F, capacity: int, schedule: Callable[[Mailbox[F, M], F], None]
+    ) -> None:
+        self.address = address
+        self.full_count = 0
+        self._capacity = capacity
+        self._closed = False
+        self._fsm: F | None = fsm
+        self._lock = threading.Lock()
+        self._queue: deque[M] = deque()
+        self._schedule = schedule
+        self._state = FsmState.IDLE
+
+    @property
+    def state(self) -> FsmState:
+        return self._state
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def try_send(self, message: M) -> None:
+        """Push `message` and wake the machine. Raises MailboxFullError, MailboxClosedError; nothing is taken then."""
+        self._send(message, force=False)
+
+    def force_send(self, message: M) -> None:
+        """Push `message` whatever the capacity says. Raises MailboxClosedError."""
+        self._send(message, force=True)
+
+    def _send(self, message: M, *, force: bool) -> None:
+        with self._lock:
+            if self._closed:
+                raise MailboxClosedError(f"mailbox {self.address!r} is closed")
+            if not force and len(self._queue) >= self._capacity:
+                self.full_count += 1
+                raise MailboxFullError(f"mailbox {self.address!r} is full: {self._capacity} messages")
+            self._queue.append(message)
+        self.notify()
+
+    def notify(self) -> None:
+        """Schedule the machine if it is idle; else whoever has it will see the message."""
+        fsm = self.take()
+        if fsm is not None:
+            self._schedule(self, fsm)
+
+    def take(self) -> F | None:
+        """Take the machine out: IDLE → NOTIFIED. None when it is not idle."""
+        with self._lock:
+            if self._state is not FsmState.IDLE:
+                return None
+            fsm, self._fsm, self._state = self._fsm, None, FsmState.NOTIFIED
+        if fsm is None:
+            raise AssertionError(f"mailbox {self.address!r}: idle without its machine")
+        return fsm
+
+    def release(self, fsm: F, seen: int) -> F | None:
+        """Give the machine back: NOTIFIED → IDLE. `seen`: queue length that was known before the work began to end.
+
+        Returns the machine again when messages came meanwhile and nobody else took it: the caller keeps it.
+        """
+        with self._lock:
+            if self._state is FsmState.DROP:
+                return None  # closed meanwhile: the machine ends here
+            if self._state is not FsmState.NOTIFIED or self._fsm is not None:
+                raise AssertionError(f"mailbox {self.address!r}: released twice ({self._state})")
+            self._fsm, self._state = fsm, FsmState.IDLE
+        return self.take() if len(self._queue) != seen else None
+
+    def drain(self, most: int) -> list[M]:
+        """Take up to `most` messages, oldest first. Only the poller that holds the machine calls this."""
+        with self._lock:
+            count = min(most, len(self._queue))
+            return [self._queue.popleft() for _ in range(count)]
+
+    def remove(self) -> bool:
+        """Close for a stopped machine, only if no message waits. Called by the poller that holds it."""
+        with self._lock:
+            if self._queue:
+                return False
+            self._shut()
+            return True
+
+    def close(self) -> list[M]:
+        """Close and return what was not handled. A machine that a poller holds ends when it is released."""
+        with self._lock:
+            left = list(self._queue)
+            self._queue.clear()
+            self._shut()
+            return left
+
+    def _shut(self) -> None:
+        self._closed, self._state, self._fsm = True, FsmState.DROP, None

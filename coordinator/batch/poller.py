@@ -1,0 +1,168 @@
+"""The loop of one poller thread: take a batch of machines, handle each, do the I/O of all of them once, release.
+
+A round: `begin` → the control machine, if it has work → every machine already held → newly fetched ones, each handled at
+once, until the batch is full, nothing waits, or a control message came → `light_end` → release of those that need no
+`end` → `end` → the rest is released, kept, or handed back (fairness).
+
+Fairness: a machine held longer than `reschedule_after` goes back to the shared queue, but only every second such
+machine, so that the hot ones do not all meet again in one poller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol
+
+from coordinator.batch.fsm import Fsm
+from coordinator.batch.mailbox import F, M, Mailbox
+from coordinator.batch.router import Router
+from coordinator.batch.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """The machine has more to do: it stays in this poller's batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopAt:
+    """The machine is done for now. `seen`: its queue length *before* its last look at the mailbox ended (0: it drained
+    all); `skip_end`: release it before `end` runs, because `end` does nothing for it."""
+
+    seen: int = 0
+    skip_end: bool = False
+
+
+HandleResult = Keep | StopAt
+
+
+class PollHandler(Protocol[F, M]):
+    """What the owner of the machines does. One handler a poller, used by that thread only."""
+
+    def begin(self, batch_size: int) -> None:
+        """A round begins with `batch_size` machines already held."""
+
+    def handle_control(self, fsm: Any, mailbox: Mailbox[Any, Any]) -> int | None:
+        """Handle the control machine. None: it has more to do; a number: done, with that many messages seen."""
+
+    def handle_normal(self, fsm: F, mailbox: Mailbox[F, M]) -> HandleResult: ...
+
+    def light_end(self, batch: list[F]) -> None:
+        """After all are handled, before the early releases."""
+
+    def end(self, batch: list[F]) -> None:
+        """The I/O of the round, once for all machines still held."""
+
+    def pause(self) -> None:
+        """Nothing to do: called before the poller blocks."""
+
+
+@dataclass(slots=True)
+class _Held(Generic[F, M]):
+    mailbox: Mailbox[F, M]
+    fsm: F
+    since: float
+    result: HandleResult
+
+
+class Poller(Generic[F, M]):
+    """One poller. `now`: a monotonic clock in seconds."""
+
+    def __init__(
+        self,
+        router: Router[F, M, Any],
+        scheduler: Scheduler[F, M],
+        handler: PollHandler[F, M],
+        *,
+        max_batch_size: Callable[[], int],
+        reschedule_after: float,
+        now: Callable[[], float],
+    ) -> None:
+        self._router, self._scheduler, self._handler = router, scheduler, handler
+        self._max_batch_size, self._reschedule_after, self._now = max_batch_size, reschedule_after, now
+        self._batch: list[_Held[F, M]] = []
+        self._control: tuple[Mailbox[Fsm, Any], Fsm] | None = None
+        self._hot = 0
+
+    def run(self) -> None:
+        """Poll until the system shuts down; machines still held then are handed back to the queue."""
+        try:
+            while not self._scheduler.down:
+                if not (self._batch or self._control or len(self._scheduler)):
+                    self._handler.pause()
+                    if not self._scheduler.wait():
+                        break
+                self.round()
+        finally:
+            for held in self._batch:
+                self._scheduler.schedule(held.mailbox, held.fsm)
+            self._batch.clear()
+
+    def round(self) -> None:
+        """One round; public for tests that drive a poller step by step."""
+        limit = max(self._max_batch_size(), len(self._batch))
+        self._handler.begin(len(self._batch))
+        self._handle_control()
+        for held in self._batch:
+            held.result = self._handler.handle_normal(held.fsm, held.mailbox)
+        self._fetch(limit)
+        self._handler.light_end([held.fsm for held in self._batch])
+        self._release(early=True)
+        self._handler.end([held.fsm for held in self._batch])
+        self._release(early=False)
+
+    def _handle_control(self) -> None:
+        self._control = self._control or self._scheduler.take_control()
+        if self._control is None:
+            return
+        mailbox, fsm = self._control
+        seen = self._handler.handle_control(fsm, mailbox)
+        if fsm.is_stopped() and mailbox.remove():
+            self._control = None
+        elif seen is not None:
+            again = mailbox.release(fsm, seen)
+            self._control = (mailbox, again) if again is not None else None
+
+    def _fetch(self, limit: int) -> None:
+        while len(self._batch) < limit and not self._scheduler.control_waiting:
+            task = self._scheduler.take()
+            if task is None:
+                return
+            mailbox, fsm = task
+            if mailbox.closed:
+                continue
+            self._batch.append(_Held(mailbox, fsm, self._now(), self._handler.handle_normal(fsm, mailbox)))
+
+    def _release(self, *, early: bool) -> None:
+        kept: list[_Held[F, M]] = []
+        for held in self._batch:
+            if (early and not (isinstance(held.result, StopAt) and held.result.skip_end)) or not self._let_go(
+                held
+            ):
+                kept.append(held)
+        self._batch = kept
+
+    def _let_go(self, held: _Held[F, M]) -> bool:
+        """Apply the result of a round to one machine; False: it stays in the batch."""
+        if held.mailbox.closed:
+            return True
+        if held.fsm.is_stopped():
+            return self._router.forget(held.mailbox)
+        if isinstance(held.result, StopAt):
+            again = held.mailbox.release(held.fsm, held.result.seen)
+            if again is None:
+                return True
+            held.result = Keep()
+            return False
+        return self._hand_back(held)
+
+    def _hand_back(self, held: _Held[F, M]) -> bool:
+        if self._now() - held.since < self._reschedule_after:
+            return False
+        self._hot += 1
+        held.since = self._now()
+        if self._hot % 2:
+            return False
+        self._scheduler.schedule(held.mailbox, held.fsm)
+        return True

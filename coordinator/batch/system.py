@@ -1,0 +1,93 @@
+"""Pollers as threads, and the way up and down."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic
+
+from coordinator.batch.fsm import Fsm
+from coordinator.batch.mailbox import F, M, Mailbox
+from coordinator.batch.poller import Poller, PollHandler
+from coordinator.batch.router import Router
+from coordinator.batch.scheduler import Scheduler
+
+
+@dataclass(slots=True)
+class BatchConfig:
+    """`max_batch_size` may be changed while the system runs. `capacity`: messages a mailbox."""
+
+    pollers: int = 2
+    max_batch_size: int = 256
+    capacity: int = 4096
+    reschedule_after: float = 5.0
+
+
+class BatchSystem(Generic[F, M]):
+    """A running batch system; a context manager.
+
+    `control`: the control machine. `handler`: makes the handler of poller i. An error that leaves a handler shuts the
+    system down and is raised by `close`: a machine whose handler failed is in no defined state.
+    """
+
+    def __init__(
+        self,
+        control: Fsm,
+        handler: Callable[[int], PollHandler[F, M]],
+        config: BatchConfig | None = None,
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config or BatchConfig()
+        self.scheduler: Scheduler[F, M] = Scheduler()
+        box: Mailbox[Fsm, Any] = Mailbox(
+            "control", control, self.config.capacity, self.scheduler.schedule_control
+        )
+        self.router: Router[F, M, Any] = Router(box, self.scheduler.schedule, self.config.capacity)
+        self.error: BaseException | None = None
+        self._handler, self._now = handler, now
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        for number in range(self.config.pollers):
+            thread = threading.Thread(target=self._poll, args=(number,), name=f"poller-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def poller(self, number: int) -> Poller[F, M]:
+        """Make a poller; used by `start`, and by tests that drive rounds by hand."""
+        return Poller(
+            self.router,
+            self.scheduler,
+            self._handler(number),
+            max_batch_size=lambda: self.config.max_batch_size,
+            reschedule_after=self.config.reschedule_after,
+            now=self._now,
+        )
+
+    def _poll(self, number: int) -> None:
+        try:
+            self.poller(number).run()
+        except BaseException as error:  # noqa: BLE001 - kept, and raised by close()
+            self.error = self.error or error
+            self.router.shut_down()
+            self.scheduler.shut_down()
+
+    def close(self) -> None:
+        """Refuse new messages, let each poller end its round, join them. Raises what a handler raised."""
+        self.router.shut_down()
+        self.scheduler.shut_down()
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+        if self.error is not None:
+            raise self.error
+
+    def __enter__(self) -> BatchSystem[F, M]:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,349 @@
+"""The batch system, semantics one by one (research on TiKV's batch-system), and under stress."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.batch import (
+    BatchConfig,
+    BatchSystem,
+    FsmState,
+    HandleResult,
+    Keep,
+    Mailbox,
+    MailboxClosedError,
+    MailboxFullError,
+    NoMailboxError,
+    Router,
+    StopAt,
+)
+from coordinator.batch.poller import Poller
+
+
+class Counting:
+    """A machine that counts; `inside` proves that no two threads are ever in it."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.stopped = False
+        self.inside = False
+        self.handled: list[Any] = []
+
+    def is_stopped(self) -> bool:
+        return self.stopped
+
+
+Box = Mailbox[Counting, int]
+System = BatchSystem[Counting, int]
+
+
+class Handler:
+    """Drains up to `most` messages a turn and writes down what it was called for."""
+
+    def __init__(
+        self, log: list[str], most: int = 64, result: Callable[[Box], HandleResult] | None = None
+    ) -> None:
+        self.log, self.most, self.result = log, most, result
+        self.ends: list[int] = []
+
+    def begin(self, batch_size: int) -> None:
+        self.log.append(f"begin {batch_size}")
+
+    def handle_control(self, fsm: Counting, mailbox: Mailbox[Any, Any]) -> int | None:
+        for message in mailbox.drain(self.most):
+            fsm.handled.append(message)
+            self.log.append(f"control {message}")
+        return len(mailbox)
+
+    def handle_normal(self, fsm: Counting, mailbox: Box) -> HandleResult:
+        assert not fsm.inside, "two pollers in one machine"
+        fsm.inside = True
+        self.log.append(f"normal {mailbox.address}")
+        taken = mailbox.drain(self.most)
+        fsm.total += sum(1 for message in taken if message >= 0)
+        fsm.handled += taken
+        fsm.stopped = fsm.stopped or any(message < 0 for message in taken)
+        fsm.inside = False
+        if self.result is not None:
+            return self.result(mailbox)
+        return StopAt(0) if len(taken) < self.most else Keep()
+
+    def light_end(self, batch: list[Counting]) -> None:
+        self.log.append(f"light_end {len(batch)}")
+
+    def end(self, batch: list[Counting]) -> None:
+        self.ends.append(len(batch))
+        self.log.append(f"end {len(batch)}")
+
+    def pause(self) -> None:
+        self.log.append("pause")
+
+
+def by_hand(
+    result: Callable[[Box], HandleResult] | None = None, now: Callable[[], float] = lambda: 0.0, **config: Any
+) -> tuple[System, Poller[Counting, int], list[str], Counting]:
+    log: list[str] = []
+    control = Counting()
+    system: System = BatchSystem(
+        control, lambda _: Handler(log, result=result), BatchConfig(**config), now=now
+    )
+    return system, system.poller(0), log, control
+
+
+def test_message_to_an_idle_machine_schedules_it_once() -> None:
+    system, poller, log, _ = by_hand()
+    machine = Counting()
+    box = system.router.register("a", machine)
+    assert box.state is FsmState.IDLE
+    for _ in range(3):
+        system.router.send("a", 1)
+    assert box.state is FsmState.NOTIFIED
+    assert len(system.scheduler) == 1
+    poller.round()
+    assert machine.total == 3
+    assert box.state is FsmState.IDLE
+    assert log == ["begin 0", "normal a", "light_end 1", "end 1"]
+
+
+def test_missing_full_forced_and_closed() -> None:
+    system, _, _, _ = by_hand(capacity=2)
+    with pytest.raises(NoMailboxError):
+        system.router.send("a", 1)
+    box = system.router.register("a", Counting())
+    system.router.send("a", 1)
+    system.router.send("a", 2)
+    with pytest.raises(MailboxFullError):
+        system.router.send("a", 3)
+    assert box.full_count == 1
+    system.router.force_send("a", 4)
+    assert system.router.close("a") == [1, 2, 4]
+    with pytest.raises(MailboxClosedError):
+        box.try_send(5)
+    with pytest.raises(NoMailboxError):
+        system.router.force_send("a", 5)
+
+
+def test_register_again_closes_the_old_mailbox() -> None:
+    system, poller, _, _ = by_hand()
+    old, new = Counting(), Counting()
+    first = system.router.register("a", old)
+    first.try_send(1)
+    system.router.register("a", new)
+    assert first.closed
+    system.router.send("a", 2)
+    poller.round()
+    assert (old.handled, new.handled) == ([], [2])
+
+
+def test_message_between_last_look_and_release_is_not_lost() -> None:
+    """Release without a second look at the queue length would leave the machine idle with a message."""
+    system, poller, _, _ = by_hand()
+    machine = Counting()
+    box = system.router.register("a", machine)
+    handler = Handler([])
+    late = iter([7])
+    original = handler.handle_normal
+
+    def and_then_a_message(fsm: Counting, mailbox: Box) -> HandleResult:
+        result = original(fsm, mailbox)
+        for message in late:
+            mailbox.try_send(message)  # notify does nothing: the machine is with us
+        return result
+
+    handler.handle_normal = and_then_a_message  # type: ignore[method-assign]
+    poller._handler = handler
+    system.router.send("a", 1)
+    poller.round()
+    assert len(box) == 1
+    assert box.state is FsmState.NOTIFIED
+    poller.round()
+    assert machine.handled == [1, 7]
+    assert box.state is FsmState.IDLE
+
+
+def test_control_is_handled_right_after_begin_and_stops_filling() -> None:
+    system, poller, log, control = by_hand()
+    for name in "abc":
+        system.router.register(name, Counting())
+        system.router.send(name, 1)
+    system.router.send_control("hello")
+    poller.round()
+    assert log[:3] == ["begin 0", "control hello", "normal a"]
+    assert control.handled == ["hello"]
+
+    def interrupting(mailbox: Box) -> HandleResult:
+        system.router.send_control("now")
+        return StopAt(0)
+
+    handler = Handler(log, result=interrupting)
+    poller._handler = handler
+    log.clear()
+    for name in "abc":
+        system.router.send(name, 1)
+    poller.round()
+    assert log == ["begin 0", "normal a", "light_end 1", "end 1"]
+    poller.round()
+    assert log[4:6] == ["begin 0", "control now"]
+
+
+def test_skip_end_releases_before_end() -> None:
+    system, poller, log, _ = by_hand(result=lambda _: StopAt(0, skip_end=True))
+    system.router.register("a", Counting())
+    system.router.send("a", 1)
+    poller.round()
+    assert log[-2:] == ["light_end 1", "end 0"]
+
+
+def test_kept_machine_stays_and_batch_may_exceed_a_smaller_limit() -> None:
+    system, poller, log, _ = by_hand(result=lambda _: Keep(), max_batch_size=4)
+    for name in "abcdef":
+        system.router.register(name, Counting())
+        system.router.send(name, 1)
+    poller.round()
+    assert log.count("end 4") == 1
+    system.config.max_batch_size = 1  # changed while it runs
+    poller.round()
+    assert log[-1] == "end 4"
+
+
+def test_stopped_machine_is_removed_only_when_its_mailbox_is_empty() -> None:
+    system, poller, _, _ = by_hand()
+    machine = Counting()
+    box = system.router.register("a", machine)
+    poller._handler = Handler([], most=1)
+    system.router.send("a", -1)
+    system.router.send("a", 5)
+    poller.round()
+    assert machine.stopped
+    assert not box.closed
+    poller.round()
+    assert machine.handled == [-1, 5]
+    assert box.closed
+    assert len(system.router) == 0
+
+
+def test_hot_machines_go_back_every_second_time() -> None:
+    clock = [0.0]
+    system, poller, _, _ = by_hand(result=lambda _: Keep(), now=lambda: clock[0], reschedule_after=5.0)
+    for name in "abcd":
+        system.router.register(name, Counting())
+        system.router.send(name, 1)
+    poller.round()
+    assert len(system.scheduler) == 0
+    clock[0] = 6.0
+    poller.round()
+    assert len(system.scheduler) == 2
+
+
+def test_broadcast_reaches_all_and_shutdown_refuses() -> None:
+    system, poller, _, _ = by_hand()
+    machines = {name: Counting() for name in "abc"}
+    for name, machine in machines.items():
+        system.router.register(name, machine)
+    assert system.router.broadcast(lambda: 1) == 3
+    poller.round()
+    assert [machine.total for machine in machines.values()] == [1, 1, 1]
+    system.router.shut_down()
+    with pytest.raises(MailboxClosedError):
+        system.router.register("d", Counting())
+    system.router.force_send("a", 1)  # a no-op, like everything on the way down
+
+
+def test_close_while_a_poller_holds_the_machine() -> None:
+    system, poller, _, _ = by_hand()
+
+    def closing(mailbox: Box) -> HandleResult:
+        system.router.close("a")
+        return StopAt(0)
+
+    poller._handler = Handler([], result=closing)
+    system.router.register("a", Counting())
+    system.router.send("a", 1)
+    poller.round()
+    assert len(system.router) == 0
+    assert len(system.scheduler) == 0
+
+
+def test_error_of_a_handler_ends_the_system_and_is_raised() -> None:
+    class Failing(Handler):
+        def handle_normal(self, fsm: Counting, mailbox: Box) -> HandleResult:
+            raise RuntimeError("boom")
+
+    system: System = BatchSystem(Counting(), lambda _: Failing([]))
+    system.start()
+    system.router.register("a", Counting())
+    system.router.send("a", 1)
+    for thread in system._threads:
+        thread.join(10)
+    with pytest.raises(RuntimeError, match="boom"):
+        system.close()
+
+
+@pytest.mark.parametrize("machines", [50, 100_000])
+def test_stress_every_message_handled_once_by_one_poller_at_a_time(machines: int) -> None:
+    """Senders in two threads, four pollers, small batches and turns: nothing lost, nothing twice, order kept."""
+    log: deque[str] = deque(maxlen=1)
+    fsms = [Counting() for _ in range(machines)]
+    per_machine = 200 if machines < 1000 else 2
+    config = BatchConfig(pollers=4, max_batch_size=8, capacity=10**6, reschedule_after=0.0)
+    with BatchSystem[Counting, int](Counting(), lambda _: Handler(log, most=3), config) as system:  # type: ignore[arg-type]
+        for number, fsm in enumerate(fsms):
+            system.router.register(number, fsm)
+
+        def send(first: int) -> None:
+            for message in range(per_machine):
+                for number in range(first, machines, 2):
+                    system.router.send(number, message)
+
+        senders = [threading.Thread(target=send, args=(first,)) for first in range(2)]
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join()
+        done = threading.Event()
+        while not all(fsm.total == per_machine for fsm in fsms):
+            assert system.error is None
+            done.wait(0.01)
+    expected = list(range(per_machine))
+    assert all(fsm.handled == expected for fsm in fsms)
+
+
+@given(st.lists(st.sampled_from(["send", "take", "release", "late", "close"]), max_size=40))
+@settings(max_examples=200)
+def test_mailbox_model(steps: list[str]) -> None:
+    """Whatever the order of calls: a message in an open mailbox is always somebody's duty (scheduled or held)."""
+    scheduled: list[tuple[Box, Counting]] = []
+    box: Box = Mailbox("a", Counting(), 1000, lambda mailbox, fsm: scheduled.append((mailbox, fsm)))
+    held: Counting | None = None
+    counts: Counter[str] = Counter()
+    for step in steps:
+        counts[step] += 1
+        if step in ("send", "late") and not box.closed:
+            box.try_send(1)
+        elif step == "take" and scheduled and held is None:
+            held = scheduled.pop()[1]
+        elif step == "release" and held is not None and not box.closed:
+            box.drain(100)
+            if counts["release"] % 2:
+                box.try_send(1)  # between the last look and the release
+            held = box.release(held, 0)
+        elif step == "close":
+            box.close()
+        if not box.closed:
+            owners = len(scheduled) + (held is not None) + (box.state is FsmState.IDLE)
+            assert owners == 1
+            assert len(box) == 0 or box.state is FsmState.NOTIFIED
+
+
+def test_router_is_what_it_says() -> None:
+    system, _, _, _ = by_hand()
+    assert isinstance(system.router, Router)
+    system.router.register(1, Counting)
+    assert list(system.router) == [1]
