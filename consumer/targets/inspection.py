@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL, create_engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
@@ -38,7 +38,7 @@ def inspecting(target: TargetConfig, driver: str) -> Iterator[Inspector]:
         engine.dispose()
 
 
-def tls_arguments(target: TargetConfig, driver: str) -> dict[str, object]:
+def tls_arguments(target: TargetConfig, driver: str) -> dict[str, Any]:
     """Return the driver's arguments for the target's TLS settings."""
     tls = target.tls
     if tls is None:

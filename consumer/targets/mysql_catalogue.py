@@ -1,0 +1,113 @@
+"""MySQL's and MariaDB's definitions and reads.
+
+Columns and indexes come from schemas.mysql_catalog, which also reads them for capture: so a table means the same on
+both sides, prefix lengths and collations included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from consumer.errors import TargetConfigError
+from consumer.model import TargetTable
+from consumer.targets.mysql_sql import quote
+from consumer.targets.mysql_values import key_encoder, order_encoder
+from consumer.targets.sql import Fragment, after_key, qualified, upto_key
+from schemas import mysql_catalog
+from schemas.collations import chooser
+from schemas.errors import SchemaError, TableNotFoundError
+from schemas.mysql_values import row_from_select, select_list
+from schemas.table import Column, IndexPart, Key, Row, Table, UniqueIndex
+from schemas.typemap import mysql_type
+
+if TYPE_CHECKING:
+    from consumer.targets.mysql import MySqlLink
+    from schemas.config import TargetConfig
+
+
+class MySqlCatalogue:
+    """`session.Catalogue` for the servers of MySQL's protocol."""
+
+    def __init__(self, target: TargetConfig, link: MySqlLink) -> None:
+        self._target = target
+        self._link = link
+
+    def name(self, table: TargetTable) -> str:
+        return qualified(quote, table.schema, table.name)
+
+    def read_table(self, schema: str, name: str) -> Table | None:
+        self._link.connect()
+        try:
+            with self._link.translated():
+                return mysql_catalog.read_table(self._link.raw, schema, name)
+        except TableNotFoundError:
+            return None
+        except SchemaError as error:
+            raise TargetConfigError(f"target table {schema}.{name}: {error}") from error
+
+    def create_statements(self, table: Table) -> list[str]:
+        self._link.connect()
+        with self._link.translated():
+            collation = chooser(mysql_catalog.collations(self._link.raw))
+        try:
+            body = [
+                f"{quote(column.name)} {mysql_type(column.type, collation).replace('%', '%%')}{_null(column)}"
+                for column in table.columns
+            ]
+        except SchemaError as error:
+            raise TargetConfigError(f"target table {table.db}.{table.name}: {error}") from error
+        body.append(f"PRIMARY KEY ({_parts(table.key)})")
+        body += [f"UNIQUE KEY {quote(index.name)} ({_parts(index)})" for index in table.unique]
+        name = qualified(quote, table.db, table.name)
+        create = (
+            f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(body)}) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4"
+        )
+        return [*self._create_database(table.db), create]
+
+    def _create_database(self, database: str) -> list[str]:
+        """Only when it is missing: IF NOT EXISTS needs the right to create it even when there is nothing to do."""
+        query = "SELECT 1 FROM information_schema.schemata WHERE schema_name = %s"
+        found = self._link.execute(query, [database])
+        return [] if found else [f"CREATE DATABASE IF NOT EXISTS {quote(database)} CHARACTER SET utf8mb4"]
+
+    def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
+        columns = ", ".join(part.replace("%", "%%") for part in select_list(table.table))
+        return f"SELECT {columns} FROM {self.name(table)}", row_from_select(table.table)
+
+    def key_params(self, table: TargetTable, key: Key) -> list[object]:
+        return list(key_encoder(table.table)(key))
+
+    def key_columns(self, table: TargetTable) -> tuple[str, ...]:
+        return tuple(quote(column) for column in table.table.key.columns)
+
+    def where(self, table: TargetTable, values: dict[str, str] | None) -> list[Fragment]:
+        return [(f"{quote(column)} = %s", [value]) for column, value in (values or {}).items()]
+
+    def page(self, table: TargetTable, after: Key | None, upto: Key | None) -> list[Fragment]:
+        columns, encode = self.key_columns(table), order_encoder(table.table)
+        bounds = []
+        if after is not None:
+            bounds.append(after_key(columns, encode(after)))
+        if upto is not None:
+            bounds.append(upto_key(columns, encode(upto)))
+        return bounds
+
+    def page_order(self, table: TargetTable) -> str:
+        return ", ".join(self.key_columns(table))
+
+    def refuse_range(self, table: TargetTable, after: Key | None, upto: Key | None) -> None:
+        """Keys sort as at the source when their collation is the source's, which `findings` checks."""
+
+
+def _null(column: Column) -> str:
+    """TIMESTAMP without NULL would be NOT NULL with an automatic value on old servers."""
+    return " NULL" if column.nullable else " NOT NULL"
+
+
+def _parts(index: UniqueIndex) -> str:
+    return ", ".join(_part(part) for part in index.parts)
+
+
+def _part(part: IndexPart) -> str:
+    return quote(part.column) + (f"({part.prefix})" if part.prefix else "")
