@@ -1,0 +1,95 @@
+"""Decisions of the driver, pure: when the query is started, restarted and left alone.
+
+```
+            started                 lost · behind · new topics · asked
+ ┌─────────┐ ──────▶ ┌─────────┐ ───────────────────────────────▶ ┌─────────┐
+ │ WAITING │         │ RUNNING │                                  │ WAITING │ (backoff, or at once for new topics)
+ └─────────┘ ◀────── └─────────┘                                  └─────────┘
+            failed
+```
+Times are seconds of one monotonic clock. Backoff doubles while trouble follows trouble, and starts again after a quiet
+minute, so that a target that is down costs a line every half minute and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 20.0
+QUIET_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait after trouble. `next_at`: not before; `pause`: of the last trouble; `since`: its time."""
+
+    next_at: float = 0.0
+    pause: float = 0.0
+    since: float = float("-inf")
+
+    def after_trouble(self, now: float) -> Backoff:
+        """Return the backoff after trouble seen at `now`."""
+        quiet = now - self.since > QUIET_S
+        pause = FIRST_PAUSE_S if quiet or not self.pause else min(self.pause * 2, LONGEST_PAUSE_S)
+        return Backoff(next_at=now + pause, pause=pause, since=now)
+
+    def due(self, now: float) -> bool:
+        return now >= self.next_at
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A unit as the driver sees it. `offset`: lowest lane by the last report; `state`: see reports.Report."""
+
+    offset: int
+    state: str = "ok"
+    message: str = ""
+    commit_ts_ms: int = 0
+    applied: int = 0
+    dropped: int = 0
+    held: int = 0
+
+
+def reported(
+    unit: Watched,
+    *,
+    state: str,
+    offset: int,
+    applied: int,
+    dropped: int,
+    held: int,
+    commit_ts_ms: int,
+    message: str,
+) -> Watched:
+    """Return the unit after a report; figures add up, a state other than ok stays until the next start."""
+    sticky = unit.state in ("stopped", "fenced")
+    return replace(
+        unit,
+        offset=max(offset, unit.offset),
+        state=unit.state if sticky else state,
+        message=unit.message if sticky else message,
+        commit_ts_ms=max(commit_ts_ms, unit.commit_ts_ms),
+        applied=unit.applied + applied,
+        dropped=unit.dropped + dropped,
+        held=unit.held + held,
+    )
+
+
+def troubled(units: Mapping[str, Watched]) -> list[str]:
+    """Return the units for which only a restart of the query helps: Spark is past what they have applied."""
+    return sorted(topic for topic, unit in units.items() if unit.state in ("behind", "fenced"))
+
+
+def left_behind(units: Mapping[str, Watched], spark_end: Mapping[str, int]) -> list[str]:
+    """Return the units that Spark has handed over up to `spark_end` (next offset) without their progress following.
+
+    Catches what no report told: a lost datagram, a task that drained. Called with the end of a batch that was over
+    at the previous look already.
+    """
+    return sorted(
+        topic
+        for topic, end in spark_end.items()
+        if topic in units and units[topic].state == "ok" and units[topic].offset + 1 < end
+    )

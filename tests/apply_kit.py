@@ -1,0 +1,341 @@
+"""What the tests of apply share: a source that exists only as events, a topic that holds them, a judge.
+
+`FakeSource` keeps rows like a database with a primary key and a unique key, and returns the events a capture task would
+write; the judge compares whole rows of the target with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from schemas.codec import encode_event, encode_key
+from schemas.event import Chunk, Event, Op, Source, Transaction
+from schemas.records import table_topic
+from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
+
+TEXT = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
+ROOT = Path(__file__).resolve().parent.parent
+
+Values = dict[str, Value]
+
+
+def account_table(db: str = "bank", name: str = "acct") -> Table:
+    """A primary key, a nullable unique key, and a few kinds of values."""
+    return Table(
+        db=db,
+        name=name,
+        columns=(
+            Column(name="id", type=ColumnType(kind=Kind.INT, bits=64), nullable=False),
+            Column(name="email", type=ColumnType(kind=Kind.VARCHAR, length=60, **TEXT)),
+            Column(name="owner", type=ColumnType(kind=Kind.VARCHAR, length=40, **TEXT), nullable=False),
+            Column(name="balance", type=ColumnType(kind=Kind.DECIMAL, precision=12, scale=2), nullable=False),
+            Column(name="version", type=ColumnType(kind=Kind.INT, bits=32), nullable=False),
+            Column(name="opened", type=ColumnType(kind=Kind.DATETIME, fsp=6), nullable=False),
+            Column(name="note", type=ColumnType(kind=Kind.VARCHAR, length=200, **TEXT)),
+        ),
+        key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)),
+        unique=(UniqueIndex(name="email", parts=(IndexPart(column="email"),)),),
+    )
+
+
+@dataclass
+class FakeSource:
+    """Rows and the log of one table of one source."""
+
+    table: Table = field(default_factory=account_table)
+    name: str = "branch1"
+    gen: int = 1
+    rows: dict[int, Values] = field(default_factory=dict)
+    pos: int = 100
+    previous: tuple[int, int, int, int] | None = None
+
+    def event(self, op: Op, before: Values | None = None, after: Values | None = None, **more: Any) -> Event:
+        """Return the next event of the log; a position of its own."""
+        self.pos += 10
+        position = (0, 1, self.pos, 0)
+        event = Event(
+            op=op,
+            before=before,
+            after=after,
+            source=Source(
+                version="1.0",
+                connector="mariadb",
+                name=self.name,
+                ts_ms=int(time.time() * 1000),
+                snapshot="true" if op == "r" else "false",
+                db=self.table.db,
+                table=self.table.name,
+                server_id=1,
+                gtid=None,
+                file="binlog.000001",
+                pos=self.pos,
+                row=0,
+                position=position,
+                prev=self.previous,
+                gen=self.gen,
+            ),
+            transaction=Transaction(id=f"1:{self.pos}", total_order=1, last=True),
+            ts_ms=int(time.time() * 1000),
+            **more,
+        )
+        self.previous = position
+        return event
+
+    def definition(self, ddl: str | None = None, table: Table | None = None) -> Event:
+        return self.event("m", definition=table or self.table, ddl=ddl)
+
+    def chunk_end(self, rows: int, *, last: bool = True) -> Event:
+        return self.event(
+            "m", chunk=Chunk(number=1, after=None, upto=None, first_row=-1, rows=rows, last=last)
+        )
+
+    def row(self, key: int, email: str | None, version: int, note: str = "") -> Values:
+        return {
+            "id": key,
+            "email": email,
+            "owner": f"owner {key}",
+            "balance": f"{version * 10}.50",
+            "version": version,
+            "opened": "2026-11-21 10:00:00.000001",
+            "note": note,
+        }
+
+    def put(self, row: Values, op: Op = "c") -> Event:
+        """Insert or update (also of the key, with `moved_from` in `move`)."""
+        key = int(str(row["id"]))
+        before = self.rows.get(key)
+        self.rows[key] = row
+        if before is None:
+            return self.event(op, None, row)
+        return self.event("u", before, row)
+
+    def move(self, old: int, row: Values) -> Event:
+        before = self.rows.pop(old)
+        self.rows[int(str(row["id"]))] = row
+        return self.event("u", before, row)
+
+    def delete(self, key: int) -> Event:
+        return self.event("d", self.rows.pop(key), None)
+
+    def truncate(self) -> Event:
+        self.rows.clear()
+        return self.event("t")
+
+    def history(self, rng: random.Random, count: int, keys: int = 40) -> list[Event]:
+        """Return `count` random changes: inserted, updated, deleted and moved keys, emails handed from row to row."""
+        out: list[Event] = []
+        while len(out) < count:
+            out += self._change(rng, keys)
+        return out[:count] if len(out) == count else out
+
+    def _change(self, rng: random.Random, keys: int) -> list[Event]:
+        key, version = rng.randrange(keys), rng.randrange(1000)
+        taken = {row["email"]: k for k, row in self.rows.items() if row["email"] is not None}
+        email = rng.choice([None, f"e{rng.randrange(keys)}@x"])
+        owner = taken.get(email)
+        out: list[Event] = []
+        if owner is not None and owner != key:  # the value is handed over: its holder gives it up first
+            out.append(
+                self.delete(owner)
+                if rng.random() < 0.5
+                else self.put({**self.rows[owner], "email": None, "version": version})
+            )
+        choice = rng.random()
+        row = self.row(key, email, version)
+        if choice < 0.2 and key in self.rows:
+            out.append(self.delete(key))
+        elif choice < 0.3 and self.rows and key not in self.rows:
+            out.append(self.move(rng.choice(sorted(self.rows)), row))
+        else:
+            out.append(self.put(row))
+        return out
+
+
+class Topic:
+    """A topic with one partition; remembers what was written, so that a test can write a stretch again."""
+
+    def __init__(self, bootstrap: str, prefix: str, source: FakeSource, name: str | None = None) -> None:
+        self.name = name or table_topic(prefix, source.name, source.table.db, source.table.name)
+        self.source = source
+        self.written: list[Event] = []
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "acks": "all"})
+        create_topic(bootstrap, self.name)
+
+    def write(self, events: Iterable[Event]) -> None:
+        key = self.source.table.key.columns
+        failed: list[object] = []
+        for event in events:
+            image = event.after or event.before
+            raw_key = encode_key({name: image[name] for name in key}) if image else b"{}"
+            self._producer.produce(
+                self.name,
+                encode_event(event),
+                raw_key,
+                on_delivery=lambda error, _m: failed.append(error) if error else None,
+            )
+            self._producer.poll(0)
+            self.written.append(event)
+        assert self._producer.flush(30) == 0
+        assert not failed
+
+
+def create_topic(bootstrap: str, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(name, 1, 1)]).values():
+        future.result(15)
+
+
+def delete_topic(bootstrap: str, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_topics([name]).values():
+        future.result(15)
+    until(lambda: name not in admin.list_topics(timeout=5).topics, what="topic gone")
+
+
+def until(condition: Callable[[], Any], *, seconds: float = 60, what: str = "condition") -> Any:
+    """Wait until `condition()` is true and return its value."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+@dataclass
+class Process:
+    """A running apply process, with what it said."""
+
+    popen: subprocess.Popen[str]
+    errors: Path
+    lines: list[dict[str, Any]] = field(default_factory=list)
+
+    def read(self) -> None:
+        """Take what has been printed, without waiting."""
+        assert self.popen.stdout is not None
+        while select.select([self.popen.stdout], [], [], 0)[0]:
+            line = self.popen.stdout.readline()
+            if not line:
+                return
+            self.lines.append(json.loads(line))
+
+    def unit(self, topic: str) -> dict[str, Any]:
+        self.read()
+        for line in reversed(self.lines):
+            if line["kind"] == "status" and topic in line["units"]:
+                found: dict[str, Any] = line["units"][topic]
+                return found
+        return {}
+
+    def running(self) -> bool:
+        self.read()
+        states = [line["state"] for line in self.lines if line["kind"] == "status"]
+        return bool(states) and states[-1] == "running"
+
+    def problems(self) -> list[str]:
+        self.read()
+        return [f"{line['what']}: {line['why']}" for line in self.lines if line["kind"] == "problem"]
+
+    def workers(self) -> list[int]:
+        """Pids of Spark's Python workers (children of the daemon)."""
+        import psutil
+
+        found = []
+        for child in psutil.Process(self.popen.pid).children(recursive=True):
+            parent = child.parent()
+            if parent is not None and "consumer.daemon" in " ".join(parent.cmdline()):
+                found.append(child.pid)
+        return found
+
+    def stop(self) -> int:
+        if self.popen.poll() is None:
+            self.popen.send_signal(signal.SIGTERM)
+        return self.popen.wait(60)
+
+    def kill(self) -> None:
+        self.popen.kill()
+        self.popen.wait(20)
+
+
+def write_config(folder: Path, *, kafka: Any, prefix: str, target: dict[str, Any], **pipeline: Any) -> Path:
+    """Write a configuration with the pipeline "p". Sources need no server here: only their names count."""
+    sources = pipeline.pop("sources", ["branch1"])
+    config = {
+        "kafka": {"bootstrap": kafka.bootstrap, "prefix": prefix},
+        "state_dir": str(folder / "state"),
+        "sources": {
+            name: {
+                "type": "mariadb",
+                "host": "127.0.0.1",
+                "port": 1,
+                "user": "x",
+                "password": "x",
+                "tables": ["bank.*"],
+            }
+            for name in sources
+        },
+        "targets": {"t": target},
+        "pipelines": {"p": {"sources": sources, "target": "t", "lanes": 4, **pipeline}},
+    }
+    path = folder / "rowlock.yaml"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def start_apply(config: Path) -> Process:
+    """Start `consumer.main`."""
+    errors = config.parent / f"apply-{time.monotonic_ns()}.err"
+    env = {**os.environ, "ROWLOCK_SPARK_JARS": spark_jars()}
+    with errors.open("w") as log:
+        popen = subprocess.Popen(
+            [sys.executable, "-m", "consumer.main", "--config", str(config), "--pipeline", "p"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            bufsize=1,
+            env=env,
+        )
+    return Process(popen, errors)
+
+
+@contextmanager
+def applying(config: Path) -> Iterator[Process]:
+    """A running apply process, killed at the end when the test has not stopped it."""
+    process = start_apply(config)
+    try:
+        yield process
+    finally:
+        if process.popen.poll() is None:
+            process.kill()
+        if process.popen.stdout:
+            process.popen.stdout.close()
+        if process.popen.stdin:
+            process.popen.stdin.close()
+
+
+def spark_jars() -> str:
+    from deploy.embedded.downloads import spark_kafka_jars
+
+    return ",".join(str(path) for path in spark_kafka_jars())
+
+
+def expected(sources: Sequence[FakeSource]) -> list[tuple[object, ...]]:
+    """All rows of the sources in key order, in the types the databases' drivers return as text."""
+    return sorted(tuple(row.values()) for source in sources for row in source.rows.values())
