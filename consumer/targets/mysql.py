@@ -29,6 +29,7 @@ from consumer.targets.inspection import tls_arguments
 from consumer.targets.mysql_apply import MySqlApplier
 from consumer.targets.mysql_catalogue import MySqlCatalogue
 from consumer.targets.mysql_sql import quote
+from consumer.targets.mysql_values import literal
 from consumer.targets.session import Parts, Rows, SqlSession
 from consumer.targets.sql import Params
 from schemas.errors import ServerConnectError
@@ -178,8 +179,7 @@ class MySqlLink:
 
     def mogrify(self, text: str, params: Params) -> str:
         """Return the statement with its values as the driver escapes them."""
-        raw = self.raw
-        return text % tuple(raw.literal(value) for value in params)
+        return text % tuple(literal(value) for value in params)
 
     def send(self, text: str) -> Rows:
         """Run a finished statement."""
@@ -211,7 +211,7 @@ class MySqlLink:
             self.close()
 
     def identity(self) -> int:
-        return int(self.raw.thread_id())
+        return int(self.raw.thread_id())  # type: ignore[no-untyped-call]
 
     def end_blockers_of(self, identity: int) -> list[int]:
         try:

@@ -20,7 +20,7 @@ from consumer.errors import RefusedError, UniqueViolationError
 from consumer.model import NetChange, TargetTable, Unit
 from consumer.targets.bookkeeping import Books
 from consumer.targets.mysql_sql import STATEMENT_BYTES, MySqlPlan, chunks, literal_key, mysql_plan, quote
-from consumer.targets.mysql_values import key_encoder
+from consumer.targets.mysql_values import key_encoder, literal
 from schemas.mysql_values import to_mysql
 from schemas.table import Key, Row, UniqueIndex
 
@@ -65,13 +65,13 @@ class MySqlApplier:
         self._insert(prepared, net.replaces)
         self._update(prepared, net.updates)
 
-    def _literals(self, encode: Callable[[Row], Sequence[object]], rows: Sequence[Row]) -> list[list[str]]:
+    @staticmethod
+    def _literals(encode: Callable[[Row], Sequence[object]], rows: Sequence[Row]) -> list[list[str]]:
         """Return every value as the driver writes it in a statement."""
-        literal = self._link.raw.literal
         return [[literal(value) for value in encode(row)] for row in rows]
 
-    def _tuples(self, encode: Callable[[Row], Sequence[object]], rows: Sequence[Row]) -> list[str]:
-        literal = self._link.raw.literal
+    @staticmethod
+    def _tuples(encode: Callable[[Row], Sequence[object]], rows: Sequence[Row]) -> list[str]:
         return ["(" + ",".join([literal(value) for value in encode(row)]) + ")" for row in rows]
 
     def _limit(self) -> int:
