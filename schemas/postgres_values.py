@@ -71,11 +71,15 @@ def escape_copy(text: str) -> str:
 
 
 def select_list_pg(table: Table) -> list[str]:
-    """Return the SQL expression of every column of `table`, in order."""
-    return [
-        _EXPRESSIONS.get(column.type.kind, "{0}::text").format(quote_pg(column.name))
-        for column in table.columns
-    ]
+    """Return the SQL expression of every column of `table`, in order.
+
+    Each has an alias that is no column's name: PostgreSQL would name `"id"::text` id, and ORDER BY id would sort text.
+    """
+    return [f'{_expression(column)} AS "wire {i}"' for i, column in enumerate(table.columns)]
+
+
+def _expression(column: Column) -> str:
+    return _EXPRESSIONS.get(column.type.kind, "{0}::text").format(quote_pg(column.name))
 
 
 def row_from_postgres(table: Table) -> Callable[[tuple[Any, ...]], Row]:
