@@ -1,1 +1,3 @@
-"""See docs/explanation/architecture.md."""
+"""The command line of rowlock; see docs/reference/cli.md."""
+
+__version__ = "0.1.0"

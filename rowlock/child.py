@@ -25,22 +25,12 @@ def main(arguments: list[str]) -> None:
     module, sys.argv = arguments[0], arguments
     log.configure()
     structlog.contextvars.bind_contextvars(process=module.partition(".")[0], pid=os.getpid())
-    parent, sys.stdin = _private_stdin()
-    threading.Thread(target=_follow, args=(parent,), name="follow-parent", daemon=True).start()
+    threading.Thread(target=_follow, name="follow-parent", daemon=True).start()
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def _private_stdin() -> tuple[int, object]:
-    """Take the pipe away from fd 0, so that no library or grandchild reads from it or keeps it."""
-    parent = os.dup(0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    return parent, os.fdopen(0, closefd=False)
-
-
-def _follow(parent: int) -> None:
-    while os.read(parent, 4096):
+def _follow() -> None:
+    while os.read(0, 4096):  # nothing is ever written: this returns when the last writer, the parent, is gone
         pass
     structlog.get_logger().warning("parent is gone, stopping")
     os.kill(os.getpid(), signal.SIGTERM)

@@ -9,14 +9,15 @@ stays a difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
-from schemas.table import Key, Row, Value
+from consumer.model import TargetTable
+from schemas.equality import wire_equal
+from schemas.table import Key, Kind, Row
 
-Equal = Callable[[Value, Value], bool]
-"""Tells whether two wire values of one column are the same value."""
+_FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
 
 
 class Difference(StrEnum):
@@ -37,11 +38,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is needed to compare rows of a table: names, one `Equal` a column, and where the key stands."""
+    """What is needed to compare rows of a table: names and kinds of the columns, and where the key stands."""
 
     columns: tuple[str, ...]
-    equal: tuple[Equal, ...]
+    kinds: tuple[Kind, ...]
     key_at: tuple[int, ...]
+
+    @classmethod
+    def of(cls, table: TargetTable) -> Shape:
+        columns = table.table.columns
+        return cls(table.table.column_names, tuple(column.type.kind for column in columns), table.key_at)
 
     def key(self, row: Row) -> Key:
         return tuple(row[i] for i in self.key_at)
@@ -51,16 +57,10 @@ class Shape:
 
     def differing(self, source: Row, target: Row) -> tuple[str, ...]:
         """Return the names of the columns that differ."""
-        if source == target:
-            return ()
-        cells = zip(self.columns, self.equal, source, target, strict=True)
-        return tuple(
-            name for name, equal, left, right in cells if left != right and not _same(equal, left, right)
-        )
-
-
-def _same(equal: Equal, left: Value, right: Value) -> bool:
-    return left is not None and right is not None and equal(left, right)
+        if source == target and _FLOATS.isdisjoint(self.kinds):
+            return ()  # for floats "==" is not enough: 0.0 == -0.0
+        cells = zip(self.columns, self.kinds, source, target, strict=True)
+        return tuple(name for name, kind, left, right in cells if not wire_equal(kind, left, right))
 
 
 def compare(shape: Shape, key: Key, source: Row | None, target: Row | None) -> Finding | None:
@@ -73,19 +73,20 @@ def compare(shape: Shape, key: Key, source: Row | None, target: Row | None) -> F
     return Finding(Difference.DIFFERENT, key, columns) if columns else None
 
 
-def compare_page(
-    shape: Shape, keys: Sequence[Key], source: Iterable[Row], target: Iterable[Row]
-) -> list[Finding]:
-    """Compare the rows of `keys` on both sides; rows of other keys are ignored."""
-    left, right = shape.by_key(source), shape.by_key(target)
-    found = (compare(shape, key, left.get(key), right.get(key)) for key in keys)
+def compare_page(shape: Shape, source: Mapping[Key, Row], target: Mapping[Key, Row]) -> list[Finding]:
+    """Compare two sets of rows by key."""
+    keys = [*source, *(key for key in target if key not in source)]
+    found = (compare(shape, key, source.get(key), target.get(key)) for key in keys)
     return [finding for finding in found if finding]
 
 
 @dataclass(slots=True)
 class _Suspect:
+    """`sample`: a row of the key, whichever side had it, because a source is asked by its own key's columns."""
+
     finding: Finding
-    versions: list[Row | None] = field(default_factory=list)
+    sample: Row
+    versions: list[Row | None]
 
 
 class Suspects:
@@ -101,27 +102,31 @@ class Suspects:
         return len(self._open)
 
     @property
-    def keys(self) -> list[Key]:
-        return list(self._open)
-
-    @property
     def findings(self) -> list[Finding]:
         """The differences as they were last seen."""
         return [suspect.finding for suspect in self._open.values()]
 
-    def add(self, findings: Iterable[Finding], source: Mapping[Key, Row]) -> None:
-        """Suspect the keys of `findings`; `source` holds the rows that were compared."""
+    def chunks(self, size: int) -> list[dict[Key, Row]]:
+        """Return the open suspects (key → a row with that key) in pieces."""
+        items = [(key, suspect.sample) for key, suspect in self._open.items()]
+        return [dict(items[at : at + size]) for at in range(0, len(items), size)]
+
+    def add(self, findings: Iterable[Finding], source: Mapping[Key, Row], target: Mapping[Key, Row]) -> None:
+        """Suspect the keys of `findings`; `source` and `target` hold the rows that were compared."""
         for finding in findings:
-            if finding.key in self._open:
+            key = finding.key
+            if key in self._open:
                 continue
             if len(self._open) >= self._limit:
                 self.overflow = True
                 return
-            self._open[finding.key] = _Suspect(finding, [source.get(finding.key)])
+            row = source.get(key)
+            self._open[key] = _Suspect(finding, target[key] if row is None else row, [row])
 
-    def observe(self, source: Mapping[Key, Row], target: Mapping[Key, Row]) -> None:
-        """Take another look: `source` must have been read before `target`. Clears what the target now follows."""
-        for key, suspect in list(self._open.items()):
+    def observe(self, keys: Iterable[Key], source: Mapping[Key, Row], target: Mapping[Key, Row]) -> None:
+        """Take another look at `keys`: `source` must have been read before `target`. Clears what the target follows."""
+        for key in list(keys):
+            suspect = self._open[key]
             self._note(suspect, source.get(key))
             now = target.get(key)
             if any(compare(self._shape, key, version, now) is None for version in suspect.versions):

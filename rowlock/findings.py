@@ -21,6 +21,10 @@ class Finding:
     def as_dict(self) -> dict[str, str]:
         return {"level": self.level, "place": self.place, "what": self.what, "remedy": self.remedy}
 
+    def line(self) -> str:
+        """Return the finding as one line."""
+        return f"{self.place}: {self.what}" + (f"; {self.remedy}" if self.remedy else "")
+
 
 def adopt(found: Any, place: str) -> Finding:
     """Return a finding of another package (attributes level, what, remedy; maybe place) as one of ours."""

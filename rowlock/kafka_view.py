@@ -13,8 +13,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from rowlock.errors import KafkaUnreachableError
-from schemas.codec import decode_watermark
+from schemas.codec import decode_event, decode_watermark
 from schemas.config import KafkaConfig
+from schemas.event import Event
 from schemas.records import Watermark, position_topic, watermark_topic
 
 TIMEOUT_S = 10.0
@@ -74,6 +75,11 @@ class KafkaView:
         if end == 0 or (value := self._value(topic, end - 1)) is None:
             return None
         return end - 1, decode_watermark(value)
+
+    def event(self, topic: str, offset: int) -> Event | None:
+        """Return the event at `offset`; None when it cannot be had."""
+        value = self._value(topic, offset)
+        return None if value is None else decode_event(value)
 
     def _value(self, topic: str, offset: int) -> bytes | None:
         with self._reported():

@@ -20,7 +20,7 @@ from types import FrameType
 
 import structlog
 
-from rowlock import log, supervisor
+from rowlock import relay, supervisor
 from rowlock.supervisor import (
     Child,
     Effect,
@@ -73,8 +73,14 @@ def commands(config: Config) -> dict[Child, Command]:
 class Processes:
     """The running children, by name. Their ends arrive in `exits`."""
 
-    def __init__(self, commands: dict[str, Command], exits: queue.SimpleQueue[Event]) -> None:
+    def __init__(
+        self,
+        commands: dict[str, Command],
+        exits: queue.SimpleQueue[Event],
+        on_status: relay.OnStatus | None = None,
+    ) -> None:
         self._commands = commands
+        self._on_status = on_status
         self._exits = exits
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -82,11 +88,14 @@ class Processes:
         process = subprocess.Popen(
             self._commands[name],
             stdin=subprocess.PIPE,
-            stdout=sys.stderr,  # results of `run` are its exit code; everything a child prints is log
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if relay.wants_log_lines() else None,
             start_new_session=True,  # Ctrl-C reaches this process alone, which then stops them in order
             env=_environment(),
         )
         self._running[name] = process
+        if process.stdout is not None:
+            relay.follow(name, process.stdout, process.stderr, self._on_status)
         _LOG.info("started", child=name, child_pid=process.pid)
         threading.Thread(target=self._wait, args=(name, process), name=f"wait {name}", daemon=True).start()
 
@@ -117,20 +126,26 @@ def _kill_group(leader: int) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Return the children's environment: this source tree, this log style."""
+    """Return the children's environment: this source tree, and JSON log lines (rowlock/relay.py)."""
     root = str(Path(__file__).resolve().parent.parent)
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "ROWLOCK_LOG": log.style()}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "ROWLOCK_LOG": "json"}
 
 
-def run(config: Config, goal: Goal | None = None, *, stop: threading.Event | None = None) -> int:
+def run(
+    config: Config,
+    goal: Goal | None = None,
+    *,
+    stop: threading.Event | None = None,
+    on_status: relay.OnStatus | None = None,
+) -> int:
     """Run all processes until a signal, `stop` or the goal ends it. Returns the exit code.
 
     `goal` is asked about once a second in a thread of its own, so that a slow answer does not delay a restart.
     """
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     children = commands(config)
-    processes = Processes({child.name: command for child, command in children.items()}, events)
+    processes = Processes({child.name: command for child, command in children.items()}, events, on_status)
     state = supervisor.begin(list(children), all_needed=goal is not None)
     done = threading.Event()
     try:

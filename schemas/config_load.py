@@ -99,7 +99,7 @@ def _wanted(kind: str, context: Mapping[str, Any]) -> str:
         "int_parsing": "a whole number",
         "int_type": "a whole number",
         "int_from_float": "a whole number",
-        "string_type": "text",
+        "string_type": "text (in quotes where YAML reads something else)",
         "string_too_short": "text that is not empty",
         "bool_parsing": "true or false",
         "bool_type": "true or false",

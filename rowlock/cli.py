@@ -1,0 +1,287 @@
+"""The command line: `rowlock run | check | status | verify | quarantine | demo`.
+
+Results go to stdout, logs and errors to stderr. Exit 0: fine; 1: a finding (check refused, verify found a difference);
+2: an error. The parts that need Spark, Kafka or a driver are imported by the command that uses them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from rowlock import __version__, log
+from rowlock.errors import CommandError
+from schemas.config import Config, ConfigErrors, load_config
+
+FINE, FINDING, ERROR = 0, 1, 2
+
+config_option = click.option(
+    "-c",
+    "--config",
+    "config_file",
+    required=True,
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The configuration.",
+)
+output_option = click.option(
+    "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
+
+
+def fail(message: str) -> NoReturn:
+    """End the command with exit code 2 and a message on stderr."""
+    for line in message.splitlines():
+        click.echo(f"rowlock: {line}", err=True)
+    sys.exit(ERROR)
+
+
+def reported(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn the errors that a command may end with into one message and exit code 2."""
+
+    @wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except (ConfigErrors, CommandError) as error:
+            fail(str(error))
+        except KeyboardInterrupt:
+            fail("interrupted")
+
+    return wrapper
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="rowlock")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+def main(log_level: str) -> None:
+    """Replicates committed rows from MySQL and MariaDB through Kafka into PostgreSQL and MySQL."""
+    log.configure(log_level)
+
+
+@main.command()
+@config_option
+@click.option(
+    "--until-caught-up",
+    is_flag=True,
+    help="End once everything that is in the sources now is in the targets.",
+)
+@reported
+def run(config_file: Path, until_caught_up: bool) -> None:
+    """Run everything in one process tree, until SIGTERM or Ctrl-C.
+
+    A process that dies is restarted; one that refuses to run (its message says why) is not, and the others go on.
+    """
+    config = load_config(config_file)
+    _refuse_with_errors(config)
+    from rowlock.caught_up import CaughtUp
+    from rowlock.run import run as run_processes
+
+    goal = CaughtUp(config, _say) if until_caught_up else None
+    sys.exit(run_processes(config, goal))
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _refuse_with_errors(config: Config) -> None:
+    from rowlock.check import check as find
+    from rowlock.findings import has_errors
+
+    findings = [finding for finding in find(config) if finding.level != "info"]
+    for finding in findings:
+        click.echo(f"rowlock: {finding.level}: {finding.line()}", err=True)
+    if has_errors(findings):
+        fail("refused to start; see above")
+
+
+@main.command()
+@config_option
+@output_option
+@reported
+def check(config_file: Path, output: str) -> None:
+    """Check configuration, servers, grants and tables. Exit 1 when something would stop a run."""
+    config = load_config(config_file)
+    from rowlock.check import check as find
+    from rowlock.findings import has_errors
+    from rowlock.tables import console, findings_table
+
+    findings = find(config)
+    if output == "json":
+        click.echo(json.dumps({"version": 1, "findings": [finding.as_dict() for finding in findings]}))
+    elif findings:
+        console().print(findings_table(findings))
+    else:
+        click.echo("nothing found: ready to run")
+    sys.exit(FINDING if has_errors(findings) else FINE)
+
+
+@main.command()
+@config_option
+@output_option
+@click.option("--watch", is_flag=True, help="Again and again, every two seconds, until Ctrl-C.")
+@reported
+def status(config_file: Path, output: str, watch: bool) -> None:
+    """Show how far capture and apply are: positions, offsets, lag in events and seconds."""
+    config = load_config(config_file)
+    from rowlock.status import StatusReader
+
+    reader = StatusReader(config)
+    try:
+        _show_status(reader, output)
+        while watch:
+            time.sleep(2)
+            _show_status(reader, output)
+    finally:
+        reader.close()
+
+
+def _show_status(reader: Any, output: str) -> None:
+    from rowlock.tables import console, sources_table, units_table
+
+    seen = reader.read()
+    if output == "json":
+        click.echo(json.dumps(seen.as_dict()))
+        return
+    out = console()
+    if out.is_terminal:
+        out.clear()
+    out.print(sources_table(seen))
+    out.print(units_table(seen))
+    for problem in seen.problems:
+        click.echo(f"rowlock: {problem}", err=True)
+
+
+@main.command()
+@config_option
+@output_option
+@click.option("--pipeline", help="Only this pipeline.")
+@click.option("--table", metavar="DB.TABLE", help="Only this source table.")
+@click.option(
+    "--settle",
+    "settle_s",
+    default=15.0,
+    show_default=True,
+    help="Seconds in which rows under way may arrive.",
+)
+@click.option("--all", "show_all", is_flag=True, help="Print all differing keys, not only the first ones.")
+@reported
+def verify(  # noqa: PLR0917 - click passes options by name
+    config_file: Path, output: str, pipeline: str | None, table: str | None, settle_s: float, show_all: bool
+) -> None:
+    """Compare the rows of sources and targets. Exit 1 when they differ."""
+    config = load_config(config_file)
+    from rowlock.tables import SHOWN, verify_lines
+    from rowlock.verify import pairs
+    from rowlock.verify import verify as compare
+
+    wanted = pairs(config, [_known(config, pipeline)] if pipeline else config.pipelines, table)
+    if not wanted:
+        fail(
+            "there is nothing to compare: no selected table of the sources has a route"
+            + (f" ({table})" if table else "")
+        )
+    equal = True
+    for result in compare(config, wanted, settle_s=settle_s):
+        equal = equal and result.equal
+        if output == "json":
+            click.echo(json.dumps(result.as_dict()))
+        else:
+            click.echo("\n".join(verify_lines(result, len(result.findings) if show_all else SHOWN)))
+    sys.exit(FINE if equal else FINDING)
+
+
+def _known(config: Config, pipeline: str) -> str:
+    if pipeline not in config.pipelines:
+        fail(f"there is no pipeline {pipeline!r}; known: {', '.join(config.pipelines) or 'none'}")
+    return pipeline
+
+
+@main.group()
+def quarantine() -> None:
+    """Events that a target refused: list them, retry them, skip them."""
+
+
+@quarantine.command("list")
+@config_option
+@output_option
+@reported
+def quarantine_list(config_file: Path, output: str) -> None:
+    """List the held events."""
+    config = load_config(config_file)
+    from rowlock.quarantine import held_events, held_lines
+
+    entries = held_events(config)
+    if output == "json":
+        click.echo(json.dumps({"version": 1, "held": [entry.as_dict() for entry in entries]}))
+    else:
+        click.echo("\n".join(held_lines(entries)))
+
+
+@quarantine.command("retry")
+@config_option
+@click.option("--pipeline", help="Only this pipeline.")
+@click.option("--topic", help="Only this topic.")
+@click.option("--key", help="Only this key, as `list` shows it.")
+@reported
+def quarantine_retry(config_file: Path, pipeline: str | None, topic: str | None, key: str | None) -> None:
+    """Apply the final image of the held keys. Exit 1 when the target refuses one again."""
+    _resolve(config_file, "retry", pipeline, topic, key)
+
+
+@quarantine.command("skip")
+@config_option
+@click.option("--pipeline", help="Only this pipeline.")
+@click.option("--topic", help="Only this topic.")
+@click.option("--key", help="Only this key, as `list` shows it.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@reported
+def quarantine_skip(
+    config_file: Path, pipeline: str | None, topic: str | None, key: str | None, yes: bool
+) -> None:
+    """Give the held events up: the rows stay in the target as they are, later changes of the keys are applied again."""
+    if not yes:
+        click.confirm(
+            "The held events are dropped and the target then differs from the source. Go on?", abort=True
+        )
+    _resolve(config_file, "skip", pipeline, topic, key)
+
+
+def _resolve(config_file: Path, how: str, pipeline: str | None, topic: str | None, key: str | None) -> None:
+    config = load_config(config_file)
+    from rowlock.quarantine import Selection, resolve_held
+
+    outcome = resolve_held(config, how, Selection(pipeline, topic, key))
+    click.echo("\n".join(outcome.lines))
+    sys.exit(FINE if outcome.complete else FINDING)
+
+
+@main.command()
+@click.option("--keep", is_flag=True, help="Leave it running until Ctrl-C, and say how to look around.")
+@click.option(
+    "--seconds",
+    default=45,
+    show_default=True,
+    type=click.IntRange(5, 3600),
+    help="How long the live workload runs.",
+)
+@reported
+def demo(keep: bool, seconds: int) -> None:
+    """Two branch databases flow into a head office, on this machine, with figures and a row-by-row verdict."""
+    from rowlock.demo import demo as show
+
+    sys.exit(show(keep=keep, seconds=seconds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""The command line without servers: exit codes, one message for each mistake, and pages that name every option."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+import structlog
+from click import Command, Group
+from click.testing import CliRunner
+
+from rowlock import log
+from rowlock.caught_up import Start, behind, captured
+from rowlock.cli import main
+from rowlock.kafka_view import Span
+from rowlock.status import SourceStatus, UnitStatus, lag, source_status
+from rowlock.units import UnitName, units
+from schemas.config import load_config
+from schemas.records import Watermark
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = """\
+kafka: {bootstrap: "127.0.0.1:1"}
+sources:
+  b1: {type: mariadb, host: 127.0.0.1, port: 1, user: u, password: topsecret, tables: [bank.*]}
+targets:
+  hq: {type: postgres, host: 127.0.0.1, port: 1, user: u, password: topsecret, database: d}
+pipelines:
+  p: {sources: [b1], target: hq, routes: [{from: bank.*, to: "public.{table}"}]}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG)
+    return file
+
+
+@pytest.fixture(autouse=True)
+def _own_structlog() -> object:
+    yield
+    structlog.reset_defaults()
+
+
+def commands(group: Group, prefix: str = "rowlock") -> list[tuple[str, Command]]:
+    found: list[tuple[str, Command]] = []
+    for name, command in group.commands.items():
+        path = f"{prefix} {name}"
+        found += commands(command, path) if isinstance(command, Group) else [(path, command)]
+    return found
+
+
+def test_the_reference_names_every_command_and_option() -> None:
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    for path, command in commands(main):
+        assert f"`{path}" in page, path
+        for option in command.params:
+            for name in option.opts:
+                assert name.startswith("-c") or name in page, (path, name)
+
+
+def test_the_reference_names_every_field_of_the_json() -> None:
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    for model in (SourceStatus, UnitStatus):
+        for field in model.__dataclass_fields__:
+            assert f"`{field}`" in page, field
+
+
+@pytest.mark.parametrize(
+    "command", ["run", "check", "status", "verify", "quarantine list", "quarantine retry"]
+)
+def test_a_wrong_configuration_is_exit_2_with_all_lines(command: str, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG.replace("mariadb", "maria").replace("target: hq", "target: nope"))
+    result = CliRunner().invoke(main, [*command.split(), "-c", str(file)])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "c.yaml:3: sources.b1.type: 'maria' is not known" in result.stderr
+    assert "c.yaml:7: pipelines.p.target: there is no target 'nope'" in result.stderr
+    assert "topsecret" not in result.output
+
+
+def test_what_is_not_built_is_refused_by_check_and_run(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG.replace("type: postgres", "type: oracle"))
+    checked = CliRunner().invoke(main, ["check", "-c", str(file), "--output", "json"])
+    assert checked.exit_code == 1
+    findings = json.loads(checked.stdout)["findings"]
+    assert findings[0]["level"] == "error"
+    assert findings[0]["place"] == f"{file}:5"
+    assert "type: oracle is not supported in this version" in findings[0]["what"]
+    ran = CliRunner().invoke(main, ["run", "-c", str(file)])
+    assert ran.exit_code == 2
+    assert "not supported in this version" in ran.stderr
+
+
+def test_usage_errors_are_exit_2() -> None:
+    assert CliRunner().invoke(main, ["status"]).exit_code == 2
+    assert CliRunner().invoke(main, ["nothing"]).exit_code == 2
+
+
+def test_version() -> None:
+    assert CliRunner().invoke(main, ["--version"]).stdout.startswith("rowlock, version 0.")
+
+
+def test_logs_hide_what_is_named_like_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr("sys.stderr", out)
+    log.configure()
+    structlog.get_logger().info(
+        "connected", password="abc", options={"sasl.password": "def", "x": "y"}, token="ghi"
+    )
+    assert json.loads(out.getvalue())["options"] == {"sasl.password": log.HIDDEN, "x": "y"}
+    assert not [secret for secret in ("abc", "def", "ghi") if secret in out.getvalue()]
+
+
+def watermark(**changes: object) -> Watermark:
+    fields: dict[str, object] = {
+        "source": "b1", "gen": 1, "position": (0, 3, 500, 0), "file": "binlog.000003", "commit_ts_ms": 99_000,
+        "ts_ms": 99_500, "idle": False,
+    }  # fmt: skip
+    return Watermark(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (None, False),
+        ((4, watermark()), False),  # written before the start
+        ((5, watermark()), True),
+        ((5, watermark(position=(0, 3, 499, 0))), False),
+        ((5, watermark(position=(0, 3, 499, 0), idle=True)), True),
+        ((5, watermark(position=(0, 12, 4, 0), file="binlog.000012")), True),
+        ((5, watermark(snapshot_pending=("bank.a",))), False),
+    ],
+)
+def test_captured(seen: tuple[int, Watermark] | None, expected: bool) -> None:
+    assert captured(Start((3, 500), 5), seen) is expected
+
+
+def test_a_unit_without_progress_is_behind() -> None:
+    unit = UnitName("p", "b1", "rowlock.b1.bank.a", "hq")
+    assert behind({unit: 1}, {}) == [unit]
+    assert behind({unit: 0}, {}) == []
+
+
+def test_source_states() -> None:
+    assert source_status("b1", None, 0).state == "new"
+    assert source_status("b1", watermark(), 100_000).state == "running"
+    assert source_status("b1", watermark(), 100_000).lag_seconds == 1.0
+    assert source_status("b1", watermark(idle=True), 100_000).state == "idle"
+    assert source_status("b1", watermark(idle=True), 110_000).state == "silent"
+    assert source_status("b1", watermark(error="x"), 100_000).state == "stopped"
+
+
+def test_lag_counts_what_is_there() -> None:
+    assert lag(-1, Span(0, 0)) == 0
+    assert lag(-1, Span(0, 5)) == 5
+    assert lag(4, Span(0, 5)) == 0
+    assert lag(-1, Span(3, 5)) == 2
+
+
+def test_units_of_a_cluster(config: Path) -> None:
+    topics = [
+        "rowlock.b1.bank.a",
+        "rowlock.b1.watermark",
+        "rowlock.b1.position",
+        "rowlock.b2.bank.a",
+        "rowlock.b1.x.a",
+    ]
+    assert units(load_config(config, {}), topics) == [UnitName("p", "b1", "rowlock.b1.bank.a", "hq")]
