@@ -106,7 +106,7 @@ def _run(group: str, command: list[str], scratch: Path) -> None:
     with log.open("wb") as output:
         process = spawn(command, output=output)
     try:
-        watch(group, process, download_size(group), lambda: folder_size(scratch / "cache"))
+        watch(f"downloading {group}", process, download_size(group), lambda: folder_size(scratch / "cache"))
     finally:
         process.kill()
         process.wait()

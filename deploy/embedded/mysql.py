@@ -103,7 +103,7 @@ def _debootstrap(staging: Path) -> None:
     with tempfile.NamedTemporaryFile(prefix="rowlock-debootstrap-", suffix=".log") as log:
         process = spawn([*_private_mounts(), *command], output=log.file)
         try:
-            watch(ROOT, process, _SIZE, lambda: folder_size(staging))
+            watch("installing MySQL 9", process, _SIZE, lambda: folder_size(staging))
         finally:
             kill_tree(process.pid)
             process.wait()

@@ -22,31 +22,31 @@ def folder_size(folder: Path) -> int:
     return total
 
 
-def watch(label: str, process: subprocess.Popen[bytes], total: int, done: Callable[[], int]) -> None:
-    """Waits for the process to end, showing how far it is."""
+def watch(what: str, process: subprocess.Popen[bytes], total: int, done: Callable[[], int]) -> None:
+    """Waits for the process to end, showing how far it is; `what` is say "downloading kafka"."""
     console = Console(stderr=True)
     if console.is_terminal:
-        _bar(console, label, process, total, done)
+        _bar(console, what, process, total, done)
     else:
-        _lines(console, label, process, total)
+        _lines(console, what, process, total)
 
 
 def _bar(
-    console: Console, label: str, process: subprocess.Popen[bytes], total: int, done: Callable[[], int]
+    console: Console, what: str, process: subprocess.Popen[bytes], total: int, done: Callable[[], int]
 ) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task(label, total=total)
+        task = progress.add_task(what, total=total)
         while not _ended(process, 0.2):
             progress.update(task, completed=min(done(), total))
         progress.update(task, completed=total)
 
 
-def _lines(console: Console, label: str, process: subprocess.Popen[bytes], total: int) -> None:
+def _lines(console: Console, what: str, process: subprocess.Popen[bytes], total: int) -> None:
     begun = time.monotonic()
-    console.print(f"{label}: downloading {total / 1e6:.0f} MB", highlight=False)
+    console.print(f"{what} ({total / 1e6:.0f} MB)", highlight=False)
     process.wait()
-    console.print(f"{label}: download ended after {time.monotonic() - begun:.0f} s", highlight=False)
+    console.print(f"{what}: ended after {time.monotonic() - begun:.0f} s", highlight=False)
 
 
 def _ended(process: subprocess.Popen[bytes], within: float) -> bool:

@@ -229,7 +229,9 @@ def test_data_survives_a_restart_and_a_kill(database: MariaDB | MySQL | PostgreS
 
 def test_a_paused_server_is_silent_until_resumed(database: MariaDB | MySQL | PostgreSQL) -> None:
     is_postgres = isinstance(database, PostgreSQL)
-    option = {"connect_timeout": 2} if is_postgres else {"connect_timeout": 1, "read_timeout": 1}
+    option: dict[str, Any] = (
+        {"connect_timeout": 2} if is_postgres else {"connect_timeout": 1, "read_timeout": 1}
+    )
     database.pause()
     with pytest.raises((psycopg.OperationalError, pymysql.err.OperationalError)):
         database.connect(**option)
@@ -344,11 +346,13 @@ def test_an_ordinary_user_can_do_it_too(tmp_path_factory: pytest.TempPathFactory
 
 def _nobody_runs(python: str) -> bool:
     version = f"import sys; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
-    identity = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
     try:
-        return subprocess.run([python, "-c", version], cwd="/", check=False, **identity).returncode == 0
+        answer = subprocess.run(
+            [python, "-c", version], cwd="/", user=NOBODY, group=NOBODY, extra_groups=[], check=False
+        )
     except OSError:
         return False
+    return answer.returncode == 0
 
 
 @pytest.mark.slow
