@@ -1,0 +1,160 @@
+"""The envelope's bytes: pinned by golden files, described by a JSON Schema, readable by older readers within a major."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas import codec
+from schemas.errors import EnvelopeError
+from schemas.event import ENVELOPE_VERSION, Chunk, Event, Source, Transaction
+from schemas.position import FIRST_SNAPSHOT_ROW
+from tests.schemas_strategies import TABLE, rows
+
+SCHEMAS = Path(codec.__file__).parent
+GOLDEN = SCHEMAS / "golden" / "v1"
+EVENTS = ("c", "u", "d", "r", "t", "m-definition", "m-ddl", "m-chunk")
+RECORDS: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]] = {
+    **dict.fromkeys(EVENTS, (codec.decode_event, codec.encode_event)),
+    "record-position": (codec.decode_stored_position, codec.encode_stored_position),
+    "record-watermark": (codec.decode_watermark, codec.encode_watermark),
+    "key": (codec.decode_key, codec.encode_key),
+}
+SCHEMA = json.loads((SCHEMAS / "envelope.v1.schema.json").read_text())
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+
+def golden(name: str) -> bytes:
+    return (GOLDEN / f"{name}.json").read_bytes().removesuffix(b"\n")
+
+
+def definition(name: str) -> jsonschema.Draft202012Validator:
+    """The schema of one of the records that are not events."""
+    return jsonschema.Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": SCHEMA["$defs"]})
+
+
+def test_every_golden_file_is_tested() -> None:
+    assert {path.stem for path in GOLDEN.iterdir()} == set(RECORDS)
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_golden_round_trip_is_byte_identical(name: str) -> None:
+    decode, encode = RECORDS[name]
+    assert encode(decode(golden(name))) == golden(name)
+
+
+def test_the_schema_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_golden_events_fit_the_schema(name: str) -> None:
+    VALIDATOR.validate(json.loads(golden(name)))
+
+
+def test_golden_records_fit_the_schema() -> None:
+    definition("stored_position").validate(json.loads(golden("record-position")))
+    definition("watermark").validate(json.loads(golden("record-watermark")))
+
+
+@pytest.mark.parametrize(("name", "field"), [("u", "before"), ("c", "after"), ("d", "source"), ("m-chunk", "chunk")])
+def test_the_schema_refuses_an_event_without_its_part(name: str, field: str) -> None:
+    damaged = json.loads(golden(name)) | {field: None}
+    assert not VALIDATOR.is_valid(damaged)
+
+
+_NATURAL = st.integers(0, 2**53)
+_TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+_POSITION = st.tuples(_NATURAL, _NATURAL, _NATURAL, st.integers(FIRST_SNAPSHOT_ROW - 1, 2**53))
+_ROW = rows(TABLE).map(lambda row: dict(zip(TABLE.column_names, row, strict=True)))
+_SOURCE = st.builds(
+    Source, version=st.just(ENVELOPE_VERSION), connector=st.sampled_from(["mysql", "mariadb"]), name=_TEXT, ts_ms=_NATURAL,
+    snapshot=st.sampled_from(["true", "false"]), db=_TEXT, table=_TEXT, server_id=_NATURAL, gtid=st.none() | _TEXT, file=_TEXT,
+    pos=_NATURAL, row=st.integers(FIRST_SNAPSHOT_ROW, 2**53), position=_POSITION, prev=st.none() | _POSITION, gen=_NATURAL,
+)  # fmt: skip
+_TRANSACTION = st.none() | st.builds(Transaction, id=_TEXT, total_order=st.integers(1, 2**53), last=st.booleans())
+_CHUNK = st.builds(
+    Chunk, number=_NATURAL, after=st.none() | st.tuples(_NATURAL, _TEXT), upto=st.none() | st.tuples(_NATURAL, _TEXT),
+    first_row=st.integers(FIRST_SNAPSHOT_ROW, -1), rows=_NATURAL, last=st.booleans(), repeated=st.booleans(),
+)  # fmt: skip
+_COMMON: dict[str, Any] = {"source": _SOURCE, "transaction": _TRANSACTION, "ts_ms": _NATURAL}
+ANY_EVENT = st.one_of(
+    st.builds(Event, op=st.sampled_from(["c", "r"]), after=_ROW, **_COMMON),
+    st.builds(Event, op=st.just("u"), before=_ROW, after=_ROW, **_COMMON),
+    st.builds(Event, op=st.just("d"), before=_ROW, **_COMMON),
+    st.builds(Event, op=st.just("t"), **_COMMON),
+    st.builds(Event, op=st.just("m"), definition=st.just(TABLE), ddl=st.none() | _TEXT, **_COMMON),
+    st.builds(Event, op=st.just("m"), chunk=_CHUNK, **_COMMON),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ANY_EVENT)
+def test_whatever_is_encoded_fits_the_schema_and_comes_back(event: Event) -> None:
+    raw = codec.encode_event(event)
+    VALIDATOR.validate(json.loads(raw))
+    assert codec.decode_event(raw) == event
+    assert codec.encode_event(codec.decode_event(raw)) == raw
+
+
+def test_row_events_do_not_carry_the_fields_of_definitions() -> None:
+    assert {"definition", "ddl", "chunk"}.isdisjoint(json.loads(golden("u")))
+    assert {"definition", "ddl", "chunk"} <= set(json.loads(golden("m-ddl")))
+
+
+def test_text_that_looks_like_the_left_out_fields_stays() -> None:
+    event = codec.decode_event(golden("m-ddl"))
+    event.ddl = ',"definition":null,"ddl":null,"chunk":null}'
+    assert codec.decode_event(codec.encode_event(event)) == event
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_unknown_fields_are_ignored(name: str) -> None:
+    newer = json.loads(golden(name))
+    newer["new"] = {"a": [1]}
+    newer["source"] |= {"new": None, "version": "1.7"}
+    event = codec.decode_event(json.dumps(newer).encode())
+    event.source.version = ENVELOPE_VERSION
+    assert codec.encode_event(event) == golden(name)
+
+
+@pytest.mark.parametrize(
+    "record", [json.loads(golden("c")), {"source": {"version": ""}}, {"op": "z", "source": {"version": ""}, "what": 1}]
+)
+def test_a_newer_major_version_is_refused_whatever_else_it_holds(record: dict[str, Any]) -> None:
+    record = {**record, "source": {**record["source"], "version": "2.0"}}
+    with pytest.raises(EnvelopeError, match=r"envelope version 2\.0.*upgrade the reading side"):
+        codec.decode_event(json.dumps(record).encode())
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"\xff\xfe", b"[]", b"null", b'{"op":"c"}', golden("c")[:-1], golden("key")])
+def test_what_is_no_event_is_said_to_be_none(raw: bytes) -> None:
+    with pytest.raises(EnvelopeError, match="not a rowlock event"):
+        codec.decode_event(raw)
+
+
+def test_the_message_does_not_show_the_row() -> None:
+    with pytest.raises(EnvelopeError) as caught:
+        codec.decode_event(golden("c")[:-1])
+    assert "DE02" not in str(caught.value)
+
+
+@pytest.mark.parametrize("decode", [codec.decode_watermark, codec.decode_stored_position, codec.decode_table, codec.decode_key])
+def test_damaged_records_are_refused(decode: Callable[[bytes], Any]) -> None:
+    with pytest.raises(EnvelopeError, match="damaged"):
+        decode(b'{"a":')
+
+
+def test_the_key_keeps_the_order_of_its_columns() -> None:
+    assert codec.encode_key({"b": 1, "a": "ü"}) == '{"b":1,"a":"ü"}'.encode()
+
+
+def test_a_table_definition_comes_back() -> None:
+    assert codec.decode_table(codec.encode_table(TABLE)) == TABLE
