@@ -31,18 +31,30 @@ def main() -> None:
         is_mariadb="--mariadb" in sys.argv,
     )
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "compression.type": "lz4", "linger.ms": 20}
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "compression.type": "lz4",
+            "linger.ms": 20,
+        }
     )
     wanted, seen, started = int(events), 0, 0.0
     for event in stream:
         started = started or time.monotonic()
         for row in event.rows:
-            before = row.get("before_values") or (row["values"] if isinstance(event, DeleteRowsEvent) else None)
+            before = row.get("before_values") or (
+                row["values"] if isinstance(event, DeleteRowsEvent) else None
+            )
             after = row.get("after_values") or (row["values"] if isinstance(event, WriteRowsEvent) else None)
             value = {
                 "before": before,
                 "after": after,
-                "source": {"table": event.table, "file": stream.log_file, "pos": stream.log_pos, "ts": event.timestamp},
+                "source": {
+                    "table": event.table,
+                    "file": stream.log_file,
+                    "pos": stream.log_pos,
+                    "ts": event.timestamp,
+                },
             }
             send(producer, topic, str((after or before or {}).get("id")), json.dumps(value, default=str))
             seen += 1
