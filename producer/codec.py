@@ -29,10 +29,11 @@ from producer.decoders.columns import Format, format_of
 from producer.decoders.context import SourceContext, TopicTail, TransactionContext
 from producer.decoders.envelope import LAST_FALSE, LAST_TRUE, Frame
 from producer.decoders.errors import DefinitionMismatch, UndecodableRow
-from producer.decoders.generate import ImageFunction, Images, Layout
+from producer.decoders.generate import ImageFunction, Images, Layout, LoopFunction, compile_loop
 from producer.decoders.rows import is_row_event, plain_rows_event, rows_start, table_id_of
 from producer.decoders.skip import skip_format
 from producer.decoders.table_map import TableMap, TableMapCache, parse_table_map
+from schemas.position import Position
 from schemas.table import Key, Row, Table
 
 __all__ = [
@@ -54,6 +55,18 @@ __all__ = [
 
 _ERRORS = (struct.error, IndexError, KeyError, UnicodeDecodeError, ValueError, OverflowError)
 
+_OPERATION = {
+    **dict.fromkeys(t.WRITES, "c"),
+    **dict.fromkeys(t.UPDATES, "u"),
+    **dict.fromkeys(t.DELETES, "d"),
+}
+_HEADS = {
+    "c": ('{"op":"c","before":null,"after":', ""),
+    "u": ('{"op":"u","before":', ""),
+    "d": ('{"op":"d","before":', ',"after":null'),
+}
+"""What stands before the first image, and between the last image and the envelope's `source`."""
+
 
 class TableCodec:
     """Row events of one table under one definition and one TABLE_MAP layout, into one topic.
@@ -68,11 +81,16 @@ class TableCodec:
         self._columns = len(formats)
         self._key = key
         self._bitmap = (len(formats) + 7) // 8
-        self._keyed = Images(Layout(formats, table.column_names, key))
+        self._layout = Layout(formats, table.column_names, key)
+        self._loops: dict[str, LoopFunction] = {}
+        self._keyed = Images(self._layout)
         self._plain = Images(Layout(formats, table.column_names))
         self._frame = Frame(table.db, table.name, source)
         self._source = source
         self._tail = tail
+        self._starts: dict[int, tuple[bytes, int]] = {}
+        self._last: Position | None = None
+        self._prev = "null"
 
     def encode(
         self, event_type: int, body: bytes, tx: TransactionContext, first_row: int
@@ -82,67 +100,47 @@ class TableCodec:
         Raises UndecodableRow; nothing is changed then.
         """
         try:
-            start = rows_start(event_type, body, self._columns)
-            if event_type in t.UPDATES:
-                records = self._updates(body, start, tx, first_row)
-            else:
-                records = self._single(event_type in t.WRITES, body, start, tx, first_row)
+            start = self._start(event_type, body)
+            records = self._records(event_type, body, start, tx, first_row)
         except _ERRORS as error:
             raise self._undecodable(event_type, error) from error
         if records:
             tx.total_order += len(records)
-            self._tail.last = (self._source.epoch, tx.file_number, tx.pos, first_row + len(records) - 1)
+            last = (self._source.epoch, tx.file_number, tx.pos, first_row + len(records) - 1)
+            self._tail.last = self._last = last
+            self._prev = self._frame.position(last)
         return records
 
-    def _single(
-        self, write: bool, body: bytes, p: int, tx: TransactionContext, row: int
+    def _start(self, event_type: int, body: bytes) -> int:
+        """Return the offset of the first row; what stands before it hardly ever differs from the event before."""
+        known, start = self._starts.get(event_type, (b"-", 8))
+        if body[8:start] != known:
+            start = rows_start(event_type, body, self._columns)
+            self._starts[event_type] = (body[8:start], start)
+        return start
+
+    def _records(
+        self, event_type: int, body: bytes, start: int, tx: TransactionContext, first_row: int
     ) -> list[tuple[bytes, bytes]]:
-        """Encode an event that has one image a row: WRITE or DELETE."""
-        head, middle = (
-            ('{"op":"c","before":null,"after":', "") if write else ('{"op":"d","before":', ',"after":null')
-        )
-        where, position, after_prev, end_text = self._frame.of(tx)
-        where = middle + where
-        prev = self._frame.position(self._tail.last)
-        order = tx.total_order + 1
-        text = body.decode("latin-1")
-        images, bitmap, end = self._keyed, self._bitmap, len(body)
+        operation = _OPERATION[event_type]
+        head, null_after = _HEADS[operation]
+        where, position, middle, tail = self._frame.of(tx)
+        last = self._tail.last
+        prev = self._prev if last is self._last else self._frame.position(last)
         out: list[tuple[bytes, bytes]] = []
-        while p < end:
-            nulls = body[p] if bitmap == 1 else int.from_bytes(body[p : p + bitmap], "little")
-            image, p, key = images[nulls](body, text, p)
-            here = f"{position}{row}]"
-            value = f'{head}{image}{where}{row},"position":{here},"prev":{prev}{after_prev}{order}{end_text}'
-            out.append((key.encode("latin-1"), value.encode("latin-1")))
-            prev = here
-            row += 1
-            order += 1
-        _check_end(p, end)
+        loop = self._loops.get(operation) or self._compile(operation, body, start)
+        end = loop(
+            body, body.decode("latin-1"), start, len(body), self._plain, self._keyed, out.append,
+            head, null_after + where, position, prev, middle, tail, first_row, tx.total_order + 1,
+        )  # fmt: skip
+        _check_end(end, len(body))
         return out
 
-    def _updates(self, body: bytes, p: int, tx: TransactionContext, row: int) -> list[tuple[bytes, bytes]]:
-        where, position, after_prev, end_text = self._frame.of(tx)
-        prev = self._frame.position(self._tail.last)
-        order = tx.total_order + 1
-        text = body.decode("latin-1")
-        keyed, plain, bitmap, end = self._keyed, self._plain, self._bitmap, len(body)
-        out: list[tuple[bytes, bytes]] = []
-        while p < end:
-            nulls = body[p] if bitmap == 1 else int.from_bytes(body[p : p + bitmap], "little")
-            before, p = plain[nulls](body, text, p)
-            nulls = body[p] if bitmap == 1 else int.from_bytes(body[p : p + bitmap], "little")
-            after, p, key = keyed[nulls](body, text, p)
-            here = f"{position}{row}]"
-            value = (
-                f'{{"op":"u","before":{before},"after":{after}{where}{row},"position":{here},"prev":{prev}'
-                f"{after_prev}{order}{end_text}"
-            )
-            out.append((key.encode("latin-1"), value.encode("latin-1")))
-            prev = here
-            row += 1
-            order += 1
-        _check_end(p, end)
-        return out
+    def _compile(self, operation: str, body: bytes, start: int) -> LoopFunction:
+        """Compile the loop of an operation for the NULLs of the first row seen: rows of a table resemble each other."""
+        nulls = int.from_bytes(body[start : start + self._bitmap], "little")
+        loop = self._loops[operation] = compile_loop(self._layout, nulls, update=operation == "u")
+        return loop
 
     def rows(self, event_type: int, body: bytes) -> list[tuple[Row | None, Row | None]]:
         """Return (before, after) of every row as wire values; None where the operation has no such image."""

@@ -1,15 +1,24 @@
 """Events that are not row changes: definitions, DDL, TRUNCATE, snapshot rows and chunk markers (design.md §4).
 
-All chain `source.prev` through the topic's TopicTail, like TableCodec does for rows. They return (Kafka key, value).
+All chain `source.prev` through the topic's TopicTail, like TableCodec does for rows, and return (Kafka key, value).
+None of them is on the hot path but snapshot rows, which the same envelope text serves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import orjson
 
 from producer.decoders.context import SourceContext, TopicTail, TransactionContext
-from schemas.event import Chunk
+from producer.decoders.envelope import Frame
+from schemas.codec import encode_event
+from schemas.event import ENVELOPE_VERSION, Chunk, Event, Op, Source, Transaction
 from schemas.table import Row, Table
+
+_NO_KEY = b"{}"
+"""Kafka key of events that are of no row."""
 
 
 def encode_definition(
@@ -22,14 +31,21 @@ def encode_definition(
     ddl: str | None = None,
 ) -> tuple[bytes, bytes]:
     """Return an `m` event with the definition in force from here on; `row` DEFINITION_ROW unless a DDL caused it."""
-    raise NotImplementedError
+    return _control("m", table, source, tail, tx, row, definition=table, ddl=ddl)
 
 
 def encode_truncate(
     table: Table, source: SourceContext, tail: TopicTail, tx: TransactionContext, *, row: int, ddl: str
 ) -> tuple[bytes, bytes]:
     """Return a `t` event."""
-    raise NotImplementedError
+    return _control("t", table, source, tail, tx, row, ddl=ddl)
+
+
+def encode_chunk(
+    table: Table, source: SourceContext, tail: TopicTail, tx: TransactionContext, *, row: int, chunk: Chunk
+) -> tuple[bytes, bytes]:
+    """Return the chunk's end marker (`m` with `chunk`); `row` is the one after the chunk's last row."""
+    return _control("m", table, source, tail, tx, row, snapshot="true", chunk=chunk)
 
 
 def encode_snapshot(
@@ -42,11 +58,62 @@ def encode_snapshot(
     first_row: int,
 ) -> list[tuple[bytes, bytes]]:
     """Return `r` events; `tx` stands at the HIGH watermark (file, pos), `first_row` is negative and counts up."""
-    raise NotImplementedError
+    names = table.column_names
+    key_columns = [
+        (name, i) for name, i in zip(table.key.columns, table.indexes_of(table.key.columns), strict=True)
+    ]
+    frame = Frame(table.db, table.name, source, snapshot="true")
+    where, position, after_prev, end = (part.encode("latin-1") for part in frame.of(tx))
+    prev = frame.position(tail.last).encode()
+    out = []
+    for n, row in enumerate(rows):
+        here = b"%b%d]" % (position, first_row + n)
+        image = orjson.dumps(dict(zip(names, row, strict=True)))
+        value = b'{"op":"r","before":null,"after":%b%b%d,"position":%b,"prev":%b%b%d%b' % (
+            image, where, first_row + n, here, prev, after_prev, tx.total_order + n + 1, end,
+        )  # fmt: skip
+        out.append((orjson.dumps({name: row[i] for name, i in key_columns}), value))
+        prev = here
+    if out:
+        tx.total_order += len(out)
+        tail.last = (source.epoch, tx.file_number, tx.pos, first_row + len(out) - 1)
+    return out
 
 
-def encode_chunk(
-    table: Table, source: SourceContext, tail: TopicTail, tx: TransactionContext, *, row: int, chunk: Chunk
+def _control(  # noqa: PLR0917 - private, called by the four above
+    op: Op,
+    table: Table,
+    source: SourceContext,
+    tail: TopicTail,
+    tx: TransactionContext,
+    row: int,
+    snapshot: str = "false",
+    **content: Any,
 ) -> tuple[bytes, bytes]:
-    """Return the chunk's end marker (`m` with `chunk`); `row` is the one after the chunk's last row."""
-    raise NotImplementedError
+    position = (source.epoch, tx.file_number, tx.pos, row)
+    tx.total_order += 1
+    event = Event(
+        op=op,
+        source=Source(
+            version=ENVELOPE_VERSION,
+            connector=source.connector,
+            name=source.name,
+            ts_ms=tx.ts_ms,
+            snapshot=snapshot,
+            db=table.db,
+            table=table.name,
+            server_id=tx.server_id,
+            gtid=tx.gtid,
+            file=tx.file,
+            pos=tx.pos,
+            row=row,
+            position=position,
+            prev=tail.last,
+            gen=source.gen,
+        ),
+        transaction=Transaction(id=tx.id, total_order=tx.total_order, last=False),
+        ts_ms=tx.made_ms,
+        **content,
+    )
+    tail.last = position
+    return _NO_KEY, encode_event(event)

@@ -19,8 +19,14 @@ from producer.decoders import types as t
 from producer.decoders.charsets import decoder_of, utf8_in_latin1
 from producer.decoders.errors import DefinitionMismatch, UndecodableRow
 from producer.decoders.table_map import ColumnMap
-from producer.jsonb import json_text
+from producer.jsonb import json_latin1
 from schemas.table import ColumnType, Kind
+
+
+def _text(fields: str) -> str:
+    """Return the source of an f-string that is a JSON string of `fields`."""
+    return f"""f'"{fields}"'"""
+
 
 Part = tuple[str, str]
 """(byte order "<", ">" or "" for single bytes, struct code)."""
@@ -151,9 +157,9 @@ def _decimal(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
             if n < len(digits):
                 whole = f"({whole} * {10**count} + {value})" if whole else value
             else:
-                pieces.append(_padded(value, count))
-        point = " + '.' + " + " + ".join(pieces) if pieces else ""
-        return f"""'"{"-" * negative}' + str({whole or "0"}){point} + '"'"""
+                pieces.append(_digits(value, count))
+        point = "." + "".join(pieces) if pieces else ""
+        return _text(f"{'-' * negative}{{{whole or '0'}}}{point}")
 
     names = {"D1": scalars.D1, "D2": scalars.D2, "D3": scalars.D3}
     return Fixed(parts=parts, render=render, names=names)
@@ -172,8 +178,12 @@ def _flipped(name: str, part: Part, first: bool, negative: bool) -> str:
     return f"({name} ^ {mask})" if mask else name
 
 
-def _padded(value: str, digits: int) -> str:
-    return f"D{digits}[{value}]" if digits <= 3 else f"'%0{digits}d' % {value}"
+def _digits(value: str, count: int) -> str:
+    """Return f-string fields of `value` in `count` digits: look-ups of three are cheaper than formatting."""
+    if count <= 3:
+        return f"{{D{count}[{value}]}}"
+    high = f"({value} // 1000)"
+    return _digits(high, count - 3) + f"{{D3[{value} % 1000]}}"
 
 
 # --- dates and times
@@ -184,7 +194,7 @@ def _date(_i: int, logged: ColumnMap, _column: ColumnType) -> Format | None:
         return None
     return Fixed(
         parts=(("<", "H"), ("", "B")),
-        render=lambda n, v: [f"{v} = '\"' + DATE3[{n[1]} << 16 | {n[0]}] + '\"'"],
+        render=lambda n, v: [f"{v} = {_text(f'{{DATE3[{n[1]} << 16 | {n[0]}]}}')}"],
         names={"DATE3": scalars.DATE3},
     )
 
@@ -194,11 +204,9 @@ def _fraction_bytes(fsp: int) -> int:
 
 
 def _fraction(value: str, fsp: int) -> str:
-    """Return an expression of ".ffff": the stored number has an even number of digits, the text `fsp`."""
-    value = f"({value}) // 10" if fsp % 2 else value
-    if fsp <= 3:
-        return f"'.' + D{fsp}[{value}]"
-    return f"'.%0{fsp}d' % ({value})"
+    """Return what stands in an f-string for ".ffff": the stored number has an even number of digits, the text `fsp`."""
+    value = f"(({value}) // 10)" if fsp % 2 else f"({value})"
+    return "." + _digits(value, fsp)
 
 
 _FRACTION_NAMES = {"D1": scalars.D1, "D2": scalars.D2, "D3": scalars.D3}
@@ -209,7 +217,7 @@ def _datetime(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
         names = {"OLD_DATETIME": scalars.OLD_DATETIME}
         return Fixed(
             parts=(("<", "Q"),),
-            render=lambda n, v: [f"{v} = '\"' + OLD_DATETIME[{n[0]}] + '\"'"],
+            render=lambda n, v: [f"{v} = {_text(f'{{OLD_DATETIME[{n[0]}]}}')}"],
             names=names,
         )
     if logged.type != t.DATETIME2 or logged.metadata != column.fsp:
@@ -219,9 +227,14 @@ def _datetime(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
 
     def render(n: list[str], v: str) -> list[str]:
         if not size:
-            return [f"{v} = '\"' + DATETIME_SECOND[{join(n)}] + '\"'"]
-        fraction = _fraction(f"{v} & {(1 << 8 * size) - 1}", column.fsp)
-        return [f"{v} = {join(n)}", f"{v} = '\"' + DATETIME_SECOND[{v} >> {8 * size}] + {fraction} + '\"'"]
+            return [f"{v} = {_text(f'{{DATETIME_SECOND[{join(n)}]}}')}"]
+        second = f"{{DATETIME_SECOND[{v} >> {8 * size}]}}"
+        fraction = _fraction(f"{v}f", column.fsp)
+        return [
+            f"{v} = {join(n)}",
+            f"{v}f = {v} & {(1 << 8 * size) - 1}",
+            f"{v} = {_text(second + fraction)}",
+        ]
 
     return Fixed(
         parts=parts, render=render, names={"DATETIME_SECOND": scalars.DATETIME_SECOND, **_FRACTION_NAMES}
@@ -241,8 +254,8 @@ def _timestamp(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
         fraction = ""
         if column.fsp:
             join = _big_endian(_fraction_bytes(column.fsp))[1]
-            fraction = " + " + _fraction(join(n[1:]), column.fsp)
-        return [f"""{v} = '"' + UTC_SECOND[{n[0]}]{fraction} + 'Z"' if {n[0]} else '"{zero}"'"""]
+            fraction = _fraction(join(n[1:]), column.fsp)
+        return [f"""{v} = {_text(f"{{UTC_SECOND[{n[0]}]}}{fraction}Z")} if {n[0]} else '"{zero}"'"""]
 
     return Fixed(parts=parts, render=render, names={"UTC_SECOND": scalars.UTC_SECOND, **_FRACTION_NAMES})
 
@@ -250,9 +263,10 @@ def _timestamp(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
 def _time(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
     if logged.type == t.TIME and not column.fsp:
         names = {"OLD_TIME": scalars.OLD_TIME}
-        line = "{v} = '\"' + OLD_TIME[{h} << 16 | {l}] + '\"'"
         return Fixed(
-            parts=(("<", "H"), ("", "b")), render=lambda n, v: [line.format(v=v, h=n[1], l=n[0])], names=names
+            parts=(("<", "H"), ("", "b")),
+            render=lambda n, v: [f"{v} = {_text(f'{{OLD_TIME[{n[1]} << 16 | {n[0]}]}}')}"],
+            names=names,
         )
     if logged.type != t.TIME2 or logged.metadata != column.fsp:
         return None
@@ -260,12 +274,15 @@ def _time(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
     parts, join = _big_endian(3 + size)
 
     def render(n: list[str], v: str) -> list[str]:
-        fraction = ""
-        if size:
-            fraction = " + " + _fraction(f"abs({v}) & {(1 << 8 * size) - 1}", column.fsp)
+        fraction = _fraction(f"{v} & {(1 << 8 * size) - 1}", column.fsp) if size else ""
+        clock = f"{{CLOCK[{v} >> {8 * size}]}}{fraction}"
         return [
             f"{v} = {join(n)} - {0x800000 << 8 * size}",
-            f"""{v} = ('"-' if {v} < 0 else '"') + CLOCK[abs({v}) >> {8 * size}]{fraction} + '"'""",
+            f"if {v} < 0:",
+            f"    {v} = -{v}",
+            f"    {v} = {_text('-' + clock)}",
+            "else:",
+            f"    {v} = {_text(clock)}",
         ]
 
     return Fixed(parts=parts, render=render, names={"CLOCK": scalars.CLOCK, **_FRACTION_NAMES})
@@ -323,8 +340,8 @@ def _json(i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
         return _string(i, logged, msgspec.structs.replace(column, kind=Kind.TEXT))
     return Variable(
         length_bytes=logged.metadata,
-        render=lambda a, b, v: [f"{v} = quote(utf8_in_latin1(json_text(data[{a}:{b}])))"],
-        names={"json_text": json_text, "quote": scalars.quote, "utf8_in_latin1": utf8_in_latin1},
+        render=lambda a, b, v: [f"{v} = quote(json_latin1(data[{a}:{b}]))"],
+        names={"json_latin1": json_latin1, "quote": scalars.quote},
     )
 
 

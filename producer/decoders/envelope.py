@@ -23,26 +23,26 @@ Parts = tuple[str, str, str, str]
 class Frame:
     """Renders the parts that change with the transaction, and keeps them for its further events."""
 
-    def __init__(self, db: str, table: str, source: SourceContext) -> None:
+    def __init__(self, db: str, table: str, source: SourceContext, snapshot: str = "false") -> None:
         self._source = source
         self._head = (
             f',"source":{{"version":{_string(ENVELOPE_VERSION)},"connector":{_string(source.connector)},'
             f'"name":{_string(source.name)},"ts_ms":'
         )
-        self._table = f',"db":{_string(db)},"table":{_string(table)},"server_id":'
+        self._table = f',"snapshot":"{snapshot}","db":{_string(db)},"table":{_string(table)},"server_id":'
         self._tx: TransactionContext | None = None
         self._parts: Parts = ("", "", "", "")
 
-    def of(self, tx: TransactionContext, snapshot: str = "false") -> Parts:
-        """Return the parts for the log events of `tx`."""
+    def of(self, tx: TransactionContext) -> Parts:
+        """Return the parts for the events of `tx`."""
         if tx is not self._tx:
-            self._parts = self._render(tx, snapshot)
+            self._parts = self._render(tx)
             self._tx = tx
         return self._parts
 
-    def _render(self, tx: TransactionContext, snapshot: str) -> Parts:
+    def _render(self, tx: TransactionContext) -> Parts:
         where = (
-            f'{self._head}{tx.ts_ms},"snapshot":"{snapshot}"{self._table}{tx.server_id},"gtid":{_string(tx.gtid)},'
+            f'{self._head}{tx.ts_ms}{self._table}{tx.server_id},"gtid":{_string(tx.gtid)},'
             f'"file":{_string(tx.file)},"pos":{tx.pos},"row":'
         )
         after_prev = f',"gen":{self._source.gen}}},"transaction":{{"id":{_string(tx.id)},"total_order":'

@@ -1,29 +1,33 @@
-"""Compiles row images to functions: Python source made for one table and one pattern of NULLs.
+"""Compiles row events to functions: Python source made for one table and one pattern of NULLs.
 
 The library's decode asks for every column of every row what type it has and whether it is NULL. Here those
 questions are answered once: a pattern of NULLs fixes which columns follow each other, neighbours of constant size
 are read by a single `struct.unpack_from`, and the constant parts of the JSON are literals of one f-string.
-A function takes (data, text, p): body, body as latin-1, offset of the row image (at its NULL bitmap).
+
+Two kinds of function come out: *images* (one row image → its JSON), kept in an `Images` by pattern, and *loops* (a
+whole event → Kafka records) with the image code of the first pattern met inlined; rows of other patterns go through
+the images.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from producer.decoders.charsets import utf8_in_latin1
-from producer.decoders.columns import Fixed, Format, Part
+from producer.decoders.columns import Format
 from producer.decoders.scalars import quote
+from producer.decoders.source import Writer, compiled
 
 ImageFunction = Callable[[bytes, str, int], Any]
-"""(data, text, p) → (image, end, key); without key: (image, end); without names: end. Image and key are JSON."""
+"""(data, text, p) → (image, end, key); without key: (image, end); without names: end. Image and key are JSON.
 
-_LENGTH_PARTS: dict[int, tuple[Part, ...]] = {
-    1: (("", "B"),), 2: (("<", "H"),), 3: (("<", "H"), ("", "B")), 4: (("<", "I"),),
-}  # fmt: skip
+`data` is the body, `text` the same as latin-1, `p` the offset of the image (at its NULL bitmap)."""
+LoopFunction = Callable[..., int]
+"""See compile_loop."""
+
 _PATTERNS = 64
 
 
@@ -59,117 +63,128 @@ class Images(dict[int, ImageFunction]):
 
 def compile_image(layout: Layout, nulls: int | None) -> ImageFunction:
     """Return the function for rows whose NULL bitmap is `nulls`; None: for any."""
-    writer = _Writer()
+    writer = Writer("")
     texts = _specialised(writer, layout, nulls) if nulls is not None else _general(writer, layout)
-    result = [_object(layout.names, texts, range(len(texts)))] if layout.names else []
+    result = [_text(_object(layout.names, texts, range(len(texts))))] if layout.names else []
     result.append(writer.position())
     if layout.key:
-        result.append(_object(layout.names, texts, layout.key))
-    writer.lines.append(f"return {', '.join(result)}")
-    return writer.function()
+        result.append(_text(_object(layout.names, texts, layout.key)))
+    lines = [*writer.lines, f"return {', '.join(result)}"]
+    function: ImageFunction = compiled("data, text, p", lines, writer.names)
+    return function
+
+
+def compile_loop(layout: Layout, nulls: int, *, update: bool) -> LoopFunction:
+    """Return the function for a whole event; rows whose images have the NULL bitmap `nulls` are decoded in place.
+
+    Arguments: data, text, p (offset of the first row), end, images without and with key, append (takes a Kafka
+    record), head (up to the first image), and of the envelope (producer/decoders/envelope.py) where, position, prev,
+    middle, tail, with the numbers row and order of the first row. Returns where the last row ends.
+    """
+    lines = ["while p < end:", "    here = f'{position}{row}]'"]
+    body, names = (_update_rows if update else _single_rows)(layout, nulls)
+    lines += [f"    {line}" for line in body]
+    lines += ["    prev = here", "    row += 1", "    order += 1", "return p"]
+    arguments = (
+        "data, text, p, end, plain, keyed, append, head, where, position, prev, middle, tail, row, order"
+    )
+    function: LoopFunction = compiled(arguments, lines, {**names, "from_bytes": int.from_bytes})
+    return function
+
+
+def _single_rows(layout: Layout, nulls: int) -> tuple[list[str], dict[str, Any]]:
+    writer = Writer("")
+    texts = _specialised(writer, layout, nulls)
+    image, key = _object(layout.names, texts, range(len(texts))), _object(layout.names, texts, layout.key)
+    other = [
+        f"image, p, key = keyed[{_bitmap(layout)}](data, text, p)",
+        *_append("{key}", "{head}{image}"),
+    ]
+    hot = [*writer.lines, *_append(key, "{head}" + image), f"p = {writer.position()}"]
+    return [f"if {_is_hot(layout, nulls, 'p')}:", *_indent(hot), "else:", *_indent(other)], writer.names
+
+
+def _update_rows(layout: Layout, nulls: int) -> tuple[list[str], dict[str, Any]]:
+    before, after = Writer(""), Writer("_")
+    old, new = _specialised(before, layout, nulls), _specialised(after, layout, nulls)
+    every = range(len(old))
+    key = _object(layout.names, new, layout.key)
+    images = _object(layout.names, old, every) + ',"after":' + _object(layout.names, new, every)
+    other = [
+        f"image, p = plain[{_bitmap(layout)}](data, text, p)",
+        f"after, p, key = keyed[{_bitmap(layout)}](data, text, p)",
+        *_append("{key}", '{head}{image},"after":{after}'),
+    ]
+    hot = [*after.lines, *_append(key, "{head}" + images), f"p = {after.position()}"]
+    hot = [
+        *before.lines,
+        f"_p = {before.position()}",
+        f"if {_is_hot(layout, nulls, '_p')}:",
+        *_indent(hot),
+        "else:",
+        *_indent(other),
+    ]
+    lines = [f"if {_is_hot(layout, nulls, 'p')}:", *_indent(hot), "else:", *_indent(other)]
+    return lines, {**before.names, **after.names}
+
+
+def _is_hot(layout: Layout, nulls: int, p: str) -> str:
+    size = layout.bitmap_bytes
+    if size == 1:
+        return f"data[{p}] == {nulls}"
+    return f"data[{p}:{p} + {size}] == {nulls.to_bytes(size, 'little')!r}"
+
+
+def _bitmap(layout: Layout) -> str:
+    return f"from_bytes(data[p:p + {layout.bitmap_bytes}], 'little')"
+
+
+def _append(key: str, images: str) -> list[str]:
+    envelope = images + '{where}{row},"position":{here},"prev":{prev}{middle}{order}{tail}'
+    return [f"append(({_text(key)}.encode('latin-1'), {_text(envelope)}.encode('latin-1')))"]
+
+
+def _indent(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+def _text(fields: str) -> str:
+    """Return the source of an f-string; `fields` has its braces doubled where they are literal."""
+    return "f" + repr(fields)
 
 
 def _object(names: Sequence[str], texts: Sequence[str], columns: Sequence[int]) -> str:
-    """Return the source of an f-string that makes a JSON object of `columns`."""
-    members = ",".join(
-        utf8_in_latin1(quote(names[i])).replace("{", "{{").replace("}", "}}") + ":" + texts[i]
-        for i in columns
-    )
-    return "f" + repr("{{" + members + "}}")
+    """Return what stands in an f-string for a JSON object of `columns`."""
+    return "{{" + ",".join(_member(names[i]) + texts[i] for i in columns) + "}}"
 
 
-def _specialised(writer: _Writer, layout: Layout, nulls: int) -> list[str]:
+def _member(name: str) -> str:
+    return utf8_in_latin1(quote(name)).replace("{", "{{").replace("}", "}}") + ":"
+
+
+def _specialised(writer: Writer, layout: Layout, nulls: int) -> list[str]:
+    """Write the columns of one pattern of NULLs; returns the f-string field of each."""
     writer.skip(layout.bitmap_bytes)
-    texts = []
+    fields = []
     for i, form in enumerate(layout.formats):
         is_null = nulls >> i & 1
-        texts.append("null" if is_null else f"{{v{i}}}")
-        if not is_null:
-            writer.column(i, form)
+        fields.append("null" if is_null else "{" + writer.column(i, form) + "}")
     writer.flush()
-    return texts
+    return fields
 
 
-def _general(writer: _Writer, layout: Layout) -> list[str]:
+def _general(writer: Writer, layout: Layout) -> list[str]:
+    """Write all columns, each with a test whether it is NULL."""
     size = layout.bitmap_bytes
     writer.names["from_bytes"] = int.from_bytes
     writer.lines += [f"nulls = from_bytes(data[p:p + {size}], 'little')", f"p += {size}"]
+    fields = []
     for i, form in enumerate(layout.formats):
-        inner = _Writer()
-        inner.column(i, form)
-        inner.flush()
-        writer.names.update(
-            {f"{name}_{i}" if name.startswith("unpack") else name: v for name, v in inner.names.items()}
-        )
-        lines = [
-            line.replace("unpack0(", f"unpack0_{i}(").replace("unpack1(", f"unpack1_{i}(")
-            for line in inner.lines
-        ]
-        writer.lines += [f"if nulls >> {i} & 1:", f"    v{i} = 'null'", "else:"]
-        writer.lines += [f"    {line}" for line in [*lines, f"p = {inner.position()}"]]
-    return [f"{{v{i}}}" for i in range(len(layout.formats))]
-
-
-class _Writer:
-    """Collects source lines; `base` + `offset` is where the next unread byte is."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.names: dict[str, Any] = {}
-        self._base, self._offset = "p", 0
-        self._parts: list[tuple[Part, str]] = []
-        self._waiting: list[str] = []
-        self._unpacks = 0
-
-    def position(self) -> str:
-        return f"{self._base} + {self._offset}" if self._offset else self._base
-
-    def skip(self, size: int) -> None:
-        self._offset += size
-
-    def column(self, i: int, form: Format) -> None:
-        """Add the lines that set `v{i}`."""
-        self.names.update(form.names)
-        if isinstance(form, Fixed):
-            self._waiting += form.render(self._add(i, form.parts), f"v{i}")
-            return
-        names = self._add(i, _LENGTH_PARTS[form.length_bytes])
-        self.flush()
-        length = f"({names[1]} << 16 | {names[0]})" if len(names) > 1 else names[0]
-        self.lines += [f"a{i} = {self.position()}", f"b{i} = a{i} + {length}"]
-        self.lines += form.render(f"a{i}", f"b{i}", f"v{i}")
-        self._base, self._offset = f"b{i}", 0
-
-    def _add(self, i: int, parts: tuple[Part, ...]) -> list[str]:
-        """Queue struct parts of column `i` and return the variables that will hold them."""
-        orders = {part[0] for part, _ in self._parts} | {part[0] for part in parts}
-        if {"<", ">"} <= orders:
-            self.flush()
-        names = [f"x{i}_{n}" for n in range(len(parts))]
-        self._parts += zip(parts, names, strict=True)
-        return names
-
-    def flush(self) -> None:
-        """Read the queued parts by one struct, then let the queued lines work on them."""
-        if self._parts:
-            order = next((part[0] for part, _ in self._parts if part[0]), "<")
-            reader = struct.Struct(order + "".join(part[1] for part, _ in self._parts))
-            targets = "".join(f"{name}, " for part, name in self._parts if not part[1].endswith("x"))
-            if targets:
-                name = f"unpack{self._unpacks}"
-                self._unpacks += 1
-                self.names[name] = reader.unpack_from
-                self.lines.append(f"{targets}= {name}(data, {self.position()})")
-            self._offset += reader.size
-        self.lines += self._waiting
-        self._parts, self._waiting = [], []
-
-    def function(self) -> ImageFunction:
-        body = "\n    ".join(self.lines)
-        source = f"def image(data, text, p):\n    {body}\n"
-        scope: dict[str, Any] = dict(self.names)
-        # The source holds identifiers made here and names of columns as literals quoted by repr: nothing of a server's
-        # text is code.
-        exec(compile(source, "<row image>", "exec"), scope)  # noqa: S102
-        function: ImageFunction = scope["image"]
-        return function
+        one = Writer(f"c{i}")
+        value = one.column(i, form)
+        one.flush()
+        writer.names.update(one.names)
+        writer.lines += [f"if nulls >> {i} & 1:", f"    {value} = 'null'", "else:"]
+        writer.lines += _indent([*one.lines, f"p = {one.position()}"])
+        fields.append("{" + value + "}")
+    return fields

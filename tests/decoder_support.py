@@ -1,0 +1,87 @@
+"""Row events of a real server, read from its binlog files: what the decoder tests and the decoder benchmark work on."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from producer.codec import (
+    SourceContext,
+    TableCodec,
+    TableMap,
+    TableMapCache,
+    TopicTail,
+    TransactionContext,
+    is_row_event,
+    plain_rows_event,
+    table_id_of,
+)
+from producer.decoders.types import TABLE_MAP_EVENT
+from schemas.table import Row, Table
+
+SOURCE = SourceContext(connector="mysql", name="s", epoch=0, gen=1)
+_HEADER = struct.Struct("<IBIIIH")
+
+
+def transaction(pos: int = 4711, made_ms: int = 1_790_000_000_012) -> TransactionContext:
+    return TransactionContext(
+        id="0-1-7", gtid="0-1-7", file="binlog.000003", file_number=3, pos=pos,
+        ts_ms=1_790_000_000_000, server_id=7, made_ms=made_ms,
+    )  # fmt: skip
+
+
+def events_in(path: Path, start: int = 4) -> Iterator[tuple[int, bytes]]:
+    """Yield (event type, body without header and CRC32) of a binlog file."""
+    data = path.read_bytes()
+    while start + 19 <= len(data):
+        _, kind, _, size, _, _ = _HEADER.unpack_from(data, start)
+        yield kind, data[start + 19 : start + size - 4]
+        start += size
+
+
+class LogReader:
+    """Reads what a server wrote to its binlog since the last call."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._maps = TableMapCache()
+        self.mark()
+
+    def _status(self) -> tuple[str, int]:
+        mysql = self._server.kind == "mysql"
+        row = self._server.execute("SHOW BINARY LOG STATUS" if mysql else "SHOW MASTER STATUS")[0]
+        return row[0], int(row[1])
+
+    def mark(self) -> None:
+        """Forget what was written so far."""
+        self._file, self._at = self._status()
+
+    def path(self) -> Path:
+        path: Path = next(p for p in Path(self._server.data_dir).rglob(self._file))
+        return path
+
+    def row_events(self, db: str, name: str) -> list[tuple[TableMap, int, bytes]]:
+        """Return (map, type, body) of the row events of a table since the mark."""
+        out, current = [], {}
+        for kind, body in events_in(self.path(), self._at):
+            if kind == TABLE_MAP_EVENT:
+                found = self._maps.get(body)
+                current[found.table_id] = found
+            elif is_row_event(kind):
+                found = current[table_id_of(body)]
+                if (found.db, found.name) == (db, name):
+                    out.append((found, *plain_rows_event(kind, body)))
+        return out
+
+
+def decoded(table: Table, events: list[tuple[TableMap, int, bytes]]) -> list[tuple[Row | None, Row | None]]:
+    """Return (before, after) of all rows of `events`."""
+    out: list[tuple[Row | None, Row | None]] = []
+    codecs: dict[bytes, TableCodec] = {}
+    for table_map, kind, body in events:
+        codec = codecs.get(table_map.layout) or TableCodec(table, table_map, SOURCE, TopicTail())
+        codecs[table_map.layout] = codec
+        out += codec.rows(kind, body)
+    return out
