@@ -1,0 +1,214 @@
+"""Table definitions as MySQL 9 and MariaDB 11 show them, and the errors of a refused connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from deploy.embedded.services import MariaDB, MySQL
+from schemas.collations import REPLACEMENTS, chooser
+from schemas.errors import (
+    ExpressionIndexError,
+    NoKeyError,
+    ServerConnectError,
+    TableNotFoundError,
+    UnsupportedTypeError,
+)
+from schemas.mysql_catalog import cascading_foreign_keys, collations, list_tables, read_table
+from schemas.mysql_connect import SQL_MODE, connect_mysql
+from schemas.table import ColumnType, IndexPart, Kind, Table
+
+
+@dataclass
+class Database:
+    """An empty database on one of the servers."""
+
+    conn: Any
+    name: str
+    service: MariaDB | MySQL
+
+    def run(self, *statements: str) -> Any:
+        with self.conn.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+            return cursor.fetchall()
+
+    def table(self, name: str = "t") -> Table:
+        return read_table(self.conn, self.name, name)
+
+
+@pytest.fixture(params=["mariadb", "mysql"])
+def database(request: pytest.FixtureRequest) -> Iterator[Database]:
+    service = request.getfixturevalue(request.param)
+    name = request.getfixturevalue(f"{request.param}_db")
+    with closing(connect_mysql(service.host, service.port, "root", "", name)) as conn:
+        yield Database(conn, name, service)
+
+
+@pytest.fixture
+def on_mysql(mysql: MySQL, mysql_db: str) -> Iterator[Database]:
+    with closing(connect_mysql(mysql.host, mysql.port, "root", "", mysql_db)) as conn:
+        yield Database(conn, mysql_db, mysql)
+
+
+def test_indexes_with_prefix_order_and_nulls(database: Database) -> None:
+    database.run(
+        "CREATE TABLE t (id int PRIMARY KEY, a varchar(20), b text, c blob, n int, "
+        "UNIQUE two (b(10), a), UNIQUE raw (c(4)), UNIQUE down (n DESC), KEY plain (a))"
+    )
+    table = database.table()
+    assert table.key.name == "PRIMARY"
+    assert table.key.columns == ("id",)
+    assert {index.name: index.parts for index in table.unique} == {
+        "two": (IndexPart(column="b", prefix=10), IndexPart(column="a")),
+        "raw": (IndexPart(column="c", prefix=4),),
+        "down": (IndexPart(column="n"),),
+    }
+
+
+def test_defaults_are_plain_text_on_both_servers(database: Database) -> None:
+    database.run(
+        "CREATE TABLE t (id int AUTO_INCREMENT PRIMARY KEY, v varchar(20) DEFAULT 'it''s', n int DEFAULT -5, d decimal(6,2) DEFAULT 1.5, "
+        "b bit(5) DEFAULT b'101', e enum('a','x,y') DEFAULT 'x,y', nn varchar(9) DEFAULT NULL, nul varchar(9) DEFAULT 'NULL', "
+        "z int(4) zerofill DEFAULT 7, at datetime DEFAULT CURRENT_TIMESTAMP, day date DEFAULT '2024-02-29', bin varbinary(4) DEFAULT 'ab', "
+        "q varchar(9) DEFAULT '''q''')"
+    )
+    found = {column.name: column.default for column in database.table().columns}
+    assert found == {
+        "id": None, "v": "it's", "n": "-5", "d": "1.50", "b": "5", "e": "x,y", "nn": None, "nul": "NULL", "z": "7",
+        "at": None, "day": "2024-02-29", "bin": None, "q": "'q'",
+    }  # fmt: skip
+    assert database.table().column("id").auto_increment
+
+
+def test_charsets_collations_and_labels_per_column(database: Database) -> None:
+    database.run(
+        r"CREATE TABLE t (id int PRIMARY KEY, a varchar(5) COLLATE utf8mb4_bin, b char(3) CHARACTER SET latin1, "
+        r"e enum('a','it''s','x,y','b\\c','n\nl','),(','ü'), s set('p','q r') CHARACTER SET latin1) COLLATE utf8mb4_unicode_ci"
+    )
+    table = database.table()
+    assert (table.charset, table.collation) == ("utf8mb4", "utf8mb4_unicode_ci")
+    assert (table.column("a").type.collation, table.column("b").type.charset) == ("utf8mb4_bin", "latin1")
+    assert table.column("e").type.members == ("a", "it's", "x,y", "b\\c", "n\nl", "),(", "ü")
+    assert table.column("s").type.members == ("p", "q r")
+    assert table.column("e").type.collation == "utf8mb4_unicode_ci"
+
+
+def test_generated_columns_are_marked(database: Database) -> None:
+    database.run(
+        "CREATE TABLE t (id int PRIMARY KEY, a int, v int AS (a + 1) VIRTUAL, s int AS (a * 2) STORED, UNIQUE (s))"
+    )
+    assert [column.name for column in database.table().columns if column.generated] == ["v", "s"]
+
+
+def test_without_primary_key_a_not_null_unique_index_serves(database: Database) -> None:
+    database.run("CREATE TABLE t (a int, b int NOT NULL, c int NOT NULL, UNIQUE n (a), UNIQUE later (c), UNIQUE first (b, c))")
+    table = database.table()
+    assert table.key.name == "first"
+    assert {index.name for index in table.unique} == {"n", "later"}
+
+
+def test_no_key_unknown_table_view_are_refused(database: Database) -> None:
+    database.run("CREATE TABLE t (a int, UNIQUE (a))", "CREATE VIEW w AS SELECT 1 AS id")
+    with pytest.raises(NoKeyError):
+        database.table()
+    with pytest.raises(TableNotFoundError, match=rf"{database.name}\.nowhere does not exist"):
+        database.table("nowhere")
+    with pytest.raises(UnsupportedTypeError, match="is a VIEW"):
+        database.table("w")
+
+
+def test_a_unique_index_over_an_expression_is_refused(on_mysql: Database) -> None:
+    on_mysql.run("CREATE TABLE t (id int PRIMARY KEY, a varchar(9), UNIQUE low ((lower(a))))")
+    with pytest.raises(ExpressionIndexError, match=r"unique index low of .* cannot be put in order"):
+        on_mysql.table()
+
+
+def test_a_geometry_keeps_its_srid(on_mysql: Database) -> None:
+    on_mysql.run("CREATE TABLE t (id int PRIMARY KEY, p point SRID 4326, g geometry)")
+    table = on_mysql.table()
+    assert [table.column(name).type for name in "pg"] == [ColumnType(kind=Kind.GEOMETRY, srid=4326), ColumnType(kind=Kind.GEOMETRY)]  # fmt: skip
+
+
+def test_json_of_mariadb_is_text(mariadb: MariaDB, mariadb_db: str) -> None:
+    with closing(connect_mysql(mariadb.host, mariadb.port, "root", "", mariadb_db)) as conn:
+        conn.cursor().execute("CREATE TABLE t (id int PRIMARY KEY, j json)")
+        assert read_table(conn, mariadb_db, "t").column("j").type.kind is Kind.TEXT
+
+
+def test_mariadb_system_versioned_tables_are_listed_and_refused(mariadb: MariaDB, mariadb_db: str) -> None:
+    with closing(connect_mysql(mariadb.host, mariadb.port, "root", "", mariadb_db)) as conn:
+        conn.cursor().execute("CREATE TABLE t (id int PRIMARY KEY) WITH SYSTEM VERSIONING")
+        conn.cursor().execute("CREATE SEQUENCE s")
+        assert list_tables(conn, [f"{mariadb_db}.*"]) == [(mariadb_db, "t")]
+        with pytest.raises(UnsupportedTypeError, match="SYSTEM VERSIONED"):
+            read_table(conn, mariadb_db, "t")
+
+
+def test_tables_by_patterns(database: Database) -> None:
+    database.run(*(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in ("b", "a", "tmp_1")), "CREATE VIEW v AS SELECT 1")
+    db = database.name
+    assert list_tables(database.conn, [f"{db}.*", f"!{db}.tmp_*"]) == [(db, "a"), (db, "b")]
+    assert not {"mysql", "sys", "information_schema", "performance_schema"} & {found for found, _ in list_tables(database.conn, ["*.*"])}  # fmt: skip
+
+
+def test_cascading_foreign_keys(database: Database) -> None:
+    database.run(
+        "CREATE TABLE p (id int PRIMARY KEY)",
+        "CREATE TABLE c (id int PRIMARY KEY, a int, b int, d int, "
+        "CONSTRAINT one FOREIGN KEY (a) REFERENCES p (id) ON DELETE CASCADE, "
+        "CONSTRAINT two FOREIGN KEY (b) REFERENCES p (id) ON DELETE SET NULL ON UPDATE CASCADE, "
+        "CONSTRAINT three FOREIGN KEY (d) REFERENCES p (id) ON DELETE RESTRICT)",
+    )
+    parent = f"(references {database.name}.p)"
+    assert cascading_foreign_keys(database.conn, database.name, "c") == [
+        f"one: ON DELETE CASCADE {parent}",
+        f"two: ON DELETE SET NULL ON UPDATE CASCADE {parent}",
+    ]
+    assert cascading_foreign_keys(database.conn, database.name, "p") == []
+
+
+def test_every_collation_finds_one_that_exists_and_is_not_coarser(database: Database) -> None:
+    choose = chooser(collations(database.conn))
+    for wanted in REPLACEMENTS:
+        chosen = choose(ColumnType(kind=Kind.VARCHAR, length=9, charset="utf8mb4", collation=wanted))
+        assert chosen is not None, wanted
+        ((different,),) = database.run(f"SELECT _utf8mb4'a' COLLATE {chosen} = _utf8mb4'b' COLLATE {chosen}")
+        assert different == 0
+        if "_ci" not in wanted:
+            ((equal,),) = database.run(f"SELECT _utf8mb4'a' COLLATE {chosen} = _utf8mb4'A' COLLATE {chosen}")
+            assert equal == 0, (wanted, chosen)
+        if "_ai_" not in wanted and "general" not in wanted and "unicode" not in wanted:
+            ((equal,),) = database.run(f"SELECT _utf8mb4'e' COLLATE {chosen} = _utf8mb4'é' COLLATE {chosen}")
+            assert equal == 0, (wanted, chosen)
+
+
+def test_the_session_is_as_promised(database: Database) -> None:
+    ((zone, mode, charset, autocommit),) = database.run(
+        "SELECT @@time_zone, @@sql_mode, @@character_set_client, @@autocommit"
+    )
+    assert (zone, charset, autocommit) == ("+00:00", "utf8mb4", 1)
+    assert set(SQL_MODE.split(",")) == set(mode.split(","))
+    database.run("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1)")
+    with database.conn.cursor() as cursor:
+        assert cursor.execute("UPDATE t SET v = 1 WHERE id = 1") == 1
+
+
+def test_refused_connections_say_why(database: Database, unique: str) -> None:
+    service = database.service
+    with pytest.raises(ServerConnectError, match="user or password is wrong") as caught:
+        connect_mysql(service.host, service.port, unique, "secret-word")
+    assert not caught.value.transient
+    assert "secret-word" not in str(caught.value)
+    with pytest.raises(ServerConnectError, match="the database does not exist"):
+        connect_mysql(service.host, service.port, "root", "", f"{unique}_none")
+
+
+def test_nobody_listening_is_transient() -> None:
+    with pytest.raises(ServerConnectError, match="nothing answers there") as caught:
+        connect_mysql("127.0.0.1", 1, "root", "")
+    assert caught.value.transient
