@@ -1,0 +1,232 @@
+"""`rowlock demo`: two branches flow into a head office on this machine, with figures and a row-by-row verdict.
+
+Everything is real: servers, broker, Spark, and `rowlock run` as a user starts it. The demo only fills the branches,
+lets them live for a while, and looks.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+
+from deploy.embedded.services import EmbeddedError, terminate_cleanly
+from rowlock.demo_bank import TABLES
+from rowlock.demo_load import Branch, Probe, percentile
+from rowlock.demo_view import Figures, View
+from rowlock.demo_world import OFFICE, World, require_alive, running, world
+from rowlock.errors import CommandError, KafkaUnreachableError
+from rowlock.status import StatusReader
+from rowlock.tables import verify_lines
+from rowlock.verify import pairs, verify
+from schemas.config import load_config
+
+CUSTOMERS = 600
+"""Of each branch; with accounts and transfers 3,600 existing rows."""
+SNAPSHOT_S = 90.0
+CATCH_UP_S = 60.0
+LOOK_S = 0.5
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the summary tells. `rates`: rows/s while the snapshot was applied, and while the branches lived."""
+
+    seeded: int = 0
+    written: int = 0
+    snapshot_s: float = 0.0
+    live_s: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+    lost_probes: int = 0
+    figures: Figures | None = None
+    snapshot: Figures | None = None
+    equal: bool = False
+
+
+def demo(*, keep: bool, seconds: int) -> int:
+    """Run the demo. Returns 0 when source and target are equal, 1 when not. Raises CommandError."""
+    view = View()
+    try:
+        with terminate_cleanly():
+            return _demo(view, keep=keep, seconds=seconds)
+    except EmbeddedError as error:
+        raise CommandError(str(error)) from error
+    finally:
+        view.close()
+
+
+def _demo(view: View, *, keep: bool, seconds: int) -> int:
+    outcome = Outcome()
+    stop = threading.Event()
+    view.phase("starting Kafka, two MariaDB branches and the PostgreSQL head office")
+    with world() as made:
+        branches = [Branch(name, server, stop) for name, server in made.branches.items()]
+        view.phase("filling the branches with existing customers, accounts and transfers")
+        with ThreadPoolExecutor() as pool:
+            outcome.seeded = sum(pool.map(lambda branch: branch.seed(CUSTOMERS), branches))
+        view.phase(f"rowlock run -c {made.config_file}: the {outcome.seeded:,} existing rows first")
+        with running(made) as process, closing(StatusReader(load_config(made.config_file))) as reader:
+            stage = Stage(made, process, view, reader)
+            with _opened(view):
+                _snapshot(stage, outcome)
+                _live(stage, outcome, branches, stop, seconds)
+                _catch_up(stage, outcome)
+            outcome.equal = _verify(stage)
+            _summary(view, outcome)
+            if keep:
+                _keep(stage, branches)
+        view.phase("stopped")
+    return 0 if outcome.equal else 1
+
+
+@contextmanager
+def _opened(view: View) -> Iterator[None]:
+    view.open()
+    try:
+        yield
+    finally:
+        view.close()
+
+
+@dataclass(slots=True)
+class Stage:
+    """What every part of the demo looks at."""
+
+    made: World
+    process: subprocess.Popen[bytes]
+    view: View
+    reader: StatusReader
+
+    def look(self, latencies: list[float] | None = None) -> Figures | None:
+        """Read and show the figures; None while there are none yet. Raises CommandError when `rowlock run` has ended."""
+        require_alive(self.made, self.process)
+        try:
+            status = self.reader.read()
+        except KafkaUnreachableError:
+            return None
+        figures = Figures.of(status, time.monotonic())
+        if figures.stopped:
+            raise CommandError("\n".join(figures.stopped))
+        self.view.show(figures, percentile(latencies or [], 0.5))
+        pending = any(source.state == "new" or source.snapshot_pending for source in status.sources)
+        complete = not pending and len(figures.captured) == len(TABLES) and not status.problems
+        return figures if complete else None
+
+    def wait_until_applied(self, limit_s: float, what: str) -> Figures:
+        """Wait until all that is captured is applied. Raises CommandError after `limit_s`."""
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            figures = self.look()
+            if figures is not None and figures.behind == 0:
+                return figures
+            time.sleep(LOOK_S)
+        raise CommandError(
+            f"{what} within {limit_s:.0f} s; the log is {self.made.log_file}, its end:\n" + self._tail()
+        )
+
+    def _tail(self) -> str:
+        return "\n".join(self.made.log_file.read_text(errors="replace").splitlines()[-12:])
+
+
+def _snapshot(stage: Stage, outcome: Outcome) -> None:
+    began = time.monotonic()
+    outcome.snapshot = stage.wait_until_applied(SNAPSHOT_S, "the existing rows were not in the head office")
+    outcome.snapshot_s = time.monotonic() - began
+
+
+def _live(
+    stage: Stage, outcome: Outcome, branches: list[Branch], stop: threading.Event, seconds: int
+) -> None:
+    stage.view.phase(
+        f"the branches live for {seconds} s: inserts, updates, deletes, e-mails and account numbers handed on"
+    )
+    first = branches[0]
+    probe = Probe(first.name, first.server, stage.made.office, OFFICE, stop)
+    threads = [probe.start(), *(branch.start() for branch in branches)]
+    began = time.monotonic()
+    try:
+        while time.monotonic() - began < seconds:
+            stage.look(probe.seconds)
+            time.sleep(LOOK_S)
+            if errors := [branch.error for branch in branches if branch.error]:
+                raise CommandError("the workload failed: " + "; ".join(errors))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(10)
+    outcome.live_s = time.monotonic() - began
+    outcome.written = sum(branch.rows for branch in branches)
+    outcome.latencies, outcome.lost_probes = probe.seconds, probe.lost
+
+
+def _catch_up(stage: Stage, outcome: Outcome) -> None:
+    stage.view.phase("the last rows are on their way")
+    outcome.figures = stage.wait_until_applied(CATCH_UP_S, "the last rows were not in the head office")
+
+
+def _verify(stage: Stage) -> bool:
+    stage.view.phase("rowlock verify: every row of the branches against the head office")
+    config = load_config(stage.made.config_file)
+    equal = True
+    for result in verify(config, pairs(config, config.pipelines), settle_s=15.0):
+        equal = equal and result.equal
+        for line in verify_lines(result):
+            stage.view.say(f"  {line}")
+    return equal
+
+
+def _summary(view: View, outcome: Outcome) -> None:
+    figures = outcome.figures
+    assert figures is not None  # noqa: S101 - set when the last rows had arrived
+    names = sorted(figures.captured)
+    rows = [(name, f"{figures.captured[name]:,}", f"{figures.applied[name]:,}") for name in names]
+    total = ("all", f"{sum(figures.captured.values()):,}", f"{sum(figures.applied.values()):,}")
+    view.summary("Events", ("table", "captured", "applied"), [*rows, total])
+    view.summary("Figures", ("what", "value"), _facts(outcome))
+
+
+def _facts(outcome: Outcome) -> list[tuple[str, str]]:
+    p50, p99 = percentile(outcome.latencies, 0.5), percentile(outcome.latencies, 0.99)
+    shown = "–" if p50 is None or p99 is None else f"p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms"
+    lost = f", {outcome.lost_probes} lost" if outcome.lost_probes else ""
+    return [
+        (
+            "existing rows",
+            f"{outcome.seeded:,}, in the head office {outcome.snapshot_s:.0f} s after `rowlock run` began",
+        ),
+        ("row changes while the branches lived", f"{outcome.written:,} in {outcome.live_s:.0f} s"),
+        ("rows/s", f"{outcome.written / max(outcome.live_s, 1e-9):,.0f} (as fast as the branches wrote)"),
+        ("commit to visible", f"{shown} ({len(outcome.latencies)} probes{lost})"),
+        (
+            "verdict",
+            "every row of the branches is in the head office, and none else"
+            if outcome.equal
+            else "DIFFERENT",
+        ),
+    ]
+
+
+def _keep(stage: Stage, branches: list[Branch]) -> None:
+    made = stage.made
+    office = made.office
+    stage.view.say("\nEverything keeps running until Ctrl-C. Look around, in other terminals:")
+    for name, server in made.branches.items():
+        stage.view.say(f"  mariadb -h 127.0.0.1 -P {server.port} -u root bank          # branch {name}")
+    stage.view.say(f"  psql -h 127.0.0.1 -p {office.port} -U postgres {OFFICE}      # the head office")
+    stage.view.say(f"  rowlock status -c {made.config_file} --watch")
+    stage.view.say(f"  rowlock verify -c {made.config_file}")
+    stage.view.say(f"  tail -f {made.log_file}")
+    stop = threading.Event()
+    for branch in branches:
+        branch.stop = stop
+        branch.start()
+    try:
+        while True:
+            require_alive(made, stage.process)
+            time.sleep(1)
+    except KeyboardInterrupt:
+        stop.set()

@@ -1,0 +1,111 @@
+"""What the demo shows: figures per table while it runs, and the summary."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from rowlock.status import Status
+from rowlock.tables import seconds
+
+PLAIN_EVERY_S = 5.0
+
+
+@dataclass(slots=True)
+class Figures:
+    """Events per table at one moment. `captured` and `applied`: table → events, over all branches."""
+
+    at: float
+    captured: dict[str, int] = field(default_factory=dict)
+    applied: dict[str, int] = field(default_factory=dict)
+    behind: int = 0
+    lag: float | None = None
+    stopped: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, status: Status, now: float) -> Figures:
+        figures = cls(now)
+        for unit in status.units:
+            table = unit.topic.rpartition(".")[2]
+            figures.captured[table] = figures.captured.get(table, 0) + (-1 if unit.end_offset is None else unit.end_offset) + 1
+            figures.applied[table] = (
+                figures.applied.get(table, 0) + (-1 if unit.offset is None else unit.offset) + 1
+            )
+            figures.behind += unit.lag_events or 0
+        lags = [unit.lag_seconds for unit in status.units if unit.lag_seconds is not None]
+        figures.lag = max(lags, default=None)
+        figures.stopped = tuple(f"{unit.topic}: {unit.stopped}" for unit in status.units if unit.stopped)
+        return figures
+
+    def rate(self, earlier: Figures | None) -> float:
+        """Return events applied per second since `earlier`."""
+        if earlier is None or self.at <= earlier.at:
+            return 0.0
+        return (sum(self.applied.values()) - sum(earlier.applied.values())) / (self.at - earlier.at)
+
+
+class View:
+    """A live table on a terminal, a line every five seconds elsewhere."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False, no_color=bool(os.environ.get("NO_COLOR")))
+        self._live: Live | None = None
+        self._phase = ""
+        self._next_line = 0.0
+        self._last: Figures | None = None
+
+    def say(self, text: str) -> None:
+        self._console.print(text, markup=False)
+
+    def phase(self, text: str) -> None:
+        """Begin a part of the demo."""
+        self._phase = text
+        if not sys.stdout.isatty() or self._live is None:
+            self.say(f"▸ {text}")
+
+    def open(self) -> None:
+        if sys.stdout.isatty():
+            self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+            self._live.start()
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def show(self, figures: Figures, latency: float | None) -> None:
+        if self._live is not None:
+            self._live.update(
+                Group(Text(f"▸ {self._phase}"), self._table(figures), Text(self._line(figures, latency)))
+            )
+            self._last = figures
+        elif figures.at >= self._next_line:
+            self._next_line = figures.at + PLAIN_EVERY_S
+            captured, applied = sum(figures.captured.values()), sum(figures.applied.values())
+            self.say(f"  captured {captured:,} · applied {applied:,} · {self._line(figures, latency)}")
+            self._last = figures
+
+    def _line(self, figures: Figures, latency: float | None) -> str:
+        shown = "–" if latency is None else f"{latency * 1000:.0f} ms"
+        rate = figures.rate(self._last)
+        return f"{rate:,.0f} rows/s · behind {figures.behind:,} · lag {seconds(figures.lag)} · latency p50 {shown}"
+
+    @staticmethod
+    def _table(figures: Figures) -> Table:
+        table = Table("table", "captured", "applied")
+        for name in sorted(figures.captured):
+            table.add_row(name, f"{figures.captured[name]:,}", f"{figures.applied.get(name, 0):,}")
+        return table
+
+    def summary(self, title: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+        table = Table(*header, title=title, title_justify="left")
+        for row in rows:
+            table.add_row(*row)
+        self._console.print(table)

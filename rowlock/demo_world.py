@@ -1,0 +1,146 @@
+"""The servers of the demo and its configuration file: two branches, a head office, Kafka between them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.embedded.downloads import spark_kafka_jars
+from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, stack
+from rowlock.demo_bank import DATABASE, DDL
+from rowlock.errors import CommandError
+
+BRANCHES = ("north", "south")
+OFFICE = "head_office"
+PASSWORD = "demo-password"  # noqa: S105 - of a server that lives for two minutes, on loopback
+STOP_S = 60.0
+
+_CONFIG = """\
+# Written by `rowlock demo`.
+kafka:
+  bootstrap: {bootstrap}
+  prefix: demo
+state_dir: ./state
+spark: {{master: "local[2,4]", memory: 1g}}
+sources:
+{sources}
+targets:
+  hq: {{type: postgres, host: 127.0.0.1, port: {port}, user: postgres, password: trust, database: {office}}}
+pipelines:
+  to-hq:
+    sources: [{names}]
+    target: hq
+    routes:
+      - from: {database}.*
+        to: public.{{table}}
+        add: {{branch: "{{source}}"}}
+"""
+_SOURCE = """\
+  {name}: {{type: mariadb, host: 127.0.0.1, port: {port}, user: rowlock, password_file: password, tables: ["{db}.*"]}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The running servers. `folder`: configuration, state and logs."""
+
+    folder: Path
+    kafka: Kafka
+    branches: dict[str, MariaDB]
+    office: PostgreSQL
+
+    @property
+    def config_file(self) -> Path:
+        return self.folder / "demo.yaml"
+
+    @property
+    def log_file(self) -> Path:
+        return self.folder / "rowlock.log"
+
+
+@contextlib.contextmanager
+def world() -> Iterator[World]:
+    """Start the servers; end them, whatever happens, and remove the folder."""
+    folder = Path(tempfile.mkdtemp(prefix="rowlock-demo-"))
+    try:
+        kafka, office = Kafka(), PostgreSQL()
+        branches = {name: MariaDB(server_id=number, durable=False) for number, name in enumerate(BRANCHES, 1)}
+        with stack(kafka, office, *branches.values()):
+            made = World(folder, kafka, branches, office)
+            _prepare(made)
+            yield made
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prepare(made: World) -> None:
+    for server in made.branches.values():
+        server.create_database(DATABASE)
+        for statement in DDL:
+            server.execute(statement, database=DATABASE)
+        server.execute(f"CREATE USER rowlock@'%' IDENTIFIED BY '{PASSWORD}'")
+        server.execute(
+            "GRANT SELECT, RELOAD, REPLICATION SLAVE, BINLOG MONITOR, SLAVE MONITOR ON *.* TO rowlock@'%'"
+        )
+    made.office.create_database(OFFICE)
+    (made.folder / "password").write_text(PASSWORD)
+    (made.folder / "password").chmod(0o600)
+    lines = [_SOURCE.format(name=name, port=each.port, db=DATABASE) for name, each in made.branches.items()]
+    text = _CONFIG.format(
+        bootstrap=made.kafka.bootstrap,
+        sources="".join(lines).rstrip("\n"),
+        port=made.office.port,
+        office=OFFICE,
+        names=", ".join(made.branches),
+        database=DATABASE,
+    )
+    made.config_file.write_text(text)
+
+
+@contextlib.contextmanager
+def running(made: World) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `rowlock run` beside us, logging to the folder; stop it cleanly at the end.
+
+    It runs as a child that follows our life (rowlock/child.py), so a killed demo leaves nothing behind.
+    """
+    command = [sys.executable, "-m", "rowlock.child", "rowlock.cli", "run", "-c", str(made.config_file)]
+    root = str(Path(__file__).resolve().parent.parent)
+    jars = ",".join(str(jar) for jar in spark_kafka_jars())
+    env = {**os.environ, "PYTHONPATH": root, "ROWLOCK_LOG": "json", "ROWLOCK_SPARK_JARS": jars}
+    with made.log_file.open("wb") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=env, start_new_session=True
+        )
+        try:
+            yield process
+        finally:
+            _stop(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    if process.stdin:
+        process.stdin.close()
+
+
+def require_alive(made: World, process: subprocess.Popen[bytes]) -> None:
+    """Raise CommandError with the end of the log when `rowlock run` has ended."""
+    if process.poll() is None:
+        return
+    tail = made.log_file.read_text(errors="replace").splitlines()[-12:]
+    raise CommandError(
+        "\n".join([f"`rowlock run` ended with code {process.returncode}; its last lines:", *tail])
+    )
