@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from consumer.errors import TargetConfigError
-from consumer.targets.base import Session
+from consumer.targets.session import SqlSession
 
 if TYPE_CHECKING:
     from schemas.config import TargetConfig
@@ -35,7 +35,7 @@ class Dialect:
     name: str
     capabilities: Capabilities
     sqlalchemy: str
-    open: Callable[[TargetConfig, str], Session]
+    open: Callable[[TargetConfig, str], SqlSession]
 
 
 #: type of TargetConfig → (module, attribute): the module, and with it its driver, is imported on first use.
@@ -58,7 +58,7 @@ def dialect_of(target: TargetConfig) -> Dialect:
     return dialect
 
 
-def open_session(target: TargetConfig, *, name: str) -> Session:
+def open_session(target: TargetConfig, *, name: str) -> SqlSession:
     """Connect to `target`. `name` identifies the connection in the server's process list.
 
     Raises TransientError (not reachable) or TargetConfigError (password, database, grants).

@@ -19,8 +19,9 @@ import orjson
 from consumer.errors import RefusedError, UniqueViolationError
 from consumer.model import NetChange, TargetTable, Unit
 from consumer.targets.bookkeeping import Books
-from consumer.targets.mysql_sql import STATEMENT_BYTES, MySqlPlan, chunks, literal_key, mysql_plan, quote
+from consumer.targets.mysql_sql import STATEMENT_BYTES, MySqlPlan, bare, chunks, literal_key, mysql_plan
 from consumer.targets.mysql_values import key_encoder, literal
+from consumer.targets.prepared import PerTable
 from schemas.mysql_values import to_mysql
 from schemas.table import Key, Row, UniqueIndex
 
@@ -34,7 +35,7 @@ DISPLACED_PER_STATEMENT = 500
 
 @dataclass(frozen=True)
 class _Prepared:
-    table: TargetTable  # keeps the identity alive by which this is found
+    table: TargetTable
     plan: MySqlPlan
     row: Callable[[Row], Sequence[object]]
     key: Callable[[Key], Sequence[object]]
@@ -46,17 +47,13 @@ class MySqlApplier:
     def __init__(self, link: MySqlLink, books: Books) -> None:
         self._link = link
         self._books = books
-        self._prepared: dict[int, _Prepared] = {}
+        self._tables = PerTable(_prepare)
 
     def ended(self, *, committed: bool) -> None:
         """Nothing here outlives a statement."""
 
     def apply(self, unit: Unit, net: NetChange, displacing: str | None) -> None:
-        prepared = self._prepared.get(id(net.table))
-        if prepared is None:
-            table = net.table
-            prepared = _Prepared(table, mysql_plan(table), to_mysql(table.table), key_encoder(table.table))
-            self._prepared[id(net.table)] = prepared
+        prepared = self._tables.get(net.table)
         key_at = net.table.key_at
         gone = [*net.deletes, *(tuple(row[at] for at in key_at) for row in net.replaces)]
         self._delete(prepared, self._literals(prepared.key, gone))
@@ -146,11 +143,15 @@ class MySqlApplier:
             return None
         same = []
         for part, i in zip(index.parts, at, strict=True):
-            column = quote(part.column).replace("%%", "%")
+            column = bare(part.column)
             cut = f"LEFT({{}}, {part.prefix})" if part.prefix else "{}"
             same.append(f"{cut.format(column)} = {cut.format(values[i])}")
         [key] = self._literals(prepared.key, [tuple(row[i] for i in table.key_at)])
         return f"({' AND '.join(same)} AND NOT ({literal_key(prepared.plan.key_columns, [key])}))"
+
+
+def _prepare(table: TargetTable) -> _Prepared:
+    return _Prepared(table, mysql_plan(table), to_mysql(table.table), key_encoder(table.table))
 
 
 def _json(row: dict[str, object]) -> str:

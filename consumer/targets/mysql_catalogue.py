@@ -7,10 +7,11 @@ both sides, prefix lengths and collations included.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from consumer.errors import TargetConfigError
 from consumer.model import TargetTable
+from consumer.targets.facts import TableFacts
 from consumer.targets.mysql_sql import quote
 from consumer.targets.mysql_values import key_encoder, order_encoder
 from consumer.targets.sql import Fragment, after_key, qualified, upto_key
@@ -24,6 +25,21 @@ from schemas.typemap import mysql_type
 if TYPE_CHECKING:
     from consumer.targets.mysql import MySqlLink
     from schemas.config import TargetConfig
+
+_FACTS = {
+    "triggers": "SELECT trigger_name FROM information_schema.triggers WHERE event_object_schema = %s "
+    "AND event_object_table = %s",
+    "foreign_keys": "SELECT CONCAT(constraint_name, ' (', table_schema, '.', table_name, ' to ', "
+    "referenced_table_schema, '.', referenced_table_name, ')') FROM information_schema.key_column_usage "
+    "WHERE referenced_table_name IS NOT NULL AND ordinal_position = 1 "
+    "AND ((table_schema = %s AND table_name = %s) OR (referenced_table_schema = %s AND referenced_table_name = %s))",
+    "required": "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s "
+    "AND is_nullable = 'NO' AND column_default IS NULL AND extra NOT LIKE '%%auto_increment%%' "
+    "AND extra NOT LIKE '%%generated%%'",
+}
+_ENGINE = """
+SELECT t.engine, e.transactions FROM information_schema.tables t JOIN information_schema.engines e ON e.engine = t.engine
+WHERE t.table_schema = %s AND t.table_name = %s"""
 
 
 class MySqlCatalogue:
@@ -45,6 +61,17 @@ class MySqlCatalogue:
             return None
         except SchemaError as error:
             raise TargetConfigError(f"target table {schema}.{name}: {error}") from error
+
+    def facts(self, schema: str, name: str) -> TableFacts:
+        self._link.connect()
+        place: list[object] = [schema, name]
+        found: dict[str, Any] = {
+            fact: tuple(str(row[0]) for row in self._link.execute(query, place * (query.count("%s") // 2)))
+            for fact, query in _FACTS.items()
+        }
+        engines = self._link.execute(_ENGINE, [*place])
+        engine, transactions = engines[0] if engines else (None, "YES")
+        return TableFacts(**found, engine=str(engine), transactional=transactions == "YES")
 
     def create_statements(self, table: Table) -> list[str]:
         self._link.connect()

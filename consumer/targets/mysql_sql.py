@@ -6,7 +6,7 @@ keys silently).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from consumer.model import TargetTable
@@ -14,6 +14,8 @@ from consumer.targets.sql import qualified, quote_with
 from schemas.table import UniqueIndex
 
 quote = quote_with("`")
+#: For finished statements, whose values are already in the text.
+bare = quote_with("`", formatted=False)
 
 #: A statement has at most this many rows, and about this many bytes where the packet limit allows it.
 MAX_ROWS = 5000
@@ -33,9 +35,9 @@ class MySqlPlan:
 
 
 def mysql_plan(table: TargetTable) -> MySqlPlan:
-    name = qualified(quote, table.schema, table.name)
-    columns = [quote(column) for column in table.table.column_names]
-    key = tuple(quote(column) for column in table.table.key.columns)
+    name = qualified(bare, table.schema, table.name)
+    columns = [bare(column) for column in table.table.column_names]
+    key = tuple(bare(column) for column in table.table.key.columns)
     written = set(table.table.column_names)
     return MySqlPlan(
         name=name,
@@ -80,6 +82,3 @@ def literal_key(key_columns: Sequence[str], keys: Sequence[Sequence[str]]) -> st
 
 def _one(columns: Sequence[str], key: Sequence[str], at: Sequence[int]) -> str:
     return "(" + " AND ".join([f"{columns[i]} = {key[i]}" for i in at]) + ")"
-
-
-Render = Callable[[Sequence[object]], str]

@@ -135,7 +135,7 @@ class PostgresLink:
 
     def execute(self, text: str, params: Params) -> Rows:
         with self.translated():
-            cursor = self.raw.execute(text, params or None)
+            cursor = self.raw.execute(text, params)
             self._affected = cursor.rowcount
             return cursor.fetchall() if cursor.description is not None else []
 

@@ -6,13 +6,16 @@ a row of another key under one of the unique values is an error (23505), whether
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from consumer.model import NetChange, TargetTable, Unit
 from consumer.targets.bookkeeping import Books
 from consumer.targets.postgres_catalogue import refusals
 from consumer.targets.postgres_sql import DELETE, REPLACE, UPDATE, PostgresPlan, postgres_plan
+from consumer.targets.prepared import PerTable
 from consumer.targets.sql import keys_in, rows_placeholders
 from schemas.postgres_values import copy_line, escape_copy, to_postgres, to_postgres_columns
 from schemas.table import Key, Row
@@ -25,18 +28,15 @@ SMALL = 50
 COPY_BLOCK = 1000
 
 
+@dataclass(frozen=True)
 class _Prepared:
     """What one table needs: rendered statements and value functions."""
 
-    def __init__(self, table: TargetTable, number: int) -> None:
-        self.table = table  # keeps the identity alive by which this is found
-        self.plan: PostgresPlan = postgres_plan(table, number)
-        self.row: Callable[[Row], Sequence[object]] = to_postgres(table.table)
-        self.key: Callable[[Key], Sequence[object]] = to_postgres_columns(
-            table.table, table.table.key.columns
-        )
-        self.line: Callable[[Row], str] = copy_line(table.table)
-        self.key_line = key_line(table, self.key)
+    plan: PostgresPlan
+    row: Callable[[Row], Sequence[object]]
+    key: Callable[[Key], Sequence[object]]
+    line: Callable[[Row], str]
+    key_line: Callable[[Key], str]
 
 
 class PostgresApplier:
@@ -45,17 +45,16 @@ class PostgresApplier:
     def __init__(self, link: PostgresLink, books: Books) -> None:
         self._link = link
         self._books = books
-        self._prepared: dict[int, _Prepared] = {}
+        self._tables = PerTable(self._prepare, self._drop)
+        self._numbers = itertools.count()
         self._connection: object = None
         self._temporary: set[str] = set()
         self._uncommitted: set[str] = set()
         self._filled: set[str] = set()  # in this transaction: they empty themselves at its end
 
     def apply(self, unit: Unit, net: NetChange, displacing: str | None) -> None:
-        prepared = self._prepared.get(id(net.table))
-        if prepared is None:
-            prepared = self._prepared[id(net.table)] = _Prepared(net.table, len(self._prepared))
         with self._link.translated(), refusals():
+            prepared = self._tables.get(net.table)
             if net.size <= SMALL and displacing is None:
                 self._direct(prepared, net)
             else:
@@ -68,59 +67,74 @@ class PostgresApplier:
         self._uncommitted.clear()
         self._filled.clear()
 
+    def _prepare(self, table: TargetTable) -> _Prepared:
+        model = table.table
+        key = to_postgres_columns(model, model.key.columns)
+        plan = postgres_plan(table, next(self._numbers))
+        return _Prepared(plan, to_postgres(model), key, copy_line(model), key_line(table, key))
+
+    def _drop(self, prepared: _Prepared) -> None:
+        if prepared.plan.temporary in self._temporary and self._connection is self._link.raw:
+            self._run(prepared.plan.drop_temporary)
+            self._temporary.discard(prepared.plan.temporary)
+
+    def _run(self, text: str, params: Sequence[object] = ()) -> None:
+        self._link.raw.execute(text, params)
+
     def _direct(self, prepared: _Prepared, net: NetChange) -> None:
-        plan, raw = prepared.plan, self._link.raw
+        plan = prepared.plan
         gone = [prepared.key(key) for key in net.deletes]
         gone += [prepared.key(tuple(row[at] for at in net.table.key_at)) for row in net.replaces]
         replaces = [prepared.row(row) for row in net.replaces]
         updates = [prepared.row(row) for row in net.updates]
-        with raw.pipeline():
+        with self._link.raw.pipeline():
             if gone:
                 text, params = keys_in(plan.key_columns, gone)
-                raw.execute(f"{plan.delete_where} {text}", params)
+                self._run(f"{plan.delete_where} {text}", params)
             if replaces:
-                raw.execute(*_insert(plan.insert_values, replaces, ""))
+                self._run(*_insert(plan.insert_values, replaces, ""))
             if updates:
-                raw.execute(*_insert(plan.insert_values, updates, plan.on_conflict))
+                self._run(*_insert(plan.insert_values, updates, plan.on_conflict))
 
     def _by_copy(self, prepared: _Prepared, net: NetChange, unit: Unit, displacing: str | None) -> None:
-        plan, raw = prepared.plan, self._link.raw
-        self._ensure_temporary(plan)
-        if plan.temporary in self._filled:
-            raw.execute(plan.empty)
-        self._filled.add(plan.temporary)
-        with raw.cursor() as cursor, cursor.copy(plan.copy) as copy:
+        plan = prepared.plan
+        self._ensure_empty(plan)
+        with self._link.raw.cursor() as cursor, cursor.copy(plan.copy, ()) as copy:
             for block in copy_blocks(net, prepared.line, prepared.key_line):
                 copy.write(block)
-        with raw.pipeline():
+        with self._link.raw.pipeline():
             if net.deletes or net.replaces:
-                raw.execute(plan.delete_copied)
+                self._run(plan.delete_copied)
             if displacing is not None:
                 self._displace(plan, net, unit, displacing)
             if net.replaces:
-                raw.execute(plan.insert_copied)
+                self._run(plan.insert_copied)
             if net.updates:
-                raw.execute(plan.upsert_copied)
+                self._run(plan.upsert_copied)
+
+    def _ensure_empty(self, plan: PostgresPlan) -> None:
+        """Make the temporary table, once per connection, or empty it when this transaction used it before."""
+        if self._connection is not self._link.raw:
+            self._connection = self._link.raw
+            self._temporary.clear()
+        if plan.temporary not in self._temporary:
+            self._run(plan.create_temporary)
+            self._temporary.add(plan.temporary)
+            self._uncommitted.add(plan.temporary)
+        elif plan.temporary in self._filled:
+            self._run(plan.empty)
+        self._filled.add(plan.temporary)
 
     def _displace(self, plan: PostgresPlan, net: NetChange, unit: Unit, displacing: str) -> None:
         for delete in plan.displaced:
             if net.catch_up:
-                self._link.raw.execute(delete)
+                self._run(delete)
                 continue
             text = (
                 f"WITH gone AS ({delete} RETURNING row_to_json(t)::text AS whole) "
                 f"INSERT INTO {self._books.displaced_columns()} SELECT %s, %s, %s, whole, %s FROM gone"
             )
-            self._link.raw.execute(text, [unit.pipeline, unit.topic, plan.table_name, displacing])
-
-    def _ensure_temporary(self, plan: PostgresPlan) -> None:
-        if self._connection is not self._link.raw:
-            self._connection = self._link.raw
-            self._temporary.clear()
-        if plan.temporary not in self._temporary:
-            self._link.raw.execute(plan.create_temporary)
-            self._temporary.add(plan.temporary)
-            self._uncommitted.add(plan.temporary)
+            self._run(text, [unit.pipeline, unit.topic, plan.table_name, displacing])
 
 
 def key_line(table: TargetTable, encode: Callable[[Key], Sequence[object]]) -> Callable[[Key], str]:

@@ -7,26 +7,41 @@ from contextlib import contextmanager
 from hashlib import blake2s
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from consumer.errors import RefusedError, TargetConfigError
 from consumer.model import TargetTable
+from consumer.targets.facts import TableFacts
 from consumer.targets.inspection import inspecting
 from consumer.targets.postgres_sql import quote
 from consumer.targets.sql import Fragment, after_key, qualified, upto_key
 from schemas.errors import SchemaError, ValueRefusedError
 from schemas.mysql_catalog import choose_key
 from schemas.postgres_values import row_from_postgres, select_list_pg, to_postgres_columns
-from schemas.table import Column, IndexPart, Key, Kind, Row, Table, UniqueIndex
-from schemas.typemap import neutral_from_postgres, postgres_type, quote_literal
+from schemas.table import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
+from schemas.typemap import neutral_from_postgres, postgres_type
 
 if TYPE_CHECKING:
     from sqlalchemy.engine.reflection import Inspector
 
-    from consumer.targets.session import Link
+    from consumer.targets.session import Link, Rows
     from schemas.config import TargetConfig
 
 IDENTIFIER_BYTES = 63
 TEXT_KINDS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET})
 
+_FACTS = {
+    "triggers": "SELECT tgname FROM pg_catalog.pg_trigger WHERE tgrelid = %s::regclass AND NOT tgisinternal",
+    "foreign_keys": "SELECT conname || ' (' || conrelid::regclass || ' to ' || confrelid::regclass || ')' "
+    "FROM pg_catalog.pg_constraint WHERE contype = 'f' AND %s::regclass IN (conrelid, confrelid)",
+    "required": "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 "
+    "AND NOT attisdropped AND attnotnull AND NOT atthasdef AND attidentity = '' AND attgenerated = ''",
+    "unordered": "SELECT conname FROM pg_catalog.pg_constraint WHERE conrelid = %s::regclass "
+    "AND (contype = 'x' OR (contype IN ('p', 'u') AND condeferrable))",
+}
+_LOOSE = """
+SELECT a.attname, c.collname FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation
+WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped AND NOT c.collisdeterministic"""
 _TYPES = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped"""
@@ -46,10 +61,20 @@ class PostgresCatalogue:
         with inspecting(self._target, "postgresql+psycopg") as inspector:
             if not inspector.has_table(name, schema=schema):
                 return None
-            self._link.connect()
-            types = self._link.execute(_TYPES, [qualified(quote, schema, name)])
-            formatted = {str(column): str(text) for column, text in types}
-            return _table(inspector, schema, name, formatted)
+            formatted = {str(column): str(text) for column, text in self._rows(_TYPES, schema, name)}
+            loose = {str(column): str(collation) for column, collation in self._rows(_LOOSE, schema, name)}
+            return _table(inspector, schema, name, formatted, loose)
+
+    def facts(self, schema: str, name: str) -> TableFacts:
+        found: dict[str, Any] = {
+            fact: tuple(str(row[0]) for row in self._rows(query, schema, name))
+            for fact, query in _FACTS.items()
+        }
+        return TableFacts(**found)
+
+    def _rows(self, query: str, schema: str, name: str) -> Rows:
+        self._link.connect()
+        return self._link.execute(query, [qualified(quote, schema, name)])
 
     def create_statements(self, table: Table) -> list[str]:
         name = qualified(quote, table.db, table.name)
@@ -137,25 +162,42 @@ def _index_name(table: str, index: str) -> str:
     return name.encode()[: IDENTIFIER_BYTES - 13].decode(errors="ignore") + "_" + digest
 
 
-def _table(inspector: Inspector, schema: str, name: str, formatted: dict[str, str]) -> Table:
+def _table(
+    inspector: Inspector, schema: str, name: str, formatted: dict[str, str], loose: dict[str, str]
+) -> Table:
+    place = f"target table {schema}.{name}"
+    columns = tuple(
+        _column(column, formatted[column["name"]], loose)
+        for column in inspector.get_columns(name, schema=schema)
+    )
+    indexes = _unique_indexes(inspector, schema, name)
     try:
-        columns = tuple(
-            _column(column, formatted[column["name"]])
-            for column in inspector.get_columns(name, schema=schema)
-        )
-        indexes = _unique_indexes(inspector, schema, name)
         key = choose_key(columns, indexes, f"{schema}.{name}")
     except SchemaError as error:
-        raise TargetConfigError(f"target table {schema}.{name}: {error}") from error
+        raise TargetConfigError(f"{place}: {error}") from error
+    for index in indexes:
+        for column in index.columns:
+            _require_known(formatted[column], f"{place}: column {column} of unique index {index.name}")
     rest = tuple(index for index in indexes if index is not key)
     return Table(db=schema, name=name, columns=columns, key=key, unique=rest)
 
 
-def _column(column: Any, formatted: str) -> Column:
-    type_ = neutral_from_postgres(formatted)
+def _require_known(formatted: str, place: str) -> None:
+    """How values of an unknown type compare is not known (citext, say), so nothing can be ordered by them."""
+    try:
+        neutral_from_postgres(formatted)
+    except SchemaError as error:
+        raise TargetConfigError(f"{place}: {error}") from error
+
+
+def _column(column: Any, formatted: str, loose: dict[str, str]) -> Column:
+    try:
+        type_ = neutral_from_postgres(formatted)
+    except SchemaError:  # an enum, a domain, an array: it takes text; indexes over it are refused
+        type_ = ColumnType(kind=Kind.TEXT)
     return Column(
         name=column["name"],
-        type=type_,
+        type=structs.replace(type_, collation=loose.get(column["name"])),
         nullable=column["nullable"],
         default=column["default"],
         auto_increment=bool(column.get("identity")),
@@ -187,4 +229,4 @@ def _index(name: str, columns: Sequence[str | None], options: dict[str, Any]) ->
     return UniqueIndex(name=name, parts=parts, nulls_distinct=distinct)
 
 
-__all__ = ["PostgresCatalogue", "quote", "quote_literal", "refusals"]
+__all__ = ["PostgresCatalogue", "quote", "refusals"]

@@ -23,6 +23,7 @@ class PostgresPlan:
     table_name: str  # "schema.name", for people
     temporary: str
     create_temporary: str
+    drop_temporary: str
     empty: str
     copy: str
     key_columns: tuple[str, ...]
@@ -52,6 +53,7 @@ def postgres_plan(table: TargetTable, number: int) -> PostgresPlan:
         # by name and by query, so that types and collations are the real table's
         create_temporary=f"CREATE TEMPORARY TABLE {quote(temporary)} ON COMMIT DELETE ROWS AS "
         f"SELECT {listed}, 'd'::\"char\" AS {op} FROM {name} WITH NO DATA",
+        drop_temporary=f"DROP TABLE {temp}",
         empty=f"TRUNCATE {temp}",
         copy=f"COPY {temp} ({listed}, {op}) FROM STDIN",
         key_columns=tuple(key),

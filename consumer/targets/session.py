@@ -21,6 +21,7 @@ from consumer.errors import ConsumerError, FencedError, TransientError, UniqueVi
 from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, UnitState
 from consumer.targets.base import Transaction
 from consumer.targets.bookkeeping import NO_STATE, Books, held_from, lane_from, unit_from
+from consumer.targets.facts import TableFacts
 from consumer.targets.sql import Fragment, Params, conjunction, keys_in
 from schemas.position import ZERO
 from schemas.table import Key, Row, Table
@@ -78,6 +79,8 @@ class Catalogue(Protocol):
 
     def name(self, table: TargetTable) -> str:
         """Return the quoted, qualified name."""
+
+    def facts(self, schema: str, name: str) -> TableFacts: ...
 
     def create_statements(self, table: Table) -> list[str]: ...
 
@@ -264,6 +267,10 @@ class SqlSession:
     def read_table(self, schema: str, name: str) -> Table | None:
         return self.catalogue.read_table(schema, name)
 
+    def facts(self, schema: str, name: str) -> TableFacts:
+        """Return what `findings` judges beside the definition of an existing table."""
+        return self.catalogue.facts(schema, name)
+
     def create_table(self, table: Table) -> None:
         for text in self.catalogue.create_statements(table):
             self._alone(lambda text=text: self._run((text, [])))  # type: ignore[misc]
@@ -286,10 +293,6 @@ class SqlSession:
             return found
 
         return self._alone(run)
-
-    def query(self, text: str, params: Sequence[object] = ()) -> Rows:
-        """Run a read of the catalogue (findings)."""
-        return self._alone(lambda: self._run((text, list(params))))
 
     def ping(self) -> bool:
         return self._link.ping()

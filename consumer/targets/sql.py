@@ -12,11 +12,15 @@ Fragment = tuple[str, Params]
 Quote = Callable[[str], str]
 
 
-def quote_with(mark: str) -> Quote:
-    """Return a function that quotes an identifier with `mark`; "%" is doubled because drivers format the text."""
+def quote_with(mark: str, *, formatted: bool = True) -> Quote:
+    """Return a function that quotes an identifier with `mark`.
+
+    `formatted`: "%" is doubled, for texts in which values are put for `%s`.
+    """
 
     def quote(name: str) -> str:
-        return mark + name.replace(mark, mark * 2).replace("%", "%%") + mark
+        quoted = mark + name.replace(mark, mark * 2) + mark
+        return quoted.replace("%", "%%") if formatted else quoted
 
     return quote
 
