@@ -38,7 +38,7 @@ class Rule:
         )  # fmt: skip
 
 
-_BIGINT_NOTE = "PostgreSQL has no unsigned 64-bit integer"
+_BIGINT_NOTE = "it has no unsigned 64-bit integer"
 POSTGRES: tuple[Rule, ...] = (
     Rule(Kind.INT, "smallint", {"bits": 8}),
     Rule(Kind.INT, "integer", {"bits": 16, "unsigned": True}),
@@ -53,8 +53,8 @@ POSTGRES: tuple[Rule, ...] = (
     Rule(Kind.DOUBLE, "double precision"),
     Rule(Kind.BIT, "bit({length})"),
     Rule(Kind.YEAR, "smallint"),
-    Rule(Kind.CHAR, "varchar(1)", {"length": 0}, "PostgreSQL has no zero-length type"),
-    Rule(Kind.VARCHAR, "varchar(1)", {"length": 0}, "PostgreSQL has no zero-length type"),
+    Rule(Kind.CHAR, "varchar(1)", {"length": 0}, "it has no zero-length type"),
+    Rule(Kind.VARCHAR, "varchar(1)", {"length": 0}, "it has no zero-length type"),
     Rule(Kind.CHAR, "varchar({length})", {}, "a NUL character is refused"),
     Rule(Kind.VARCHAR, "varchar({length})", {}, "a NUL character is refused"),
     Rule(Kind.TEXT, "text", {}, "a NUL character is refused"),

@@ -1,0 +1,210 @@
+"""The type map is total, its page is up to date, and equality is as exact as it claims."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.collations import chooser
+from schemas.defaults import mysql_default, postgres_default
+from schemas.errors import UnsupportedTypeError, ValueRefusedError
+from schemas.mysql_values import row_from_select, select_list, to_mysql
+from schemas.postgres_values import copy_line, row_from_postgres, to_postgres
+from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
+from schemas.typemap import mysql_type, neutral_from_postgres, postgres_type, quote_literal, wire_equal
+from schemas.typemap_doc import page
+from tests.schemas_strategies import TABLE, TYPES
+
+
+def test_the_page_is_up_to_date() -> None:
+    stored = Path(__file__).parents[2] / "docs" / "reference" / "types.md"
+    assert stored.read_text() == page(), "run: python -m schemas.typemap_doc > docs/reference/types.md"
+
+
+def test_every_kind_is_in_the_strategies() -> None:
+    assert {type_.kind for type_ in TYPES.values()} == set(Kind)
+
+
+@pytest.mark.parametrize(
+    ("type_", "postgres", "mysql"),
+    [
+        (ColumnType(kind=Kind.INT, bits=8), "smallint", "tinyint"),
+        (ColumnType(kind=Kind.INT, bits=16, unsigned=True), "integer", "smallint unsigned"),
+        (ColumnType(kind=Kind.INT, bits=24, unsigned=True), "integer", "mediumint unsigned"),
+        (ColumnType(kind=Kind.INT, bits=32, unsigned=True), "bigint", "int unsigned"),
+        (ColumnType(kind=Kind.INT, bits=64, unsigned=True), "numeric(20,0)", "bigint unsigned"),
+        (ColumnType(kind=Kind.DECIMAL, precision=65, scale=30), "numeric(65,30)", "decimal(65,30)"),
+        (ColumnType(kind=Kind.BIT, length=7), "bit(7)", "bit(7)"),
+        (ColumnType(kind=Kind.CHAR, length=0), "varchar(1)", "char(0)"),
+        (ColumnType(kind=Kind.TIME, fsp=3), "interval(3)", "time(3)"),
+        (ColumnType(kind=Kind.TIMESTAMP), "timestamptz(0)", "timestamp(0)"),
+        (ColumnType(kind=Kind.ENUM, members=("it's", "b\\")), "text", r"enum('it''s','b\\')"),
+        (ColumnType(kind=Kind.TEXT, length=255), "text", "tinytext"),
+        (ColumnType(kind=Kind.TEXT, length=256), "text", "longtext"),
+    ],
+)
+def test_types(type_: ColumnType, postgres: str, mysql: str) -> None:
+    assert (postgres_type(type_), mysql_type(type_)) == (postgres, mysql)
+
+
+def test_collations_are_kept_replaced_or_left_to_the_server() -> None:
+    text = ColumnType(kind=Kind.VARCHAR, length=5, charset="utf8mb4", collation="utf8mb4_0900_ai_ci")
+    assert mysql_type(text) == "varchar(5) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci"
+    mariadb = chooser(["utf8mb4_bin", "utf8mb4_uca1400_nopad_ai_ci"])
+    assert mysql_type(text, mariadb).endswith("COLLATE utf8mb4_uca1400_nopad_ai_ci")
+    assert mysql_type(text, chooser(["utf8mb4_bin"])).endswith("COLLATE utf8mb4_bin")
+    assert mysql_type(text, chooser([])) == "varchar(5) CHARACTER SET utf8mb4"
+
+
+@pytest.mark.parametrize(
+    ("shown", "type_"),
+    [
+        ("numeric(20,4)", ColumnType(kind=Kind.DECIMAL, precision=20, scale=4)),
+        ("character varying(7)", ColumnType(kind=Kind.VARCHAR, length=7)),
+        ("timestamp(3) without time zone", ColumnType(kind=Kind.DATETIME, fsp=3)),
+        ("timestamp with time zone", ColumnType(kind=Kind.TIMESTAMP, fsp=6)),
+        ("bit(5)", ColumnType(kind=Kind.BIT, length=5)),
+        ("interval(0)", ColumnType(kind=Kind.TIME, fsp=0)),
+    ],
+)
+def test_types_of_postgres(shown: str, type_: ColumnType) -> None:
+    assert neutral_from_postgres(shown) == type_
+
+
+@pytest.mark.parametrize("shown", ["integer[]", "point", "public.mood", ""])
+def test_unknown_types_of_postgres_are_refused(shown: str) -> None:
+    with pytest.raises(UnsupportedTypeError):
+        neutral_from_postgres(shown)
+
+
+@pytest.mark.parametrize(
+    ("kind", "a", "b", "same"),
+    [
+        (Kind.INT, 1, 1, True),
+        (Kind.INT, None, None, True),
+        (Kind.INT, None, 0, False),
+        (Kind.DOUBLE, 0.0, -0.0, False),
+        (Kind.DOUBLE, 1, 1.0, True),
+        (Kind.DECIMAL, "1.0", "1.00", False),
+        (Kind.TEXT, "a", "a ", False),
+        (Kind.SET, "a,b", "b,a", False),
+        (Kind.JSON, '{"a":1,"b":[]}', '{"b": [], "a": 1.0}', True),
+        (Kind.JSON, "[1,2]", "[2,1]", False),
+        (Kind.JSON, "9007199254740993", "9007199254740992", False),
+        (Kind.JSON, "1e2", "100", True),
+        (Kind.JSON, "true", "1", False),
+        (Kind.JSON, '{"a":[true]}', '{"a":[1]}', False),
+        (Kind.JSON, '"1"', "1", False),
+        (Kind.JSON, "null", None, False),
+        (Kind.JSON, "not json", "not  json", False),
+        (Kind.TEXT, '{"a":1}', '{"a": 1}', False),
+    ],
+)
+def test_equality(kind: Kind, a: Value, b: Value, same: bool) -> None:
+    assert wire_equal(kind, a, b) is same
+    assert wire_equal(kind, b, a) is same
+
+
+_SCALAR = st.none() | st.booleans() | st.integers() | st.decimals(allow_nan=False, allow_infinity=False).map(float) | st.text()
+_DOCUMENT = st.recursive(_SCALAR, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
+
+
+@given(_DOCUMENT)
+def test_json_spelling_does_not_count(document: object) -> None:
+    spellings = (json.dumps(document), json.dumps(document, sort_keys=True, indent=2, ensure_ascii=False))
+    assert wire_equal(Kind.JSON, *spellings)
+
+
+def one(type_: ColumnType, default: str | None = None) -> Table:
+    column = Column(name="v", type=type_, default=default)
+    return Table(db="d", name="t", columns=(column,), key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="v"),)))
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [(r'"\u0000"', True), (r'"\\u0000"', False), (r'"\\\u0000"', True), (r'"\\\\u0000"', False), ('"u0000"', False)],
+)
+def test_nul_in_json_is_told_from_its_text(text: str, refused: bool) -> None:
+    convert = to_postgres(one(ColumnType(kind=Kind.JSON)))
+    assert refused is ("\0" in json.loads(text))
+    if refused:
+        with pytest.raises(ValueRefusedError, match=r"column v: .*U\+0000"):
+            convert((text,))
+    else:
+        assert convert((text,)) == (text,)
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0")))
+def test_a_copy_line_is_one_line(text: str) -> None:
+    line = copy_line(one(ColumnType(kind=Kind.TEXT)))((text,))
+    assert line.endswith("\n")
+    assert not {"\n", "\t", "\r"} & set(line[:-1])
+
+
+def test_copy_tells_null_from_its_spelling() -> None:
+    line = copy_line(one(ColumnType(kind=Kind.TEXT)))
+    assert (line((None,)), line((r"\N",))) == ("\\N\n", "\\\\N\n")
+
+
+@pytest.mark.parametrize(
+    ("type_", "seen", "wire"),
+    [
+        (ColumnType(kind=Kind.DECIMAL, scale=2), "1.5000", "1.50"),
+        (ColumnType(kind=Kind.DECIMAL, scale=2), "1.505", "1.505"),
+        (ColumnType(kind=Kind.DECIMAL, scale=0), "-3.00", "-3"),
+        (ColumnType(kind=Kind.DECIMAL, scale=2), "NaN", "NaN"),
+        (ColumnType(kind=Kind.INT, bits=64), "1.5", "1.5"),
+        (ColumnType(kind=Kind.INT, bits=64), "NaN", "NaN"),
+        (ColumnType(kind=Kind.TIME, fsp=2), "-00:00:01.5", "-00:00:01.50"),
+        (ColumnType(kind=Kind.DATETIME, fsp=0), "2024-01-01 00:00:00.5", "2024-01-01 00:00:00.5"),
+        (ColumnType(kind=Kind.TIMESTAMP, fsp=3), "infinity", "infinity"),
+        (ColumnType(kind=Kind.BIT, length=3), "101", 5),
+    ],
+)
+def test_values_of_postgres_that_do_not_fit_stay_visible(type_: ColumnType, seen: str, wire: Value) -> None:
+    assert row_from_postgres(one(type_))((seen,)) == (wire,)
+
+
+@given(st.integers(0, 10**10 - 1), st.integers(0, 10))
+def test_zerofill_is_removed_from_decimals(unscaled: int, scale: int) -> None:
+    exact = format(Decimal(unscaled).scaleb(-scale), "f")
+    table = one(ColumnType(kind=Kind.DECIMAL, unsigned=True, precision=20, scale=scale))
+    assert row_from_select(table)(("000" + exact,)) == (exact,)
+    assert row_from_select(table)((exact,)) == (exact,)
+
+
+def test_names_are_quoted_in_select_lists() -> None:
+    table = Table(db="d", name="t", columns=(Column(name="a`b", type=ColumnType(kind=Kind.DATE)),), key=TABLE.key)
+    assert select_list(table) == ["CAST(`a``b` AS CHAR)"]
+
+
+def test_null_is_null_in_every_kind() -> None:
+    nothing = (None,) * len(TABLE.columns)
+    for convert in (to_mysql(TABLE), row_from_select(TABLE), to_postgres(TABLE), row_from_postgres(TABLE)):
+        assert convert(nothing) == nothing
+
+
+@pytest.mark.parametrize(
+    ("type_", "default", "mysql", "postgres"),
+    [
+        (ColumnType(kind=Kind.INT, bits=32), "-5", "'-5'", "'-5'"),
+        (ColumnType(kind=Kind.BIT, length=5), "5", "b'101'", "'00101'"),
+        (ColumnType(kind=Kind.VARCHAR, length=9), "it's \\", "'it''s \\\\'", "'it''s \\'"),
+        (ColumnType(kind=Kind.DATE), "0000-00-00", "'0000-00-00'", None),
+        (ColumnType(kind=Kind.TIMESTAMP), "2024-01-01 00:00:00", None, None),
+        (ColumnType(kind=Kind.TEXT), "x", None, "'x'"),
+        (ColumnType(kind=Kind.INT, bits=8), None, None, None),
+    ],
+)
+def test_defaults(type_: ColumnType, default: str | None, mysql: str | None, postgres: str | None) -> None:
+    column = one(type_, default).columns[0]
+    assert (mysql_default(column), postgres_default(column)) == (mysql, postgres)
+
+
+def test_literals_are_quoted() -> None:
+    assert quote_literal("a'b\\c") == "'a''b\\\\c'"
