@@ -7,37 +7,57 @@ are asked in order, and one that cannot be asked (no connection) is a finding it
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
 
 from consumer.errors import ConsumerError
 from consumer.query import slots_of
-from consumer.router import Route, Routed, resolve
+from consumer.router import Route, Routed, resolve, wanted_table
 from consumer.targets.dialect import open_session
+from consumer.targets.findings import Inspectable, findings_for_table
 from rowlock.errors import CommandError
-from rowlock.findings import Finding, adopt
 from rowlock.kafka_view import KafkaView
 from rowlock.source_view import selected_tables
-from schemas.config import Config, SourceConfig
+from schemas.config import Config
 from schemas.config_checks import unsupported
 from schemas.errors import SchemaError
+from schemas.findings import Finding
 from schemas.table import Table
 
-Selected = dict[str, list[Table]]
-"""Tables by source."""
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A source table on its way: `place` of it in the target is (target, schema, table)."""
+
+    pipeline: str
+    source: str
+    table: Table
+    target: str
+    routed: Routed
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        return self.target, self.routed.schema, self.routed.table
 
 
 def check(config: Config) -> list[Finding]:
     """Return all findings. Nothing is written anywhere."""
-    refused = [Finding("error", config.where(*each.place), each.message) for each in unsupported(config)]
+    refused = [_finding(config.where(*each.place), each.message) for each in unsupported(config)]
     if refused:
         return refused  # what is asked for does not exist yet: nothing else can be judged
-    findings = [*_java(), *_spark(config), *_kafka(config)]
-    tables: Selected = {}
-    for name, source in config.sources.items():
-        findings += _source(config, name)
-        findings += _tables(name, source, tables)
-    for pipeline in config.pipelines:
-        findings += _pipeline(config, pipeline, tables)
-    return findings
+    findings = [*_java(), *_spark(config)]
+    unreachable = list(_kafka(config))
+    findings += unreachable
+    tables: dict[str, list[Table]] = {}
+    for name in config.sources:
+        if not unreachable:  # the preflight of a source also looks at its topics
+            findings += _source(config, name)
+        findings += _tables(config, name, tables)
+    return findings + list(_targets(config, flows(config, tables)))
+
+
+def _finding(place: str, message: str, remedy: str = "") -> Finding:
+    return Finding("error", place, message, remedy)
 
 
 def _java() -> Iterator[Finding]:
@@ -47,14 +67,14 @@ def _java() -> Iterator[Finding]:
     try:
         find_java()
     except EmbeddedError as error:
-        yield Finding("error", "java", str(error))
+        yield _finding("java", error.seen, error.remedy)
 
 
 def _spark(config: Config) -> Iterator[Finding]:
     try:
         slots_of(config.spark.master)
     except ValueError as error:
-        yield Finding("error", config.where("spark", "master"), str(error))
+        yield _finding(config.where("spark", "master"), str(error))
 
 
 def _kafka(config: Config) -> Iterator[Finding]:
@@ -65,53 +85,93 @@ def _kafka(config: Config) -> Iterator[Finding]:
         finally:
             view.close()
     except CommandError as error:
-        yield Finding("error", config.where("kafka", "bootstrap"), str(error))
+        yield _finding(config.where("kafka", "bootstrap"), str(error))
 
 
-def _source(config: Config, name: str) -> Iterator[Finding]:
+def _source(config: Config, name: str) -> list[Finding]:
     from producer.preflight import check_source
 
-    yield from (adopt(found, f"source {name}") for found in check_source(config, name))
+    return check_source(config, name)
 
 
-def _tables(name: str, source: SourceConfig, tables: Selected) -> Iterator[Finding]:
-    """Note the source's tables for the targets; what cannot be read was reported by the preflight already."""
+def _tables(config: Config, name: str, tables: dict[str, list[Table]]) -> Iterator[Finding]:
+    """Note the source's tables for the targets. What keeps them from being read is the preflight's to tell, or ours."""
+    tables[name] = []
     try:
-        tables[name] = selected_tables(source, name)
-    except CommandError:
-        tables[name] = []
-    return iter(())
+        tables[name] = selected_tables(config.sources[name], name)
+    except CommandError as error:
+        yield _finding(config.where("sources", name), str(error))
+    else:
+        if not tables[name]:
+            remedy = "correct the patterns, or grant SELECT on the tables: what a user may not see does not exist for it"
+            yield _finding(
+                config.where("sources", name, "tables"), "no table of the source is selected", remedy
+            )
 
 
-def _pipeline(config: Config, name: str, tables: Selected) -> Iterator[Finding]:
-    options = config.pipelines[name]
-    routes = [Route.of(route) for route in options.routes]
-    routed = [
-        (source, table, where)
-        for source in options.sources
-        for table in tables[source]
-        if (where := resolve(routes, source, table.db, table.name))
-    ]
-    if not routed and any(tables[source] for source in options.sources):
-        yield Finding(
-            "error", f"pipeline {name}", "no route takes any table of its sources", "correct routes: from"
-        )
-    target = config.targets[options.target]
-    try:
-        session = open_session(target, name="rowlock check")
-    except ConsumerError as error:
-        yield Finding("error", f"target {options.target}", str(error))
-        return
-    try:
-        yield from _target(config, name, routed, session)
-    except (ConsumerError, SchemaError) as error:
-        yield Finding("error", f"target {options.target}", str(error))
-    finally:
-        session.close()
+def flows(config: Config, tables: dict[str, list[Table]]) -> list[Flow]:
+    """Return every source table that a route takes, with where it goes. Pure."""
+    out: list[Flow] = []
+    for name, options in config.pipelines.items():
+        routes = [Route.of(route) for route in options.routes]
+        for source in options.sources:
+            for table in tables[source]:
+                if routed := resolve(routes, source, table.db, table.name):
+                    out.append(Flow(name, source, table, options.target, routed))
+    return out
 
 
-def _target(
-    config: Config, name: str, routed: list[tuple[str, Table, Routed]], session: object
-) -> Iterator[Finding]:
-    """Judge the target tables of a pipeline."""
-    return iter(())
+def _targets(config: Config, found: list[Flow]) -> Iterator[Finding]:
+    for name, options in config.pipelines.items():
+        mine = [flow for flow in found if flow.pipeline == name]
+        if not mine:
+            where = config.where("pipelines", name, "routes")
+            yield _finding(
+                where,
+                f"pipeline {name}: no route takes any table of its sources",
+                "correct `from` of its routes",
+            )
+        try:
+            session = open_session(config.targets[options.target], name="rowlock check")
+        except ConsumerError as error:
+            yield _finding(config.where("targets", options.target), f"target {options.target}: {error}")
+            continue
+        try:
+            yield from _judge(config, mine, found, cast(Inspectable, session))
+        except (ConsumerError, SchemaError) as error:
+            yield _finding(config.where("targets", options.target), f"target {options.target}: {error}")
+        finally:
+            session.close()
+
+
+def _judge(config: Config, mine: list[Flow], found: list[Flow], session: Inspectable) -> Iterator[Finding]:
+    seen: set[tuple[str, str, str]] = set()
+    for flow in mine:
+        if flow.place in seen:
+            continue
+        seen.add(flow.place)
+        feeding = [other for other in found if other.place == flow.place]
+        added = tuple(name for name, _ in flow.routed.added)
+        wanted = wanted_table(flow.table, flow.routed)
+        yield from findings_for_table(session, wanted, added=added, sources=len(feeding))
+        yield from not_kept_apart(config, feeding)
+        if (
+            not config.pipelines[flow.pipeline].create_tables
+            and session.read_table(wanted.db, wanted.name) is None
+        ):
+            remedy = "create it, or set create_tables: true"
+            yield _finding(f"target table {wanted.db}.{wanted.name}", "does not exist in the target", remedy)
+
+
+def not_kept_apart(config: Config, feeding: list[Flow]) -> Iterator[Finding]:
+    """Sources of one target table must differ in what `add:` gives them: else their equal keys are one row. Pure."""
+    texts: dict[tuple[tuple[str, str], ...], Flow] = {}
+    for flow in feeding:
+        other = texts.setdefault(flow.routed.added, flow)
+        if other is not flow and flow.routed.added:
+            one, two = (f"{each.source}:{each.table.db}.{each.table.name}" for each in (other, flow))
+            yield _finding(
+                f"{config.where('pipelines', flow.pipeline, 'routes')}: target table {flow.place[1]}.{flow.place[2]}",
+                f"{one} and {two} write it with the same added values {dict(flow.routed.added)}",
+                'let the added text tell them apart, say add: {branch: "{source}"}',
+            )

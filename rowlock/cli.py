@@ -98,9 +98,9 @@ def _refuse_with_errors(config: Config) -> None:
     from rowlock.check import check as find
     from rowlock.findings import has_errors
 
-    findings = [finding for finding in find(config) if finding.level != "info"]
+    findings = find(config)
     for finding in findings:
-        click.echo(f"rowlock: {finding.level}: {finding.line()}", err=True)
+        click.echo(f"rowlock: {finding.level}: {finding}", err=True)
     if has_errors(findings):
         fail("refused to start; see above")
 
@@ -113,12 +113,12 @@ def check(config_file: Path, output: str) -> None:
     """Check configuration, servers, grants and tables. Exit 1 when something would stop a run."""
     config = load_config(config_file)
     from rowlock.check import check as find
-    from rowlock.findings import has_errors
+    from rowlock.findings import as_dict, has_errors
     from rowlock.tables import console, findings_table
 
     findings = find(config)
     if output == "json":
-        click.echo(json.dumps({"version": 1, "findings": [finding.as_dict() for finding in findings]}))
+        click.echo(json.dumps({"version": 1, "findings": [as_dict(finding) for finding in findings]}))
     elif findings:
         console().print(findings_table(findings))
     else:

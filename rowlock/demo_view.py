@@ -34,7 +34,9 @@ class Figures:
         figures = cls(now)
         for unit in status.units:
             table = unit.topic.rpartition(".")[2]
-            figures.captured[table] = figures.captured.get(table, 0) + (-1 if unit.end_offset is None else unit.end_offset) + 1
+            figures.captured[table] = (
+                figures.captured.get(table, 0) + (-1 if unit.end_offset is None else unit.end_offset) + 1
+            )
             figures.applied[table] = (
                 figures.applied.get(table, 0) + (-1 if unit.offset is None else unit.offset) + 1
             )

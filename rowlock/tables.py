@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from rowlock.findings import Finding, by_weight
+from rowlock.findings import by_weight
 from rowlock.status import SourceStatus, Status, UnitStatus
 from rowlock.verify import Result
+from schemas.findings import Finding
 
-_LEVEL_STYLE = {"error": "red", "warning": "yellow", "info": "dim"}
+_LEVEL_STYLE = {"error": "red", "warning": "yellow"}
 _WIDE = 200
 SHOWN = 20
 """Differing keys printed per table unless all are asked for."""
@@ -29,7 +30,7 @@ def findings_table(findings: Sequence[Finding]) -> Table:
     table = Table("", "place", "what was found", "what to do", show_lines=True)
     for finding in by_weight(findings):
         level = f"[{_LEVEL_STYLE.get(finding.level, '')}]{finding.level}[/]"
-        table.add_row(level, *(_plain(text) for text in (finding.place, finding.what, finding.remedy)))
+        table.add_row(level, *(_plain(text) for text in (finding.place, finding.message, finding.remedy)))
     return table
 
 
