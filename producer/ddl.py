@@ -287,7 +287,9 @@ def _split(tokens: list[Token], separator: str) -> list[list[Token]]:
 
 def _skip_words(tokens: list[Token], *words: str) -> list[Token]:
     at = 0
-    while at < len(tokens) and (tokens[at].upper in words or (tokens[at].text in words and not tokens[at].quoted)):
+    while at < len(tokens) and (
+        tokens[at].upper in words or (tokens[at].text in words and not tokens[at].quoted)
+    ):
         at += 1
     return tokens[at:]
 

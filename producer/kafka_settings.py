@@ -35,7 +35,12 @@ _REFUSED = frozenset(
         "queuing.strategy", "enable.idempotent", "isolation.level", "on_delivery", "dr_cb",
     }
 )  # fmt: skip
-_PRODUCER_ONLY = frozenset(_SPEED) | {"compression.codec", "compression.level", "batch.size", "queue.buffering.max.ms"}
+_PRODUCER_ONLY = frozenset(_SPEED) | {
+    "compression.codec",
+    "compression.level",
+    "batch.size",
+    "queue.buffering.max.ms",
+}
 
 
 def check_options(options: dict[str, str]) -> None:

@@ -52,7 +52,7 @@ class KafkaWriter:
         self._producer: Producer | None = Producer(
             {**settings, "error_cb": self._on_error}, logger=librdkafka_logger()
         )
-        self._stopping = stopping
+        self.stopping = stopping
         self._pending: dict[str, list[dict[str, Any]]] = {}
         self._pending_bytes = 0
         self._batches: deque[_Batch] = deque()
@@ -121,6 +121,7 @@ class KafkaWriter:
         self._producer.poll(timeout)
         if self._failure is not None:
             self._destroy()
+        self._advance()
 
     def abandon(self) -> None:
         """Throw away everything that is not acknowledged, without producing anything more."""
@@ -161,7 +162,6 @@ class KafkaWriter:
             elif self._failure is None:
                 self.offsets[topic] = delivered.offset()
                 batch.waiting -= 1
-                self._advance()
 
         message["callback"] = done
 
@@ -175,6 +175,7 @@ class KafkaWriter:
         return done
 
     def _advance(self) -> None:
+        """Take what is acknowledged off the queue; outside of the client's callbacks, which must not raise."""
         while self._batches and not self._batches[0].waiting:
             batch = self._batches.popleft()
             self._in_flight -= batch.size
@@ -183,7 +184,7 @@ class KafkaWriter:
 
     def _wait(self) -> None:
         self.poll(0.05)
-        if self._stopping():
+        if self.stopping():
             raise Interrupted
 
     def _on_error(self, error: KafkaError, topic: str = "") -> None:
@@ -211,7 +212,9 @@ def _refused(topic: str, messages: list[dict[str, Any]]) -> str:
 
 
 def _explained(error: KafkaError, topic: str) -> str:
-    text = f"Kafka did not take a message for {topic}: {error.str()} ({error.name()})" if topic else error.str()
+    text = (
+        f"Kafka did not take a message for {topic}: {error.str()} ({error.name()})" if topic else error.str()
+    )
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         text += f"; raise max.message.bytes of the topic to {MAX_MESSAGE_BYTES} (kafka-configs --alter)"
     return text

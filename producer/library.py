@@ -32,7 +32,9 @@ class DumpConnection:
     ) -> None:
         found = version("mysql-replication")
         if found != LIBRARY_VERSION:
-            raise RuntimeError(f"mysql-replication {found} is installed, this adapter is for {LIBRARY_VERSION}")
+            raise RuntimeError(
+                f"mysql-replication {found} is installed, this adapter is for {LIBRARY_VERSION}"
+            )
         # is_mariadb would start the dump by GTID; by file and position both servers speak the same protocol.
         self._reader = BinLogStreamReader(
             connection_settings=dict(settings),

@@ -19,7 +19,9 @@ from producer.reading import TopicReader
 from schemas.position import binlog_file_number
 from schemas.records import Identity, StoredPosition
 
-_CHOICE = "To go on from here the source needs a new snapshot: start capture once with --new-snapshot (epoch + 1)"
+_CHOICE = (
+    "To go on from here the source needs a new snapshot: start capture once with --new-snapshot (epoch + 1)"
+)
 
 
 class LogFile(NamedTuple):
@@ -113,7 +115,9 @@ class PositionStore:
         messages = reader.read(self.topic, low, high)
         return select((message.key().decode(), message.value()) for message in messages)
 
-    def claim(self, writer: KafkaWriter, reader: TopicReader, record: StoredPosition, older: Iterable[str]) -> StoredPosition:
+    def claim(
+        self, writer: KafkaWriter, reader: TopicReader, record: StoredPosition, older: Iterable[str]
+    ) -> StoredPosition:
         """Write `record` durably under a gen that nobody else has, then remove the `older` keys. Returns it.
 
         Two starts at the same moment write the same gen; the one whose record came second takes the next.
@@ -133,7 +137,9 @@ class PositionStore:
     def _first_of(self, reader: TopicReader, gen: int) -> int:
         low, high = reader.bounds(self.topic)
         key = str(gen).encode()
-        return next(message.offset() for message in reader.read(self.topic, low, high) if message.key() == key)
+        return next(
+            message.offset() for message in reader.read(self.topic, low, high) if message.key() == key
+        )
 
     def send(self, writer: KafkaWriter, record: StoredPosition) -> None:
         """Write `record`; everything before its position must be acknowledged already."""

@@ -25,7 +25,9 @@ class TopicReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._consumer.close()
 
     def bounds(self, topic: str) -> tuple[int, int]:
@@ -33,7 +35,9 @@ class TopicReader:
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:
-                low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10, cached=False)
+                low, high = self._consumer.get_watermark_offsets(
+                    TopicPartition(topic, 0), timeout=10, cached=False
+                )
             except KafkaException as error:
                 if time.monotonic() > deadline:
                     raise TransientSourceError(f"the offsets of {topic} cannot be read: {error}") from error
@@ -65,5 +69,8 @@ class TopicReader:
 
     @staticmethod
     def _fail(topic: str, error: KafkaError) -> None:
-        if not error.retriable() and error.code() not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+        if not error.retriable() and error.code() not in (
+            KafkaError._TRANSPORT,
+            KafkaError._ALL_BROKERS_DOWN,
+        ):
             raise TransientSourceError(f"{topic} cannot be read: {error.str()}")

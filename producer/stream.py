@@ -22,7 +22,9 @@ from producer.log_event import LogEvent
 HEARTBEAT = 1.0
 SILENCE = 15.0
 _PURGED = 1236  # ER_MASTER_FATAL_ERROR_READING_BINLOG: purged, or the position is not in the file
-_TRANSIENT = frozenset({1040, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1927, 2003, 2006, 2013, 2055, 4031})
+_TRANSIENT = frozenset(
+    {1040, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1927, 2003, 2006, 2013, 2055, 4031}
+)
 
 
 class PacketSource(Protocol):
@@ -75,7 +77,9 @@ class LogStream:
         if kind in (log.HEARTBEAT, log.HEARTBEAT_V2):
             return None
         if size != len(packet) - 1:
-            raise StreamStoppedError(f"{self.file}:{end}: an event of {size} bytes came as {len(packet) - 1} bytes")
+            raise StreamStoppedError(
+                f"{self.file}:{end}: an event of {size} bytes came as {len(packet) - 1} bytes"
+            )
         body = self._verified(packet, end)
         # MariaDB leaves the end 0 inside a transaction; the counter also goes on where 32 bits end.
         start = end - size if end >= size else self._pos

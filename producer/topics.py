@@ -22,7 +22,11 @@ EVENTS: dict[str, str] = {
     "max.message.bytes": str(MAX_MESSAGE_BYTES + 65536),
     "message.timestamp.type": "CreateTime",
 }
-WATERMARKS: dict[str, str] = {"cleanup.policy": "delete", "retention.ms": str(_DAY_MS), "segment.ms": str(_DAY_MS // 4)}
+WATERMARKS: dict[str, str] = {
+    "cleanup.policy": "delete",
+    "retention.ms": str(_DAY_MS),
+    "segment.ms": str(_DAY_MS // 4),
+}
 POSITIONS: dict[str, str] = {
     "cleanup.policy": "compact",
     "segment.ms": str(_DAY_MS // 24),
@@ -56,13 +60,17 @@ class Topics:
         try:
             listed = self._admin.list_topics(timeout=15).topics
         except KafkaException as error:
-            raise TransientSourceError(f"no Kafka broker answers at {self._kafka.bootstrap}: {error}") from error
+            raise TransientSourceError(
+                f"no Kafka broker answers at {self._kafka.bootstrap}: {error}"
+            ) from error
         return {name: len(topic.partitions) for name, topic in listed.items() if topic.partitions}
 
     def _create(self, names: list[str], settings: dict[str, str]) -> set[str]:
         replication = self._kafka.replication
         config = {**settings, "min.insync.replicas": "2"} if replication >= 2 else dict(settings)
-        new = [NewTopic(name, num_partitions=1, replication_factor=replication, config=config) for name in names]
+        new = [
+            NewTopic(name, num_partitions=1, replication_factor=replication, config=config) for name in names
+        ]
         created = set()
         for name, future in self._admin.create_topics(new, operation_timeout=20, request_timeout=30).items():
             if self._outcome(name, future):
@@ -76,8 +84,13 @@ class Topics:
             kafka_error: KafkaError = error.args[0]
             if kafka_error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
-            if kafka_error.retriable() or kafka_error.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
-                raise TransientSourceError(f"topic {name} cannot be created just now: {kafka_error.str()}") from error
+            if kafka_error.retriable() or kafka_error.code() in (
+                KafkaError._TIMED_OUT,
+                KafkaError._TRANSPORT,
+            ):
+                raise TransientSourceError(
+                    f"topic {name} cannot be created just now: {kafka_error.str()}"
+                ) from error
             raise KafkaRefusedError(
                 f"Kafka refuses to create topic {name} with {self._kafka.replication} replicas: {kafka_error.str()}: "
                 "set kafka.replication to what the cluster can do, or allow the user to create topics"

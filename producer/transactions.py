@@ -106,6 +106,11 @@ class Fold:
         transaction.row += rows
         transaction.captured = True
 
+    def uncaptured(self, rows: Rows) -> None:
+        """Say that the rows of the last `Rows` were not captured after all."""
+        transaction = self._require_open("rows")
+        transaction.deferred.append((rows.table_map, rows.event_type, rows.body))
+
     def feed(self, event: LogEvent) -> Output | None:
         """Return what follows from `event`. Raises StreamStoppedError."""
         kind = event.type
@@ -295,14 +300,18 @@ class Fold:
 def _unknown(event: LogEvent) -> StreamStoppedError:
     if event.type == log.TRANSACTION_PAYLOAD:
         return _stopped(
-            event, "a compressed transaction: SET GLOBAL binlog_transaction_compression=OFF, then --new-snapshot"
+            event,
+            "a compressed transaction: SET GLOBAL binlog_transaction_compression=OFF, then --new-snapshot",
         )
     if event.type == log.GTID_TAGGED:
-        return _stopped(event, "a tagged GTID (GTID_NEXT='AUTOMATIC:tag'): not supported yet, use untagged ones")
+        return _stopped(
+            event, "a tagged GTID (GTID_NEXT='AUTOMATIC:tag'): not supported yet, use untagged ones"
+        )
     if event.type == log.INCIDENT:
         return _stopped(event, "the server says that it lost events (INCIDENT): start with --new-snapshot")
     return _stopped(
-        event, f"an event of unknown type {event.type}, which might carry rows: this server is newer than rowlock"
+        event,
+        f"an event of unknown type {event.type}, which might carry rows: this server is newer than rowlock",
     )
 
 

@@ -50,6 +50,19 @@ class Identity(msgspec.Struct, kw_only=True):
     gtid_set: str | None
 
 
+class Anchor(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Where the last definition and the last chunk marker of a table stand in its topic, so that a start need not search.
+
+    `definition`, `marker`: offsets; everything of the table at an offset above `end` is read when capture starts.
+    `highest`: the highest position in the topic up to `end`.
+    """
+
+    definition: int | None = None
+    marker: int | None = None
+    end: int
+    highest: Position | None = None
+
+
 class StoredPosition(msgspec.Struct, kw_only=True):
     """Where capture resumes: a transaction boundary; everything before it is acknowledged by Kafka."""
 
@@ -62,6 +75,7 @@ class StoredPosition(msgspec.Struct, kw_only=True):
     ts_ms: int
     #: "db.table" whose snapshot is complete (a hint; markers in the topics decide)
     snapshot_done: tuple[str, ...] = ()
+    anchors: dict[str, Anchor] = {}  # "db.table" → where its definition and markers are (a hint, too)
 
 
 class Watermark(msgspec.Struct, kw_only=True):

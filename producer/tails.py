@@ -1,0 +1,136 @@
+"""What a topic says about itself when capture starts: definitions, chunk markers, highest position.
+
+The truth about what is already written is in the topics, not in the position record: the record only says where
+to begin reading (`Anchor`). Events of a lower gen than one before them are a zombie's and do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from producer.reading import TopicReader
+from schemas.event import Chunk
+from schemas.position import Position
+from schemas.records import Anchor
+from schemas.table import Table
+
+TableName = tuple[str, str]
+
+
+class _Source(msgspec.Struct):
+    db: str
+    table: str
+    row: int
+    position: Position
+    prev: Position | None
+    gen: int
+
+
+class _Event(msgspec.Struct):
+    op: str
+    source: _Source
+    definition: Table | None = None
+    chunk: Chunk | None = None
+
+
+_decode: Callable[[bytes], _Event] = msgspec.json.Decoder(_Event).decode
+
+
+@dataclass(slots=True)
+class Marker:
+    chunk: Chunk
+    position: Position
+    gen: int
+
+
+@dataclass(slots=True)
+class Tail:
+    """One table's part of a topic. `definitions` in the order of the topic, by position."""
+
+    definitions: dict[Position, Table] = field(default_factory=dict)
+    definition_offset: int | None = None
+    definition_gen: int = 0
+    markers: list[Marker] = field(default_factory=list)
+    marker_offset: int | None = None
+    last_snapshot_row: int | None = None
+
+    def at(self, file: int, pos: int, epoch: int) -> tuple[Position, Table] | None:
+        """Return the definition in force for a transaction that starts at `file`, `pos`."""
+        position = max((p for p in self.definitions if p <= (epoch, file, pos, -1)), default=None)
+        return None if position is None else (position, self.definitions[position])
+
+
+@dataclass(slots=True)
+class TopicTails:
+    """What `scan` found in one topic."""
+
+    tables: dict[TableName, Tail] = field(default_factory=dict)
+    highest: Position | None = None
+    gen: int = 0
+    end: int = 0
+
+    def add(self, offset: int, value: bytes) -> None:
+        """Take in the event at `offset`."""
+        event = _decode(value)
+        source = event.source
+        if source.gen < self.gen:
+            return
+        self.gen = source.gen
+        self._raise(source.position)
+        if source.prev is not None:
+            self._raise(source.prev)
+        if event.op == "m" or source.row < 0:
+            self._table_event(offset, event)
+
+    def _raise(self, position: Position) -> None:
+        if self.highest is None or position > self.highest:
+            self.highest = position
+
+    def _table_event(self, offset: int, event: _Event) -> None:
+        source = event.source
+        tail = self.tables.setdefault((source.db, source.table), Tail())
+        if event.definition is not None:
+            tail.definitions[source.position] = event.definition
+            tail.definition_offset, tail.definition_gen = offset, source.gen
+        else:
+            tail.last_snapshot_row = max(source.row, tail.last_snapshot_row or source.row)
+        if event.chunk is not None:
+            tail.markers.append(Marker(event.chunk, source.position, source.gen))
+            tail.marker_offset = offset
+
+
+def scan(
+    reader: TopicReader, topic: str, anchors: Mapping[TableName, Anchor], end: int | None = None
+) -> TopicTails:
+    """Read what counts of `topic` up to `end` (default: all): the anchored events, then everything behind the anchors.
+
+    Raises TransientSourceError, and msgspec.DecodeError for a message that is no event.
+    """
+    low, high = reader.bounds(topic)
+    end = high if end is None else min(end, high)
+    tails = TopicTails(end=end)
+    start = min((anchor.end + 1 for anchor in anchors.values()), default=low)
+    for offset in _anchored(anchors.values(), low, start):
+        for message in reader.read(topic, offset, offset + 1):
+            tails.add(message.offset(), message.value())
+    for anchor in anchors.values():
+        if anchor.highest is not None:
+            tails._raise(anchor.highest)
+    for message in _values(reader.read(topic, max(low, start), end)):
+        tails.add(message.offset(), message.value())
+    return tails
+
+
+def _anchored(anchors: Iterable[Anchor], low: int, start: int) -> list[int]:
+    offsets = {
+        offset for anchor in anchors for offset in (anchor.definition, anchor.marker) if offset is not None
+    }
+    return sorted(offset for offset in offsets if low <= offset < start)
+
+
+def _values(messages: Iterable[Any]) -> Iterable[Any]:
+    return (message for message in messages if message.value() is not None)
