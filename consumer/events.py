@@ -34,22 +34,21 @@ class SlimSource(msgspec.Struct, gc=False):
     gen: int
 
 
-class SlimEvent(msgspec.Struct, gc=False):
-    """Head of any event."""
+class SlimEvent(msgspec.Struct):
+    """Any event, as far as it can be read without a definition."""
 
     op: str
     source: SlimSource
+    before: Any = None
+    after: Any = None
 
 
 Decode = Callable[[bytes], Any]
 """Kafka value → a structure with `op`, `source`, and `before` and `after`: column structures or None."""
 
 
-def _slim_decoder() -> Decode:
-    return msgspec.json.Decoder(SlimEvent).decode
-
-
-decode_head: Decode = _slim_decoder()
+decode_any: Decode = msgspec.json.Decoder(SlimEvent).decode
+"""Decodes every event while no definition is in force."""
 
 
 def row_decoder(table: Table) -> Decode:

@@ -7,6 +7,7 @@ between tasks hangs on this module, because Spark unpickles the function anew fo
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -55,6 +56,9 @@ def _worker(config: TaskConfig) -> Worker:
             old.close()
         _WORKERS.clear()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        # Hundreds of thousands of rows in flight and hardly a cycle among them: the collector would take a third of
+        # the time to find nothing. PySpark's worker collects after every task.
+        gc.disable()
         worker = _WORKERS[config.run] = Worker(config)
     return worker
 

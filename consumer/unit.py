@@ -19,7 +19,7 @@ from consumer.applier import SHORT, Applier, AttemptLostError, Change, Progress,
 from consumer.dedup import Deduplicator
 from consumer.definition import InForce, definition_change, prepare, stored_table
 from consumer.errors import FencedError, TransientError, UnitStoppedError
-from consumer.events import ROW_OPS, bad_event, decode_head, full_event
+from consumer.events import ROW_OPS, Decode, bad_event, decode_any, full_event
 from consumer.kafka_reader import Record
 from consumer.lanes import Limits
 from consumer.layout import Layout, keys_fingerprint
@@ -226,62 +226,65 @@ class TopicRun:
             self._take(rest)
 
     def _decode(self, records: Slice) -> None:
-        """Decode, judge and collect row changes; anything else is a barrier."""
+        """Decode, judge and collect row changes; anything else is a barrier. The hot loop: no calls it can do without."""
         changes: list[Change] = []
-        judge = self._dedup.judge
         offset = self._mark[0]
+        decode, row, table = self._tools()
+        judge = self._dedup.judge
         try:
             for offset, raw in records:
                 if raw is None:
                     continue
-                event = self._head(offset, raw)
+                try:
+                    event = decode(raw)
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    raise bad_event(self.spec.unit.topic, offset, raw, error) from error
                 source = event.source
+                if source.version != ENVELOPE_VERSION or source.table != table:
+                    self._foreign(offset, raw, table)
                 position = source.position
                 if judge(offset, position, source.prev, source.gen):
                     self.dropped += 1
                 elif event.op in ROW_OPS:
                     before, after = event.before, event.after
-                    change = RowChange(
-                        (offset, 0),
-                        None if before is None else self._row(before),
-                        None if after is None else self._row(after),
-                        event.op == "r",
-                    )
+                    if before is not None:
+                        before = row(before)
+                    if after is not None:
+                        after = row(after)
+                    change = RowChange((offset, 0), before, after, event.op == "r")
                     changes.append((change, (offset, position, source.gen, source.ts_ms, raw)))
                 else:
                     self._submit(changes, offset - 1)
                     changes = []
                     self._barrier(offset, raw)
+                    decode, row, table = self._tools()
                     judge = self._dedup.judge
         except UnitStoppedError:
             self._submit(changes, offset - 1)
             raise
         self._submit(changes, offset)
 
-    def _head(self, offset: int, raw: bytes) -> Any:
-        """Decode a record; one of another table, or before the first definition, stops the unit."""
+    def _tools(self) -> tuple[Decode, Callable[[Any], Row], str | None]:
+        """Return decoder, row function and table name of the definition in force; without one, no row passes."""
         in_force = self._in_force
-        decode = decode_head if in_force is None else in_force.decode
-        try:
-            event = decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise bad_event(self.spec.unit.topic, offset, raw, error) from error
-        if event.source.version != ENVELOPE_VERSION:
-            full_event(self.spec.unit.topic, offset, raw)  # refuses a newer major version
-        if in_force is not None and event.source.table != in_force.source.name:
-            raise UnitStoppedError(
-                f"{self.spec.unit.topic} offset {offset}: an event of {event.source.db}.{event.source.table} in the topic of "
-                f"{in_force.source.db}.{in_force.source.name}: one table a topic is what this version applies"
-            )
-        return event
+        if in_force is None:
+            return decode_any, self._no_definition, None
+        return in_force.decode, in_force.row, in_force.source.name
 
-    def _row(self, image: Any) -> Row:
-        if self._in_force is None:
+    def _foreign(self, offset: int, raw: bytes, table: str | None) -> None:
+        """Look at an event of another envelope version or table: a newer major version and another table stop the unit."""
+        source = full_event(self.spec.unit.topic, offset, raw).source
+        if table is not None and source.table != table:
             raise UnitStoppedError(
-                f"{self.spec.unit.topic}: rows before any definition of the table: the beginning of the topic is missing; "
-                f"take a new snapshot of the table"
+                f"{self.spec.unit.topic} offset {offset}: an event of {source.db}.{source.table} in the topic of "
+                f"{table}: one table a topic is what this version applies"
             )
-        return self._in_force.row(image)
+
+    def _no_definition(self, _image: Any) -> Row:
+        raise UnitStoppedError(
+            f"{self.spec.unit.topic}: rows before any definition of the table: the beginning of the topic is missing; "
+            f"take a new snapshot of the table"
+        )
 
     def _submit(self, changes: list[Change], upto: int) -> None:
         """Hand over `changes`; everything up to the offset `upto` is then taken."""

@@ -1,0 +1,183 @@
+"""A target in memory: consumer.targets.base without SQL, with faults to order.
+
+Guards, unique keys, quarantine and displacement behave as the contract says; a transaction works on a copy and
+replaces the state when it commits, so a rolled back one leaves nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from consumer.errors import CommitUnknownError, FencedError, TransientError, UniqueViolationError
+from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, UnitState
+from schemas.position import ZERO
+from schemas.table import Key, Row, Table
+
+
+@dataclass
+class State:
+    """What a transaction may change."""
+
+    rows: dict[str, dict[Key, Row]] = field(default_factory=dict)
+    lanes: dict[int, LaneProgress] = field(default_factory=dict)
+    unit: UnitState = field(default_factory=lambda: UnitState(definition=None, ddl=None, stopped=None))
+    held: dict[tuple[int, int], Held] = field(default_factory=dict)
+    displaced: list[Row] = field(default_factory=list)
+
+
+@dataclass
+class FakeTarget:
+    """`refuse`: row → an error to raise. `faults`: errors that the next transactions raise at commit, in turn (None:
+    none). `unknown_after`: whether a CommitUnknownError comes after the commit happened."""
+
+    state: State = field(default_factory=State)
+    tables: dict[str, Table] = field(default_factory=dict)
+    refuse: Callable[[Row], Exception | None] = lambda _row: None
+    faults: list[Exception | None] = field(default_factory=list)
+    unknown_happened: bool = True
+    mutex: Any = field(default_factory=threading.RLock)
+    commits: int = 0
+    log: list[tuple[int, ...]] = field(default_factory=list)  # lanes guarded, a tuple a commit
+
+    # -- Sessions
+
+    def get(self, _number: int) -> FakeSession:
+        return FakeSession(self)
+
+    def check(self, number: int) -> None: ...
+
+    def drop(self, number: int) -> None: ...
+
+    def rows_of(self, table: str = "public.acct") -> list[Row]:
+        return sorted(self.state.rows.get(table, {}).values(), key=str)
+
+
+class FakeSession:
+    def __init__(self, target: FakeTarget) -> None:
+        self._target = target
+
+    def take_over(
+        self, unit: Unit, topic_id: str, layout: str, lanes: int
+    ) -> tuple[int, list[LaneProgress], UnitState]:
+        state = self._target.state
+        if not state.lanes:
+            for lane in range(lanes):
+                state.lanes[lane] = LaneProgress(lane, 0, 0, topic_id, -1, ZERO, 0, layout)
+        epoch = max(row.epoch for row in state.lanes.values()) + 1
+        state.lanes = {lane: replace(row, epoch=epoch) for lane, row in state.lanes.items()}
+        state.unit = replace(state.unit, stopped=None)
+        return epoch, list(state.lanes.values()), state.unit
+
+    def begin(self, unit: Unit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
+        with self._target.mutex:
+            self._fault()
+            state = self._target.state
+            if not state.lanes or any(row.epoch != epoch for row in state.lanes.values()):
+                raise FencedError("another epoch")
+            state.lanes = {lane: replace(row, attempt=row.attempt + 1) for lane, row in state.lanes.items()}
+            return list(state.lanes.values()), state.unit, list(state.held.values())
+
+    @contextmanager
+    def transaction(self, unit: Unit, guards: Sequence[LaneProgress]) -> Iterator[FakeTransaction]:
+        with self._target.mutex:
+            state = self._target.state
+            for guard in guards:
+                row = state.lanes.get(guard.lane)
+                if row is None or (row.epoch, row.attempt, row.offset) != (
+                    guard.epoch,
+                    guard.attempt,
+                    guard.offset,
+                ):
+                    raise FencedError(f"lane {guard.lane}")
+            work = copy.deepcopy(state)
+            yield FakeTransaction(self._target, work)
+            fault = self._target.faults.pop(0) if self._target.faults else None
+            if fault is None or (isinstance(fault, CommitUnknownError) and self._target.unknown_happened):
+                self._target.state = work
+                self._target.commits += 1
+                self._target.log.append(tuple(guard.lane for guard in guards))
+            if fault is not None:
+                raise fault
+
+    def _fault(self) -> None:
+        if self._target.faults and isinstance(self._target.faults[0], ConnectionFaultError):
+            raise self._target.faults.pop(0) or AssertionError
+
+    def read(self, unit: Unit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+        return list(self._target.state.lanes.values()), self._target.state.unit
+
+    def stop_unit(self, unit: Unit, epoch: int, message: str) -> None:
+        self._target.state.unit = replace(self._target.state.unit, stopped=message)
+
+    def read_table(self, schema: str, name: str) -> Table | None:
+        return self._target.tables.get(f"{schema}.{name}")
+
+    def create_table(self, table: Table) -> None:
+        self._target.tables.setdefault(f"{table.db}.{table.name}", table)
+
+
+class ConnectionFaultError(TransientError):
+    """Raised where an attempt begins."""
+
+
+class FakeTransaction:
+    def __init__(self, target: FakeTarget, state: State) -> None:
+        self._target, self._state = target, state
+
+    def apply(self, net: NetChange, *, displacing: str | None = None) -> None:
+        rows = self._state.rows.setdefault(f"{net.table.schema}.{net.table.name}", {})
+        for key in net.deletes:
+            rows.pop(key, None)
+        for row in net.replaces:
+            rows.pop(self._key(net.table, row), None)
+        for row in [*net.replaces, *net.updates]:
+            self._write(net, rows, row, displacing)
+
+    def _key(self, table: TargetTable, row: Row) -> Key:
+        return tuple(row[at] for at in table.key_at)
+
+    def _write(self, net: NetChange, rows: dict[Key, Row], row: Row, displacing: str | None) -> None:
+        if (error := self._target.refuse(row)) is not None:
+            raise error
+        key = self._key(net.table, row)
+        for at in net.table.unique_at:
+            mine = tuple(row[i] for i in at)
+            clash = [
+                k
+                for k, r in rows.items()
+                if k != key and None not in mine and tuple(r[i] for i in at) == mine
+            ]
+            if clash and displacing is None:
+                raise UniqueViolationError(f"{mine} is held by {clash}")
+            for other in clash:
+                if not net.catch_up:
+                    self._state.displaced.append(rows[other])
+                del rows[other]
+        rows[key] = row
+
+    def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
+        rows = self._state.rows.setdefault(f"{table.schema}.{table.name}", {})
+        names = table.table.column_names
+        for key, row in list(rows.items()):
+            if all(row[names.index(name)] == value for name, value in (where or {}).items()):
+                del rows[key]
+
+    def hold(self, held: Sequence[Held]) -> None:
+        for entry in held:
+            assert (entry.offset, entry.part) not in self._state.held
+            self._state.held[entry.offset, entry.part] = entry
+
+    def write_progress(self, rows: Sequence[LaneProgress]) -> None:
+        for row in rows:
+            self._state.lanes[row.lane] = row
+
+    def write_unit(self, state: UnitState) -> None:
+        self._state.unit = state
+
+    def relayout(self, rows: Sequence[LaneProgress]) -> None:
+        self._state.lanes = {row.lane: row for row in rows}

@@ -1,0 +1,115 @@
+"""Routing (consumer.router) and the choice of topics (consumer.discovery)."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer.discovery import select_topics, unescape
+from consumer.errors import TargetConfigError
+from consumer.router import Route, fingerprint, key_function, resolve, target_table, wanted_table
+from schemas.records import topic_part
+from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from tests.apply_kit import account_table
+
+TO_HQ = Route("bank.*", "public.{table}", (("branch", "{source}"),))
+
+
+def test_the_first_route_that_matches_counts() -> None:
+    routes = (Route("bank.acct", "a.{table}"), Route("bank.*", "b.{db}_{table}"))
+    first, second = resolve(routes, "s", "bank", "acct"), resolve(routes, "s", "bank", "log")
+    assert first is not None
+    assert second is not None
+    assert (first.schema, first.table) == ("a", "acct")
+    assert (second.schema, second.table) == ("b", "bank_log")
+    assert resolve(routes, "s", "other", "acct") is None
+
+
+def test_a_target_without_a_schema_takes_the_sources() -> None:
+    routed = resolve((Route("*.*", "{table}"),), "s", "bank", "acct")
+    assert routed is not None
+    assert (routed.schema, routed.table) == ("bank", "acct")
+
+
+def test_added_columns_stand_last_and_join_every_key() -> None:
+    routed = resolve((TO_HQ,), "north", "bank", "acct")
+    assert routed is not None
+    assert routed.where == {"branch": "north"}
+    table = wanted_table(account_table(), routed)
+    assert table.column_names[-1] == "branch"
+    assert table.key.columns == ("branch", "id")
+    assert table.unique[0].columns == ("branch", "email")
+    assert not table.column("branch").nullable
+
+
+def test_the_real_tables_indexes_count() -> None:
+    wanted = account_table()
+    real = Table(
+        db="bank",
+        name="acct",
+        columns=(*wanted.columns[::-1], Column(name="sid", type=ColumnType(kind=Kind.INT, bits=64))),
+        key=wanted.key,
+        unique=(
+            UniqueIndex(name="own", parts=(IndexPart(column="sid"),)),
+            UniqueIndex(name="owner_u", parts=(IndexPart(column="owner"), IndexPart(column="id"))),
+        ),
+    )
+    target = target_table(wanted, real)
+    assert target.table.column_names == wanted.column_names
+    assert target.key_at == (0,)
+    assert target.unique_at == ((2, 0),)
+    assert key_function(target)((5, "x", "o", "1", 1, "d", "")) == (5,)
+
+
+def _with(table: Table, **changes: object) -> Table:
+    fields = {name: getattr(table, name) for name in table.__struct_fields__}
+    return Table(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"columns": account_table().columns[:-1]}, "lacks the columns"),
+        ({"key": account_table().unique[0]}, "lacks"),
+        (
+            {"key": UniqueIndex(name="p", parts=(IndexPart(column="id"), IndexPart(column="zone")))},
+            "no event carries",
+        ),
+        (
+            {"unique": (UniqueIndex(name="u", parts=(IndexPart(column="id"), IndexPart(column="zone"))),)},
+            "mixes",
+        ),
+    ],
+)
+def test_a_target_that_does_not_fit_is_refused(changes: dict[str, object], word: str) -> None:
+    with pytest.raises(TargetConfigError, match=word):
+        target_table(account_table(), _with(account_table(), **changes))
+
+
+def test_the_fingerprint_follows_the_routes() -> None:
+    assert fingerprint((TO_HQ,)) == fingerprint(
+        (Route("bank.*", "public.{table}", (("branch", "{source}"),)),)
+    )
+    assert fingerprint((TO_HQ,)) != fingerprint((Route("bank.*", "public.{table}"),))
+
+
+def test_topics_are_chosen_by_source_and_route() -> None:
+    names = [
+        "rl.north.bank.acct",
+        "rl.north.bank.odd_x24_name",
+        "rl.north.audit.log",
+        "rl.north.watermark",
+        "rl.north.position",
+        "rl.northern.bank.acct",
+        "rl.south.bank.acct",
+        "rl.control",
+        "other.north.bank.acct",
+    ]
+    found = select_topics(names, prefix="rl", sources=["north", "east"], routes=[TO_HQ])
+    assert found.units == {"rl.north.bank.acct": "north", "rl.north.bank.odd_x24_name": "north"}
+    assert found.watermarks == ("rl.north.watermark",)
+    assert found.skipped == ("rl.north.audit.log",)
+
+
+@pytest.mark.parametrize("name", ["plain", "odd$name", "ümläut", "with.dot", "a b"])
+def test_escaped_names_come_back(name: str) -> None:
+    assert unescape(topic_part(name)) == name
