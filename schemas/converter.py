@@ -18,9 +18,13 @@ ConvertRow = Callable[[Sequence[Any]], tuple[Any, ...]]
 MAX_EXACT = 2**53
 
 
-def compile_row(converters: Sequence[Convert | None]) -> ConvertRow:
-    """Return a function that converts each value of a row by its converter; None stays None, no converter: as it is."""
+def compile_row(converters: Sequence[Convert | None], null: str | None = None) -> ConvertRow:
+    """Return a function that converts each value of a row by its converter; no converter: the value as it is.
+
+    None becomes `null` where there is a converter.
+    """
     names: dict[str, Any] = {f"c{i}": convert for i, convert in enumerate(converters) if convert is not None}
+    names["null"] = null
     parts = "".join(f"{_expression(i, f'c{i}' in names)}, " for i in range(len(converters)))
     code = f"lambda r: ({parts})"
     convert_row: ConvertRow = eval(code, names)  # noqa: S307 - made of column numbers only
@@ -28,7 +32,7 @@ def compile_row(converters: Sequence[Convert | None]) -> ConvertRow:
 
 
 def _expression(i: int, converted: bool) -> str:
-    return f"(None if (v := r[{i}]) is None else c{i}(v))" if converted else f"r[{i}]"
+    return f"(null if (v := r[{i}]) is None else c{i}(v))" if converted else f"r[{i}]"
 
 
 def wire_int(value: int) -> int | str:

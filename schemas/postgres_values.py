@@ -57,8 +57,8 @@ def copy_line(table: Table) -> Callable[[Row], str]:
 
     The function raises ValueRefusedError as `to_postgres`'s does.
     """
-    convert = to_postgres(table)
-    return lambda row: "\t".join([r"\N" if v is None else escape_copy(v) for v in convert(row)]) + "\n"
+    convert = compile_row([_copy_converter(column) for column in table.columns], null=r"\N")
+    return lambda row: "\t".join(convert(row)) + "\n"
 
 
 _COPY_SPECIAL = re.compile(r"[\\\t\n\r]")
@@ -67,7 +67,33 @@ _COPY_ESCAPES = {"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
 def escape_copy(text: str) -> str:
     """Return `text` escaped for COPY's text format."""
+    if _COPY_SPECIAL.search(text) is None:
+        return text
     return _COPY_SPECIAL.sub(lambda match: _COPY_ESCAPES[match[0]], text)
+
+
+#: Kinds whose text never holds a character that COPY escapes.
+_PLAIN_IN_COPY = frozenset(
+    {
+        Kind.INT,
+        Kind.YEAR,
+        Kind.DECIMAL,
+        Kind.BIT,
+        Kind.FLOAT,
+        Kind.DOUBLE,
+        Kind.DATE,
+        Kind.TIME,
+        Kind.DATETIME,
+        Kind.TIMESTAMP,
+    }
+)
+
+
+def _copy_converter(column: Column) -> Convert:
+    convert = _WRITE[column.type.kind](column) or str
+    if column.type.kind in _PLAIN_IN_COPY:
+        return convert
+    return lambda value: escape_copy(convert(value))
 
 
 def select_list_pg(table: Table) -> list[str]:
