@@ -16,12 +16,16 @@ from typing import Any
 
 from consumer.fold import Fold, index_fold, key_fold
 from consumer.layout import Layout
-from consumer.locks import Lock, LockKey, LockTable, Wait
+from consumer.locks import Lock, LockKey, LockTable, Wait, new_lock
 from consumer.model import EventId, LaneProgress, RowChange, TargetTable
 from consumer.netchange import Reducer, getter
 from schemas.position import Position
 from schemas.table import Key, Row, Table
 
+_PAIR: LockKey = (
+    -1,
+    b"",
+)  # of the lock by which part 1 of a key move waits for part 0; in no slot of the table
 Origin = tuple[int, Position, int, int, bytes]
 """Where a change comes from: (offset, position, gen, source commit ms, wire JSON of the event)."""
 
@@ -142,10 +146,8 @@ class Dispatcher:
         order: tuple[Wait, ...] = ()
         if origin[0] > self._passed[source]:
             tickets, waits = self._tickets(plan, first.id, first.before, None, source)
-            pair = Lock()
-            pair.key, pair.slot = (-1, b""), {}
-            pair.slot[pair.key] = pair
-            pair.count, pair.held, pair.last, pair.lane = 1, {first.id}, first.id, source
+            pair = new_lock({}, _PAIR, first.id, source)
+            pair.slot[_PAIR] = pair
             order = ((pair, first.id, source),)
             self._queues[source].append((first, plan, old, origin, (*tickets, pair), waits))
         if origin[0] > self._passed[target]:

@@ -5,7 +5,7 @@ with LaneThreads(dispatcher, locks, apply, limits=Limits(), held=held) as lanes:
     for chunk in chunks:                       # a few hundred accepted events
         lanes.submit([(plan, change, origin), ...])
     idle = lanes.drain(mark)                   # batch end or barrier: all lanes stand at mark, but for `idle`
-    # the caller writes `mark` for the lanes in `idle` in one transaction
+    new = progress.idle_rows(rows, idle, mark) # the caller writes these in one transaction, guarded by their old rows
 ```
 `apply(lane, batch)` runs in that lane's thread, with a connection of that lane: open `Session.transaction(unit, [row])`,
 `tx.apply(net, displacing=batch.displacing)` for each net, `tx.hold(batch.held)`, `tx.write_progress([advanced(row,

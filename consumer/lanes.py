@@ -306,9 +306,7 @@ class Lane:
 
 def release(locks: LockTable, items: Sequence[Item]) -> None:
     """Release the tickets of `items`, which are committed. The shell holds the locks' mutex and wakes the waiting lanes."""
-    for item in items:
-        if item[4]:
-            locks.release(item[0].id, item[4])
+    locks.release((item[0].id, item[4]) for item in items if item[4])
 
 
 def _describe(lane: int, first: EventId, last: EventId) -> str:

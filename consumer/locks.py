@@ -28,11 +28,17 @@ class Lock:
 
     __slots__ = ("count", "held", "key", "lane", "last", "slot")
     count: int  # events registered and not yet released
-    held: set[EventId]  # their ids
+    held: set[EventId] | None  # their ids, kept from the second on; None: only `last`
     key: LockKey
     lane: int  # the lane of `last`
     last: EventId
     slot: dict[LockKey, Lock]
+
+    def holds(self, event: EventId) -> bool:
+        """Whether `event` is registered and not yet released."""
+        if self.held is None:
+            return self.count > 0 and self.last == event
+        return event in self.held
 
 
 Wait = tuple[Lock, EventId, int]
@@ -63,17 +69,14 @@ class LockTable:
         """
         lock = slot.get(key)
         if lock is None:
-            lock = slot[key] = Lock()
-            lock.slot = slot
-            lock.key = key
-            lock.count = 1
-            lock.held = {event}
-            lock.last = event
-            lock.lane = lane
+            lock = slot[key] = new_lock(slot, key, event, lane)
             return lock, None
-        wait = (lock, lock.last, lock.lane) if lock.lane != lane and lock.last in lock.held else None
+        wait = (lock, lock.last, lock.lane) if lock.lane != lane else None
+        if lock.held is None:
+            lock.held = {lock.last, event}
+        else:
+            lock.held.add(event)
         lock.count += 1
-        lock.held.add(event)
         lock.last = event
         lock.lane = lane
         return lock, wait
@@ -81,13 +84,31 @@ class LockTable:
     @staticmethod
     def ready(wait: Wait) -> bool:
         """Whether the event waited for is released."""
-        return wait[1] not in wait[0].held
+        return not wait[0].holds(wait[1])
 
     @staticmethod
-    def release(event: EventId, tickets: Iterable[Lock]) -> None:
-        """Release all tickets of `event`; a lock that nobody holds any more is destroyed."""
-        for lock in tickets:
-            lock.held.discard(event)
-            lock.count -= 1
-            if not lock.count:
-                del lock.slot[lock.key]
+    def release(held: Iterable[tuple[EventId, Iterable[Lock]]]) -> None:
+        """Release, of each event, all its tickets; a lock that nobody holds any more is destroyed."""
+        for event, tickets in held:
+            for lock in tickets:
+                if lock.count == 1:
+                    lock.count = 0
+                    if lock.held is not None:
+                        lock.held.clear()
+                    del lock.slot[lock.key]
+                else:
+                    lock.count -= 1
+                    if lock.held is not None:  # always, with more than one
+                        lock.held.discard(event)
+
+
+def new_lock(slot: dict[LockKey, Lock], key: LockKey, event: EventId, lane: int) -> Lock:
+    """Return a lock that `event` holds (not put into `slot`)."""
+    lock = Lock()
+    lock.count = 1
+    lock.held = None
+    lock.key = key
+    lock.lane = lane
+    lock.last = event
+    lock.slot = slot
+    return lock
