@@ -7,6 +7,7 @@ decoding ten thousand events.
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 import msgspec
@@ -19,6 +20,8 @@ from schemas.table import Table, Value
 MAJOR = int(ENVELOPE_VERSION.partition(".")[0])
 
 _T = TypeVar("_T")
+#: Debezium's are "3.0.1.Final": its records are foreign, not newer.
+_OWN_VERSION = re.compile(r"([0-9]+)\.[0-9]+")
 _ENCODER = msgspec.json.Encoder()
 _EVENT = msgspec.json.Decoder(Event)
 _KEY = msgspec.json.Decoder(dict[str, Value])
@@ -70,8 +73,8 @@ def _version_of(raw: bytes) -> str:
 
 
 def _refuse_newer(version: str) -> None:
-    major = version.partition(".")[0]
-    if major.isascii() and major.isdigit() and int(major) > MAJOR:
+    match = _OWN_VERSION.fullmatch(version)
+    if match and int(match[1]) > MAJOR:
         raise EnvelopeError(
             f"the event was written in envelope version {version}, this reader knows up to {MAJOR}.x: "
             "upgrade the reading side before the capturing side"

@@ -1,0 +1,156 @@
+"""Debezium's events become rowlock's: by the encodings that Debezium's documentation gives for each type."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas import codec
+from schemas.debezium import from_debezium
+from schemas.errors import EnvelopeError
+from schemas.position import ZERO
+from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
+
+
+def b64(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+#: name → (type, what Debezium writes, the wire value)
+CASES: dict[str, tuple[ColumnType, Any, Value]] = {
+    "int": (ColumnType(kind=Kind.INT, bits=32), -5, -5),
+    "big_unsigned": (ColumnType(kind=Kind.INT, bits=64, unsigned=True), -1, "18446744073709551615"),
+    "big_precise": (ColumnType(kind=Kind.INT, bits=64, unsigned=True), b64(b"\0" + b"\xff" * 8), "18446744073709551615"),
+    "big": (ColumnType(kind=Kind.INT, bits=64), -(2**63), str(-(2**63))),
+    "decimal": (ColumnType(kind=Kind.DECIMAL, precision=10, scale=2), b64(b"\xce"), "-0.50"),
+    "whole": (ColumnType(kind=Kind.DECIMAL, precision=10, scale=0), b64(b"\x04\xd2"), "1234"),
+    "float": (ColumnType(kind=Kind.FLOAT), 0.1, 0.10000000149011612),
+    "double": (ColumnType(kind=Kind.DOUBLE), 1, 1.0),
+    "bit1": (ColumnType(kind=Kind.BIT, length=1), True, 1),
+    "bit": (ColumnType(kind=Kind.BIT, length=64), b64(b"\x01" + b"\0" * 6 + b"\x80"), "9223372036854775809"),
+    "year": (ColumnType(kind=Kind.YEAR), 2026, 2026),
+    "text": (ColumnType(kind=Kind.VARCHAR, length=9), "ü", "ü"),
+    "blob": (ColumnType(kind=Kind.BLOB, length=9), b64(b"\0a"), b64(b"\0a")),
+    "date": (ColumnType(kind=Kind.DATE), -1, "1969-12-31"),
+    "time": (ColumnType(kind=Kind.TIME, fsp=3), -3020399500000, "-838:59:59.500"),
+    "wall_ms": (ColumnType(kind=Kind.DATETIME, fsp=3), 1529507596945, "2018-06-20 15:13:16.945"),
+    "wall_us": (ColumnType(kind=Kind.DATETIME, fsp=6), 1529507596945104, "2018-06-20 15:13:16.945104"),
+    "moment": (ColumnType(kind=Kind.TIMESTAMP, fsp=3), "2018-06-20T13:37:03.5Z", "2018-06-20T13:37:03.500Z"),
+    "json": (ColumnType(kind=Kind.JSON), '{"a": 1}', '{"a": 1}'),
+    "enum": (ColumnType(kind=Kind.ENUM, members=("a", "b")), "b", "b"),
+    "set": (ColumnType(kind=Kind.SET, members=("a", "b")), "a,b", "a,b"),
+    "point": (ColumnType(kind=Kind.GEOMETRY), {"wkb": "AQ==", "srid": None}, {"wkb": "AQ==", "srid": 0}),
+    "nothing": (ColumnType(kind=Kind.DECIMAL, precision=5, scale=1), None, None),
+}
+TABLE = Table(
+    db="bank",
+    name="acct",
+    columns=tuple(Column(name=name, type=case[0]) for name, case in CASES.items()),
+    key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="int"),)),
+)
+DEBEZIUM = {name: case[1] for name, case in CASES.items()}
+WIRE = {name: case[2] for name, case in CASES.items()}
+
+
+def record(op: str, before: Any, after: Any, *, schemas: bool = False, **source: Any) -> bytes:
+    payload = {
+        "before": before, "after": after, "op": op, "ts_ms": 1790000000012, "ts_us": 1790000000012000,
+        "transaction": {"id": "x:23", "total_order": 2, "data_collection_order": 1},
+        "source": {
+            "version": "3.0.1.Final", "connector": "mysql", "name": "branch1", "ts_ms": 1790000000000, "snapshot": "false",
+            "db": "bank", "sequence": None, "table": "acct", "server_id": 7, "gtid": None, "file": "binlog.000003",
+            "pos": 4711, "row": 1, "thread": 9, "query": None, **source,
+        },
+    }  # fmt: skip
+    return json.dumps({"schema": {"type": "struct"}, "payload": payload} if schemas else payload).encode()
+
+
+@pytest.mark.parametrize("schemas", [True, False])
+def test_an_update(schemas: bool) -> None:
+    event = from_debezium(record("u", DEBEZIUM, DEBEZIUM, schemas=schemas), TABLE)
+    assert (event.op, event.before, event.after) == ("u", WIRE, WIRE)
+    assert event.source.position == (0, 3, 4711, 1)
+    assert (event.source.name, event.source.ts_ms, event.ts_ms) == ("branch1", 1790000000000, 1790000000012)
+    assert event.transaction is not None
+    assert (event.transaction.id, event.transaction.last) == ("x:23", False)
+    assert codec.decode_event(codec.encode_event(event)) == event
+
+
+def test_insert_delete_truncate() -> None:
+    inserted = from_debezium(record("c", None, DEBEZIUM), TABLE)
+    deleted = from_debezium(record("d", DEBEZIUM, None), TABLE)
+    emptied = from_debezium(record("t", None, None), TABLE)
+    assert [(each.op, each.before, each.after) for each in (inserted, deleted, emptied)] == [
+        ("c", None, WIRE), ("d", WIRE, None), ("t", None, None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("snapshot", ["true", "last", "first_in_data_collection"])
+def test_snapshot_rows_have_no_position(snapshot: str) -> None:
+    event = from_debezium(record("r", None, DEBEZIUM, snapshot=snapshot), TABLE)
+    assert (event.source.position, event.source.prev, event.source.snapshot) == (ZERO, None, "true")
+
+
+def test_positions_of_files_compare_by_number() -> None:
+    older = from_debezium(record("d", DEBEZIUM, None, file="binlog.999999"), TABLE)
+    newer = from_debezium(record("d", DEBEZIUM, None, file="binlog.1000000", pos=4, row=0), TABLE)
+    assert older.source.position < newer.source.position
+
+
+def one(type_: ColumnType) -> Table:
+    return Table(db="d", name="t", columns=(Column(name="v", type=type_),), key=TABLE.key)
+
+
+@given(st.integers(-(10**20), 10**20), st.integers(0, 6))
+def test_precise_decimals(unscaled: int, scale: int) -> None:
+    raw = unscaled.to_bytes(12, "big", signed=True)
+    table = one(ColumnType(kind=Kind.DECIMAL, precision=30, scale=scale))
+    event = from_debezium(record("c", None, {"v": b64(raw)}), table)
+    text = event.after["v"] if event.after else None
+    assert isinstance(text, str)
+    assert int(text.replace(".", "")) == unscaled
+    assert len(text.partition(".")[2]) == scale
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_floats_are_widened_exactly(value: float) -> None:
+    event = from_debezium(record("c", None, {"v": value}), one(ColumnType(kind=Kind.FLOAT)))
+    assert event.after is not None
+    assert struct.pack("<d", event.after["v"]) == struct.pack("<d", value)
+
+
+def test_decimal_strings_are_an_option() -> None:
+    table = one(ColumnType(kind=Kind.DECIMAL, precision=10, scale=0))
+    event = from_debezium(record("c", None, {"v": "1234"}), table, decimal_strings=True)
+    assert event.after == {"v": "1234"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "table", "message"),
+    [
+        (b"{}", TABLE, "not an event of Debezium"),
+        (b"\xff", TABLE, "not an event of Debezium"),
+        (b'{"schema": {}, "payload": {"id": 1}}', TABLE, "not an event of Debezium"),
+        (record("m", None, None), TABLE, "op 'm'"),
+        (record("u", None, DEBEZIUM), TABLE, "binlog_row_image=FULL"),
+        (record("c", None, {"w": 1}), one(CASES["int"][0]), "no column v"),
+        (record("c", None, {"v": "1.50"}), one(CASES["decimal"][0]), "column v: .* decimal"),
+        (record("c", None, {"v": 1.5}), one(CASES["decimal"][0]), "column v: .* decimal"),
+        (record("c", None, {"v": 5}), one(CASES["text"][0]), "column v: .* varchar"),
+        (record("d", DEBEZIUM, None, file="binlog"), TABLE, "no usable position"),
+    ],
+)
+def test_what_does_not_fit_is_refused(raw: bytes, table: Table, message: str) -> None:
+    with pytest.raises(EnvelopeError, match=message):
+        from_debezium(raw, table)
+
+
+def test_a_debezium_record_is_not_taken_for_a_newer_version_of_ours() -> None:
+    with pytest.raises(EnvelopeError, match="not a rowlock event"):
+        codec.decode_event(record("c", None, DEBEZIUM))
