@@ -1,0 +1,279 @@
+"""Attempts (consumer.unit) against each real target, without Spark: the batches are lists."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from consumer.definition import InForce
+from consumer.lanes import Limits
+from consumer.model import Unit
+from consumer.reports import Report
+from consumer.router import Route
+from consumer.targets.base import Session
+from consumer.targets.dialect import open_session
+from consumer.unit import Slice, UnitSpec, apply_topic, initial_layout
+from consumer.worker import SessionCache, TaskConfig
+from schemas.codec import encode_event
+from schemas.config import TargetConfig
+from schemas.event import Event
+from tests.apply_kit import FakeSource, account_table
+
+TARGETS = ["postgres", "mariadb", "mysql"]
+SCHEMA = {"postgres": "public"}
+
+
+class Real:
+    """A target database with units of the pipeline "p" in it."""
+
+    def __init__(self, kind: str, service: Any, database: str) -> None:
+        self.schema = SCHEMA.get(kind, database)
+        self.service, self.database = service, database
+        self.config = TargetConfig(
+            type=kind,  # type: ignore[arg-type]
+            host="127.0.0.1",
+            port=service.port,
+            user=service.user,
+            password="",  # type: ignore[arg-type]
+            database=database,
+        )
+        self.cache = SessionCache(
+            TaskConfig(
+                run="r",
+                pipeline="p",
+                target=self.config,
+                bootstrap="",
+                kafka_options={},
+                units={},
+                drain="",
+                report_port=0,
+                report_token="",
+            )
+        )
+        self.session: Session = open_session(self.config, name="test")
+        self.session.ensure_bookkeeping()
+        self.tables: dict[tuple[str, int], InForce] = {}
+
+    def execute(self, sql: str) -> Any:
+        return self.service.execute(sql, database=self.database)
+
+    def close(self) -> None:
+        self.cache.close()
+        self.session.close()
+
+
+class RealUnit:
+    """A unit of `real` whose topic is a list."""
+
+    def __init__(self, real: Real, source: FakeSource, route: Route, **spec: Any) -> None:
+        self.real, self.source, self.spec = real, source, spec
+        self.unit = Unit("p", f"topic.{source.name}")
+        self.topic: list[bytes] = []
+        self.routes = (route,)
+        self.lanes = int(spec.pop("lanes", 4))
+        self.take_over()
+        self.write([source.definition()])
+
+    def take_over(self) -> None:
+        layout = initial_layout(self.routes, self.lanes).encode()
+        self.epoch, _, _ = self.real.session.take_over(self.unit, "id", layout, self.lanes)
+
+    def write(self, events: Iterable[Event]) -> None:
+        self.topic += [encode_event(event) for event in events]
+
+    def apply(self, start: int = 0) -> Report:
+        spec = UnitSpec(
+            unit=self.unit,
+            source=self.source.name,
+            epoch=self.epoch,
+            topic_id="id",
+            routes=self.routes,
+            lanes=self.lanes,
+            **self.spec,
+        )
+        return apply_topic(
+            spec,
+            self.real.cache,
+            self._slices(start, len(self.topic)),
+            read_missing=self._slices,
+            tables=self.real.tables,
+        )
+
+    def _slices(self, start: int, upto: int) -> list[Slice]:
+        records: Slice = list(enumerate(self.topic))[start:upto]
+        return [records[at : at + 100] for at in range(0, len(records), 100)]
+
+    def rows(self) -> list[tuple[object, ...]]:
+        in_force = self.real.tables[self.unit.topic, self.epoch]
+        return sorted(self.real.session.fetch_rows(in_force.target, None, 10_000), key=str)
+
+
+def rows_of(source: FakeSource, *added: str) -> list[tuple[object, ...]]:
+    return sorted(((*row.values(), *added) for row in source.rows.values()), key=str)
+
+
+@contextmanager
+def _real(kind: str, request: pytest.FixtureRequest) -> Iterator[Real]:
+    service = request.getfixturevalue(kind)
+    database = request.getfixturevalue({"postgres": "pg_db"}.get(kind, f"{kind}_db"))
+    real = Real(kind, service, database)
+    try:
+        yield real
+    finally:
+        real.close()
+
+
+@pytest.fixture(params=TARGETS)
+def real(request: pytest.FixtureRequest) -> Iterator[Real]:
+    with _real(request.param, request) as made:
+        yield made
+
+
+def _route(real: Real, **add: str) -> Route:
+    return Route("bank.*", real.schema + ".{table}", tuple(add.items()))
+
+
+@pytest.mark.parametrize(("short", "gather"), [(500, 5000), (0, 5000), (0, 7)])
+def test_histories_and_replays_end_as_the_source(real: Real, short: int, gather: int) -> None:
+    source = FakeSource()
+    unit = RealUnit(real, source, _route(real), short=short, limits=Limits(max_gather=gather, pause=0.01))
+    rng = random.Random(gather + short)
+    for start in (0, 1, 150, 200):
+        unit.write(source.history(rng, 250, keys=30))
+        unit.take_over()
+        report = unit.apply(start)
+        assert (report.state, report.held) == ("ok", 0), report
+        assert unit.rows() == rows_of(source)
+    displaced = real.execute("SELECT count(*) FROM rowlock_displaced")
+    assert int(displaced[0][0]) == 0, "in correct operation no row of another key is ever met"
+
+
+def test_a_stretch_read_again_after_the_lanes_came_apart(real: Real) -> None:
+    """Another lane count, with lanes that stand apart because one of them was refused its commits."""
+    source = FakeSource()
+    unit = RealUnit(real, source, _route(real), short=0, limits=Limits(max_gather=5, tries=1, pause=0.01))
+    assert unit.apply().state == "ok"
+    unit.write(source.history(random.Random(11), 120, keys=12))
+    broken = _Broken(real.cache, lane=1, after=2)
+    real.cache = broken  # type: ignore[assignment]
+    assert unit.apply(1).state == "behind"
+    real.cache = broken.inner
+    unit.lanes = 3
+    unit.take_over()
+    unit.write(source.history(random.Random(12), 50, keys=12))
+    assert unit.apply(len(unit.topic) - 1).state == "ok"
+    assert unit.rows() == rows_of(source)
+    assert len(real.session.read(unit.unit)[0]) == 3
+
+
+class _Broken:
+    """Sessions of which one lane's connection is killed after a few transactions."""
+
+    def __init__(self, inner: SessionCache, lane: int, after: int) -> None:
+        self.inner, self.lane, self.left = inner, lane, after
+
+    def get(self, number: int) -> Session:
+        if number == self.lane:
+            self.left -= 1
+            if self.left < 0:
+                from consumer.errors import TransientError
+
+                raise TransientError("cut off")
+        return self.inner.get(number)
+
+    def check(self, number: int) -> None:
+        self.inner.check(number)
+
+    def drop(self, number: int) -> None:
+        self.inner.drop(number)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+def test_a_value_the_target_cannot_hold_is_held_with_what_follows(real: Real) -> None:
+    source = FakeSource()
+    unit = RealUnit(real, source, _route(real))
+    assert unit.apply().state == "ok"
+    kind = "ALTER TABLE acct ALTER owner TYPE varchar(20)" if real.schema == "public" else None
+    real.execute(kind or "ALTER TABLE acct MODIFY owner varchar(20) NOT NULL")
+    good = [source.put(source.row(n, f"{n}@x", 1)) for n in range(20)]
+    poison = {**source.row(50, "50@x", 1), "owner": "x" * 30}
+    unit.write([*good, source.put(poison)])
+    report = unit.apply(1)
+    assert (report.state, report.held) == ("ok", 1)
+    unit.write([source.put({**poison, "owner": "short"}), source.put(source.row(3, "50@x-", 2))])
+    assert unit.apply(len(unit.topic) - 2).held == 1
+    del source.rows[50]
+    assert unit.rows() == rows_of(source)
+    _, _, held = real.session.begin(unit.unit, unit.epoch)
+    assert [(entry.offset, entry.part) for entry in held] == [(21, 0), (22, 0)]
+    assert "behind offset 21" in held[1].error
+
+
+def test_two_sources_in_one_table_do_not_touch_each_other(real: Real) -> None:
+    route = _route(real, branch="{source}")
+    units = []
+    for name in ("north", "south"):
+        source = FakeSource(name=name)
+        unit = RealUnit(real, source, route)
+        unit.write(source.history(random.Random(4), 150, keys=20))
+        assert unit.apply().state == "ok"
+        units.append(unit)
+    north, south = units
+    both = sorted(rows_of(north.source, "north") + rows_of(south.source, "south"), key=str)
+    assert north.rows() == both
+    north.write([north.source.truncate(), north.source.put(north.source.row(1, "1@x", 9))])
+    assert north.apply(len(north.topic) - 2).state == "ok"
+    assert north.rows() == sorted(rows_of(north.source, "north") + rows_of(south.source, "south"), key=str)
+
+
+def test_drift_is_displaced_whole(real: Real) -> None:
+    source = FakeSource()
+    unit = RealUnit(real, source, _route(real))
+    assert unit.apply().state == "ok"
+    real.execute(
+        "INSERT INTO acct (id, email, owner, balance, version, opened) "
+        "VALUES (99, 'a@x', 'stranger', 1, 1, '2026-01-01 00:00:00')"
+    )
+    unit.write([source.put(source.row(1, "a@x", 1))])
+    assert unit.apply(1).state == "ok"
+    assert unit.rows() == rows_of(source)
+    assert int(real.execute("SELECT count(*) FROM rowlock_displaced")[0][0]) == 1
+
+
+def test_an_old_epoch_cannot_write(real: Real) -> None:
+    source = FakeSource()
+    unit = RealUnit(real, source, _route(real))
+    assert unit.apply().state == "ok"
+    old = unit.epoch
+    unit.take_over()
+    unit.epoch = old
+    unit.write([source.put(source.row(1, "a@x", 1))])
+    assert unit.apply(1).state == "fenced"
+    assert unit.rows() == []
+
+
+def test_the_table_in_the_target_keeps_its_own_unique_index(real: Real) -> None:
+    """A unique index that only the target has is ordered by tickets too: its values move between rows."""
+    source = FakeSource(table=account_table())
+    unit = RealUnit(real, source, _route(real), short=0, limits=Limits(max_gather=4, pause=0.01))
+    assert unit.apply().state == "ok"
+    real.execute("CREATE UNIQUE INDEX note_u ON acct (note)")
+    real.tables.clear()
+    unit.take_over()
+    rng = random.Random(21)
+    holder: int | None = None
+    for step in range(120):
+        key = rng.randrange(8)
+        if holder not in (None, key) and holder in source.rows:
+            unit.write([source.put({**source.rows[holder], "note": f"free {holder} {step}"})])
+        unit.write([source.put({**source.row(key, None, step), "note": "the one"})])
+        holder = key
+    assert unit.apply(1).state == "ok"
+    assert unit.rows() == rows_of(source)
+    assert int(real.execute("SELECT count(*) FROM rowlock_displaced")[0][0]) == 0
