@@ -56,7 +56,8 @@ def _charset_of(kinds: Iterable[int]) -> tuple[_Parser, _Parser]:
         columns = _of(types, kinds)
         found.charsets.update(dict.fromkeys(columns, field.lenenc()))
         while field.rest:
-            found.charsets[columns[field.lenenc()]] = field.lenenc()
+            column = columns[field.lenenc()]  # first: Python evaluates the right side of an assignment first
+            found.charsets[column] = field.lenenc()
 
     def each(field: Reader, types: list[int], found: LoggedMetadata) -> None:
         found.charsets.update({i: field.lenenc() for i in _of(types, kinds) if field.rest})
