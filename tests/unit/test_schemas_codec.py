@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,8 @@ from schemas import codec
 from schemas.errors import EnvelopeError
 from schemas.event import ENVELOPE_VERSION, Chunk, Event, Source, Transaction
 from schemas.position import FIRST_SNAPSHOT_ROW
+from schemas.records import Anchor, Identity, StoredPosition, Watermark
+from schemas.table import Column, ColumnType, IndexPart, Table, UniqueIndex
 from tests.schemas_strategies import TABLE, rows
 
 SCHEMAS = Path(codec.__file__).parent
@@ -62,6 +65,25 @@ def test_golden_events_fit_the_schema(name: str) -> None:
 def test_golden_records_fit_the_schema() -> None:
     definition("stored_position").validate(json.loads(golden("record-position")))
     definition("watermark").validate(json.loads(golden("record-watermark")))
+
+
+_DESCRIBED: dict[str, type[msgspec.Struct]] = {
+    "source": Source, "transaction": Transaction, "chunk": Chunk, "table": Table, "column": Column, "type": ColumnType,
+    "index": UniqueIndex, "part": IndexPart, "stored_position": StoredPosition, "identity": Identity, "anchor": Anchor,
+    "watermark": Watermark,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _DESCRIBED)
+def test_the_schema_describes_every_field(name: str) -> None:
+    fields = msgspec.structs.fields(_DESCRIBED[name])
+    assert [field.name for field in fields] == list(SCHEMA["$defs"][name]["properties"])
+    required = {field.name for field in fields if field.required}
+    assert required <= set(SCHEMA["$defs"][name]["required"])
+
+
+def test_the_schema_describes_every_field_of_an_event() -> None:
+    assert [field.name for field in msgspec.structs.fields(Event)] == list(SCHEMA["properties"])
 
 
 @pytest.mark.parametrize(("name", "field"), [("u", "before"), ("c", "after"), ("d", "source"), ("m-chunk", "chunk")])
