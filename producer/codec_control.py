@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from producer.chunks import EmitChunk
 from producer.decoders.context import SourceContext, TopicTail, TransactionContext
 from producer.decoders.envelope import Frame
 from schemas.codec import encode_event
@@ -117,3 +118,15 @@ def _control(  # noqa: PLR0917 - private, called by the four above
     )
     tail.last = position
     return _NO_KEY, encode_event(event)
+
+
+def encode_whole_chunk(
+    emit: EmitChunk, source: SourceContext, tail: TopicTail, tx: TransactionContext, first_row: int
+) -> list[tuple[bytes, bytes]]:
+    """Return the rows of a chunk and its end marker; the topic's next snapshot row is `first_row` + their number.
+
+    `tx` stands at `emit.at`; `first_row` is FIRST_SNAPSHOT_ROW in a topic without snapshot rows.
+    """
+    records = encode_snapshot(emit.table, source, tail, tx, rows=emit.rows, first_row=first_row)
+    row = first_row + len(records)
+    return [*records, encode_chunk(emit.table, source, tail, tx, row=row, chunk=emit.marker(first_row))]

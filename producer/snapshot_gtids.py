@@ -1,0 +1,102 @@
+"""Sets of MySQL GTIDs: which transactions a SELECT surely saw, and which the stream has delivered.
+
+Only what the snapshot needs: parse, add, contains, covers. Written for appending in order, one transaction at a time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+
+class GtidSet:
+    """Transactions as sorted, disjoint, not adjoining intervals [first, last] a UUID (with its tag, if it has one)."""
+
+    __slots__ = ("_intervals",)
+
+    def __init__(self) -> None:
+        self._intervals: dict[str, list[list[int]]] = {}
+
+    @classmethod
+    def parse(cls, text: str) -> GtidSet:
+        """Return the set of "uuid:1-5:7,uuid:tag:3" (newlines allowed). Raises ValueError."""
+        found = cls()
+        for member in text.replace("\n", "").split(","):
+            if member.strip():
+                found._parse_member(member.strip())
+        return found
+
+    def _parse_member(self, member: str) -> None:
+        uuid, *parts = member.split(":")
+        source = uuid = uuid.lower()
+        for part in parts:
+            if not part[:1].isdigit():
+                source = f"{uuid}:{part.lower()}"  # the intervals that follow are of this tag
+                continue
+            first, _, last = part.partition("-")
+            self._add_interval(source, int(first), int(last or first))
+
+    def add(self, gtid: str) -> None:
+        """Add one transaction, "uuid:number" or "uuid:tag:number"."""
+        source, number = split_gtid(gtid)
+        self._add_interval(source, number, number)
+
+    def _add_interval(self, source: str, first: int, last: int) -> None:
+        intervals = self._intervals.setdefault(source, [])
+        if intervals and first == intervals[-1][1] + 1:
+            intervals[-1][1] = last
+            return
+        intervals.append([first, last])
+        if len(intervals) > 1 and intervals[-2][1] >= first:
+            self._intervals[source] = _merged(intervals)
+
+    def __contains__(self, gtid: str) -> bool:
+        source, number = split_gtid(gtid)
+        return self._has(source, number, number)
+
+    def _has(self, source: str, first: int, last: int) -> bool:
+        intervals = self._intervals.get(source, [])
+        i = bisect_right(intervals, first, key=lambda interval: interval[0]) - 1
+        return i >= 0 and intervals[i][1] >= last
+
+    def covers(self, other: GtidSet) -> bool:
+        """Tell whether every transaction of `other` is in this set."""
+        return all(
+            self._has(source, first, last)
+            for source, found in other._intervals.items()
+            for first, last in found
+        )
+
+    def copy(self) -> GtidSet:
+        new = GtidSet()
+        new._intervals = {source: [list(i) for i in found] for source, found in self._intervals.items()}
+        return new
+
+    def __str__(self) -> str:
+        return ",".join(
+            source + "".join(f":{a}-{b}" if b > a else f":{a}" for a, b in found)
+            for source, found in sorted(self._intervals.items())
+        )
+
+    def __repr__(self) -> str:
+        return f"GtidSet({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GtidSet) and self._intervals == other._intervals
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def split_gtid(gtid: str) -> tuple[str, int]:
+    """Return ("uuid" or "uuid:tag", number)."""
+    source, _, number = gtid.rpartition(":")
+    return source.lower(), int(number)
+
+
+def _merged(intervals: list[list[int]]) -> list[list[int]]:
+    out: list[list[int]] = []
+    for first, last in sorted(intervals):
+        if out and first <= out[-1][1] + 1:
+            out[-1][1] = max(out[-1][1], last)
+        else:
+            out.append([first, last])
+    return out
