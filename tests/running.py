@@ -23,6 +23,8 @@ from typing import Any, Protocol
 import psutil
 import yaml
 
+from deploy.embedded.downloads import spark_kafka_jars
+
 COLUMNS = "id, version, owner, amount"
 DDL = """CREATE TABLE acct (id BIGINT NOT NULL PRIMARY KEY, version BIGINT NOT NULL, owner VARCHAR(40) NULL UNIQUE,
          amount DECIMAL(12,2) NOT NULL)"""
@@ -161,6 +163,7 @@ class Run:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                env={**os.environ, "ROWLOCK_SPARK_JARS": ",".join(map(str, spark_kafka_jars()))},
             )
 
     def stop(self) -> int:
