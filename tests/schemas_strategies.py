@@ -129,7 +129,20 @@ def _text_bounds(type_: ColumnType) -> list[Value]:
     if type_.charset == "latin1":
         return ["", "a" * type_.length, "€ÿ\\'\"\t\n\r", "\\N"]
     size = type_.length if type_.kind in (Kind.CHAR, Kind.VARCHAR) else _LONG[type_.length.bit_length()]
-    return ["", "😀" * size, " a", "\\N", "\\.", "a\tb\nc\rd\\", "NULL", "'; --", "%s", "\x01\x1a", "e\u0301", "\u00a0"]
+    return [
+        "",
+        "😀" * size,
+        " a",
+        "\\N",
+        "\\.",
+        "a\tb\nc\rd\\",
+        "NULL",
+        "'; --",
+        "%s",
+        "\x01\x1a",
+        "e\u0301",
+        "\u00a0",
+    ]
 
 
 def _bytes_bounds(type_: ColumnType) -> list[Value]:
@@ -182,7 +195,9 @@ def bound_rows(table: Table, first_id: int = 0) -> list[Row]:
 
 
 _ANY_CHAR = st.characters(codec="utf-8", exclude_characters="\0")
-_LATIN_CHAR = st.characters(codec="latin-1", min_codepoint=1).filter(lambda char: not 0x80 <= ord(char) < 0xA0)
+_LATIN_CHAR = st.characters(codec="latin-1", min_codepoint=1).filter(
+    lambda char: not 0x80 <= ord(char) < 0xA0
+)
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(_ANY_CHAR, max_size=6),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(_ANY_CHAR, max_size=4), inner, max_size=3),

@@ -106,7 +106,9 @@ def test_generated_columns_are_marked(database: Database) -> None:
 
 
 def test_without_primary_key_a_not_null_unique_index_serves(database: Database) -> None:
-    database.run("CREATE TABLE t (a int, b int NOT NULL, c int NOT NULL, UNIQUE n (a), UNIQUE later (c), UNIQUE first (b, c))")
+    database.run(
+        "CREATE TABLE t (a int, b int NOT NULL, c int NOT NULL, UNIQUE n (a), UNIQUE later (c), UNIQUE first (b, c))"
+    )
     table = database.table()
     assert table.key.name == "first"
     assert {index.name for index in table.unique} == {"n", "later"}
@@ -150,7 +152,10 @@ def test_mariadb_system_versioned_tables_are_listed_and_refused(mariadb: MariaDB
 
 
 def test_tables_by_patterns(database: Database) -> None:
-    database.run(*(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in ("b", "a", "tmp_1")), "CREATE VIEW v AS SELECT 1")
+    database.run(
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in ("b", "a", "tmp_1")),
+        "CREATE VIEW v AS SELECT 1",
+    )
     db = database.name
     assert list_tables(database.conn, [f"{db}.*", f"!{db}.tmp_*"]) == [(db, "a"), (db, "b")]
     assert not {"mysql", "sys", "information_schema", "performance_schema"} & {found for found, _ in list_tables(database.conn, ["*.*"])}  # fmt: skip

@@ -45,15 +45,23 @@ class Server:
         places = ", ".join(["%s"] * len(table.columns))
         with self.conn.cursor() as cursor:
             cursor.execute(f"DELETE FROM {quote_name(table.name)}")
-            cursor.executemany(f"INSERT INTO {quote_name(table.name)} VALUES ({places})", [convert(r) for r in given_rows])
-            cursor.execute(f"SELECT {', '.join(select_list(table))} FROM {quote_name(table.name)} ORDER BY id")
+            cursor.executemany(
+                f"INSERT INTO {quote_name(table.name)} VALUES ({places})", [convert(r) for r in given_rows]
+            )
+            cursor.execute(
+                f"SELECT {', '.join(select_list(table))} FROM {quote_name(table.name)} ORDER BY id"
+            )
             return [back(row) for row in cursor.fetchall()]
 
     def create(self, table: Table) -> None:
         choose = chooser(collations(self.conn))
-        columns = ", ".join(f"{quote_name(c.name)} {mysql_type(c.type, choose)} {_null(c)}" for c in table.columns)
+        columns = ", ".join(
+            f"{quote_name(c.name)} {mysql_type(c.type, choose)} {_null(c)}" for c in table.columns
+        )
         with self.conn.cursor() as cursor:
-            cursor.execute(f"CREATE TABLE {quote_name(table.name)} ({columns}, PRIMARY KEY (id)) CHARACTER SET utf8mb4")
+            cursor.execute(
+                f"CREATE TABLE {quote_name(table.name)} ({columns}, PRIMARY KEY (id)) CHARACTER SET utf8mb4"
+            )
 
 
 def _null(column: Column) -> str:
@@ -252,7 +260,17 @@ def test_postgres_reads_other_real_types(pg: psycopg.Connection[Any]) -> None:
         b"CREATE TABLE own (id bigint, yes boolean, flag boolean, amount numeric(20,4), rate float8, big numeric(30,2), code char(5), at time(6), seen timestamp)"
     )
     written: list[Row] = [
-        (1, 1, 1, "-0.50", 0.10000000149011612, "18446744073709551615", "ab", "23:59:59", "2024-01-01 00:00:00"),
+        (
+            1,
+            1,
+            1,
+            "-0.50",
+            0.10000000149011612,
+            "18446744073709551615",
+            "ab",
+            "23:59:59",
+            "2024-01-01 00:00:00",
+        ),
         (2, 0, 0, "100.00", 1.5, 5, "", "00:00:00", "2024-01-01 10:20:30"),
     ]
     by_copy_rows(pg, table, written)

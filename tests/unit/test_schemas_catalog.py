@@ -50,7 +50,9 @@ def test_labels_are_read_back(labels: list[str]) -> None:
 
 
 def _row(data_type: str, declared: str, charset: str | None = None) -> CatalogColumn:
-    return CatalogColumn("c", None, "YES", data_type, declared, None, None, None, None, None, charset, None, "", None)
+    return CatalogColumn(
+        "c", None, "YES", data_type, declared, None, None, None, None, None, charset, None, "", None
+    )
 
 
 def test_a_label_that_the_catalogue_cannot_show_is_refused() -> None:
@@ -74,7 +76,9 @@ def _index(name: str, *columns: str) -> UniqueIndex:
 
 
 def _columns(**nullable: bool) -> list[Column]:
-    return [Column(name=n, type=ColumnType(kind=Kind.INT, bits=32), nullable=null) for n, null in nullable.items()]
+    return [
+        Column(name=n, type=ColumnType(kind=Kind.INT, bits=32), nullable=null) for n, null in nullable.items()
+    ]
 
 
 def test_the_primary_key_is_the_key() -> None:
@@ -83,7 +87,13 @@ def test_the_primary_key_is_the_key() -> None:
 
 
 def test_without_one_the_first_not_null_unique_index_by_columns_then_name() -> None:
-    indexes = [_index("z", "b"), _index("y", "b"), _index("x", "b", "c"), _index("w", "a"), _index("v", "a", "b")]
+    indexes = [
+        _index("z", "b"),
+        _index("y", "b"),
+        _index("x", "b", "c"),
+        _index("w", "a"),
+        _index("v", "a", "b"),
+    ]
     assert choose_key(_columns(a=True, b=False, c=False), indexes, "d.t").name == "y"
     assert choose_key(_columns(a=True, b=False, c=False), list(reversed(indexes)), "d.t").name == "y"
 

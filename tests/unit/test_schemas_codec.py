@@ -86,7 +86,9 @@ def test_the_schema_describes_every_field_of_an_event() -> None:
     assert [field.name for field in msgspec.structs.fields(Event)] == list(SCHEMA["properties"])
 
 
-@pytest.mark.parametrize(("name", "field"), [("u", "before"), ("c", "after"), ("d", "source"), ("m-chunk", "chunk")])
+@pytest.mark.parametrize(
+    ("name", "field"), [("u", "before"), ("c", "after"), ("d", "source"), ("m-chunk", "chunk")]
+)
 def test_the_schema_refuses_an_event_without_its_part(name: str, field: str) -> None:
     damaged = json.loads(golden(name)) | {field: None}
     assert not VALIDATOR.is_valid(damaged)
@@ -101,7 +103,9 @@ _SOURCE = st.builds(
     snapshot=st.sampled_from(["true", "false"]), db=_TEXT, table=_TEXT, server_id=_NATURAL, gtid=st.none() | _TEXT, file=_TEXT,
     pos=_NATURAL, row=st.integers(FIRST_SNAPSHOT_ROW, 2**53), position=_POSITION, prev=st.none() | _POSITION, gen=_NATURAL,
 )  # fmt: skip
-_TRANSACTION = st.none() | st.builds(Transaction, id=_TEXT, total_order=st.integers(1, 2**53), last=st.booleans())
+_TRANSACTION = st.none() | st.builds(
+    Transaction, id=_TEXT, total_order=st.integers(1, 2**53), last=st.booleans()
+)
 _CHUNK = st.builds(
     Chunk, number=_NATURAL, after=st.none() | st.tuples(_NATURAL, _TEXT), upto=st.none() | st.tuples(_NATURAL, _TEXT),
     first_row=st.integers(FIRST_SNAPSHOT_ROW, -1), rows=_NATURAL, last=st.booleans(), repeated=st.booleans(),
@@ -148,7 +152,8 @@ def test_unknown_fields_are_ignored(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "record", [json.loads(golden("c")), {"source": {"version": ""}}, {"op": "z", "source": {"version": ""}, "what": 1}]
+    "record",
+    [json.loads(golden("c")), {"source": {"version": ""}}, {"op": "z", "source": {"version": ""}, "what": 1}],
 )
 def test_a_newer_major_version_is_refused_whatever_else_it_holds(record: dict[str, Any]) -> None:
     record = {**record, "source": {**record["source"], "version": "2.0"}}
@@ -156,7 +161,9 @@ def test_a_newer_major_version_is_refused_whatever_else_it_holds(record: dict[st
         codec.decode_event(json.dumps(record).encode())
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"\xff\xfe", b"[]", b"null", b'{"op":"c"}', golden("c")[:-1], golden("key")])
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b"\xff\xfe", b"[]", b"null", b'{"op":"c"}', golden("c")[:-1], golden("key")]
+)
 def test_what_is_no_event_is_said_to_be_none(raw: bytes) -> None:
     with pytest.raises(EnvelopeError, match="not a rowlock event"):
         codec.decode_event(raw)
@@ -168,7 +175,9 @@ def test_the_message_does_not_show_the_row() -> None:
     assert "DE02" not in str(caught.value)
 
 
-@pytest.mark.parametrize("decode", [codec.decode_watermark, codec.decode_stored_position, codec.decode_table, codec.decode_key])
+@pytest.mark.parametrize(
+    "decode", [codec.decode_watermark, codec.decode_stored_position, codec.decode_table, codec.decode_key]
+)
 def test_damaged_records_are_refused(decode: Callable[[bytes], Any]) -> None:
     with pytest.raises(EnvelopeError, match="damaged"):
         decode(b'{"a":')

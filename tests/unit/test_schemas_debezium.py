@@ -26,7 +26,11 @@ def b64(raw: bytes) -> str:
 CASES: dict[str, tuple[ColumnType, Any, Value]] = {
     "int": (ColumnType(kind=Kind.INT, bits=32), -5, -5),
     "big_unsigned": (ColumnType(kind=Kind.INT, bits=64, unsigned=True), -1, "18446744073709551615"),
-    "big_precise": (ColumnType(kind=Kind.INT, bits=64, unsigned=True), b64(b"\0" + b"\xff" * 8), "18446744073709551615"),
+    "big_precise": (
+        ColumnType(kind=Kind.INT, bits=64, unsigned=True),
+        b64(b"\0" + b"\xff" * 8),
+        "18446744073709551615",
+    ),
     "big": (ColumnType(kind=Kind.INT, bits=64), -(2**63), str(-(2**63))),
     "decimal": (ColumnType(kind=Kind.DECIMAL, precision=10, scale=2), b64(b"\xce"), "-0.50"),
     "whole": (ColumnType(kind=Kind.DECIMAL, precision=10, scale=0), b64(b"\x04\xd2"), "1234"),

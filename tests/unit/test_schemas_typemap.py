@@ -110,8 +110,16 @@ def test_equality(kind: Kind, a: Value, b: Value, same: bool) -> None:
     assert wire_equal(kind, b, a) is same
 
 
-_SCALAR = st.none() | st.booleans() | st.integers() | st.decimals(allow_nan=False, allow_infinity=False).map(float) | st.text()
-_DOCUMENT = st.recursive(_SCALAR, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
+_SCALAR = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.decimals(allow_nan=False, allow_infinity=False).map(float)
+    | st.text()
+)
+_DOCUMENT = st.recursive(
+    _SCALAR, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8
+)
 
 
 @given(_DOCUMENT)
@@ -122,12 +130,20 @@ def test_json_spelling_does_not_count(document: object) -> None:
 
 def one(type_: ColumnType, default: str | None = None) -> Table:
     column = Column(name="v", type=type_, default=default)
-    return Table(db="d", name="t", columns=(column,), key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="v"),)))
+    return Table(
+        db="d", name="t", columns=(column,), key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="v"),))
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "refused"),
-    [(r'"\u0000"', True), (r'"\\u0000"', False), (r'"\\\u0000"', True), (r'"\\\\u0000"', False), ('"u0000"', False)],
+    [
+        (r'"\u0000"', True),
+        (r'"\\u0000"', False),
+        (r'"\\\u0000"', True),
+        (r'"\\\\u0000"', False),
+        ('"u0000"', False),
+    ],
 )
 def test_nul_in_json_is_told_from_its_text(text: str, refused: bool) -> None:
     convert = to_postgres(one(ColumnType(kind=Kind.JSON)))
@@ -179,7 +195,9 @@ def test_zerofill_is_removed_from_decimals(unscaled: int, scale: int) -> None:
 
 
 def test_names_are_quoted_in_select_lists() -> None:
-    table = Table(db="d", name="t", columns=(Column(name="a`b", type=ColumnType(kind=Kind.DATE)),), key=TABLE.key)
+    table = Table(
+        db="d", name="t", columns=(Column(name="a`b", type=ColumnType(kind=Kind.DATE)),), key=TABLE.key
+    )
     assert select_list(table) == ["CAST(`a``b` AS CHAR)"]
 
 
