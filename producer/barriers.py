@@ -38,7 +38,7 @@ class Barriers:
     catalog: Callable[[], Catalog]
     selected: Callable[[str, str], bool]
     errors: dict[TableName, str]
-    changed: Callable[[TableState], None]
+    changed: Callable[[TableState, TransactionContext], None]
 
     def concerned(self, barrier: Barrier) -> list[TableName]:
         """Return the captured tables, or tables to capture from now on, that the statement may concern."""
@@ -89,7 +89,7 @@ class Barriers:
         )
         state.topic.raise_ceiling()
         self.writer.send(state.topic.name, key, value)
-        self.changed(state)
+        self.changed(state, transaction)
         return 1
 
     def _alter(
@@ -103,7 +103,7 @@ class Barriers:
         state.ignored = None if table is not None else f"gone or unfit since {barrier.sql[:200]}"
         state.define(table or state.table, position)
         send_definition(self.writer, self.context, state, transaction, barrier.sql)
-        self.changed(state)
+        self.changed(state, transaction)
         return 1
 
     def _take_up(
@@ -119,7 +119,7 @@ class Barriers:
         self.captured.tables[name] = state
         send_definition(self.writer, self.context, state, transaction, sql)
         self.writer.drain()
-        self.changed(state)
+        self.changed(state, transaction)
         _log.info("table added", source=self.captured.source, table=dotted(name))
         return state
 

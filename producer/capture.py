@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from threading import Event
 
@@ -19,20 +18,21 @@ import structlog
 from producer import preflight
 from producer.barriers import Barriers
 from producer.catalog import Catalog, connect_settings, open_catalog
-from producer.codec import DefinitionMismatch, TransactionContext, mark_last, plain_rows_event
+from producer.chunks import Mark
+from producer.codec import TransactionContext, mark_last, plain_rows_event
 from producer.decoders.errors import DecodeError
 from producer.errors import DeliveryError, SourceRefusedError, StreamStoppedError, TransientSourceError
 from producer.kafka_settings import producer_settings
-from producer.kafka_writer import Interrupted, KafkaWriter
+from producer.kafka_writer import InterruptedWriteError, KafkaWriter
+from producer.log_event import LogEvent
 from producer.positions import PositionStore
 from producer.reading import TopicReader
 from producer.snapshots import Snapshots
 from producer.start import Started, Starter, now_ms, send_definition
 from producer.stream import LogStream, open_stream, source_error
-from producer.tables import Captured, TableName, TableState, dotted
+from producer.tables import Captured, dotted
 from producer.topics import POSITIONS, RETENTION_MS, WATERMARKS, Topics
 from producer.transactions import Barrier, Boundary, Fold, Header, Rows
-from producer.log_event import LogEvent
 from schemas.config import Config, SourceConfig
 from schemas.mysql_catalog import is_selected
 from schemas.position import binlog_file_number
@@ -42,12 +42,13 @@ _log = structlog.get_logger("capture")
 
 _TICK = 1.0
 _IDLE_WAIT = 0.05
+_SNAPSHOT_WAIT = 0.003
 _BACKOFF = (0.2, 30.0)
 _FAREWELL = 10.0
 _REPEAT_DEFINITIONS = RETENTION_MS / 1000 / 7
 
 
-class SnapshotFinished(Exception):
+class SnapshotFinishedError(Exception):
     """`snapshot: only`: everything is read and acknowledged."""
 
 
@@ -64,8 +65,7 @@ def run_capture(config: Config, source: str, stop: Event, *, new_snapshot: bool 
             with Run(config, source, stop, new_snapshot=new_snapshot) as run:
                 new_snapshot = False
                 run.loop()
-            return
-        except (Interrupted, SnapshotFinished):
+        except (InterruptedWriteError, SnapshotFinishedError):
             return
         except (TransientSourceError, DeliveryError) as error:
             delay = _BACKOFF[0] if time.monotonic() - began > 60 else min(delay * 2, _BACKOFF[1])
@@ -101,7 +101,7 @@ class Run:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None or issubclass(
-                kind, TransientSourceError | SourceRefusedError | StreamStoppedError | SnapshotFinished
+                kind, TransientSourceError | SourceRefusedError | StreamStoppedError | SnapshotFinishedError
             ):
                 self._say_goodbye()
         finally:
@@ -138,10 +138,12 @@ class Run:
         self._resume = Boundary(
             Header(record.file, record.pos, record.ts_ms, 0, None), record.file, record.pos, False
         )
-        self._acked = self._stored = self._resume
+        self._acked = self._resume
+        self._stored: object = None
         self._barriers = Barriers(
             self._context, self._captured, self._writer, topics, self._open_catalog,
-            lambda db, table: is_selected(self._source.tables, db, table), self._errors, self._table_changed,
+            lambda db, table: is_selected(self._source.tables, db, table), self._errors,
+            lambda state, at: self._snapshots.table_changed(state, Mark((at.file_number, at.pos), at.gtid)),
         )  # fmt: skip
         self._snapshots = Snapshots(self._source, started, self._writer)
         self._stack.callback(self._snapshots.close)
@@ -177,15 +179,21 @@ class Run:
     def loop(self) -> None:
         """Read, fold, send, until `stop` is set."""
         while not self._stop.is_set():
-            events = self._stream.read(0 if self._snapshots.ready else _IDLE_WAIT)
+            events = self._stream.read(self._patience())
             self._behind = bool(events)
             self._made_ms = now_ms()
             for event in events:
                 self._event(event)
-            self._snapshots.advance(self._resume)
+            self._between()
             self._writer.flush()
             if time.monotonic() >= self._next_tick:
                 self._tick()
+
+    def _patience(self) -> float:
+        """How long to wait for the log: not at all with an answer at hand, briefly while one is awaited."""
+        if self._snapshots.ready:
+            return 0
+        return _SNAPSHOT_WAIT if self._snapshots.active else _IDLE_WAIT
 
     def _event(self, event: LogEvent) -> None:
         try:
@@ -223,7 +231,8 @@ class Run:
         self._fold.counted(len(records))
         if not records:
             return
-        self._snapshots.rows_seen(state, codec, kind, body, rows.header)
+        if self._snapshots.under_way(name):
+            self._snapshots.rows_seen(state, _mark(rows.header), codec.keys(kind, body))
         topic = state.topic.name
         if self._held is not None:
             self._writer.send(*self._held)
@@ -239,8 +248,9 @@ class Run:
             self._held = None
             self._writer.send(topic, key, mark_last(value))
         self._resume = boundary
+        self._snapshots.delivered(boundary.header.gtid)
         if self._snapshots.active:
-            self._snapshots.advance(boundary)
+            self._snapshots.advance(boundary.file, boundary.pos)
         if self._writer.full:
             self._writer.flush()
 
@@ -258,8 +268,15 @@ class Run:
         self._fold.counted(taken)
         _log.info("statement at the source", source=self._name, sql=barrier.sql[:500], events=taken)
 
-    def _table_changed(self, state: TableState) -> None:
-        self._snapshots.table_changed(state)
+    def _between(self) -> None:
+        """After each stretch of events: the stream may have moved on without a transaction (rotation, heartbeat)."""
+        if self._fold.inside:
+            return
+        file, pos = self._stream.point
+        if (file, pos) != (self._resume.file, self._resume.pos):
+            self._resume = self._resume._replace(file=file, pos=pos)
+        if self._snapshots.active:
+            self._snapshots.advance(file, pos)
 
     def _transaction(self, header: Header) -> TransactionContext:
         if self._context_of is None or self._context_of[0] is not header:
@@ -282,7 +299,7 @@ class Run:
         self._writer.mark(lambda: self._acknowledged(boundary, idle))
         if self._source.snapshot == "only" and not self._snapshots.pending:
             self._writer.drain()
-            raise SnapshotFinished
+            raise SnapshotFinishedError
 
     def _acknowledged(self, boundary: Boundary, idle: bool) -> None:
         """Everything before `boundary` is in Kafka: say so."""
@@ -297,14 +314,17 @@ class Run:
         self._writer.drain()
 
     def _send_position(self) -> None:
-        if self._stored == self._acked and not self._snapshots.progressed():
+        if self._stored == (state := (self._acked, len(self._snapshots.done), self._emitted_markers())):
             return
-        self._stored = self._acked
+        self._stored = state
         self._record = msgspec.structs.replace(
             self._record, file=self._acked.file, pos=self._acked.pos, ts_ms=now_ms(),
             snapshot_done=tuple(sorted(self._snapshots.done)), anchors=self._captured.anchors(self._writer.offsets),
         )  # fmt: skip
         self._store.send(self._writer, self._record)
+
+    def _emitted_markers(self) -> int:
+        return sum(state.marker_offset or 0 for state in self._captured.tables.values())
 
     def _send_watermark(self, boundary: Boundary, idle: bool) -> None:
         offsets = self._writer.offsets
@@ -345,5 +365,9 @@ class Run:
             self._writer.drain()
             self._acknowledged(self._resume, idle=False)
             self._writer.drain()
-        except (Interrupted, DeliveryError):
+        except (InterruptedWriteError, DeliveryError):
             _log.warning("stopped before Kafka acknowledged everything", source=self._name)
+
+
+def _mark(header: Header) -> Mark:
+    return Mark((binlog_file_number(header.file), header.pos), header.gtid)

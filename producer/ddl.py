@@ -30,17 +30,86 @@ _TOKEN = re.compile(
 )
 
 _HARMLESS_OBJECTS = frozenset(
-    "USER ROLE VIEW PROCEDURE FUNCTION TRIGGER EVENT SERVER SEQUENCE PACKAGE TABLESPACE LOGFILE SPATIAL_REFERENCE "
-    "UNDO LIBRARY INSTANCE RESOURCE".split()
+    [
+        "USER",
+        "ROLE",
+        "VIEW",
+        "PROCEDURE",
+        "FUNCTION",
+        "TRIGGER",
+        "EVENT",
+        "SERVER",
+        "SEQUENCE",
+        "PACKAGE",
+        "TABLESPACE",
+        "LOGFILE",
+        "SPATIAL_REFERENCE",
+        "UNDO",
+        "LIBRARY",
+        "INSTANCE",
+        "RESOURCE",
+    ]
 )
 _HARMLESS_VERBS = frozenset(
-    "GRANT REVOKE FLUSH ANALYZE OPTIMIZE REPAIR CHECK CHECKSUM SET USE SHOW EXPLAIN DO INSTALL UNINSTALL RESET PURGE "
-    "KILL CACHE SIGNAL HELP LOCK UNLOCK".split()
+    [
+        "GRANT",
+        "REVOKE",
+        "FLUSH",
+        "ANALYZE",
+        "OPTIMIZE",
+        "REPAIR",
+        "CHECK",
+        "CHECKSUM",
+        "SET",
+        "USE",
+        "SHOW",
+        "EXPLAIN",
+        "DO",
+        "INSTALL",
+        "UNINSTALL",
+        "RESET",
+        "PURGE",
+        "KILL",
+        "CACHE",
+        "SIGNAL",
+        "HELP",
+        "LOCK",
+        "UNLOCK",
+    ]
 )
-_DML_VERBS = frozenset("INSERT UPDATE DELETE REPLACE LOAD CALL SELECT WITH VALUES MERGE".split())
+_DML_VERBS = frozenset(
+    ["INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "SELECT", "WITH", "VALUES", "MERGE"]
+)
 _MODIFIERS = frozenset(
-    "OR REPLACE TEMPORARY UNIQUE FULLTEXT SPATIAL VECTOR ONLINE OFFLINE IGNORE ALGORITHM UNDEFINED MERGE TEMPTABLE DEFINER "
-    "CURRENT_USER CURRENT_ROLE SQL SECURITY INVOKER AGGREGATE = @ ( ) . %".split()
+    [
+        "OR",
+        "REPLACE",
+        "TEMPORARY",
+        "UNIQUE",
+        "FULLTEXT",
+        "SPATIAL",
+        "VECTOR",
+        "ONLINE",
+        "OFFLINE",
+        "IGNORE",
+        "ALGORITHM",
+        "UNDEFINED",
+        "MERGE",
+        "TEMPTABLE",
+        "DEFINER",
+        "CURRENT_USER",
+        "CURRENT_ROLE",
+        "SQL",
+        "SECURITY",
+        "INVOKER",
+        "AGGREGATE",
+        "=",
+        "@",
+        "(",
+        ")",
+        ".",
+        "%",
+    ]
 )
 
 

@@ -30,7 +30,7 @@ _MESSAGE_COST = 100  # librdkafka's own memory per message
 OnOffset = Callable[[int], None]
 
 
-class Interrupted(Exception):
+class InterruptedWriteError(Exception):
     """The unit was asked to stop while Kafka was not taking anything."""
 
 
@@ -91,7 +91,7 @@ class KafkaWriter:
         return self._pending_bytes >= BATCH
 
     def flush(self) -> None:
-        """Produce what is pending; waits while too much is unacknowledged. Raises DeliveryError, Interrupted."""
+        """Produce what is pending; waits while too much is unacknowledged. Raises DeliveryError, InterruptedWriteError."""
         if self._pending:
             self._produce()
         self.poll(0)
@@ -108,7 +108,7 @@ class KafkaWriter:
             action()
 
     def drain(self) -> None:
-        """Return when everything sent is acknowledged. Raises DeliveryError, Interrupted."""
+        """Return when everything sent is acknowledged. Raises DeliveryError, InterruptedWriteError."""
         if self._pending:
             self._produce()
         while self._batches:
@@ -185,7 +185,7 @@ class KafkaWriter:
     def _wait(self) -> None:
         self.poll(0.05)
         if self.stopping():
-            raise Interrupted
+            raise InterruptedWriteError
 
     def _on_error(self, error: KafkaError, topic: str = "") -> None:
         """Delivery errors and fatal errors end the writer; lost brokers are librdkafka's business."""

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import Any
 
 import pymysql
-from pymysqlreplication import BinLogStreamReader
+from pymysqlreplication.binlogstream import BinLogStreamReader
 
 from producer.errors import TransientSourceError
 
@@ -36,7 +36,8 @@ class DumpConnection:
                 f"mysql-replication {found} is installed, this adapter is for {LIBRARY_VERSION}"
             )
         # is_mariadb would start the dump by GTID; by file and position both servers speak the same protocol.
-        self._reader = BinLogStreamReader(
+        library: Any = BinLogStreamReader  # its constructor and privates are not typed
+        self._reader = library(
             connection_settings=dict(settings),
             server_id=server_id,
             resume_stream=True,

@@ -137,9 +137,8 @@ class PositionStore:
     def _first_of(self, reader: TopicReader, gen: int) -> int:
         low, high = reader.bounds(self.topic)
         key = str(gen).encode()
-        return next(
-            message.offset() for message in reader.read(self.topic, low, high) if message.key() == key
-        )
+        offsets = (message.offset() for message in reader.read(self.topic, low, high) if message.key() == key)
+        return int(next(offsets))
 
     def send(self, writer: KafkaWriter, record: StoredPosition) -> None:
         """Write `record`; everything before its position must be acknowledged already."""

@@ -59,11 +59,12 @@ class TopicReader:
                         return
                     self._fail(topic, error)
                     continue
-                if message.offset() >= end:
+                offset = message.offset()
+                if offset is None or offset >= end:
                     return
                 deadline = time.monotonic() + _PATIENCE
                 yield message
-                if message.offset() == end - 1:
+                if offset == end - 1:
                     return
         raise TransientSourceError(f"{topic} cannot be read: no answer from Kafka for {_PATIENCE:.0f} s")
 

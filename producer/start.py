@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 import structlog
@@ -25,7 +24,6 @@ from producer.reading import TopicReader
 from producer.tables import Captured, TableName, TableState, dotted
 from producer.tails import Tail, TopicTails, scan
 from producer.topics import EVENTS, Topics
-from schemas.errors import SchemaError
 from schemas.position import DEFINITION_ROW, Position, binlog_file_number
 from schemas.records import Anchor, StoredPosition
 

@@ -45,7 +45,7 @@ class LogStream:
         self._packets = packets
         self._checksum = packets.checksum
         self.file = file
-        self._pos = pos
+        self._pos = pos  # behind the last event
         self._clock = clock
         self._heard = clock()
 
@@ -63,6 +63,11 @@ class LogStream:
             )
         return [event for packet in packets if (event := self._event(packet)) is not None]
 
+    @property
+    def point(self) -> tuple[str, int]:
+        """Where the log goes on, as (file, offset): behind everything that was read."""
+        return self.file, self._pos
+
     def close(self) -> None:
         self._packets.close()
 
@@ -71,10 +76,11 @@ class LogStream:
         if kind == log.ROTATE:
             self.file, self._pos = log.parse_rotate(packet[20:], self._checksum)
             return None
-        if kind == log.FORMAT_DESCRIPTION:
-            self._checksum = packet[-5] == 1
-            return None
-        if kind in (log.HEARTBEAT, log.HEARTBEAT_V2):
+        if kind in (log.FORMAT_DESCRIPTION, log.HEARTBEAT, log.HEARTBEAT_V2):
+            if kind == log.FORMAT_DESCRIPTION:
+                self._checksum = packet[-5] == 1
+            # An artificial one has 0 here; a heartbeat says how far the server has read.
+            self._pos = max(self._pos, end)
             return None
         if size != len(packet) - 1:
             raise StreamStoppedError(

@@ -130,7 +130,7 @@ class Fold:
 
     # --- begin and end
 
-    def _begin_gtid(self, event: LogEvent) -> None:
+    def _begin_gtid(self, event: LogEvent) -> Output | None:
         if self._open is not None:
             raise _stopped(event, "a transaction begins inside another one")
         if event.type == log.MARIADB_GTID:
@@ -138,9 +138,10 @@ class Fold:
             transaction = self._start(event, gtid.text, event.timestamp * 1000)
             transaction.grouped = not gtid.flags & log.MARIADB_STANDALONE
             transaction.xa = gtid.xid if gtid.flags & log.MARIADB_PREPARED_XA else None
-            return
+            return None
         text = log.parse_gtid(event.body) if event.type == log.GTID else None
         self._start(event, text, log.commit_ms(event.body) or event.timestamp * 1000)
+        return None
 
     def _start(self, event: LogEvent, gtid: str | None, ts_ms: int) -> _Open:
         header = Header(event.file, event.start, ts_ms, event.server_id, gtid)
