@@ -19,7 +19,15 @@ import orjson
 from consumer.errors import RefusedError, UniqueViolationError
 from consumer.model import NetChange, TargetTable, Unit
 from consumer.targets.bookkeeping import Books
-from consumer.targets.mysql_sql import STATEMENT_BYTES, MySqlPlan, bare, chunks, literal_key, mysql_plan
+from consumer.targets.mysql_sql import (
+    STATEMENT_BYTES,
+    MySqlPlan,
+    bare,
+    bytes_of,
+    chunks,
+    literal_key,
+    mysql_plan,
+)
 from consumer.targets.mysql_values import key_encoder, literal
 from consumer.targets.prepared import PerTable
 from schemas.mysql_values import to_mysql
@@ -77,27 +85,27 @@ class MySqlApplier:
     def _delete(self, prepared: _Prepared, keys: list[list[str]]) -> None:
         plan = prepared.plan
         # the names are repeated only in composite keys; 40 covers them
-        sizes = [" " * (sum(map(len, key)) + 40 * (len(key) - 1)) for key in keys]
+        sizes = [sum(map(bytes_of, key)) + 40 * (len(key) - 1) for key in keys]
         for start, end in chunks(sizes, self._limit()):
             self._link.send(f"DELETE FROM {plan.name} WHERE {literal_key(plan.key_columns, keys[start:end])}")
 
     def _insert(self, prepared: _Prepared, rows: Sequence[Row]) -> None:
         rendered = self._tuples(prepared.row, rows)
-        for start, end in chunks(rendered, self._limit()):
+        for start, end in chunks([bytes_of(text) for text in rendered], self._limit()):
             self._send_rows(prepared, rendered[start:end], "")
 
     def _update(self, prepared: _Prepared, rows: Sequence[Row]) -> None:
         rendered = self._tuples(prepared.row, rows)
-        for start, end in chunks(rendered, self._limit()):
+        for start, end in chunks([bytes_of(text) for text in rendered], self._limit()):
             self._send_rows(prepared, rendered[start:end], prepared.plan.on_duplicate)
             if prepared.table.table.unique:
                 self._all_there(prepared, rows[start:end])
 
     def _send_rows(self, prepared: _Prepared, rendered: list[str], tail: str) -> None:
         body = ",".join(rendered)
-        if len(rendered) == 1 and len(body.encode()) > self._link.max_packet - PACKET_RESERVE:
+        if len(rendered) == 1 and bytes_of(body) > self._link.max_packet - PACKET_RESERVE:
             raise RefusedError(
-                f"a row of {prepared.plan.table_name} needs {len(body.encode())} bytes, more than the target takes in one "
+                f"a row of {prepared.plan.table_name} needs {bytes_of(body)} bytes, more than the target takes in one "
                 f"statement (max_allowed_packet = {self._link.max_packet}): raise it there"
             )
         self._link.send(f"{prepared.plan.insert}{body}{tail}")

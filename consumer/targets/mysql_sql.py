@@ -56,16 +56,21 @@ def _on_duplicate(key: Sequence[str], others: Sequence[str]) -> str:
     return f" ON DUPLICATE KEY UPDATE {', '.join(sets)}"
 
 
-def chunks(rendered: Sequence[str], limit: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of chunks with at most MAX_ROWS items and `limit` characters together (at least one item)."""
-    start = size = 0
-    for at, text in enumerate(rendered):
-        if at > start and (size + len(text) > limit or at - start >= MAX_ROWS):
+def bytes_of(text: str) -> int:
+    """Return the length of `text` in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def chunks(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of chunks of at most MAX_ROWS items and `limit` bytes together (at least one item)."""
+    start = total = 0
+    for at, size in enumerate(sizes):
+        if at > start and (total + size > limit or at - start >= MAX_ROWS):
             yield start, at
-            start, size = at, 0
-        size += len(text) + 1
-    if start < len(rendered):
-        yield start, len(rendered)
+            start, total = at, 0
+        total += size + 1
+    if start < len(sizes):
+        yield start, len(sizes)
 
 
 def literal_key(key_columns: Sequence[str], keys: Sequence[Sequence[str]]) -> str:

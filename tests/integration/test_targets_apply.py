@@ -1,0 +1,350 @@
+"""Net changes on every kind of target: what ends up in the table, and that nothing else does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from consumer.errors import FencedError, RefusedError, TransientError, UniqueViolationError
+from consumer.model import NetChange, TargetTable, Unit
+from consumer.targets.session import SqlSession
+from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from tests.targets_kit import Lane, Target, as_target, index, people, rows_of, text_type
+from tests.targets_kit import target as target
+
+PEOPLE = 200  # more than what goes in direct statements
+
+
+def person(
+    id_: int, mail: str | None = None, land: str | None = None, passport: int | None = None, note: str = "n"
+) -> Row:
+    return (id_, mail, land, passport, note)
+
+
+def made(target: Target, table: Table) -> tuple[Lane, TargetTable]:
+    session = target.open()
+    session.create_table(table)
+    return Lane.start(session), as_target(table)
+
+
+def displaced(target: Target) -> list[dict[str, Any]]:
+    rows = target.sql("SELECT row_data, displaced_by, table_name FROM rowlock_displaced ORDER BY id")
+    return [{"row": json.loads(row[0]), "by": row[1], "table": row[2]} for row in rows]
+
+
+@pytest.mark.parametrize("many", [1, PEOPLE])
+def test_inserts_updates_and_deletes_repeat_to_the_same(target: Target, many: int) -> None:
+    lane, table = made(target, people(target.schema))
+    old = [person(each, f"{each}@old", "DE", each, "x%s\\\t'\"\n%%ü") for each in range(many)]
+    for _ in range(2):
+        lane.apply(NetChange(table, replaces=old))
+        assert rows_of(lane.session, table) == old
+    changed = [(*row[:4], "changed") for row in old]
+    fresh = [person(each, None, None, each, "fresh") for each in range(many, 2 * many)]
+    for _ in range(2):
+        lane.apply(NetChange(table, updates=changed + fresh))
+        assert rows_of(lane.session, table) == changed + fresh
+    gone = [(each,) for each in range(0, 2 * many, 2)]
+    for _ in range(2):
+        lane.apply(NetChange(table, deletes=gone))
+        assert rows_of(lane.session, table) == [row for row in changed + fresh if (row[0],) not in gone]
+
+
+@pytest.mark.parametrize("many", [2, PEOPLE])
+def test_unique_values_go_round_in_one_net_change(target: Target, many: int) -> None:
+    lane, table = made(target, people(target.schema))
+    lane.apply(NetChange(table, replaces=[person(each, str(each)) for each in range(many)]))
+    turned = [person(each, str((each + 1) % many)) for each in range(many)]
+    lane.apply(NetChange(table, replaces=turned))
+    assert rows_of(lane.session, table) == turned
+
+
+@pytest.mark.parametrize("many", [0, PEOPLE])
+@pytest.mark.parametrize("how", ["replaces", "updates", "updates_missing"])
+def test_a_row_of_another_key_is_never_changed_silently(target: Target, how: str, many: int) -> None:
+    """`updates_missing` is the trap of ON DUPLICATE KEY UPDATE: the row is not there, another one has its value."""
+    lane, table = made(target, people(target.schema))
+    before = [person(1, "a@x", "DE", 1, "theirs"), *([] if how == "updates_missing" else [person(2, "b@x")])]
+    others = [person(100 + each, f"{each}@y") for each in range(many)]
+    lane.apply(NetChange(table, replaces=before + others))
+    row = person(2, "a@x", note="mine")
+    wanted = {"replaces" if how == "replaces" else "updates": [row, *others]}
+    with pytest.raises(UniqueViolationError):
+        lane.apply(NetChange(table, **wanted))
+    assert rows_of(lane.session, table) == before + others
+    lane.apply(NetChange(table, **wanted), displacing='{"offsets":[7,9]}')
+    assert rows_of(lane.session, table) == [row, *others]
+    [kept] = displaced(target)
+    assert kept["row"]["note"] == "theirs"
+    assert kept["row"]["passport"] == 1
+    assert (kept["by"], kept["table"]) == ('{"offsets":[7,9]}', f"{target.schema}.people")
+
+
+def test_a_declared_catch_up_displaces_without_a_record(target: Target) -> None:
+    lane, table = made(target, people(target.schema))
+    lane.apply(NetChange(table, replaces=[person(1, "a@x"), person(2, None, "DE", 5)]))
+    lane.apply(NetChange(table, replaces=[person(3, "a@x", "DE", 5)], catch_up=True), displacing="{}")
+    assert rows_of(lane.session, table) == [person(3, "a@x", "DE", 5)]
+    assert displaced(target) == []
+
+
+def test_displaced_rows_are_written_whole_with_columns_rowlock_does_not_know(target: Target) -> None:
+    lane, table = made(target, people(target.schema))
+    target.sql(f"ALTER TABLE {target.name('people')} ADD COLUMN extra varchar(60) DEFAULT 'only here'")
+    lane.apply(NetChange(table, replaces=[person(1, "a@x")]))
+    lane.apply(NetChange(table, updates=[person(1, "a@x", note="in place")]))
+    target.sql(f"UPDATE {target.name('people')} SET extra = 'kept by updates in place'")
+    lane.apply(NetChange(table, updates=[person(1, "a@x", note="again")]))
+    lane.apply(NetChange(table, replaces=[person(2, "a@x")]), displacing="{}")
+    assert displaced(target)[0]["row"]["extra"] == "kept by updates in place"
+
+
+def test_nulls_never_collide_and_are_never_displaced(target: Target) -> None:
+    lane, table = made(target, people(target.schema))
+    rows = [person(each, None, "DE", None) for each in range(5)]
+    lane.apply(NetChange(table, replaces=rows))
+    lane.apply(NetChange(table, replaces=[person(9, None, "DE", None)]), displacing="{}")
+    assert len(rows_of(lane.session, table)) == 6
+    assert displaced(target) == []
+
+
+def _letters(schema: str, collation: str) -> Table:
+    key = Column(name="name", type=text_type(20, collation), nullable=False)
+    return Table(
+        db=schema,
+        name="letters",
+        columns=(key, Column(name="n", type=ColumnType(kind=Kind.INT, bits=32))),
+        key=index("PRIMARY", "name"),
+    )
+
+
+def test_a_key_that_changes_its_case_only(target: Target) -> None:
+    """Finding 10: 'A' → 'a' is a key move at the source; under a _ci key both are one row of the target."""
+    lane, table = made(target, _letters(target.schema, "utf8mb4_general_ci"))
+    lane.apply(NetChange(table, replaces=[("A", 1), ("b", 1)]))
+    lane.apply(NetChange(table, deletes=[("A",)], replaces=[("a", 2)]))
+    assert sorted(rows_of(lane.session, table)) == [("a", 2), ("b", 1)]
+    lane.apply(NetChange(table, updates=[("a", 3)]))
+    assert sorted(rows_of(lane.session, table)) == [("a", 3), ("b", 1)]
+    assert lane.session.fetch_keys(table, [("a",), ("zz",)]) == [("a", 3)]
+
+
+def test_rows_under_a_unique_prefix_are_found(target: Target) -> None:
+    if target.kind == "postgres":
+        pytest.skip("PostgreSQL has no prefix indexes")
+    table = replace_unique(
+        people(target.schema), UniqueIndex(name="m", parts=(IndexPart(column="mail", prefix=3),))
+    )
+    lane, wrapped = made(target, table)
+    lane.apply(NetChange(wrapped, replaces=[person(1, "abcdef"), person(2, "xyz")]))
+    with pytest.raises(UniqueViolationError):
+        lane.apply(NetChange(wrapped, replaces=[person(3, "abcxyz")]))
+    lane.apply(NetChange(wrapped, replaces=[person(3, "abcxyz")]), displacing="{}")
+    assert [row[0] for row in rows_of(lane.session, wrapped)] == [2, 3]
+
+
+def replace_unique(table: Table, *unique: UniqueIndex) -> Table:
+    from msgspec import structs
+
+    return structs.replace(table, unique=unique)
+
+
+def test_a_composite_key_with_an_added_column(target: Target) -> None:
+    columns = (
+        Column(name="id", type=ColumnType(kind=Kind.DECIMAL, precision=20, scale=2), nullable=False),
+        Column(name="part", type=text_type(10), nullable=False),
+        Column(name="branch", type=text_type(64), nullable=False),
+        Column(name="v", type=ColumnType(kind=Kind.INT, bits=32)),
+    )
+    plain = Table(
+        db=target.schema, name="many", columns=columns, key=index("PRIMARY", "branch", "id", "part")
+    )
+    session = target.open()
+    session.create_table(plain)
+    table = as_target(plain, ("branch",))
+    lane = Lane.start(session)
+    rows: dict[str, list[Row]] = {
+        branch: [(f"{each}.50", part, branch, 0) for each in range(70) for part in ("a", "b")]
+        for branch in ("b1", "b2")
+    }
+    lane.apply(NetChange(table, replaces=rows["b1"] + rows["b2"]))
+    assert rows_of(session, table) == rows["b1"] + rows["b2"]
+    lane.apply(NetChange(table, deletes=[("b1", row[0], row[1]) for row in rows["b1"][1::2]]))
+    assert rows_of(session, table) == rows["b1"][::2] + rows["b2"]
+    assert session.fetch_rows(table, ("b1", "69.50", "a"), 1) == [("0.50", "a", "b2", 0)]
+    assert session.fetch_rows(table, None, 200, {"branch": "b2"}) == rows["b2"]
+    keys = [("b2", "1.50", "b"), ("b1", "2.50", "a"), ("b1", "2.50", "b")]
+    assert sorted(session.fetch_keys(table, keys)) == [("1.50", "b", "b2", 0), ("2.50", "a", "b1", 0)]
+    with session.transaction(lane.unit, [lane.row]) as tx:
+        tx.truncate(table, {"branch": "b1"})
+    assert rows_of(session, table) == rows["b2"]
+
+
+def test_delete_range_keeps_what_it_is_told_to(target: Target) -> None:
+    lane, table = made(target, people(target.schema))
+    lane.apply(NetChange(table, replaces=[person(each) for each in range(20)]))
+    with lane.session.transaction(lane.unit, [lane.row]) as tx:
+        assert tx.delete_range(table, (4,), (10,), {(6,), (10,), (15,)}, None) == 4
+        assert tx.delete_range(table, (17,), None, set(), None) == 2
+        assert tx.delete_range(table, None, (1,), {(0,)}, None) == 1
+    expected = [0, 2, 3, 4, 6, 10, 11, 12, 13, 14, 15, 16, 17]
+    assert [row[0] for row in rows_of(lane.session, table)] == expected
+    with lane.session.transaction(lane.unit, [lane.row]) as tx:
+        tx.truncate(table, None)
+    assert rows_of(lane.session, table) == []
+
+
+def test_a_value_that_does_not_fit_is_refused_and_nothing_stays(target: Target) -> None:
+    lane, table = made(target, people(target.schema))
+    for wrong in (person(2, "x" * 61), person(2, passport=2**40), (None, "no key", None, None, "")):
+        for many in (0, PEOPLE):
+            rows = [person(10 + each) for each in range(many)]
+            with pytest.raises(RefusedError) as caught:
+                lane.apply(NetChange(table, replaces=[*rows, wrong]))
+            assert not isinstance(caught.value, UniqueViolationError)
+    assert rows_of(lane.session, table) == []
+    lane.apply(NetChange(table, replaces=[person(2)]))
+
+
+def test_a_row_larger_than_the_target_takes_is_refused(target: Target) -> None:
+    if target.kind == "postgres":
+        pytest.skip("no such limit below 1 GB")
+    big = Column(name="big", type=ColumnType(kind=Kind.TEXT, length=2**32 - 1, charset="utf8mb4"))
+    table = Table(
+        db=target.schema, name="big", columns=(people("").columns[0], big), key=index("PRIMARY", "id")
+    )
+    [(before,)] = target.sql("SELECT @@max_allowed_packet")
+    limit = 1 << 20
+    target.sql(f"SET GLOBAL max_allowed_packet = {limit}")
+    try:
+        lane, wrapped = made(target, table)
+        with pytest.raises(RefusedError, match="max_allowed_packet"):
+            lane.apply(NetChange(wrapped, replaces=[(1, "ü" * (limit // 2))]))
+        rows: list[Row] = [(each, "ü" * (limit // 8)) for each in range(9)]
+        lane.apply(NetChange(wrapped, replaces=rows))
+        assert rows_of(lane.session, wrapped) == rows
+    finally:
+        target.sql(f"SET GLOBAL max_allowed_packet = {before}")
+
+
+def test_a_lock_held_too_long_and_a_missing_table(target: Target) -> None:
+    lane, table = made(target, people(target.schema))
+    gone = as_target(people(target.schema, "gone"))
+    with pytest.raises(Exception, match="gone") as caught:
+        lane.apply(NetChange(gone, replaces=[person(1)]))
+    assert not isinstance(caught.value, RefusedError | FencedError)
+    lane.apply(NetChange(table, replaces=[person(1)]))
+    blocker = target.service.connect(target.database, autocommit=False)
+    with blocker.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {target.name('people')} WHERE id = 1 FOR UPDATE")
+        shorten_waits(lane.session)
+        with pytest.raises(TransientError):
+            lane.apply(NetChange(table, updates=[person(1, "mine")]))
+    blocker.rollback()
+    blocker.close()
+    lane.apply(NetChange(table, updates=[person(1, "mine")]))
+
+
+def shorten_waits(session: SqlSession) -> None:
+    for text in ("SET lock_timeout = '1s'", "SET innodb_lock_wait_timeout = 1"):
+        try:
+            session._link.execute(text, [])
+        except Exception as error:  # noqa: BLE001 - the other kind of server
+            print(error)
+
+
+def test_deadlocks_are_transient_and_lanes_get_through(target: Target) -> None:
+    """Four lanes replace neighbouring rows at once; what the database rolls back is tried again."""
+    import threading
+
+    lane, table = made(target, people(target.schema))
+    unit = Unit("pipe", "four")
+    epoch, _, _ = lane.session.take_over(unit, "id", "{}", 4)
+    rows, _, _ = lane.session.begin(unit, epoch)
+    failures: list[BaseException] = []
+    retries = []
+
+    def run(number: int) -> None:
+        session, row = target.open(), rows[number]
+        mine = [person(each * 4 + number, str(each * 4 + number)) for each in range(60)]
+        try:
+            for turn in range(6):
+                while True:
+                    try:
+                        with session.transaction(unit, [row]) as tx:
+                            tx.apply(
+                                NetChange(table, replaces=mine[turn::2], updates=mine[(turn + 1) % 2 :: 2])
+                            )
+                            after = replace(row, offset=row.offset + 1)
+                            tx.write_progress([after])
+                        row = after
+                        break
+                    except TransientError as error:
+                        retries.append(error)
+        except BaseException as error:  # noqa: BLE001 - shown by the assertion below
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert [row[0] for row in rows_of(lane.session, table)] == list(range(240))
+
+
+IDS = st.integers(0, 9)
+MAILS = st.one_of(st.none(), st.sampled_from(["a", "b", "c", "d"]))
+STEPS = st.lists(
+    st.tuples(st.dictionaries(IDS, st.one_of(st.none(), MAILS.map(lambda mail: (mail,)))), st.booleans()),
+    min_size=1,
+    max_size=6,
+)
+
+
+def _net(
+    table: TargetTable, have: dict[int, Row], want: dict[int, tuple[str | None] | None], turn: int
+) -> NetChange | None:
+    """Return the net change from `have` to `want`, as a gather would make it; None when it would break uniqueness."""
+    net = NetChange(table)
+    after = dict(have)
+    for id_, value in sorted(want.items()):
+        if value is None:
+            net.deletes.append((id_,))
+            after.pop(id_, None)
+            continue
+        row = person(id_, value[0], "DE", id_, f"turn {turn}")
+        same = id_ in have and have[id_][1] == value[0]
+        (net.updates if same else net.replaces).append(row)
+        after[id_] = row
+    mails = [row[1] for row in after.values() if row[1] is not None]
+    if len(mails) != len(set(mails)):
+        return None
+    have.clear()
+    have.update(after)
+    return net
+
+
+def test_random_net_changes_equal_a_model(target: Target) -> None:
+    lane, table = made(target, people(target.schema))
+
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(steps=STEPS)
+    def run(steps: list[tuple[dict[int, tuple[str | None] | None], bool]]) -> None:
+        with lane.session.transaction(lane.unit, [lane.row]) as tx:
+            tx.truncate(table, None)
+        have: dict[int, Row] = {}
+        for turn, (want, displacing) in enumerate(steps):
+            net = _net(table, have, want, turn)
+            if net is not None:
+                for _ in range(2):  # the second time it is a replay
+                    lane.apply(net, displacing="{}" if displacing else None)
+            assert rows_of(lane.session, table) == [have[id_] for id_ in sorted(have)]
+
+    run()
+    assert displaced(target) == []

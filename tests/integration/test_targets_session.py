@@ -1,0 +1,212 @@
+"""Guards, fences, take-over and bookkeeping of a session, on every kind of target."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, TransientError
+from consumer.model import Held, NetChange, Unit, UnitState
+from tests.targets_kit import LAYOUT, CuttingProxy, Lane, Target, as_target, people, rows_of
+from tests.targets_kit import target as target
+
+UNIT = Unit("pipe", "topic")
+
+
+def held(offset: int, part: int = 0) -> Held:
+    return Held(
+        offset, part, "s.t", "[1]", "31", '{"op":"u","after":{"name":"é\\u0000"}}', "refused: 50% of it", 1234
+    )
+
+
+def test_take_over_makes_the_rows_and_raises_the_epoch(target: Target) -> None:
+    session = target.open()
+    session.ensure_bookkeeping()
+    session.ensure_bookkeeping()
+    epoch, rows, state = session.take_over(UNIT, "id1", LAYOUT, 3)
+    assert (epoch, [row.lane for row in rows], {row.offset for row in rows}) == (1, [0, 1, 2], {-1})
+    assert state == UnitState(None, None, None)
+    again, rows, _ = target.open().take_over(UNIT, "id2", "other", 5)
+    assert (again, len(rows)) == (2, 3)
+    assert {(row.topic_id, row.layout, row.epoch) for row in rows} == {("id1", LAYOUT, 2)}
+    assert session.read(UNIT)[0] == rows
+    assert session.topics("pipe") == ["topic"]
+
+
+def test_begin_raises_the_attempt_and_refuses_any_other_epoch(target: Target) -> None:
+    session = target.open()
+    session.ensure_bookkeeping()
+    with pytest.raises(FencedError):
+        session.begin(UNIT, 1)
+    session.take_over(UNIT, "id", LAYOUT, 2)
+    first, _, _ = session.begin(UNIT, 1)
+    second, _, _ = session.begin(UNIT, 1)
+    assert ([row.attempt for row in first], [row.attempt for row in second]) == ([1, 1], [2, 2])
+    for epoch in (0, 2):
+        with pytest.raises(FencedError):
+            session.begin(UNIT, epoch)
+    assert session.read(UNIT)[0] == second
+
+
+@pytest.mark.parametrize(
+    "changed", [{"epoch": 2}, {"epoch": 0}, {"attempt": 2}, {"attempt": 0}, {"offset": 5}, {"lane": 7}]
+)
+def test_a_guard_that_does_not_hold_exactly_is_fenced(target: Target, changed: dict[str, int]) -> None:
+    session = target.open()
+    session.ensure_bookkeeping()
+    session.take_over(UNIT, "id", LAYOUT, 1)
+    [row], _, _ = session.begin(UNIT, 1)
+    with pytest.raises(FencedError), session.transaction(UNIT, [replace(row, **changed)]):
+        pytest.fail("the guard passed")
+    with session.transaction(UNIT, [row]) as tx:
+        tx.write_progress([replace(row, offset=1)])
+    with pytest.raises(FencedError), session.transaction(UNIT, [row]):
+        pytest.fail("an offset that was left behind passed")
+
+
+def test_a_row_that_is_gone_is_fenced_and_never_made(target: Target) -> None:
+    session = target.open()
+    lane = Lane.start(session)
+    target.sql("DELETE FROM rowlock_progress")
+    with pytest.raises(FencedError), session.transaction(UNIT, [lane.row]):
+        pytest.fail("the guard passed")
+    assert session.read(UNIT)[0] == []
+
+
+def test_progress_is_written_whole_for_busy_and_idle_lanes(target: Target) -> None:
+    session = target.open()
+    session.ensure_bookkeeping()
+    session.take_over(UNIT, "id", LAYOUT, 4)
+    rows, _, _ = session.begin(UNIT, 1)
+    wrote = [replace(row, offset=9, position=(1, 2, 3, -(2**53)), gen=4, commit_ts_ms=5) for row in rows]
+    wrote[2] = replace(wrote[2], offset=7, position=(1, 2, 2, 0))
+    with session.transaction(UNIT, rows) as tx:
+        tx.write_progress(wrote)
+    assert session.read(UNIT)[0] == wrote
+    with pytest.raises(FencedError), session.transaction(UNIT, wrote) as tx:
+        tx.write_progress([replace(wrote[0], attempt=99, offset=10)])
+    assert session.read(UNIT)[0] == wrote
+
+
+def test_an_error_inside_rolls_everything_back(target: Target) -> None:
+    session = target.open()
+    table = people(target.schema)
+    session.create_table(table)
+    lane = Lane.start(session)
+    with pytest.raises(ZeroDivisionError), session.transaction(UNIT, [lane.row]) as tx:  # noqa: PT012
+        tx.apply(NetChange(as_target(table), replaces=[(1, "a", None, None, None)]))
+        tx.write_progress([replace(lane.row, offset=3)])
+        raise ZeroDivisionError
+    assert rows_of(session, as_target(table)) == []
+    assert session.read(UNIT)[0] == [lane.row]
+    lane.apply(NetChange(as_target(table), replaces=[(1, "a", None, None, None)]))
+
+
+def test_unit_state_and_stop(target: Target) -> None:
+    session = target.open()
+    lane = Lane.start(session)
+    state = UnitState('{"columns":["ü"]}', "RUNNING:[0,1,2,3]", None)
+    with session.transaction(UNIT, [lane.row]) as tx:
+        tx.write_unit(state)
+    assert session.read(UNIT, lanes=False) == ([], state)
+    session.stop_unit(UNIT, 99, "not mine")
+    assert session.read(UNIT)[1] == state
+    session.stop_unit(UNIT, 1, "a gap")
+    assert session.read(UNIT)[1] == replace(state, stopped="a gap")
+    _, _, after = session.take_over(UNIT, "id", LAYOUT, 1)
+    assert after == state
+    assert session.read(UNIT)[1] == state
+
+
+def test_quarantine_entries_come_back_in_order(target: Target) -> None:
+    session = target.open()
+    lane = Lane.start(session)
+    entries = [held(7), held(3, 1), held(3, 0)]
+    with session.transaction(UNIT, [lane.row]) as tx:
+        tx.hold(entries)
+        tx.hold([])
+    expected = [held(3, 0), held(3, 1), held(7)]
+    assert session.held(UNIT) == expected
+    assert session.begin(UNIT, 1)[2] == expected
+    row = session.read(UNIT)[0][0]
+    with session.transaction(UNIT, [row]) as tx:
+        tx.release_held([(3, 1), (7, 0)])
+        tx.release_held([])
+    assert session.held(UNIT) == [held(3, 0)]
+    assert session.held(Unit("pipe", "other")) == []
+
+
+def test_relayout_replaces_all_lanes(target: Target) -> None:
+    session = target.open()
+    session.ensure_bookkeeping()
+    session.take_over(UNIT, "id", LAYOUT, 2)
+    rows, _, _ = session.begin(UNIT, 1)
+    new = [replace(rows[0], lane=lane, layout="new", offset=8) for lane in range(5)]
+    with session.transaction(UNIT, rows) as tx:
+        tx.relayout(new)
+    assert session.read(UNIT)[0] == new
+
+
+def test_units_do_not_touch_each_other(target: Target) -> None:
+    session = target.open()
+    one, other = Lane.start(session, "a"), Lane.start(session, "A")
+    with session.transaction(one.unit, [one.row]) as tx:
+        tx.write_progress([replace(one.row, offset=5)])
+    assert session.read(other.unit)[0] == [other.row]
+
+
+def test_a_commit_of_unknown_outcome_says_so(target: Target) -> None:
+    Lane.start(target.open())
+    with CuttingProxy(target.service.port) as proxy:
+        session = target.open(port=proxy.port)
+        rows, _, _ = session.begin(UNIT, 1)
+        with pytest.raises(CommitUnknownError), session.transaction(UNIT, rows) as tx:  # noqa: PT012
+            tx.write_progress([replace(rows[0], offset=1)])
+            proxy.armed = True  # COMMIT comes next
+        proxy.armed = False
+        assert session.read(UNIT)[0][0].offset == 1  # a new connection; the row decides
+        session.close()
+
+
+def test_a_lost_connection_is_transient_and_the_session_recovers(target: Target) -> None:
+    session = target.open()
+    lane = Lane.start(session)
+    target.service.stop()
+    with pytest.raises(TransientError), session.transaction(UNIT, [lane.row]):
+        pytest.fail("no server, no guard")
+    assert not session.ping()
+    target.service.start()
+    with session.transaction(UNIT, [lane.row]) as tx:
+        tx.write_progress([replace(lane.row, offset=1)])
+    assert session.ping()
+
+
+def test_two_take_overs_at_once_get_two_epochs(target: Target) -> None:
+    session = target.open()
+    session.ensure_bookkeeping()
+    sessions = [target.open() for _ in range(4)]
+    epochs: list[int] = []
+
+    def run(each: int) -> None:
+        epochs.append(sessions[each].take_over(UNIT, "id", LAYOUT, 2)[0])
+
+    threads = [threading.Thread(target=run, args=(each,)) for each in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(epochs) == [1, 2, 3, 4]
+
+
+def test_a_wrong_password_and_a_closed_port_are_told_apart(target: Target) -> None:
+    if target.kind != "postgres":  # the test server trusts everybody there
+        with pytest.raises(TargetConfigError, match="wrong"):
+            target.open(password="nonsense")
+    with pytest.raises(TargetConfigError):
+        target.open(database="no_such_database")
+    with CuttingProxy(1) as proxy:
+        closed = proxy.port
+    with pytest.raises(TransientError):
+        target.open(port=closed)

@@ -1,0 +1,186 @@
+"""What the tests of targets share: one target of each kind, a table with every trap, a judge that reads it back."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from consumer.model import LaneProgress, NetChange, TargetTable, Unit
+from consumer.targets.dialect import open_session
+from consumer.targets.session import SqlSession
+from schemas.config import TargetConfig
+from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+
+KINDS = ("postgres", "mariadb", "mysql")
+_DATABASES = {"postgres": "pg_db", "mariadb": "mariadb_db", "mysql": "mysql_db"}
+LAYOUT = '{"version":1}'
+
+
+@dataclass
+class Target:
+    """A fresh database of one kind of server. `schema` is where its tables are."""
+
+    kind: str
+    service: Any
+    database: str
+    sessions: list[SqlSession] = field(default_factory=list)
+
+    @property
+    def schema(self) -> str:
+        return "public" if self.kind == "postgres" else self.database
+
+    def config(self, **changes: Any) -> TargetConfig:
+        values = {
+            "type": self.kind, "host": "127.0.0.1", "port": self.service.port, "user": self.service.user,
+            "password": SecretStr(self.service.password), "database": self.database, **changes,
+        }  # fmt: skip
+        return TargetConfig.model_validate(values)
+
+    def open(self, **changes: Any) -> SqlSession:
+        session = open_session(self.config(**changes), name="rowlock test")
+        self.sessions.append(session)
+        return session
+
+    def sql(self, text: str, arguments: Sequence[object] = ()) -> list[Any]:
+        rows: list[Any] = self.service.execute(text, arguments, database=self.database)
+        return rows
+
+    def quoted(self, name: str) -> str:
+        return f'"{name}"' if self.kind == "postgres" else f"`{name}`"
+
+    def name(self, table: str) -> str:
+        return f"{self.quoted(self.schema)}.{self.quoted(table)}"
+
+
+@pytest.fixture(params=KINDS)
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
+    """A fresh database of each kind of server in turn, with sessions closed afterwards."""
+    kind = request.param
+    found = Target(kind, request.getfixturevalue(kind), request.getfixturevalue(_DATABASES[kind]))
+    yield found
+    for session in found.sessions:
+        session.close()
+
+
+def text_type(length: int, collation: str = "utf8mb4_bin") -> ColumnType:
+    return ColumnType(kind=Kind.VARCHAR, length=length, charset="utf8mb4", collation=collation)
+
+
+def index(name: str, *columns: str) -> UniqueIndex:
+    return UniqueIndex(name=name, parts=tuple(IndexPart(column=column) for column in columns))
+
+
+def people(schema: str, name: str = "people") -> Table:
+    """A key, two nullable unique keys (one of two columns), and a column without meaning."""
+    return Table(
+        db=schema,
+        name=name,
+        columns=(
+            Column(name="id", type=ColumnType(kind=Kind.INT, bits=64), nullable=False),
+            Column(name="mail", type=text_type(60)),
+            Column(name="land", type=text_type(3)),
+            Column(name="passport", type=ColumnType(kind=Kind.INT, bits=32)),
+            Column(name="note", type=text_type(100)),
+        ),
+        key=index("PRIMARY", "id"),
+        unique=(index("mail", "mail"), index("pass", "land", "passport")),
+    )
+
+
+def as_target(table: Table, added: tuple[str, ...] = ()) -> TargetTable:
+    return TargetTable(
+        table=table,
+        key_at=table.indexes_of(table.key.columns),
+        unique_at=tuple(table.indexes_of(unique.columns) for unique in table.unique),
+        added=added,
+    )
+
+
+@dataclass
+class Lane:
+    """A worker with one lane: takes the unit over, and applies net changes one after the other."""
+
+    session: SqlSession
+    unit: Unit
+    row: LaneProgress
+
+    @classmethod
+    def start(cls, session: SqlSession, topic: str = "topic", lanes: int = 1) -> Lane:
+        unit = Unit("pipe", topic)
+        session.ensure_bookkeeping()
+        epoch, _, _ = session.take_over(unit, "topic-id", LAYOUT, lanes)
+        rows, _, _ = session.begin(unit, epoch)
+        return cls(session, unit, rows[0])
+
+    def apply(self, *nets: NetChange, displacing: str | None = None) -> None:
+        after = replace(self.row, offset=self.row.offset + 1)
+        with self.session.transaction(self.unit, [self.row]) as tx:
+            for net in nets:
+                tx.apply(net, displacing=displacing)
+            tx.write_progress([after])
+        self.row = after
+
+
+def rows_of(session: SqlSession, table: TargetTable) -> list[Row]:
+    """Return all rows by paging, so that every reading test pages."""
+    found: list[Row] = []
+    while True:
+        after = tuple(found[-1][at] for at in table.key_at) if found else None
+        page = session.fetch_rows(table, after, 7)
+        found += page
+        if len(page) < 7:
+            return found
+
+
+class CuttingProxy:
+    """Passes bytes to a server; once armed, it passes on what the client says next, then cuts both connections.
+
+    The server has got the statement, the client never gets an answer: the outcome is unknown.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._server_port = port
+        self.armed = False
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> CuttingProxy:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            with client, socket.create_connection(("127.0.0.1", self._server_port)) as server:
+                self._pass(client, server)
+
+    def _pass(self, client: socket.socket, server: socket.socket) -> None:
+        while True:
+            ready, _, _ = select.select([client, server], [], [], 30)
+            for side in ready:
+                other = server if side is client else client
+                data = side.recv(65536)
+                if not data:
+                    return
+                with contextlib.suppress(OSError):
+                    other.sendall(data)
+                if self.armed and side is client:
+                    server.recv(65536)  # the server is done with it
+                    return
