@@ -1,0 +1,377 @@
+"""One unit's replicas and how they change hands: a pure state machine (the tables are in `replication_table`).
+
+A replica is one assignment: (agent, incarnation, epoch). It is made durable before its agent is told (`Persist`, then
+`Persisted`). Instructions are derived from state again at every report, so none needs a retry timer. Reports for an
+epoch that is not in the set come from orphans: those are told to stop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from coordinator.core.messages import Op, Reported
+from coordinator.core.replication_table import (
+    CELLS,
+    IMPOSSIBLE,
+    SETTLE,
+    Act,
+    Cell,
+    Composition,
+    Primary,
+    Role,
+    Secondary,
+    Seen,
+    SetState,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """`seen` is the last report (None: none yet in this term)."""
+
+    agent: str
+    agent_epoch: int
+    epoch: int
+    role: Role = Role.UNDETERMINED
+    durable: bool = True
+    seen: Seen | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationSet:
+    """`replicas` are in the order of their epochs."""
+
+    unit: str
+    state: SetState = SetState.ABSENT
+    replicas: tuple[Replica, ...] = ()
+
+    @property
+    def primary(self) -> Replica | None:
+        return next((r for r in self.replicas if r.role is Role.PRIMARY), None)
+
+    @property
+    def secondary(self) -> Replica | None:
+        return next((r for r in self.replicas if r.role is Role.SECONDARY), None)
+
+    @property
+    def leaving(self) -> tuple[Replica, ...]:
+        return tuple(r for r in self.replicas if r.role is Role.UNDETERMINED)
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Add the unit (in Absent), or move it (in Replicating), to this incarnation of an agent, under a new epoch."""
+
+    agent: str
+    agent_epoch: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """The record that holds the replica of this epoch is durable."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Agent `agent` in incarnation `agent_epoch` holds the unit at `epoch` in `state`, or (epoch 0, Absent) not at all."""
+
+    agent: str
+    agent_epoch: int
+    epoch: int
+    state: Reported
+
+
+@dataclass(frozen=True, slots=True)
+class AgentGone:
+    """Every incarnation of the agent up to `agent_epoch` is gone: its lease has run out or a later one registered."""
+
+    agent: str
+    agent_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Stop every replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Give up the preparation of the secondary (only in Prepare)."""
+
+
+Input = Assign | Persisted | Report | AgentGone | Remove | Cancel
+
+
+@dataclass(frozen=True, slots=True)
+class Instruct:
+    op: Op
+    agent: str
+    agent_epoch: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Make `replicas` durable as the unit's record, then say Persisted(epoch)."""
+
+    epoch: int
+    replicas: tuple[Replica, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """A report that a correct agent cannot send; the replica is told to stop."""
+
+    cell: Cell
+    agent: str
+    epoch: int
+
+
+Output = Instruct | Persist | Impossible
+
+
+class RefusedError(Exception):
+    """The command does not fit the set's state; nothing was changed."""
+
+
+def restore(unit: str, replicas: tuple[Replica, ...]) -> ReplicationSet:
+    """Return the set of a new owner from the unit's durable record: nothing is known about any replica yet."""
+    unknown = tuple(Replica(r.agent, r.agent_epoch, r.epoch) for r in sorted(replicas, key=lambda r: r.epoch))
+    return ReplicationSet(unit, SetState.RECOVERING if unknown else SetState.ABSENT, unknown)
+
+
+def step(current: ReplicationSet, event: Input) -> tuple[ReplicationSet, tuple[Output, ...]]:
+    """Return the set after `event` and what is to be done, in order. Raises RefusedError for a command out of place."""
+    out: list[Output] = []
+    match event:
+        case Report():
+            after = _report(current, event, out)
+        case AgentGone(agent, agent_epoch):
+            after = _gone(current, agent, agent_epoch, out)
+        case Persisted(epoch):
+            after = _persisted(current, epoch, out)
+        case Assign():
+            after = _assign(current, event, out)
+        case Remove():
+            after = _remove(current, out)
+        case Cancel():
+            after = _cancel(current, out)
+    return after, tuple(out)
+
+
+def cells(current: ReplicationSet, event: Input) -> list[Cell]:
+    """Return the table cells that `event` goes through (for the coverage count)."""
+    if isinstance(event, AgentGone):
+        return [
+            (current.state, r.role, Seen.GONE)
+            for r in current.replicas
+            if r.agent == event.agent and r.agent_epoch <= event.agent_epoch
+        ]
+    if isinstance(event, Report):
+        return [(current.state, r.role, seen) for r, seen in _about(current, event)]
+    return []
+
+
+def check(current: ReplicationSet) -> None:
+    """Raise AssertionError unless the invariants of one set hold (C3, and what each state may contain)."""
+    roles = [r.role for r in current.replicas]
+    primaries, secondaries = roles.count(Role.PRIMARY), roles.count(Role.SECONDARY)
+    leaving = roles.count(Role.UNDETERMINED)
+    epochs = [r.epoch for r in current.replicas]
+    fits = {
+        SetState.ABSENT: not roles,
+        SetState.RECOVERING: leaving == len(roles) > 0,
+        SetState.REMOVING: leaving == len(roles) > 0,
+        SetState.PREPARE: secondaries == 1 and primaries <= 1,
+        SetState.COMMIT: (primaries, secondaries) in {(1, 1), (0, 1), (1, 0)},
+        SetState.REPLICATING: (primaries, secondaries) == (1, 0),
+    }[current.state]
+    _require(
+        fits,
+        f"{current.state.value} with {primaries} primaries, {secondaries} secondaries, {leaving} leaving",
+    )
+    _require(epochs == sorted(set(epochs)), f"epochs {epochs} not distinct and in order")
+    secondary, primary = current.secondary, current.primary
+    _require(secondary is None or secondary.epoch == epochs[-1], "the secondary has not the highest epoch")
+    _require(
+        primary is None or (primary.durable and primary.seen in {Seen.PREPARED, Seen.REPLICATING}),
+        f"primary {primary} was never ready",
+    )
+    if current.state is not SetState.RECOVERING:
+        _require(
+            primary is None or secondary is None or primary.seen is Seen.REPLICATING,
+            "moved from one not writing",
+        )
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise AssertionError(what)
+
+
+def _about(current: ReplicationSet, event: Report) -> list[tuple[Replica, Seen]]:
+    """What a report says about each replica of the set.
+
+    An agent holds one replica of a unit: when it reports another epoch, it does not hold this one. An older incarnation
+    of the agent is gone.
+    """
+    found: list[tuple[Replica, Seen]] = []
+    for replica in current.replicas:
+        if replica.agent != event.agent or replica.agent_epoch > event.agent_epoch:
+            continue
+        if replica.agent_epoch < event.agent_epoch:
+            found.append((replica, Seen.GONE))
+        elif replica.epoch == event.epoch:
+            found.append((replica, Seen(event.state.value)))
+        else:
+            found.append((replica, Seen.ABSENT))
+    return found
+
+
+def _report(current: ReplicationSet, event: Report, out: list[Output]) -> ReplicationSet:
+    about = _about(current, event)
+    known = any(r.agent_epoch == event.agent_epoch and r.epoch == event.epoch for r, _ in about)
+    if not known and event.state is not Reported.ABSENT:
+        out.append(Instruct(Op.REMOVE, event.agent, event.agent_epoch, event.epoch))
+    for replica, seen in about:
+        current = _apply_cell(current, replica, seen, out)
+    return _settle(current, out) if about else current
+
+
+def _gone(current: ReplicationSet, agent: str, agent_epoch: int, out: list[Output]) -> ReplicationSet:
+    about = [r for r in current.replicas if r.agent == agent and r.agent_epoch <= agent_epoch]
+    for replica in about:
+        current = _apply_cell(current, replica, Seen.GONE, out)
+    return _settle(current, out) if about else current
+
+
+def _apply_cell(current: ReplicationSet, old: Replica, seen: Seen, out: list[Output]) -> ReplicationSet:
+    """Let the cell act on one replica."""
+    cell = (current.state, old.role, seen)
+    replica: Replica | None = replace(old, seen=seen)
+    acts = CELLS[cell]
+    if Act.UNSTARTED in acts and old.seen is Seen.REPLICATING:
+        acts = IMPOSSIBLE
+    for act in acts:
+        match act:
+            case Act.PREPARE if old.seen not in {None, Seen.ABSENT}:
+                replica = None
+            case Act.PREPARE:
+                _instruct(old, Op.PREPARE, out)
+            case Act.STOP:
+                _instruct(old, Op.REMOVE, out)
+            case Act.LEAVE:
+                replica = replace(old, seen=seen, role=Role.UNDETERMINED)
+            case Act.DROP:
+                replica = None
+            case Act.ALARM:
+                out.append(Impossible(cell, old.agent, old.epoch))
+    return _with(current, old, replica)
+
+
+def _with(current: ReplicationSet, old: Replica, new: Replica | None) -> ReplicationSet:
+    changed = tuple(new if r is old else r for r in current.replicas)
+    return replace(current, replicas=tuple(r for r in changed if r is not None))
+
+
+def _instruct(replica: Replica, op: Op, out: list[Output]) -> None:
+    if replica.durable:
+        out.append(Instruct(op, replica.agent, replica.agent_epoch, replica.epoch))
+
+
+def composition(current: ReplicationSet) -> Composition:
+    """Return what the settle rules look at."""
+    primary, secondary = current.primary, current.secondary
+    first, second = Primary.NONE, Secondary.NONE
+    if primary is not None:
+        first = Primary.WRITING if primary.seen is Seen.REPLICATING else Primary.READY
+    if secondary is not None:
+        second = Secondary.READY if secondary.seen is Seen.PREPARED else Secondary.PENDING
+    return current.state, first, second, bool(current.leaving)
+
+
+def _settle(current: ReplicationSet, out: list[Output]) -> ReplicationSet:
+    """Follow the rules until one keeps the state and changes no role."""
+    while True:
+        rule = SETTLE[composition(current)]
+        before, current = current, replace(current, state=rule.next)
+        if rule.act is Act.CLASSIFY:
+            current = _classify(current)
+        elif rule.act is Act.PROMOTE:
+            current = _promote(current)
+        elif rule.act is Act.START and current.primary is not None:
+            _instruct(current.primary, Op.START, out)
+        elif rule.act is Act.STOP_PRIMARY and current.primary is not None:
+            _instruct(current.primary, Op.REMOVE, out)
+        if current == before:
+            return current
+
+
+def _promote(current: ReplicationSet) -> ReplicationSet:
+    return replace(
+        current,
+        replicas=tuple(
+            replace(r, role=Role.PRIMARY) if r.role is Role.SECONDARY else r for r in current.replicas
+        ),
+    )
+
+
+def _classify(current: ReplicationSet) -> ReplicationSet:
+    """Give each replica of a recovering set its role, once all have been heard.
+
+    The highest epoch that writes is the primary: any lower one is fenced at the target. The highest epoch that prepares,
+    if above the primary's, is the secondary. All others are to stop.
+    """
+    replicas = current.replicas
+    if not replicas:
+        return replace(current, state=SetState.ABSENT)
+    if any(r.seen is None for r in replicas):
+        return current
+    writing = max((r.epoch for r in replicas if r.seen is Seen.REPLICATING), default=0)
+    ready = (Seen.PREPARING, Seen.PREPARED)
+    preparing = max((r.epoch for r in replicas if r.seen in ready and r.epoch > writing), default=0)
+    roles = {writing: Role.PRIMARY, preparing: Role.SECONDARY}
+    state = SetState.PREPARE if preparing else SetState.REPLICATING if writing else SetState.REMOVING
+    given = tuple(replace(r, role=roles.get(r.epoch, Role.UNDETERMINED)) for r in replicas)
+    return replace(current, state=state, replicas=given)
+
+
+def _persisted(current: ReplicationSet, epoch: int, out: list[Output]) -> ReplicationSet:
+    for replica in current.replicas:
+        if replica.epoch == epoch and not replica.durable:
+            durable = replace(replica, durable=True)
+            _instruct(durable, Op.PREPARE, out)
+            return _with(current, replica, durable)
+    return current
+
+
+def _assign(current: ReplicationSet, event: Assign, out: list[Output]) -> ReplicationSet:
+    if current.state not in {SetState.ABSENT, SetState.REPLICATING}:
+        raise RefusedError(f"unit {current.unit} is {current.state.value}, not absent or replicating")
+    if any(r.agent == event.agent for r in current.replicas):
+        raise RefusedError(f"unit {current.unit} is on agent {event.agent} already")
+    if any(r.epoch >= event.epoch for r in current.replicas):
+        raise AssertionError(f"unit {current.unit}: epoch {event.epoch} is not new")
+    replica = Replica(event.agent, event.agent_epoch, event.epoch, Role.SECONDARY, durable=False)
+    after = replace(current, state=SetState.PREPARE, replicas=(*current.replicas, replica))
+    out.append(Persist(event.epoch, after.replicas))
+    return after
+
+
+def _remove(current: ReplicationSet, out: list[Output]) -> ReplicationSet:
+    told = tuple(replace(r, role=Role.UNDETERMINED) for r in current.replicas if r.durable)
+    for replica in told:
+        _instruct(replica, Op.REMOVE, out)
+    return replace(current, state=SetState.REMOVING if told else SetState.ABSENT, replicas=told)
+
+
+def _cancel(current: ReplicationSet, out: list[Output]) -> ReplicationSet:
+    secondary = current.secondary
+    if current.state is not SetState.PREPARE or secondary is None:
+        raise RefusedError(f"unit {current.unit} is {current.state.value}, not prepare")
+    _instruct(secondary, Op.REMOVE, out)
+    left = replace(secondary, role=Role.UNDETERMINED) if secondary.durable else None
+    return _settle(_with(current, secondary, left), out)

@@ -1,0 +1,177 @@
+"""The transition tables of a replication set: what a report does to its replica, and what the set then becomes.
+
+A step is: (1) the cell (state, role, seen) acts on the replica that the report is about; (2) the set settles: the first
+rule that fits its composition names the next state and an act, until nothing changes. Both tables are data, so that the
+documentation's diagram and the coverage count of the simulation are made from what runs.
+
+After TiCDC's scheduler v3 (cdc/scheduler/internal/v3/replication, semantics only), with its defects B1–B8 and #6538 out:
+a stopping replica is *undetermined*, whatever it was before, and an undetermined one blocks every start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from itertools import product
+
+
+class SetState(Enum):
+    ABSENT = "absent"  # no replica
+    RECOVERING = "recovering"  # a new owner has not yet heard from every agent that can hold the unit
+    PREPARE = "prepare"  # a secondary gets ready; a primary may still replicate
+    COMMIT = "commit"  # the secondary is ready: the primary stops, then the secondary starts
+    REPLICATING = "replicating"  # one primary writes
+    REMOVING = "removing"  # every replica is told to stop
+
+
+class Role(Enum):
+    PRIMARY = "primary"
+    SECONDARY = "secondary"
+    UNDETERMINED = "undetermined"  # it may still write, and it shall not
+
+
+class Seen(Enum):
+    """What is known of a replica: what its agent reported, or that the agent is gone."""
+
+    ABSENT = "absent"
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    REPLICATING = "replicating"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    GONE = "gone"
+
+
+class Act(Enum):
+    KEEP = "keep"
+    PREPARE = "prepare"  # (again) tell it to prepare; if it was heard of before, it is lost: drop
+    START = "start"
+    UNSTARTED = "unstarted"  # the start has not arrived; from one that was seen to write it is impossible
+    STOP = "stop"  # tell it to stop; to one that has stopped, the acknowledgement
+    LEAVE = "leave"  # from now on undetermined
+    DROP = "drop"  # no longer a replica
+    ALARM = "alarm"  # a correct agent cannot report this
+    PROMOTE = "promote"  # the secondary becomes the primary
+    STOP_PRIMARY = "stop primary"
+    CLASSIFY = "classify"  # all agents have been heard: give each replica its role
+
+
+Cell = tuple[SetState, Role, Seen]
+
+_ENDED: dict[Seen, tuple[Act, ...]] = {
+    Seen.STOPPING: (Act.LEAVE,),
+    Seen.STOPPED: (Act.STOP, Act.DROP),
+    Seen.GONE: (Act.DROP,),
+}
+#: It reported a later state before, in the same epoch. It is not trusted again: told to stop, and replaced.
+IMPOSSIBLE = (Act.ALARM, Act.STOP, Act.LEAVE)
+
+_PRIMARY: dict[Seen, tuple[Act, ...]] = {
+    Seen.ABSENT: (Act.DROP,),
+    Seen.PREPARING: IMPOSSIBLE,
+    Seen.PREPARED: IMPOSSIBLE,
+    Seen.REPLICATING: (Act.KEEP,),
+    **_ENDED,
+}
+_LEAVING: dict[Seen, tuple[Act, ...]] = {
+    Seen.ABSENT: (Act.DROP,),
+    Seen.PREPARING: (Act.STOP,),
+    Seen.PREPARED: (Act.STOP,),
+    Seen.REPLICATING: (Act.STOP,),
+    **_ENDED,
+    Seen.STOPPING: (Act.KEEP,),
+}
+_SECONDARY: dict[Seen, tuple[Act, ...]] = {
+    Seen.ABSENT: (Act.PREPARE,),
+    Seen.PREPARING: (Act.KEEP,),
+    Seen.PREPARED: (Act.KEEP,),
+    Seen.REPLICATING: IMPOSSIBLE,
+    **_ENDED,
+}
+
+_ROLES: dict[tuple[SetState, Role], dict[Seen, tuple[Act, ...]]] = {
+    (SetState.PREPARE, Role.PRIMARY): _PRIMARY,
+    (SetState.PREPARE, Role.SECONDARY): _SECONDARY,
+    (SetState.PREPARE, Role.UNDETERMINED): _LEAVING,
+    (SetState.COMMIT, Role.PRIMARY): {**_PRIMARY, Seen.PREPARED: (Act.UNSTARTED,)},
+    (SetState.COMMIT, Role.SECONDARY): {**_SECONDARY, Seen.ABSENT: (Act.DROP,), Seen.PREPARING: IMPOSSIBLE},
+    (SetState.COMMIT, Role.UNDETERMINED): _LEAVING,
+    (SetState.REPLICATING, Role.PRIMARY): _PRIMARY,
+    (SetState.REPLICATING, Role.UNDETERMINED): _LEAVING,
+    (SetState.REMOVING, Role.UNDETERMINED): _LEAVING,
+    (SetState.RECOVERING, Role.UNDETERMINED): {
+        **_LEAVING,
+        **dict.fromkeys((Seen.PREPARING, Seen.PREPARED, Seen.REPLICATING), (Act.KEEP,)),
+    },
+}
+
+#: Every (state, role of the reporter, what is seen). Combinations that are not here cannot exist (`check` proves it).
+CELLS: dict[Cell, tuple[Act, ...]] = {
+    (state, role, seen): acts for (state, role), by_seen in _ROLES.items() for seen, acts in by_seen.items()
+}
+
+
+class Primary(Enum):
+    NONE = "no"
+    READY = "prepared"  # promoted, not yet seen to write
+    WRITING = "replicating"
+
+
+class Secondary(Enum):
+    NONE = "no"
+    PENDING = "preparing"
+    READY = "prepared"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """None fits anything. `leaving`: whether undetermined replicas are there."""
+
+    state: SetState
+    next: SetState
+    primary: Primary | None = None
+    secondary: Secondary | None = None
+    leaving: bool | None = None
+    act: Act = Act.KEEP
+
+
+_S, _P2, _S2 = SetState, Primary, Secondary
+#: In order: the first that fits holds.
+RULES: tuple[Rule, ...] = (
+    Rule(_S.PREPARE, _S.PREPARE, secondary=_S2.PENDING),
+    Rule(_S.PREPARE, _S.COMMIT, secondary=_S2.READY),
+    Rule(_S.PREPARE, _S.REPLICATING, primary=_P2.WRITING),
+    Rule(_S.PREPARE, _S.REMOVING, leaving=True),
+    Rule(_S.PREPARE, _S.ABSENT),
+    Rule(_S.COMMIT, _S.COMMIT, primary=_P2.WRITING, secondary=_S2.READY, act=Act.STOP_PRIMARY),
+    Rule(_S.COMMIT, _S.COMMIT, primary=_P2.NONE, secondary=_S2.READY, leaving=True),
+    Rule(_S.COMMIT, _S.COMMIT, primary=_P2.NONE, secondary=_S2.READY, leaving=False, act=Act.PROMOTE),
+    Rule(_S.COMMIT, _S.REPLICATING, primary=_P2.WRITING),
+    Rule(_S.COMMIT, _S.COMMIT, primary=_P2.READY, leaving=False, act=Act.START),
+    Rule(_S.COMMIT, _S.COMMIT, primary=_P2.READY),
+    Rule(_S.COMMIT, _S.REMOVING, leaving=True),
+    Rule(_S.COMMIT, _S.ABSENT),
+    Rule(_S.REPLICATING, _S.REPLICATING, primary=_P2.WRITING),
+    Rule(_S.REPLICATING, _S.REMOVING, leaving=True),
+    Rule(_S.REPLICATING, _S.ABSENT),
+    Rule(_S.REMOVING, _S.REMOVING, leaving=True),
+    Rule(_S.REMOVING, _S.ABSENT),
+    Rule(_S.RECOVERING, _S.RECOVERING, act=Act.CLASSIFY),
+    Rule(_S.ABSENT, _S.ABSENT),
+)
+
+Composition = tuple[SetState, Primary, Secondary, bool]
+
+
+def _fits(rule: Rule, key: Composition) -> bool:
+    return all(
+        want is None or want is have
+        for want, have in zip((rule.state, rule.primary, rule.secondary, rule.leaving), key, strict=True)
+    )
+
+
+#: The rules, expanded once: every composition has exactly one.
+SETTLE: dict[Composition, Rule] = {
+    key: next(rule for rule in RULES if _fits(rule, key))
+    for key in product(SetState, Primary, Secondary, (False, True))
+}

@@ -1,0 +1,470 @@
+"""The replication set: every cell of its table written down again by hand, commands, recovery, and any order of events."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from coordinator.core.messages import Op, Reported
+from coordinator.core.replication import (
+    AgentGone,
+    Assign,
+    Cancel,
+    Impossible,
+    Input,
+    Instruct,
+    Output,
+    Persist,
+    Persisted,
+    RefusedError,
+    Remove,
+    Replica,
+    ReplicationSet,
+    Report,
+    cells,
+    check,
+    composition,
+    restore,
+    step,
+)
+from coordinator.core.replication_table import (
+    CELLS,
+    RULES,
+    SETTLE,
+    Act,
+    Role,
+    Rule,
+    Seen,
+    SetState,
+)
+
+ROLES = {"P": Role.PRIMARY, "S": Role.SECONDARY, "U": Role.UNDETERMINED}
+
+
+def build(state: str, text: str) -> ReplicationSet:
+    """`build("commit", "A1P:replicating B2S:prepared")`: agent, epoch, role, last report ("-": none)."""
+    replicas = []
+    for word in text.split():
+        who, _, seen = word.partition(":")
+        replicas.append(
+            Replica(who[0], 1, int(who[1]), ROLES[who[2]], True, None if seen == "-" else Seen(seen))
+        )
+    return ReplicationSet("u", SetState(state), tuple(replicas))
+
+
+def shape(current: ReplicationSet) -> str:
+    names = {role: letter for letter, role in ROLES.items()}
+    return " ".join([current.state.value, *(f"{r.agent}{r.epoch}{names[r.role]}" for r in current.replicas)])
+
+
+def said(out: tuple[Output, ...]) -> str:
+    words = []
+    for one in out:
+        match one:
+            case Instruct(op, agent, _, epoch):
+                words.append(f"{op.value}>{agent}{epoch}")
+            case Impossible():
+                words.append("alarm")
+            case Persist(epoch):
+                words.append(f"persist{epoch}")
+    return " ".join(words)
+
+
+def event_of(agent: str, epoch: int, seen: str) -> Input:
+    if seen == "gone":
+        return AgentGone(agent, 1)
+    return Report(agent, 1, 0 if seen == "absent" else epoch, Reported(seen))
+
+
+# context → reporter → what it says → the set after it | what is said
+EXPECTED: dict[tuple[str, str], dict[str, dict[str, str]]] = {
+    ("recovering", "A1U:-"): {
+        "A1": {
+            "absent": "absent|",
+            "preparing": "prepare A1S|",
+            "prepared": "commit A1P|start>A1",
+            "replicating": "replicating A1P|",
+            "stopping": "removing A1U|",
+            "stopped": "absent|remove>A1",
+            "gone": "absent|",
+        }
+    },
+    ("prepare", "A1S:-"): {
+        "A1": {
+            "absent": "prepare A1S|prepare>A1",
+            "preparing": "prepare A1S|",
+            "prepared": "commit A1P|start>A1",
+            "replicating": "removing A1U|alarm remove>A1",
+            "stopping": "removing A1U|",
+            "stopped": "absent|remove>A1",
+            "gone": "absent|",
+        }
+    },
+    ("prepare", "A1S:preparing"): {"A1": {"absent": "absent|"}},
+    ("prepare", "A1P:replicating B2S:preparing"): {
+        "A1": {
+            "absent": "prepare B2S|",
+            "preparing": "prepare A1U B2S|alarm remove>A1",
+            "prepared": "prepare A1U B2S|alarm remove>A1",
+            "replicating": "prepare A1P B2S|",
+            "stopping": "prepare A1U B2S|",
+            "stopped": "prepare B2S|remove>A1",
+            "gone": "prepare B2S|",
+        },
+        "B2": {
+            "absent": "replicating A1P|",
+            "preparing": "prepare A1P B2S|",
+            "prepared": "commit A1P B2S|remove>A1",
+            "replicating": "replicating A1P B2U|alarm remove>B2",
+            "stopping": "replicating A1P B2U|",
+            "stopped": "replicating A1P|remove>B2",
+            "gone": "replicating A1P|",
+        },
+    },
+    ("prepare", "A1U:stopping B2S:preparing"): {
+        "A1": {
+            "absent": "prepare B2S|",
+            "preparing": "prepare A1U B2S|remove>A1",
+            "prepared": "prepare A1U B2S|remove>A1",
+            "replicating": "prepare A1U B2S|remove>A1",
+            "stopping": "prepare A1U B2S|",
+            "stopped": "prepare B2S|remove>A1",
+            "gone": "prepare B2S|",
+        },
+        "B2": {
+            "prepared": "commit A1U B2S|",
+            "gone": "removing A1U|",
+            "stopped": "removing A1U|remove>B2",
+        },
+    },
+    ("commit", "A1P:replicating B2S:prepared"): {
+        "A1": {
+            "absent": "commit B2P|start>B2",
+            "preparing": "commit A1U B2S|alarm remove>A1",
+            "prepared": "commit A1U B2S|alarm remove>A1",
+            "replicating": "commit A1P B2S|remove>A1",
+            "stopping": "commit A1U B2S|",
+            "stopped": "commit B2P|remove>A1 start>B2",
+            "gone": "commit B2P|start>B2",
+        },
+        "B2": {
+            "absent": "replicating A1P|",
+            "preparing": "replicating A1P B2U|alarm remove>B2",
+            "prepared": "commit A1P B2S|remove>A1",
+            "replicating": "replicating A1P B2U|alarm remove>B2",
+            "stopping": "replicating A1P B2U|",
+            "stopped": "replicating A1P|remove>B2",
+            "gone": "replicating A1P|",
+        },
+    },
+    ("commit", "A1U:stopping B2S:prepared"): {
+        "A1": {
+            "absent": "commit B2P|start>B2",
+            "preparing": "commit A1U B2S|remove>A1",
+            "prepared": "commit A1U B2S|remove>A1",
+            "replicating": "commit A1U B2S|remove>A1",
+            "stopping": "commit A1U B2S|",
+            "stopped": "commit B2P|remove>A1 start>B2",
+            "gone": "commit B2P|start>B2",
+        },
+        "B2": {"prepared": "commit A1U B2S|", "gone": "removing A1U|", "stopping": "removing A1U B2U|"},
+    },
+    ("commit", "B2P:prepared"): {
+        "B2": {
+            "absent": "absent|",
+            "preparing": "removing B2U|alarm remove>B2",
+            "prepared": "commit B2P|start>B2",
+            "replicating": "replicating B2P|",
+            "stopping": "removing B2U|",
+            "stopped": "absent|remove>B2",
+            "gone": "absent|",
+        }
+    },
+    ("replicating", "A1P:replicating"): {
+        "A1": {
+            "absent": "absent|",
+            "preparing": "removing A1U|alarm remove>A1",
+            "prepared": "removing A1U|alarm remove>A1",
+            "replicating": "replicating A1P|",
+            "stopping": "removing A1U|",
+            "stopped": "absent|remove>A1",
+            "gone": "absent|",
+        }
+    },
+    ("replicating", "A1U:stopping B2P:replicating"): {
+        "A1": {
+            "absent": "replicating B2P|",
+            "preparing": "replicating A1U B2P|remove>A1",
+            "prepared": "replicating A1U B2P|remove>A1",
+            "replicating": "replicating A1U B2P|remove>A1",
+            "stopping": "replicating A1U B2P|",
+            "stopped": "replicating B2P|remove>A1",
+            "gone": "replicating B2P|",
+        },
+        "B2": {"stopping": "removing A1U B2U|", "gone": "removing A1U|"},
+    },
+    ("removing", "A1U:replicating"): {
+        "A1": {
+            "absent": "absent|",
+            "preparing": "removing A1U|remove>A1",
+            "prepared": "removing A1U|remove>A1",
+            "replicating": "removing A1U|remove>A1",
+            "stopping": "removing A1U|",
+            "stopped": "absent|remove>A1",
+            "gone": "absent|",
+        }
+    },
+    ("removing", "A1U:stopping B2U:replicating"): {
+        "A1": {"gone": "removing B2U|"},
+        "B2": {"absent": "removing A1U|"},
+    },
+}
+
+CASES = [
+    (state, text, reporter, seen, wanted)
+    for (state, text), by_reporter in EXPECTED.items()
+    for reporter, by_seen in by_reporter.items()
+    for seen, wanted in by_seen.items()
+]
+
+
+@pytest.mark.parametrize(("state", "text", "reporter", "seen", "wanted"), CASES)
+def test_each_cell_does_what_the_table_by_hand_says(
+    state: str, text: str, reporter: str, seen: str, wanted: str
+) -> None:
+    before = build(state, text)
+    check(before)
+    after, out = step(before, event_of(reporter[0], int(reporter[1]), seen))
+    check(after)
+    assert f"{shape(after)}|{said(out)}" == wanted
+
+
+def test_the_table_by_hand_goes_through_every_cell() -> None:
+    covered = {
+        cell
+        for state, text, reporter, seen, _ in CASES
+        for cell in cells(build(state, text), event_of(reporter[0], int(reporter[1]), seen))
+    }
+    assert covered == set(CELLS)
+
+
+def test_every_role_that_a_state_can_hold_has_every_report() -> None:
+    held = {(state, role) for state, role, _ in CELLS}
+    assert {(s, r, seen) for (s, r), seen in product(held, Seen)} == set(CELLS)
+
+
+def test_every_composition_has_one_rule_and_every_rule_is_used() -> None:
+    assert {id(rule) for rule in SETTLE.values()} == {id(rule) for rule in RULES}
+
+
+def test_every_rule_is_reached_by_the_table_or_by_recovery() -> None:
+    def rules_of(current: ReplicationSet) -> set[Rule]:
+        return {SETTLE[composition(current)]}
+
+    seen: set[Rule] = set()
+    for state, text, reporter, what, _ in CASES:
+        before = build(state, text)
+        after, _ = step(before, event_of(reporter[0], int(reporter[1]), what))
+        seen |= rules_of(before) | rules_of(after)
+    passing = [rule for rule in RULES if rule not in seen]
+    # passed through within a step: they lead on to another state, or promote
+    assert all(
+        rule.next is not rule.state or rule.act is Act.PROMOTE for rule in passing if rule.leaving is not None
+    )
+
+
+def recover(*reports: tuple[str, int, str], record: str) -> tuple[str, str]:
+    current = build("recovering", record)
+    everything: list[str] = []
+    for agent, epoch, seen in reports:
+        current, out = step(current, event_of(agent, epoch, seen))
+        check(current)
+        everything.append(said(out))
+    return shape(current), " ".join(word for word in everything if word)
+
+
+@pytest.mark.parametrize(
+    ("reports", "wanted"),
+    [
+        ([("A", 1, "replicating")], ("recovering A1U B2U", "")),
+        ([("A", 1, "replicating"), ("B", 2, "preparing")], ("prepare A1P B2S", "")),
+        ([("A", 1, "replicating"), ("B", 2, "prepared")], ("commit A1P B2S", "remove>A1")),
+        ([("B", 2, "prepared"), ("A", 1, "stopping")], ("commit A1U B2S", "")),  # tiflow#6538
+        ([("B", 2, "prepared"), ("A", 1, "stopped")], ("commit B2P", "remove>A1 start>B2")),
+        ([("B", 2, "replicating"), ("A", 1, "replicating")], ("replicating A1U B2P", "")),
+        ([("A", 1, "absent"), ("B", 2, "absent")], ("absent", "")),
+        ([("A", 1, "gone"), ("B", 2, "stopping")], ("removing B2U", "")),
+        ([("A", 1, "prepared"), ("B", 2, "prepared")], ("commit A1U B2S", "")),  # two secondaries (B8)
+    ],
+)
+def test_a_new_owner_rebuilds_the_set_from_reports(
+    reports: list[tuple[str, int, str]], wanted: tuple[str, str]
+) -> None:
+    assert recover(*reports, record="A1U:- B2U:-") == wanted
+
+
+def test_a_restored_set_trusts_nothing_of_its_record_but_who_can_hold_it() -> None:
+    record = build("commit", "A1P:replicating B2S:prepared").replicas
+    current = restore("u", record)
+    assert shape(current) == "recovering A1U B2U"
+    assert all(r.seen is None and r.durable for r in current.replicas)
+    assert restore("u", ()).state is SetState.ABSENT
+
+
+def test_nobody_is_told_before_the_epoch_is_durable() -> None:
+    current, out = step(ReplicationSet("u"), Assign("A", 1, 7))
+    assert said(out) == "persist7"
+    current, out = step(current, Report("A", 1, 0, Reported.ABSENT))
+    assert (shape(current), said(out)) == ("prepare A7S", "")
+    current, out = step(current, Persisted(6))
+    assert said(out) == ""
+    current, out = step(current, Persisted(7))
+    assert said(out) == "prepare>A7"
+
+
+def test_an_assignment_removed_before_it_was_durable_is_never_dispatched() -> None:
+    current, _ = step(ReplicationSet("u"), Assign("A", 1, 7))
+    current, out = step(current, Remove())
+    assert (shape(current), said(out)) == ("absent", "")
+    assert step(current, Persisted(7)) == (current, ())
+
+
+def test_a_cancelled_move_leaves_the_primary_alone() -> None:
+    current, out = step(build("prepare", "A1P:replicating B2S:preparing"), Cancel())
+    assert (shape(current), said(out)) == ("replicating A1P B2U", "remove>B2")
+    with pytest.raises(RefusedError):
+        step(build("commit", "A1P:replicating B2S:prepared"), Cancel())
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [("prepare", "A1S:preparing"), ("commit", "A1P:replicating B2S:prepared"), ("removing", "A1U:stopping")],
+)
+def test_assignments_are_refused_while_another_is_under_way(state: str, text: str) -> None:
+    with pytest.raises(RefusedError):
+        step(build(state, text), Assign("C", 1, 9))
+
+
+def test_a_move_to_the_agent_that_has_it_is_refused() -> None:
+    with pytest.raises(RefusedError):
+        step(build("replicating", "A1P:replicating"), Assign("A", 1, 9))
+
+
+def test_remove_tells_every_replica_and_waits_for_each() -> None:
+    current, out = step(build("commit", "A1P:replicating B2S:prepared"), Remove())
+    assert (shape(current), said(out)) == ("removing A1U B2U", "remove>A1 remove>B2")
+
+
+@pytest.mark.parametrize("state", [s for s in Reported if s is not Reported.ABSENT])
+def test_an_orphan_is_told_to_stop_whatever_the_set_is(state: Reported) -> None:
+    for kind, text in [("absent", ""), *EXPECTED]:
+        before = build(kind, text)
+        after, out = step(before, Report("Z", 1, 1, state))
+        assert (after, said(out)) == (before, "remove>Z1")
+
+
+def test_another_epoch_on_the_same_agent_says_that_this_one_is_not_there() -> None:
+    current, out = step(build("replicating", "A3P:replicating"), Report("A", 1, 2, Reported.REPLICATING))
+    assert (shape(current), said(out)) == ("absent", "remove>A2")
+
+
+def test_a_later_incarnation_ends_the_earlier_ones_replicas() -> None:
+    current, out = step(build("replicating", "A1P:replicating"), Report("A", 2, 0, Reported.ABSENT))
+    assert (shape(current), said(out)) == ("absent", "")
+    before = build("replicating", "A1P:replicating")
+    assert step(before, Report("A", 0, 0, Reported.ABSENT))[0] == before
+
+
+AGENTS = st.sampled_from(["A", "B", "C"])
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Any event at any time, also ones that no correct agent or owner sends: the invariants hold, no instruction is early."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.current = ReplicationSet("u")
+        self.epoch = 0
+        self.durable: set[int] = set()
+        self.pending: set[int] = set()
+        self.started: dict[int, set[str]] = {}
+
+    def feed(self, event: Input) -> None:
+        before = self.current
+        self.current, out = step(before, event)
+        for one in out:
+            match one:
+                case Persist(epoch, replicas):
+                    assert {r.epoch for r in replicas} >= {r.epoch for r in before.replicas}
+                    self.pending.add(epoch)
+                case Instruct(Op.PREPARE | Op.START, _, _, epoch):
+                    assert epoch in self.durable
+                case _:
+                    pass
+            if isinstance(one, Instruct) and one.op is Op.START:
+                assert [r.epoch for r in self.current.replicas] == [one.epoch], (
+                    "started beside another replica"
+                )
+
+    @rule(agent=AGENTS)
+    def assign(self, agent: str) -> None:
+        self.epoch += 1
+        try:
+            self.feed(Assign(agent, 1, self.epoch))
+        except RefusedError:
+            self.epoch -= 1
+
+    @precondition(lambda self: self.pending)
+    @rule(data=st.data())
+    def persisted(self, data: st.DataObject) -> None:
+        epoch = data.draw(st.sampled_from(sorted(self.pending)))
+        self.pending.discard(epoch)
+        self.durable.add(epoch)
+        self.feed(Persisted(epoch))
+
+    @precondition(lambda self: self.durable)
+    @rule(data=st.data(), state=st.sampled_from(Reported), agent_epoch=st.integers(0, 2))
+    def report(self, data: st.DataObject, state: Reported, agent_epoch: int) -> None:
+        agent = data.draw(AGENTS)
+        epoch = 0 if state is Reported.ABSENT else data.draw(st.sampled_from(sorted(self.durable)))
+        self.feed(Report(agent, agent_epoch, epoch, state))
+
+    @rule(data=st.data(), state=st.sampled_from(Reported))
+    def report_of_a_replica(self, data: st.DataObject, state: Reported) -> None:
+        durable = [r for r in self.current.replicas if r.durable]
+        if durable:
+            replica = data.draw(st.sampled_from(durable))
+            self.feed(Report(replica.agent, replica.agent_epoch, replica.epoch, state))
+
+    @rule(agent=AGENTS)
+    def gone(self, agent: str) -> None:
+        self.feed(AgentGone(agent, 1))
+
+    @rule()
+    def remove(self) -> None:
+        self.feed(Remove())
+
+    @rule()
+    def cancel(self) -> None:
+        try:
+            self.feed(Cancel())
+        except RefusedError:
+            assert self.current.state is not SetState.PREPARE
+
+    @rule()
+    def owner_changes(self) -> None:
+        known = tuple(r for r in self.current.replicas if r.durable)
+        self.current = restore("u", known)
+        self.pending.clear()
+
+    @invariant()
+    def holds(self) -> None:
+        check(self.current)
+
+
+TestAnyOrder = AnyOrder.TestCase
+TestAnyOrder.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
