@@ -41,7 +41,8 @@ log = structlog.get_logger(__name__)
 LOOK_S = 0.2
 """How often the query is looked at, and the longest wait for a report."""
 DISCOVER_S = 1.0
-STATUS_S = 1.0
+COMPARE_S = 5.0
+"""How often progress is compared with Spark's offsets: the net under lost reports, not the way they usually come."""
 DRAIN_S = 30.0
 """Longest wait for the batch in flight when the query is stopped."""
 
@@ -103,6 +104,7 @@ class Driver:
         self._starts = 0
         self._checked_end: dict[str, int] = {}
         self._next_discovery = 0.0
+        self._next_comparison = 0.0
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -153,7 +155,7 @@ class Driver:
                 self._units[report.topic] = reported(unit, **facts)
         if not self._query.isActive:
             self._lost()
-        elif behind := troubled(self._units) or self._left_behind():
+        elif behind := troubled(self._units) or self._left_behind(now):
             self._stop_query()
             first = self._units[behind[0]]
             self._trouble("units behind, starting again", f"{behind[:5]}: {first.state} {first.message}")
@@ -167,8 +169,11 @@ class Driver:
         text = str(error).strip().splitlines() if error is not None else ["the query ended"]
         self._trouble("the query died, starting again", _cause(text))
 
-    def _left_behind(self) -> list[str]:
+    def _left_behind(self, now: float) -> list[str]:
         """Compare with the offsets of a batch that was over at the previous look: its reports had time to arrive."""
+        if now < self._next_comparison:
+            return []
+        self._next_comparison = now + COMPARE_S
         progress = self._query.lastProgress
         checked, self._checked_end = self._checked_end, _end_offsets(progress)
         found = left_behind(self._units, checked)
@@ -217,6 +222,7 @@ class Driver:
     def _start(self) -> None:
         """Take every unit over and start the query at their progress."""
         self._drain_file.unlink(missing_ok=True)
+        self._target_session()
         selection = self._select()
         specs, starting = self._take_over(selection)
         self._selection = selection

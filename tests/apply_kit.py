@@ -242,10 +242,11 @@ class Process:
                 return found
         return {}
 
-    def running(self) -> bool:
+    def ready(self) -> bool:
+        """Spark is up and the target's bookkeeping is there."""
+        assert self.popen.poll() is None, self.errors.read_text()[-3000:]
         self.read()
-        states = [line["state"] for line in self.lines if line["kind"] == "status"]
-        return bool(states) and states[-1] == "running"
+        return any(line["kind"] in ("status", "waiting") for line in self.lines)
 
     def problems(self) -> list[str]:
         self.read()

@@ -1,0 +1,237 @@
+"""The apply process as `rowlock run` starts it: Kafka → Spark → a real target. One process for most tests."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumer.model import Unit
+from consumer.router import Route, resolve, target_table, wanted_table
+from consumer.targets.dialect import open_session
+from schemas.config import TargetConfig
+from tests.apply_kit import (
+    FakeSource,
+    Process,
+    Topic,
+    account_table,
+    applying,
+    create_topic,
+    delete_topic,
+    until,
+    write_config,
+)
+
+ROUTES = [
+    {"from": "many.*", "to": "public.{table}", "add": {"branch": "{source}"}},
+    {"from": "bank.*", "to": "public.{table}"},
+]
+
+
+@dataclass
+class Running:
+    """A running apply process and its target."""
+
+    process: Process
+    bootstrap: str
+    prefix: str
+    target: TargetConfig
+    routes: tuple[Route, ...]
+    service: Any = None
+
+    def execute(self, sql: str) -> None:
+        self.service.execute(sql, database=self.target.database)
+
+    def topic(self, source: FakeSource) -> Topic:
+        return Topic(self.bootstrap, self.prefix, source)
+
+    def applied(self, topic: Topic) -> None:
+        """Wait until the target's progress stands at the topic's end."""
+        with _Session(self.target) as session:
+            unit = Unit("p", topic.name)
+
+            def done() -> bool:
+                assert self.process.popen.poll() is None, self.process.errors.read_text()[-3000:]
+                rows, _ = session.read(unit)
+                return bool(rows) and min(row.offset for row in rows) == len(topic.written) - 1
+
+            until(done, seconds=60, what=f"{topic.name} applied; {self.process.problems()}")
+
+    def rows(self, source: FakeSource) -> list[tuple[object, ...]]:
+        routed = resolve(self.routes, source.name, source.table.db, source.table.name)
+        assert routed is not None
+        with _Session(self.target) as session:
+            real = session.read_table(routed.schema, routed.table)
+            assert real is not None
+            table = target_table(wanted_table(source.table, routed), real)
+            return sorted(session.fetch_rows(table, None, 100_000), key=str)
+
+    def stopped(self, topic: Topic | str) -> str:
+        """Wait until the unit is stopped and return why."""
+        name = topic if isinstance(topic, str) else topic.name
+        unit = until(
+            lambda: (found := self.process.unit(name)).get("state") == "stopped" and found,
+            what="stopped unit",
+        )
+        return str(unit["message"])
+
+
+class _Session:
+    def __init__(self, target: TargetConfig) -> None:
+        self._target = target
+
+    def __enter__(self) -> Any:
+        self._session = open_session(self._target, name="test")
+        return self._session
+
+    def __exit__(self, *_: object) -> None:
+        self._session.close()
+
+
+def rows_of(source: FakeSource, *added: str) -> list[tuple[object, ...]]:
+    return sorted(((*row.values(), *added) for row in source.rows.values()), key=str)
+
+
+@pytest.fixture(scope="module")
+def running(kafka: Any, postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    name = f"t{secrets.token_hex(4)}"
+    postgres.create_database(name)
+    target = {
+        "type": "postgres",
+        "host": "127.0.0.1",
+        "port": postgres.port,
+        "user": postgres.user,
+        "password": "x",
+        "database": name,
+    }
+    folder = tmp_path_factory.mktemp("apply")
+    config = write_config(
+        folder, kafka=kafka, prefix=name, target=target, sources=["north", "south"], routes=ROUTES
+    )
+    routes = tuple(Route(r["from"], r["to"], tuple(r.get("add", {}).items())) for r in ROUTES)  # type: ignore[attr-defined,arg-type]
+    with applying(config) as process:
+        until(process.ready, what="ready")
+        yield Running(process, kafka.bootstrap, name, TargetConfig(**target), routes, postgres)
+        assert process.stop() == 0
+    postgres.drop_database(name)
+
+
+def _source(name: str, db: str = "bank", source: str = "north") -> FakeSource:
+    return FakeSource(table=account_table(db, name), name=source)
+
+
+def test_histories_in_batches_of_any_size_arrive(running: Running) -> None:
+    """Also: the topic appears while the process is already running."""
+    source = _source("history")
+    topic = running.topic(source)
+    topic.write([source.definition()])
+    rng = random.Random(1)
+    for count in (1, 40, 2500, 3):
+        topic.write(source.history(rng, count))
+        running.applied(topic)
+        assert running.rows(source) == rows_of(source)
+
+
+def test_two_sources_flow_into_one_table(running: Running) -> None:
+    sources = [_source("joint", "many", name) for name in ("north", "south")]
+    topics = [running.topic(source) for source in sources]
+    rng = random.Random(2)
+    for source, topic in zip(sources, topics, strict=True):
+        topic.write([source.definition(), *source.history(rng, 300)])
+    for topic in topics:
+        running.applied(topic)
+    both = sorted([row for source in sources for row in rows_of(source, source.name)], key=str)
+    assert running.rows(sources[0]) == both
+    topics[1].write([sources[1].truncate(), sources[1].put(sources[1].row(1, "new@x", 1))])
+    running.applied(topics[1])
+    both = sorted([row for source in sources for row in rows_of(source, source.name)], key=str)
+    assert running.rows(sources[0]) == both
+
+
+def test_a_stopped_unit_does_not_hold_up_the_others(running: Running) -> None:
+    bad, good = _source("gap"), _source("beside")
+    bad_topic, good_topic = running.topic(bad), running.topic(good)
+    bad_topic.write([bad.definition()])
+    bad.put(bad.row(1, None, 1))  # lost on the way
+    bad_topic.write([bad.put(bad.row(2, None, 1))])
+    good_topic.write([good.definition(), *good.history(random.Random(3), 50)])
+    running.applied(good_topic)
+    assert running.rows(good) == rows_of(good)
+    assert "gap" in running.stopped(bad_topic)
+    good_topic.write(good.history(random.Random(4), 50))
+    running.applied(good_topic)
+    assert running.rows(good) == rows_of(good)
+
+
+def test_a_topic_that_is_made_again_stops_its_unit(running: Running) -> None:
+    source = _source("again")
+    topic = running.topic(source)
+    topic.write([source.definition(), source.put(source.row(1, None, 1))])
+    running.applied(topic)
+    delete_topic(running.bootstrap, topic.name)
+    create_topic(running.bootstrap, topic.name)
+    assert "again" in running.stopped(topic.name)
+    other = _source("after_again")
+    other_topic = running.topic(other)
+    other_topic.write([other.definition(), other.put(other.row(1, None, 1))])
+    running.applied(other_topic)
+
+
+def test_a_progress_taken_back_is_applied_anew(running: Running) -> None:
+    """A target restored from a backup: its older epoch fences the query, which then resumes where the backup stands."""
+    source = _source("restored")
+    topic = running.topic(source)
+    topic.write([source.definition(), *source.history(random.Random(5), 30)])
+    running.applied(topic)
+    running.execute("CREATE TABLE backup_rows AS SELECT * FROM restored")
+    mine = f"WHERE topic = '{topic.name}'"
+    running.execute(f"CREATE TABLE backup_progress AS SELECT * FROM rowlock_progress {mine}")
+    topic.write(source.history(random.Random(6), 30))
+    running.applied(topic)
+    running.execute("DELETE FROM restored")
+    running.execute("INSERT INTO restored SELECT * FROM backup_rows")
+    running.execute(f"DELETE FROM rowlock_progress {mine}")
+    running.execute("INSERT INTO rowlock_progress SELECT * FROM backup_progress")
+    running.execute(f"UPDATE rowlock_progress SET epoch = epoch - 1 {mine}")
+    topic.write(source.history(random.Random(7), 30))
+    running.applied(topic)
+    assert running.rows(source) == rows_of(source)
+
+
+@pytest.mark.parametrize("kind", ["mariadb"])
+def test_into_mariadb(
+    kafka: Any, mariadb: Any, mariadb_db: str, unique: str, tmp_path: Path, kind: str
+) -> None:
+    target = {
+        "type": kind,
+        "host": "127.0.0.1",
+        "port": mariadb.port,
+        "user": "root",
+        "password": "",
+        "database": mariadb_db,
+    }
+    route = {"from": "bank.*", "to": mariadb_db + ".{table}"}
+    config = write_config(
+        tmp_path, kafka=kafka, prefix=unique, target=target, sources=["north"], routes=[route]
+    )
+    source = _source("acct")
+    topic = Topic(kafka.bootstrap, unique, source)
+    topic.write([source.definition(), *source.history(random.Random(8), 1500)])
+    with applying(config) as process:
+        until(process.ready, what="ready")
+        running = Running(process, kafka.bootstrap, unique, TargetConfig(**target), (Route(**_of(route)),))
+        running.applied(topic)
+        assert running.rows(source) == rows_of(source)
+        topic.write(source.history(random.Random(9), 20))
+        running.applied(topic)
+        assert running.rows(source) == rows_of(source)
+        assert process.stop() == 0
+
+
+def _of(route: dict[str, str]) -> dict[str, str]:
+    return {"from_": route["from"], "to": route["to"]}
