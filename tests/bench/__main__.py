@@ -1,0 +1,311 @@
+"""`make bench`: every figure with its baseline, measured in one run and written to docs/benchmarks.md.
+
+python -m tests.bench [--events 300000] [--only capture,apply,latency,topics,idle] [--no-write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL, Service, stack
+from tests.bench import workload
+from tests.bench.kit import Figures, Topics, percentiles, tree, wait
+
+SOURCE_DB = "bench"
+TOPIC = f"bench.branch.{SOURCE_DB}.{workload.TABLE}"
+REPORT = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+
+
+class Bench:
+    """The services, the folder and the figures of one run."""
+
+    def __init__(
+        self, folder: Path, kafka: Kafka, source: MariaDB, targets: dict[str, Any], events: int
+    ) -> None:
+        self.folder, self.kafka, self.source, self.targets, self.events = (
+            folder,
+            kafka,
+            source,
+            targets,
+            events,
+        )
+        self.figures = Figures()
+        self.topics = Topics(kafka.bootstrap)
+        self._transaction = 0
+
+    def config(self, name: str, target: str = "postgres", prefix: str = "bench", tables: str = "*") -> Path:
+        """Write a configuration `name`.yaml with one pipeline to `target`."""
+        server = self.targets[target]
+        path = self.folder / f"{name}.yaml"
+        content = {
+            "kafka": {"bootstrap": self.kafka.bootstrap, "prefix": prefix},
+            "state_dir": str(self.folder / name),
+            "sources": {"branch": {**_place(self.source), "type": "mariadb", "tables": [f"{SOURCE_DB}.{tables}"]}},
+            "targets": {"hq": {**_place(server), "type": target, "database": name}},
+            "pipelines": {
+                "p": {
+                    "sources": ["branch"], "target": "hq", "lanes": 4,
+                    "routes": [{"from": f"{SOURCE_DB}.*", "to": _schema(target, name) + ".{table}"}],
+                }
+            },
+        }  # fmt: skip
+        path.write_text(yaml.safe_dump(content))
+        with contextlib.suppress(Exception):
+            server.drop_database(name)
+        server.create_database(name)
+        return path
+
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def load(self, events: int) -> None:
+        """Make `events` row events at the source."""
+        with contextlib.closing(self.source.connect(SOURCE_DB)) as connection, connection.cursor() as cursor:
+            self._transaction = workload.run(cursor, events, self._transaction)
+
+
+def _place(server: Any) -> dict[str, Any]:
+    return {"host": server.host, "port": server.port, "user": server.user, "password": ""}
+
+
+def _schema(target: str, database: str) -> str:
+    return "public" if target == "postgres" else database
+
+
+def capture(bench: Bench) -> None:
+    """Capture alone, binlog → Kafka, against the plain loop over the same stretch of the same binlog."""
+    config = bench.config("capture")
+    with tree("producer.main", "--config", str(config), "--source", "branch", log=bench.log("capture")):
+        wait(lambda: bench.topics.end(TOPIC) > 0, "the first definition and snapshot")
+        time.sleep(3)  # the position record follows within a second
+    (file, pos), *_ = [row[:2] for row in bench.source.execute("SHOW MASTER STATUS")]
+    bench.load(bench.events)
+    base = _baseline(bench, str(file), int(pos))
+    figures = bench.figures
+    figures.add("capture, plain mysql-replication loop (baseline)", f"{base['events'] / base['seconds']:,.0f} events/s",
+                f"peak memory {base['peak_mib']:.0f} MiB")  # fmt: skip
+    before = bench.topics.end(TOPIC)
+    with tree(
+        "producer.main", "--config", str(config), "--source", "branch", log=bench.log("capture")
+    ) as ours:
+        wait(lambda: bench.topics.end(TOPIC) > before, "the first event", pause=0.002)
+        first, started = bench.topics.end(TOPIC), time.monotonic()
+        wait(lambda: bench.topics.end(TOPIC) >= before + bench.events, "all events")
+        seconds, cpu = time.monotonic() - started, ours.cpu_seconds()
+    rate = (before + bench.events - first) / seconds
+    figures.add("capture, rowlock", f"{rate:,.0f} events/s", f"{cpu:.1f} s of processor time in all")
+    figures.add(
+        "capture, rowlock : baseline", f"{rate * base['seconds'] / base['events']:.1f} times", "goal: 8"
+    )
+    figures.memory("capture", ours.peaks)
+
+
+def _baseline(bench: Bench, file: str, pos: int) -> dict[str, Any]:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bench.kafka.bootstrap})
+    for future in admin.create_topics([NewTopic("baseline", 1, 1)]).values():
+        with contextlib.suppress(Exception):
+            future.result()
+    source = bench.source
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.bench.baseline", source.host, str(source.port), source.user, "", file, str(pos),
+         bench.kafka.bootstrap, "baseline", str(bench.events), "--mariadb"],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def apply(bench: Bench) -> None:
+    """Apply alone, Kafka → target, of what capture has put there."""
+    for target in bench.targets:
+        _apply(bench, target)
+
+
+def _apply(bench: Bench, target: str) -> None:
+    name = f"apply_{target}"
+    config, end = bench.config(name, target), bench.topics.end(TOPIC)
+    begun = time.monotonic()
+    with tree("consumer.main", "--config", str(config), "--pipeline", "p", log=bench.log(name)) as ours:
+        applied = wait(lambda: _applied(bench, target, name), "the first commit", pause=0.02)
+        started = time.monotonic()
+        wait(lambda: _applied(bench, target, name) >= end - 1, "all events", pause=0.02)
+        seconds, cpu = time.monotonic() - started, ours.cpu_seconds()
+    bench.figures.add(
+        f"apply, Kafka → {target}", f"{(end - 1 - applied) / seconds:,.0f} events/s",
+        f"after the first commit; {time.monotonic() - begun:.0f} s for {end:,} events with Spark's start and stop; "
+        f"{cpu:.0f} s of processor time; goal {'50' if target == 'postgres' else '30'} thousand",
+    )  # fmt: skip
+    bench.figures.memory(f"apply → {target}", ours.peaks)
+
+
+def _applied(bench: Bench, target: str, name: str) -> int:
+    """Return the lowest lane's offset of the benchmark's topic; 0 before there is one."""
+    with contextlib.suppress(Exception):
+        where = f"WHERE topic = '{TOPIC}' HAVING MIN(kafka_offset) > 0"
+        rows = bench.targets[target].execute(
+            f"SELECT MIN(kafka_offset) FROM rowlock_progress {where}", database=name
+        )
+        return int(rows[0][0]) if rows else 0
+    return 0
+
+
+def latency(bench: Bench) -> None:
+    """Commit → visible on an idle system, with our worker daemon and with PySpark's own; and what idling costs."""
+    ours = _latency(bench, "latency_ours", "consumer.main", idle=True)
+    stock = _latency(bench, "latency_stock", "tests.bench.stock_pyspark", idle=False)
+    bench.figures.add(
+        "commit → visible, idle, rowlock", percentiles(ours), f"{len(ours)} single rows; goal p50 ≤ 150 ms"
+    )
+    bench.figures.add("commit → visible, idle, stock PySpark worker (baseline)", percentiles(stock))
+    ratio = sorted(stock)[len(stock) // 2] / sorted(ours)[len(ours) // 2]
+    bench.figures.add("latency p50, stock : rowlock", f"{ratio:.1f} times")
+
+
+def _latency(bench: Bench, name: str, module: str, *, idle: bool) -> list[float]:
+    table = f"probe_{name}"
+    bench.source.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY)", database=SOURCE_DB)
+    config = bench.config(name, prefix=name, tables=table)
+    with (
+        tree("producer.main", "--config", str(config), "--source", "branch", log=bench.log(name)),
+        tree(module, "--config", str(config), "--pipeline", "p", log=bench.log(name)) as apply_tree,
+        contextlib.closing(bench.targets["postgres"].connect(name)) as target,
+        contextlib.closing(bench.source.connect(SOURCE_DB)) as source,
+    ):
+        for number in range(-40, 0):  # warms the JVM
+            _probe(source, target, table, number)
+        if idle:
+            _idle(bench, apply_tree)
+        return [_probe(source, target, table, number) for number in range(200)]
+
+
+def _probe(source: Any, target: Any, table: str, number: int) -> float:
+    with source.cursor() as cursor:
+        cursor.execute(f"INSERT INTO {table} VALUES (%s)", (number,))
+    started = time.monotonic()
+    wait(lambda: _visible(target, table, number), f"probe {number}", pause=0.001)
+    seconds = time.monotonic() - started
+    time.sleep(0.1 + (number % 7) * 0.017)  # not in step with the polling
+    return seconds
+
+
+def _visible(target: Any, table: str, number: int) -> bool:
+    with contextlib.suppress(Exception), target.cursor() as cursor:
+        cursor.execute(f"SELECT 1 FROM {table} WHERE id = %s", (number,))
+        return bool(cursor.fetchall())
+    return False
+
+
+def _idle(bench: Bench, apply_tree: Any) -> None:
+    time.sleep(5)
+    before, started = apply_tree.cpu_seconds(), time.monotonic()
+    time.sleep(20)
+    share = (apply_tree.cpu_seconds() - before) / (time.monotonic() - started)
+    bench.figures.add(
+        "apply process tree when idle", f"{share:.1%} of a core", "goal: 15 %; a watermark a second arrives"
+    )
+
+
+def topics(bench: Bench, count: int = 200) -> None:
+    """`count` topics with one event each, from the commit of all to the last one visible."""
+    name = "many"
+    with contextlib.closing(bench.source.connect(SOURCE_DB)) as connection, connection.cursor() as cursor:
+        for number in range(count):
+            cursor.execute(f"CREATE TABLE many_{number} (id INT PRIMARY KEY)")
+    config = bench.config(name, prefix=name, tables="many_*")
+    with (
+        tree("producer.main", "--config", str(config), "--source", "branch", log=bench.log(name)),
+        tree("consumer.main", "--config", str(config), "--pipeline", "p", log=bench.log(name)),
+        contextlib.closing(bench.targets["postgres"].connect(name)) as target,
+        contextlib.closing(bench.source.connect(SOURCE_DB)) as source,
+    ):
+        wait(lambda: _tables(target) == count, "all tables made", 240, pause=0.2)
+        samples = [_round(source, target, count, number) for number in range(6)][1:]
+    median = sorted(samples)[len(samples) // 2]
+    bench.figures.add(f"{count} topics with one event each, commit → all visible", f"{median:.2f} s",
+                      f"median of {len(samples)}, from {min(samples):.2f} to {max(samples):.2f}; goal 3 s")  # fmt: skip
+
+
+def _tables(target: Any) -> int:
+    rows = target.execute("SELECT count(*) FROM pg_tables WHERE tablename LIKE 'many_%'").fetchall()
+    return int(rows[0][0])
+
+
+def _round(source: Any, target: Any, count: int, number: int) -> float:
+    with source.cursor() as cursor:
+        cursor.execute("BEGIN")
+        for table in range(count):
+            cursor.execute(f"INSERT INTO many_{table} VALUES (%s)", (number,))
+        cursor.execute("COMMIT")
+    started = time.monotonic()
+    union = " UNION ALL ".join(f"SELECT id FROM many_{table}" for table in range(count))
+    wait(lambda: target.execute(f"SELECT count(*) FROM ({union}) u WHERE id = {number}").fetchone()[0] == count,
+         f"round {number}", pause=0.01)  # fmt: skip
+    return time.monotonic() - started
+
+
+PARTS: dict[str, Callable[[Bench], None]] = {
+    "capture": capture, "apply": apply, "latency": latency, "topics": topics,
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def benches(events: int) -> Iterator[Bench]:
+    kafka, source = Kafka(), MariaDB(durable=False)
+    targets: dict[str, Service] = {"postgres": PostgreSQL(extra=["-c", "synchronous_commit=off"])}
+    if MySQL.available() is None:
+        targets["mysql"] = MySQL(durable=False, extra=["--skip-log-bin"])
+    with (
+        tempfile.TemporaryDirectory(prefix="rowlock-bench-") as folder,
+        stack(kafka, source, *targets.values()),
+    ):
+        source.create_database(SOURCE_DB)
+        with contextlib.closing(source.connect(SOURCE_DB)) as connection, connection.cursor() as cursor:
+            workload.prepare(cursor)
+        yield Bench(Path(folder), kafka, source, targets, events)
+
+
+def report(figures: Figures, command: str) -> str:
+    lines = [
+        "# Benchmarks", "",
+        f"Measured on {datetime.now(UTC):%Y-%m-%d} by `{command}` on a machine with 2 cores and 24 GiB that runs everything at once:",
+        "source (MariaDB 11.4), Kafka 4.1, Spark 4.0, targets (PostgreSQL 18, MySQL 9.7), and the measuring process. Absolute figures drift",
+        "from run to run and machine to machine; compare ratios within one run.", "",
+        "Workload: row events in transactions of 10 (half insert, 40 % update, 10 % delete) on a table of 7 columns with a primary",
+        "key and a unique key (tests/bench/workload.py).", "",
+        "| what | figure | notes |", "|---|---|---|",
+        *(f"| {what} | {figure} | {note} |" for what, figure, note in figures.rows), "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--events", type=int, default=300_000)
+    parser.add_argument(
+        "--only", default=",".join(PARTS), help="comma-separated parts; `apply` needs `capture`"
+    )
+    parser.add_argument("--no-write", action="store_true", help="leave docs/benchmarks.md alone")
+    options = parser.parse_args()
+    with benches(options.events) as bench:
+        for part in options.only.split(","):
+            PARTS[part](bench)
+        if not options.no_write:
+            REPORT.write_text(report(bench.figures, f"make bench, {options.events:,} events"))
+            print(f"written: {REPORT.name}")
+
+
+if __name__ == "__main__":
+    main()
