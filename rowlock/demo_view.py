@@ -57,14 +57,15 @@ class View:
     """A live table on a terminal, a line every five seconds elsewhere."""
 
     def __init__(self) -> None:
-        self._console = Console(highlight=False, no_color=bool(os.environ.get("NO_COLOR")))
+        width = None if sys.stdout.isatty() else 160  # elsewhere lines are not to be broken
+        self._console = Console(highlight=False, no_color=bool(os.environ.get("NO_COLOR")), width=width)
         self._live: Live | None = None
         self._phase = ""
         self._next_line = 0.0
         self._last: Figures | None = None
 
     def say(self, text: str) -> None:
-        self._console.print(text, markup=False)
+        self._console.print(text, markup=False, soft_wrap=True)
 
     def phase(self, text: str) -> None:
         """Begin a part of the demo."""

@@ -18,7 +18,7 @@ from schemas.config import KafkaConfig
 from schemas.event import Event
 from schemas.records import Watermark, position_topic, watermark_topic
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 6.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,346 @@
+"""The command line on real services: run until caught up, verify, status, quarantine; refusals with one message each.
+
+One system serves all tests of the module that only look: two MariaDB branches into one PostgreSQL table, plus a table
+whose target is too narrow for one row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from deploy.embedded.downloads import spark_kafka_jars
+from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
+from rowlock.cli import main
+from tests.running import until
+
+pytestmark = pytest.mark.timeout(400)
+
+DDL = (
+    (
+        "CREATE TABLE sync (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE, x DOUBLE, d DECIMAL(9,3), t DATETIME(3), j JSON, "
+        "b VARBINARY(9), u BIGINT UNSIGNED)"
+    ),
+    "CREATE TABLE narrow (id INT PRIMARY KEY, note VARCHAR(20) NOT NULL)",
+)
+ROWS = "INSERT INTO sync VALUES (1, 'lucy', 0.1, -0.5, '2026-01-02 03:04:05.678', '{\"a\": 1}', 'x', 18446744073709551615), "
+ROWS += "(2, 'émile', NULL, NULL, NULL, NULL, NULL, 0), (3, NULL, -0.0, 123456.789, '1000-01-01 00:00:00', '[]', '', 1)"
+
+
+@dataclass(frozen=True)
+class System:
+    """`db`: the database of both branches and of the target, and the Kafka prefix."""
+
+    config: Path
+    db: str
+    branches: tuple[MariaDB, MariaDB]
+    office: PostgreSQL
+
+    def sql(self, statement: str, branch: int = 0) -> None:
+        self.branches[branch].execute(statement, database=self.db)
+
+    def pg(self, statement: str) -> list[Any]:
+        return self.office.execute(statement, database=self.db)
+
+
+def configuration(
+    system_db: str, kafka: Kafka, branches: tuple[MariaDB, ...], office: PostgreSQL
+) -> dict[str, Any]:
+    def source(server: MariaDB) -> dict[str, Any]:
+        return {
+            "type": "mariadb", "host": "127.0.0.1", "port": server.port, "user": "root", "password": "",
+            "tables": [f"{system_db}.*"],
+        }  # fmt: skip
+
+    target = {
+        "type": "postgres",
+        "host": "127.0.0.1",
+        "port": office.port,
+        "user": "postgres",
+        "password": "x",
+    }
+    return {
+        "kafka": {"bootstrap": kafka.bootstrap, "prefix": system_db},
+        "sources": {f"b{i}": source(server) for i, server in enumerate(branches, 1)},
+        "targets": {"hq": {**target, "database": system_db}},
+        "pipelines": {
+            "p": {
+                "sources": [f"b{i}" for i, _ in enumerate(branches, 1)],
+                "target": "hq",
+                "lanes": 2,
+                "routes": [{"from": f"{system_db}.*", "to": "public.{table}", "add": {"branch": "{source}"}}],
+            }
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def system(
+    tmp_path_factory: pytest.TempPathFactory,
+    kafka: Kafka,
+    mariadb: MariaDB,
+    mariadb2: MariaDB,
+    postgres: PostgreSQL,
+) -> Iterator[System]:
+    db = f"cli{secrets.token_hex(4)}"
+    folder = tmp_path_factory.mktemp("cli")
+    branches = (mariadb, mariadb2)
+    for server in (*branches, postgres):
+        server.create_database(db)
+    made = System(folder / "c.yaml", db, branches, postgres)
+    made.config.write_text(yaml.safe_dump(configuration(db, kafka, branches, postgres)))
+    for i in (0, 1):
+        for statement in (*DDL, ROWS, "INSERT INTO narrow VALUES (1, 'fits')"):
+            made.sql(statement, i)
+    made.pg(
+        "CREATE TABLE narrow (id int, note varchar(6) NOT NULL, branch varchar(64), PRIMARY KEY (branch, id))"
+    )
+    made.sql("INSERT INTO narrow VALUES (2, 'far too long')")
+    caught_up = cli(made, "run", "--until-caught-up")
+    assert caught_up.returncode == 0, caught_up.stderr[-3000:]
+    yield made
+    for server in (*branches, postgres):
+        server.drop_database(db)
+
+
+def environment() -> dict[str, str]:
+    jars = ",".join(str(jar) for jar in spark_kafka_jars())
+    return {**os.environ, "ROWLOCK_SPARK_JARS": jars, "ROWLOCK_LOG": "json"}
+
+
+def cli(system: System, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rowlock.cli", words[0], "-c", str(system.config), *words[1:]]
+    return subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+def invoke(config: Path, *words: str) -> Result:
+    return CliRunner().invoke(main, [*words, "-c", str(config)])
+
+
+def verdicts(system: System, *words: str) -> dict[str, dict[str, Any]]:
+    """`verify` as JSON: "source.table" → its object. The exit code must fit."""
+    result = invoke(system.config, "verify", "--output", "json", "--settle", "0", *words)
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.exit_code == (0 if all(each["equal"] for each in found) else 1), result.output
+    return {f"{each['source']}.{each['source_table'].partition('.')[2]}": each for each in found}
+
+
+def differences(verdict: dict[str, Any]) -> set[tuple[str, tuple[Any, ...], tuple[str, ...]]]:
+    return {(each["kind"], tuple(each["key"]), tuple(each["columns"])) for each in verdict["differences"]}
+
+
+def test_caught_up_means_equal_but_for_what_is_held(system: System) -> None:
+    found = verdicts(system)
+    assert found["b1.sync"]["equal"]
+    assert found["b2.sync"]["equal"]
+    assert found["b2.narrow"]["equal"]
+    assert differences(found["b1.narrow"]) == {("missing", ("b1", 2), ())}
+    assert system.pg("SELECT count(*) FROM sync")[0][0] == 6
+
+
+def test_verify_finds_exactly_what_was_tampered_with(system: System) -> None:
+    with restored(system, "sync"):
+        system.pg("DELETE FROM sync WHERE branch = 'b1' AND id = 1")
+        system.pg("UPDATE sync SET d = 9, x = 0.5 WHERE branch = 'b1' AND id = 3")
+        system.pg(
+            "INSERT INTO sync SELECT 77, 'extra', x, d, t, j, b, u, branch FROM sync WHERE branch = 'b2' AND id = 2"
+        )
+        found = verdicts(system, "--table", f"{system.db}.sync")
+        expected = {("missing", ("b1", 1), ()), ("different", ("b1", 3), ("x", "d"))}
+        assert differences(found["b1.sync"]) == expected
+        assert differences(found["b2.sync"]) == {("extra", ("b2", 77), ())}
+        shown = invoke(system.config, "verify", "--settle", "0", "--table", f"{system.db}.sync")
+        assert shown.exit_code == 1
+        assert "missing: key ('b1', 1)" in shown.stdout
+        assert "different: key ('b1', 3) in x, d" in shown.stdout
+    assert verdicts(system, "--table", f"{system.db}.sync")["b1.sync"]["equal"]
+
+
+@contextlib.contextmanager
+def restored(system: System, table: str) -> Iterator[None]:
+    system.pg(f"CREATE TABLE kept_{table} AS TABLE {table}")
+    try:
+        yield
+    finally:
+        system.pg(f"TRUNCATE {table}")
+        system.pg(f"INSERT INTO {table} TABLE kept_{table}")
+        system.pg(f"DROP TABLE kept_{table}")
+
+
+def test_verify_pages_through_more_than_a_page(system: System) -> None:
+    from rowlock.verify import pairs, verify
+    from schemas.config import load_config
+
+    config = load_config(system.config)
+    with restored(system, "sync"):
+        system.pg("DELETE FROM sync WHERE branch = 'b2' AND id = 3")
+        chosen = pairs(config, ["p"], f"{system.db}.sync")
+        for page in (1, 2):
+            results = list(verify(config, chosen, settle_s=0, page=page))
+            assert [result.rows for result in results] == [3, 3]
+            assert [finding.key for result in results for finding in result.findings] == [("b2", 3)]
+
+
+def test_status_after_a_run(system: System) -> None:
+    result = invoke(system.config, "status", "--output", "json")
+    assert result.exit_code == 0
+    seen = json.loads(result.stdout)
+    assert {source["name"] for source in seen["sources"]} == {"b1", "b2"}
+    units = {unit["topic"]: unit for unit in seen["units"]}
+    assert set(units) == {
+        f"{system.db}.{source}.{system.db}.{table}" for source in ("b1", "b2") for table in ("sync", "narrow")
+    }
+    for unit in units.values():
+        assert unit["state"] == "current"
+        assert unit["offset"] == unit["end_offset"] >= 0
+        assert unit["lag_events"] == 0
+    assert [unit["quarantined"] for topic, unit in sorted(units.items())] == [1, 0, 0, 0]
+    table = invoke(system.config, "status")
+    assert f"{system.db}.b1.{system.db}.sync" in table.stdout
+
+
+def test_quarantine_list_retry_and_the_wider_column(system: System) -> None:
+    listed = invoke(system.config, "quarantine", "list")
+    assert listed.exit_code == 0
+    assert "public.narrow key" in listed.stdout
+    assert "far too long" not in listed.stdout
+    held = json.loads(invoke(system.config, "quarantine", "list", "--output", "json").stdout)["held"]
+    assert [(entry["pipeline"], entry["part"]) for entry in held] == [("p", 0)]
+    again = invoke(system.config, "quarantine", "retry")
+    assert again.exit_code == 1
+    assert "still held" in again.stdout
+    assert invoke(system.config, "quarantine", "retry", "--topic", "another").exit_code == 0
+    system.pg("ALTER TABLE narrow ALTER COLUMN note TYPE varchar(20)")
+    done = invoke(system.config, "quarantine", "retry", "--key", held[0]["key"])
+    assert done.exit_code == 0, done.output
+    assert system.pg("SELECT note FROM narrow WHERE id = 2") == [("far too long",)]
+    assert verdicts(system, "--table", f"{system.db}.narrow")["b1.narrow"]["equal"]
+    assert invoke(system.config, "quarantine", "list").stdout == "nothing is held\n"
+
+
+def changed(system: System, tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    raw = yaml.safe_load(system.config.read_text())
+    change(raw)
+    file = tmp_path / "changed.yaml"
+    file.write_text(yaml.safe_dump(raw))
+    return file
+
+
+def _source_password(raw: dict[str, Any]) -> None:
+    raw["sources"]["b1"] |= {"user": "nobody", "password": "wr0ng"}
+
+
+def _source_host(raw: dict[str, Any]) -> None:
+    raw["sources"]["b1"]["port"] = 1
+
+
+def _target_password(raw: dict[str, Any]) -> None:
+    raw["targets"]["hq"]["user"] = "no_such_role"
+
+
+def _target_host(raw: dict[str, Any]) -> None:
+    raw["targets"]["hq"]["port"] = 1
+
+
+def _no_broker(raw: dict[str, Any]) -> None:
+    raw["kafka"]["bootstrap"] = "127.0.0.1:1"
+
+
+def _no_table(raw: dict[str, Any]) -> None:
+    raw["sources"]["b1"]["tables"] = ["nothing.*"]
+
+
+def _not_apart(raw: dict[str, Any]) -> None:
+    raw["pipelines"]["p"]["routes"][0]["add"] = {"branch": "same"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_source_password, ("b1", "password")),
+        (_source_host, ("b1", "host and port")),
+        (_target_password, ("hq", "no_such_role")),
+        (_target_host, ("hq", "127.0.0.1")),
+        (_no_broker, ("Kafka at 127.0.0.1:1 does not answer",)),
+        (_no_table, ("no table of the source is selected",)),
+        (_not_apart, ("with the same added values",)),
+    ],
+)
+def test_what_is_wrong_is_said_by_check_and_refused_by_run(
+    system: System, tmp_path: Path, change: Callable[[dict[str, Any]], None], words: tuple[str, ...]
+) -> None:
+    file = changed(system, tmp_path, change)
+    checked = invoke(file, "check", "--output", "json")
+    assert checked.exit_code == 1
+    findings = [each for each in json.loads(checked.stdout)["findings"] if each["level"] == "error"]
+    said = [f"{each['place']}: {each['what']}; {each['remedy']}" for each in findings]
+    assert any(all(word in text for word in words) for text in said), said
+    assert "wr0ng" not in checked.output
+    ran = invoke(file, "run")
+    assert ran.exit_code == 2
+    assert "Traceback" not in ran.output
+
+
+@pytest.mark.parametrize("command", ["status", "verify", "quarantine list"])
+def test_an_unreachable_server_is_one_message_and_exit_2(
+    system: System, tmp_path: Path, command: str
+) -> None:
+    change = _no_broker if command == "status" else _target_host
+    result = invoke(changed(system, tmp_path, change), *command.split())
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) <= 2, result.stderr
+    assert "127.0.0.1" in result.stderr
+
+
+def test_check_of_a_good_system(system: System) -> None:
+    result = invoke(system.config, "check")
+    assert result.exit_code == 0, result.output
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # it ended just now
+        return []
+
+
+def test_kill_9_leaves_nothing_and_the_next_run_goes_on(system: System) -> None:
+    command = [sys.executable, "-m", "rowlock.cli", "run", "-c", str(system.config)]
+    with subprocess.Popen(
+        command, env=environment(), stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+    ) as process:
+        family: list[psutil.Process] = []
+        try:
+            system.sql("INSERT INTO sync (id, name) VALUES (50, 'before the kill')")
+            until(lambda: system.pg("SELECT 1 FROM sync WHERE id = 50"), "a row through the running system")
+            family = psutil.Process(process.pid).children(recursive=True)
+            assert {"producer.main", "consumer.main"} <= {word for each in family for word in words_of(each)}
+            system.sql("UPDATE sync SET name = 'at the kill' WHERE id = 50")
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait(10)
+            _gone, alive = psutil.wait_procs(family, timeout=40)
+            assert not alive, [words_of(each) for each in alive]
+        finally:
+            process.kill()
+            for each in family:
+                with contextlib.suppress(psutil.Error):
+                    each.kill()
+    system.sql("DELETE FROM sync WHERE id = 1", branch=1)
+    assert cli(system, "run", "--until-caught-up").returncode == 0
+    assert all(each["equal"] for each in verdicts(system, "--table", f"{system.db}.sync").values())
