@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from consumer.model import LaneProgress, NetChange, TargetTable, Unit
+from consumer.model import LaneProgress, TargetTable, Unit
+from consumer.model import NetChange as NetChange
 from consumer.targets.dialect import open_session
 from consumer.targets.session import SqlSession
 from schemas.config import TargetConfig

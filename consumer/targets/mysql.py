@@ -110,6 +110,9 @@ _REFUSED = frozenset({
     1416, 1425, 1426, 1439, 1441, 1451, 1452, 1526, 1644, 1690, 1748, 3032, 3036, 3037, 3140, 3141, 3143, 3146,
     3156, 3617, 3643, 3819, 3903, 4025, 4078,
 })  # fmt: skip
+#: Deadlock, lock wait, changed since read, read-only server (failover), disk full, too many connections, interrupted.
+_TRANSIENT = frozenset({1020, 1021, 1040, 1114, 1203, 1205, 1213, 1226, 1290, 1317, 1836, 3024, 3572})
+_CLASSES: dict[str, type[ConsumerError]] = {"22": RefusedError, "23": RefusedError, "42": TargetConfigError}
 _REMEDIES = {
     1044: "GRANT the database to the user (docs/how-to/target-setup.md)",
     1142: "GRANT it to the user (docs/how-to/target-setup.md)",
@@ -261,7 +264,7 @@ class MySqlLink:
         message = f"{self._where()}: {text} ({code or type(error).__name__})" + (
             f"; {remedy}" if remedy else ""
         )
-        return _kind(code)(message)
+        return _kind(error)(message)
 
 
 def _code(error: pymysql.MySQLError) -> int:
@@ -269,14 +272,18 @@ def _code(error: pymysql.MySQLError) -> int:
     return error.args[0] if error.args and isinstance(error.args[0], int) else 0
 
 
-def _kind(code: int) -> type[ConsumerError]:
-    """Unknown numbers are transient: retries are bounded, and a wrong "refused" would quarantine good rows."""
+def _kind(error: pymysql.MySQLError) -> type[ConsumerError]:
+    """By number, else by class of SQLSTATE. What neither knows is transient: retries are bounded, and a wrong
+    "refused" would quarantine good rows."""
+    code = _code(error)
     kinds: tuple[tuple[frozenset[int], type[ConsumerError]], ...] = (
         (_UNIQUE, UniqueViolationError),
         (_REFUSED, RefusedError),
         (_CONFIG, TargetConfigError),
+        (_TRANSIENT | _CONNECTION_LOST, TransientError),
     )
-    return next((kind for codes, kind in kinds if code in codes), TransientError)
+    by_class = _CLASSES.get(str(getattr(error, "sqlstate", None))[:2], TransientError)
+    return next((kind for codes, kind in kinds if code in codes), by_class)
 
 
 def open_mysql(target: TargetConfig, name: str) -> SqlSession:

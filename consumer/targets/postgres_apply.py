@@ -99,7 +99,7 @@ class PostgresApplier:
     def _by_copy(self, prepared: _Prepared, net: NetChange, unit: Unit, displacing: str | None) -> None:
         plan = prepared.plan
         self._ensure_empty(plan)
-        with self._link.raw.cursor() as cursor, cursor.copy(plan.copy, ()) as copy:
+        with self._link.raw.cursor() as cursor, cursor.copy(plan.copy) as copy:
             for block in copy_blocks(net, prepared.line, prepared.key_line):
                 copy.write(block)
         with self._link.raw.pipeline():

@@ -13,7 +13,7 @@ from consumer.errors import RefusedError, TargetConfigError
 from consumer.model import TargetTable
 from consumer.targets.facts import TableFacts
 from consumer.targets.inspection import inspecting
-from consumer.targets.postgres_sql import quote
+from consumer.targets.postgres_sql import bare, quote
 from consumer.targets.sql import Fragment, after_key, qualified, upto_key
 from schemas.errors import SchemaError, ValueRefusedError
 from schemas.mysql_catalog import choose_key
@@ -74,7 +74,7 @@ class PostgresCatalogue:
 
     def _rows(self, query: str, schema: str, name: str) -> Rows:
         self._link.connect()
-        return self._link.execute(query, [qualified(quote, schema, name)])
+        return self._link.execute(query, [qualified(bare, schema, name)])
 
     def create_statements(self, table: Table) -> list[str]:
         name = qualified(quote, table.db, table.name)

@@ -10,6 +10,8 @@ from consumer.targets.sql import qualified, quote_with
 from schemas.table import UniqueIndex
 
 quote = quote_with('"')
+#: For names that are themselves values (regclass).
+bare = quote_with('"', formatted=False)
 
 #: Column of the temporary table: what to do with the row ("d" delete by key, "r" replace, "u" update in place).
 OPERATION = "rowlock op"
@@ -55,7 +57,7 @@ def postgres_plan(table: TargetTable, number: int) -> PostgresPlan:
         f"SELECT {listed}, 'd'::\"char\" AS {op} FROM {name} WITH NO DATA",
         drop_temporary=f"DROP TABLE {temp}",
         empty=f"TRUNCATE {temp}",
-        copy=f"COPY {temp} ({listed}, {op}) FROM STDIN",
+        copy=f"COPY {temp} ({listed}, {op}) FROM STDIN".replace("%%", "%"),  # sent as it is, without values
         key_columns=tuple(key),
         delete_where=f"DELETE FROM {name} WHERE",
         delete_copied=f"DELETE FROM {name} AS t USING {temp} AS n WHERE {_equal(key)} AND n.{op} <> '{UPDATE}'",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from consumer.errors import FencedError, RefusedError, TransientError, UniqueViolationError
 from consumer.model import NetChange, TargetTable, Unit
 from consumer.targets.session import SqlSession
-from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from schemas.table import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from tests.targets_kit import Lane, Target, as_target, index, people, rows_of, text_type
 from tests.targets_kit import target as target
 
@@ -49,7 +49,7 @@ def test_inserts_updates_and_deletes_repeat_to_the_same(target: Target, many: in
     for _ in range(2):
         lane.apply(NetChange(table, updates=changed + fresh))
         assert rows_of(lane.session, table) == changed + fresh
-    gone = [(each,) for each in range(0, 2 * many, 2)]
+    gone: list[Key] = [(each,) for each in range(0, 2 * many, 2)]
     for _ in range(2):
         lane.apply(NetChange(table, deletes=gone))
         assert rows_of(lane.session, table) == [row for row in changed + fresh if (row[0],) not in gone]
@@ -73,7 +73,7 @@ def test_a_row_of_another_key_is_never_changed_silently(target: Target, how: str
     others = [person(100 + each, f"{each}@y") for each in range(many)]
     lane.apply(NetChange(table, replaces=before + others))
     row = person(2, "a@x", note="mine")
-    wanted = {"replaces" if how == "replaces" else "updates": [row, *others]}
+    wanted: dict[str, Any] = {"replaces" if how == "replaces" else "updates": [row, *others]}
     with pytest.raises(UniqueViolationError):
         lane.apply(NetChange(table, **wanted))
     assert rows_of(lane.session, table) == before + others

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_begin_raises_the_attempt_and_refuses_any_other_epoch(target: Target) ->
 @pytest.mark.parametrize(
     "changed", [{"epoch": 2}, {"epoch": 0}, {"attempt": 2}, {"attempt": 0}, {"offset": 5}, {"lane": 7}]
 )
-def test_a_guard_that_does_not_hold_exactly_is_fenced(target: Target, changed: dict[str, int]) -> None:
+def test_a_guard_that_does_not_hold_exactly_is_fenced(target: Target, changed: dict[str, Any]) -> None:
     session = target.open()
     session.ensure_bookkeeping()
     session.take_over(UNIT, "id", LAYOUT, 1)

@@ -1,0 +1,203 @@
+"""Definitions of real target tables, and what `check` refuses about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from consumer.errors import TargetConfigError
+from consumer.targets.dialect import dialect_of
+from consumer.targets.findings import findings_for_table
+from schemas.findings import Finding
+from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from tests.targets_kit import Lane, NetChange, Target, as_target, index, people, rows_of, text_type
+from tests.targets_kit import target as target
+
+
+def judged(target: Target, ddl: list[str], wanted: Table | None = None, **more: Any) -> list[Finding]:
+    """Create people as rowlock does, change it by `ddl` ("{t}" is the table), and judge it."""
+    session = target.open()
+    table = wanted or people(target.schema)
+    session.create_table(people(target.schema))
+    for text in ddl:
+        target.sql(text.format(t=target.name("people"), schema=target.schema))
+    return findings_for_table(session, table, **more)
+
+
+def messages(found: list[Finding], level: str = "error") -> str:
+    return " | ".join(finding.message for finding in found if finding.level == level)
+
+
+def test_a_table_that_rowlock_made_reads_back_and_has_no_findings(target: Target) -> None:
+    session = target.open()
+    wanted = people(target.schema)
+    assert session.read_table(target.schema, "people") is None
+    assert findings_for_table(session, wanted) == []
+    session.create_table(wanted)
+    session.create_table(wanted)
+    real = session.read_table(target.schema, "people")
+    assert real is not None
+    assert real.column_names == wanted.column_names
+    assert real.key.columns == ("id",)
+    assert sorted(each.columns for each in real.unique) == [("land", "passport"), ("mail",)]
+    assert [column.nullable for column in real.columns] == [False, True, True, True, True]
+    assert findings_for_table(session, wanted) == []
+
+
+def test_two_tables_may_have_unique_indexes_of_one_name(target: Target) -> None:
+    session = target.open()
+    long = "n" * 60
+    for name in ("a", "b", long):
+        table = people(target.schema, name)
+        session.create_table(structs.replace(table, unique=(index(long, "mail"), index("other", "note"))))
+        real = session.read_table(target.schema, name)
+        assert real is not None
+        assert len(real.unique) == 2
+
+
+def test_a_schema_that_is_missing_is_made(target: Target) -> None:
+    session = target.open()
+    schema = f"{target.database}_made"
+    try:
+        session.create_table(people(schema))
+        assert session.read_table(schema, "people") is not None
+    finally:
+        target.sql(f"DROP SCHEMA {target.quoted(schema)}" + (" CASCADE" if target.kind == "postgres" else ""))
+
+
+def test_odd_names_work_everywhere(target: Target) -> None:
+    odd = '100% of "it"\'s `x`; --'
+    table = Table(
+        db=target.schema,
+        name=odd,
+        columns=(
+            Column(name=odd, type=ColumnType(kind=Kind.INT, bits=32), nullable=False),
+            Column(name="%s", type=text_type(20)),
+        ),
+        key=index("PRIMARY", odd),
+        unique=(index("%u", "%s"),),
+    )
+    session = target.open()
+    session.create_table(table)
+    assert session.read_table(target.schema, odd) is not None
+    lane, wrapped = Lane.start(session), as_target(table)
+    for many in (3, 100):
+        rows: list[Any] = [(each, f"%{each}") for each in range(many)]
+        lane.apply(NetChange(wrapped, replaces=rows))
+        lane.apply(NetChange(wrapped, updates=rows))
+        lane.apply(NetChange(wrapped, replaces=rows), displacing="{}")
+        assert rows_of(session, wrapped) == rows
+        lane.apply(NetChange(wrapped, deletes=[(each,) for each in range(many)]))
+
+
+CASES: dict[str, tuple[list[str], str]] = {
+    "missing column": (["ALTER TABLE {t} DROP COLUMN note"], "lacks the columns note"),
+    "required column": (["ALTER TABLE {t} ADD COLUMN must int NOT NULL"], "must"),
+    "stricter index": (["CREATE UNIQUE INDEX stricter ON {t} (land)"], "stricter"),
+    "incoming foreign key": (["CREATE TABLE child (id int primary key, p bigint, FOREIGN KEY (p) REFERENCES {t} (id))"], "foreign keys"),
+    "outgoing foreign key": (
+        ["CREATE TABLE parent (id bigint primary key)", "ALTER TABLE {t} ADD CONSTRAINT f FOREIGN KEY (id) REFERENCES parent (id)"],
+        "foreign keys",
+    ),
+    "other type": (["ALTER TABLE {t} DROP COLUMN note", "ALTER TABLE {t} ADD COLUMN note date"], "note is date there"),
+}  # fmt: skip
+POSTGRES: dict[str, tuple[list[str], str]] = {
+    "trigger": (
+        [
+            "CREATE FUNCTION public.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+            "CREATE TRIGGER tr BEFORE INSERT ON {t} FOR EACH ROW EXECUTE FUNCTION public.f()",
+        ],
+        "triggers: tr",
+    ),
+    "nulls not distinct": (
+        ["CREATE UNIQUE INDEX loose ON {t} (mail) NULLS NOT DISTINCT"],
+        "NULLS NOT DISTINCT",
+    ),
+    "expression": (["CREATE UNIQUE INDEX e ON {t} (lower(note))"], "expression"),
+    "partial": (["CREATE UNIQUE INDEX e ON {t} (mail) WHERE note IS NULL"], "part of the rows"),
+    "deferrable": (["ALTER TABLE {t} ADD CONSTRAINT late UNIQUE (mail) DEFERRABLE"], "late"),
+    "no key": (["ALTER TABLE {t} DROP CONSTRAINT people_pkey"], "neither a primary key"),
+    "unknown type in an index": (
+        ["CREATE TYPE public.mood AS ENUM ('a')", "ALTER TABLE {t} ADD COLUMN m public.mood UNIQUE"],
+        "mood",
+    ),
+}
+MYSQL: dict[str, tuple[list[str], str]] = {
+    "trigger": (["CREATE TRIGGER tr BEFORE INSERT ON {t} FOR EACH ROW SET NEW.note = 'x'"], "triggers: tr"),
+    "engine": (["ALTER TABLE {t} ENGINE = MyISAM"], "MyISAM"),
+    "prefix": (["CREATE UNIQUE INDEX p ON {t} (mail(5))"], "only 5 characters"),
+    "coarser collation": (
+        ["ALTER TABLE {t} MODIFY mail varchar(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"],
+        "utf8mb4_general_ci",
+    ),
+}
+
+
+def test_what_check_refuses(target: Target) -> None:
+    cases = CASES | (POSTGRES if target.kind == "postgres" else MYSQL)
+    for name, (ddl, expected) in cases.items():
+        found = judged(target, ddl)
+        assert expected in messages(found), f"{name}: {found}"
+        assert all(finding.remedy for finding in found)
+        target.sql("DROP TABLE IF EXISTS child")
+        target.sql(f"DROP TABLE {target.name('people')}")
+        target.sql("DROP TABLE IF EXISTS parent")
+
+
+def test_a_key_coarser_than_the_source_is_refused(target: Target) -> None:
+    wanted = structs.replace(people(target.schema), key=index("PRIMARY", "id", "note"))
+    assert "lacks note" in messages(judged(target, [], wanted))
+
+
+def test_narrow_columns_are_a_warning(target: Target) -> None:
+    columns = list(people(target.schema).columns)
+    columns[4] = structs.replace(columns[4], type=text_type(101))
+    columns[3] = structs.replace(columns[3], type=ColumnType(kind=Kind.INT, bits=64))
+    found = judged(target, [], structs.replace(people(target.schema), columns=tuple(columns)))
+    assert messages(found) == ""
+    assert messages(found, "warning").count("does not hold every value") == 2
+
+
+def test_many_sources_need_an_added_column_in_every_unique_index(target: Target) -> None:
+    found = judged(target, [], sources=2, added=("note",))
+    assert [finding.level for finding in found] == ["error"] * 3
+    columns = [
+        structs.replace(each, nullable=each.nullable and each.name != "note") for each in people("").columns
+    ]
+    keyed = structs.replace(
+        people(target.schema),
+        columns=tuple(columns),
+        key=index("PRIMARY", "id", "note"),
+        unique=(index("m", "mail", "note"),),
+    )
+    target.sql(f"DROP TABLE {target.name('people')}")
+    target.open().create_table(keyed)
+    assert findings_for_table(target.open(), keyed, sources=2, added=("note",)) == []
+
+
+def test_a_target_that_is_not_built_is_refused(target: Target) -> None:
+    with pytest.raises(TargetConfigError, match="not built"):
+        dialect_of(target.config(type="kafka"))
+    assert dialect_of(target.config()).name == target.kind
+
+
+def test_a_range_of_text_keys_is_refused_where_it_means_other_rows(target: Target) -> None:
+    key = Column(name="k", type=text_type(20), nullable=False)
+    table = Table(
+        db=target.schema,
+        name="texts",
+        columns=(key,),
+        key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="k"),)),
+    )
+    session = target.open()
+    session.create_table(table)
+    lane, wrapped = Lane.start(session), as_target(table)
+    lane.apply(NetChange(wrapped, replaces=[("B",), ("a",), ("c",)]))
+    with session.transaction(lane.unit, [lane.row]) as tx:
+        if target.kind == "postgres":
+            with pytest.raises(TargetConfigError):
+                tx.delete_range(wrapped, ("B",), ("c",), set(), None)
+        assert tx.delete_range(wrapped, None, None, {("a",)}, None) == 2
+    assert rows_of(session, wrapped) == [("a",)]

@@ -1,0 +1,140 @@
+"""Rendered predicates against what they mean (SQLite evaluates them), chunks, and the statements of progress."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumer.model import LaneProgress, Unit
+from consumer.targets.bookkeeping import Books, held_from, lane_from, unit_from
+from consumer.targets.mysql_sql import MAX_ROWS, bytes_of, chunks, literal_key, mysql_plan
+from consumer.targets.mysql_values import key_encoder, literal, order_encoder
+from consumer.targets.postgres_sql import postgres_plan
+from consumer.targets.sql import after_key, conjunction, keys_in, quote_with, upto_key
+from schemas.table import Column, ColumnType, Kind, Table
+from tests.targets_kit import as_target, index, people
+
+NUMBERS = st.integers(0, 2)
+COLUMNS = ("a", "b", "c")
+KEYS = st.tuples(NUMBERS, NUMBERS, NUMBERS)
+ALL = list(product(range(3), repeat=3))
+
+
+def selected(where: str, params: list[object]) -> set[tuple[int, ...]]:
+    with sqlite3.connect(":memory:") as db:
+        db.execute("CREATE TABLE t (a, b, c)")
+        db.executemany("INSERT INTO t VALUES (?, ?, ?)", ALL)
+        found = set(db.execute(f"SELECT a, b, c FROM t{where.replace('%s', '?')}", params).fetchall())
+    db.close()
+    return found
+
+
+@given(KEYS, KEYS)
+def test_a_page_holds_what_is_after_one_key_and_up_to_another(
+    after: tuple[int, ...], upto: tuple[int, ...]
+) -> None:
+    where, params = conjunction([after_key(COLUMNS, after), upto_key(COLUMNS, upto)])
+    assert selected(where, params) == {key for key in ALL if after < key <= upto}
+
+
+def test_no_bounds_are_no_condition() -> None:
+    assert conjunction([]) == ("", [])
+
+
+@given(st.lists(KEYS, min_size=1, max_size=5))
+def test_a_list_of_keys_selects_exactly_them(keys: list[tuple[int, ...]]) -> None:
+    text, params = keys_in(COLUMNS, keys)
+    assert selected(" WHERE " + text, params) == set(keys)
+    literals = literal_key(COLUMNS, [[str(value) for value in key] for key in keys])
+    assert selected(" WHERE " + literals, []) == set(keys)
+
+
+def test_a_column_with_one_value_is_taken_out_of_the_list() -> None:
+    assert keys_in(("branch", "id"), [("b", 1), ("b", 2)]) == ("branch = %s AND id IN (%s, %s)", ["b", 1, 2])
+
+
+@given(st.lists(st.integers(1, 50), max_size=200), st.integers(1, 200))
+def test_chunks_cover_everything_once_and_respect_the_limit(sizes: list[int], limit: int) -> None:
+    found = list(chunks(sizes, limit))
+    assert [at for start, end in found for at in range(start, end)] == list(range(len(sizes)))
+    assert all(sum(sizes[start:end]) <= limit or end - start == 1 for start, end in found)
+
+
+def test_a_statement_has_a_bounded_number_of_rows() -> None:
+    assert list(chunks([1] * (MAX_ROWS + 1), 10**9)) == [(0, MAX_ROWS), (MAX_ROWS, MAX_ROWS + 1)]
+
+
+def test_sizes_are_bytes_not_characters() -> None:
+    assert (bytes_of("ab"), bytes_of("ü€")) == (2, 5)
+
+
+def test_literals_are_escaped() -> None:
+    assert literal("it's \\ %s") == "'it\\'s \\\\ %s'"
+    assert [literal(value) for value in (None, 7, b"\0'", 0.1)] == ["NULL", "7", "X'0027'", "0.1e0"]
+
+
+def test_names_are_quoted_and_percent_signs_survive_formatting() -> None:
+    assert quote_with("`")("a`b%") == "`a``b%%`"
+    assert quote_with("`", formatted=False)("a`b%") == "`a``b%`"
+
+
+def test_keys_compare_by_the_type_of_their_column() -> None:
+    columns = (
+        Column(name="d", type=ColumnType(kind=Kind.DECIMAL, precision=9, scale=2)),
+        Column(name="e", type=ColumnType(kind=Kind.ENUM, members=("z", "a"))),
+        Column(name="s", type=ColumnType(kind=Kind.SET, members=("p", "q"))),
+    )
+    table = Table(db="s", name="t", columns=columns, key=index("PRIMARY", "d", "e", "s"))
+    assert [literal(value) for value in key_encoder(table)(("1.50", "a", "p,q"))] == ["1.50", "'a'", "'p,q'"]
+    assert [literal(value) for value in order_encoder(table)(("1.50", "a", "p,q"))] == ["1.50", "2", "3"]
+
+
+def test_updates_in_place_never_touch_a_key_column() -> None:
+    table = as_target(people("s"))
+    on_duplicate = mysql_plan(table).on_duplicate
+    assert "`id` =" not in on_duplicate
+    assert "`mail` = VALUES(`mail`)" in on_duplicate
+    assert '"id" =' not in postgres_plan(table, 0).on_conflict
+    keys_only = as_target(
+        Table(db="s", name="k", columns=(people("s").columns[0],), key=index("PRIMARY", "id"))
+    )
+    assert postgres_plan(keys_only, 0).on_conflict.endswith("DO NOTHING")
+    assert mysql_plan(keys_only).on_duplicate.endswith("`id` = `id`")
+
+
+def test_nulls_not_distinct_are_found_as_equal() -> None:
+    loose = replace(as_target(people("s")), table=_loose())
+    [statement] = postgres_plan(loose, 0).displaced
+    assert 't."mail" IS NOT DISTINCT FROM n."mail"' in statement
+
+
+def _loose() -> Table:
+    from msgspec import structs
+
+    return structs.replace(people("s"), unique=(structs.replace(index("m", "mail"), nulls_distinct=False),))
+
+
+BOOKS = Books("s", quote_with('"'), {})
+UNIT = Unit("p", "t")
+
+
+def test_lanes_with_the_same_content_are_written_by_one_statement() -> None:
+    row = LaneProgress(0, 1, 2, "id", 9, (0, 1, 2, 3), 4, "{}", 5)
+    rows = [row, replace(row, lane=1), replace(row, lane=2, offset=7), replace(row, lane=3)]
+    updates = BOOKS.update_lanes(UNIT, rows)
+    assert sorted(expected for _, expected in updates) == [1, 3]
+    for (text, params), _ in updates:
+        assert text.count("%s") == len(params)
+        assert params[-2:] == [1, 2]
+
+
+def test_rows_of_the_books_are_read_as_they_were_written() -> None:
+    row = LaneProgress(0, 1, 2, "id", -1, (0, 1, 2, -(2**53)), 4, "{}", 5)
+    _, params = BOOKS.insert_lanes(UNIT, [row])
+    assert lane_from(params[2:]) == row
+    assert unit_from([]) is None
+    assert held_from([1, 0, "t", "k", "f", "e", "why", 3]).error == "why"
