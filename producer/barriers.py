@@ -15,13 +15,14 @@ from producer.catalog import Catalog
 from producer.codec import SourceContext, TransactionContext
 from producer.codec_control import encode_truncate
 from producer.ddl import SchemaDrop, TableDdl
+from producer.errors import StreamStoppedError
 from producer.kafka_writer import KafkaWriter
 from producer.start import send_definition
 from producer.tables import Captured, TableName, TableState, dotted
 from producer.topics import EVENTS, Topics
 from producer.transactions import Barrier
 from schemas.errors import SchemaError
-from schemas.position import DEFINITION_ROW, Position
+from schemas.position import Position
 from schemas.table import Table
 
 _log = structlog.get_logger("capture")
@@ -60,7 +61,14 @@ class Barriers:
 
     def first_sight(self, name: TableName, transaction: TransactionContext) -> TableState | None:
         """Take up a table whose rows appear without a statement that made it; None: it cannot be captured (any more)."""
-        position = (self.context.epoch, transaction.file_number, transaction.pos, DEFINITION_ROW)
+        topic = self.captured.topic(name)
+        at = (self.context.epoch, transaction.file_number, transaction.pos)
+        position = (*at, topic.definition_row(at))
+        if topic.tail.last is not None and position <= topic.tail.last:
+            raise StreamStoppedError(
+                f"rows of {dotted(name)} appear at {transaction.file}:{transaction.pos} without a statement that made it, "
+                "where its definition would be too late for readers: start with --new-snapshot"
+            )
         table = self._definition(name, position, None)
         return None if table is None else self._take_up(name, table, position, transaction, None)
 

@@ -145,6 +145,7 @@ class Run:
             lambda db, table: is_selected(self._source.tables, db, table), self._errors,
             lambda state, at: self._snapshots.table_changed(state, Mark((at.file_number, at.pos), at.gtid)),
         )  # fmt: skip
+        self._late = set(started.late)
         self._snapshots = Snapshots(self._source, started, self._writer)
         self._stack.callback(self._snapshots.close)
         self._fold = Fold(self._is_captured, lambda: {name[1] for name in self._captured.tables})
@@ -215,7 +216,12 @@ class Run:
         state = self._captured.tables.get((db, table))
         if state is not None:
             return state.ignored is None
-        return is_selected(self._source.tables, db, table) and (db, table) not in self._errors
+        name = (db, table)
+        return (
+            name not in self._errors
+            and name not in self._late
+            and is_selected(self._source.tables, db, table)
+        )
 
     def _rows(self, rows: Rows) -> None:
         context = self._transaction(rows.header)
@@ -272,11 +278,23 @@ class Run:
         """After each stretch of events: the stream may have moved on without a transaction (rotation, heartbeat)."""
         if self._fold.inside:
             return
+        if self._late:
+            self._take_up_late()
         file, pos = self._stream.point
         if (file, pos) != (self._resume.file, self._resume.pos):
             self._resume = self._resume._replace(file=file, pos=pos)
         if self._snapshots.active:
             self._snapshots.advance(file, pos)
+
+    def _take_up_late(self) -> None:
+        """Define the tables that had to wait, now that the stream has passed what their topics hold."""
+        file, pos = self._stream.point
+        at = (self._context.epoch, binlog_file_number(file), pos, 0)
+        for name in sorted(self._late):
+            ceiling = self._captured.topic(name).ceiling
+            if ceiling is None or at > ceiling:
+                self._late.discard(name)
+                self._barriers.first_sight(name, self._transaction(Header(file, pos, now_ms(), 0, None)))
 
     def _transaction(self, header: Header) -> TransactionContext:
         if self._context_of is None or self._context_of[0] is not header:

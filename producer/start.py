@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import structlog
@@ -24,7 +24,7 @@ from producer.reading import TopicReader
 from producer.tables import Captured, TableName, TableState, dotted
 from producer.tails import Tail, TopicTails, scan
 from producer.topics import EVENTS, Topics
-from schemas.position import DEFINITION_ROW, Position, binlog_file_number
+from schemas.position import Position, binlog_file_number
 from schemas.records import Anchor, StoredPosition
 
 _log = structlog.get_logger("capture")
@@ -34,7 +34,8 @@ _log = structlog.get_logger("capture")
 class Started:
     """What the unit runs with. `tails`: per known table what its topic said; `errors`: tables that are left out.
 
-    `fresh`: the position is a new beginning (first start, or a new snapshot), not a stored one.
+    `fresh`: the position is a new beginning (first start, or a new snapshot), not a stored one. `late`: new tables whose
+    definition must wait until the stream has passed what their topic holds: readers would drop it as old.
     """
 
     record: StoredPosition
@@ -43,6 +44,7 @@ class Started:
     tails: dict[TableName, Tail]
     errors: dict[TableName, str]
     fresh: bool
+    late: list[TableName] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -154,8 +156,12 @@ class Starter:
                 "table left out", source=self.captured.source, table=dotted(name), reason=started.errors[name]
             )
             return
-        record = started.record
-        position = (record.epoch, binlog_file_number(record.file), record.pos, DEFINITION_ROW)
+        record, topic = started.record, self.captured.topic(name)
+        at = (record.epoch, binlog_file_number(record.file), record.pos)
+        if topic.ceiling is not None and (*at, 0) <= topic.ceiling:
+            started.late.append(name)
+            return
+        position = (*at, topic.definition_row(at))
         state = TableState(name, self.captured.topic(name), table, position)
         self.captured.tables[name] = state
         send_definition(self.writer, started.context, state, self._transaction(record, position))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from producer.codec import SourceContext, TableCodec, TableMap, TopicTail
-from schemas.position import Position
+from schemas.position import DEFINITION_ROW, Position
 from schemas.records import Anchor, source_topic, table_topic
 from schemas.table import Table
 
 TableName = tuple[str, str]
+_TABLES = 1 << 20  # more than a source has
 
 
 def dotted(name: TableName) -> str:
@@ -24,6 +25,16 @@ class TopicState:
     name: str
     tail: TopicTail
     ceiling: Position | None = None
+    shared: bool = False
+    _defining: tuple[int, int, int] | None = None
+    _defined: int = 0
+
+    def definition_row(self, at: tuple[int, int, int]) -> int:
+        """Return the row of a first definition at `at` (epoch, file, pos): in a topic of many tables each has its own."""
+        if at != self._defining:
+            self._defining, self._defined = at, 0
+        self._defined += 1
+        return DEFINITION_ROW + self._defined - (_TABLES if self.shared else 1)
 
     def note(self) -> None:
         """Raise the ceiling to `tail.last`."""
@@ -92,7 +103,7 @@ class Captured:
     def topic(self, name: TableName) -> TopicState:
         """Return the topic of a table, made known if it is not."""
         topic = self.topic_of(name)
-        return self.topics.setdefault(topic, TopicState(topic, TopicTail()))
+        return self.topics.setdefault(topic, TopicState(topic, TopicTail(), shared=self.one_topic))
 
     def anchors(self, ends: dict[str, int]) -> dict[str, Anchor]:
         """Return the anchors of all tables, given the acknowledged end of each topic."""

@@ -1,0 +1,202 @@
+"""Capture against real servers and a real broker: what is in the topics replays to exactly what the source holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.embedded.services import Kafka, MariaDB
+from tests.capture_kit import (
+    events,
+    messages,
+    position,
+    replay,
+    running,
+    size,
+    source,
+    source_rows,
+    topic_rows,
+    transactions_are_whole,
+    until,
+    watermarks,
+    write_config,
+)  # fmt: skip
+
+ACCOUNT = "CREATE TABLE {db}.acct (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE, age INT)"
+COLUMNS = ["id", "name", "age"]
+
+
+@pytest.fixture(params=["mariadb", "mysql"])
+def database(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def db(database: Any, unique: str) -> Any:
+    database.create_database(unique)
+    yield unique
+    database.drop_database(unique)
+
+
+def _caught_up(kafka: Kafka, prefix: str, name: str, database: Any) -> bool:
+    """The last watermark stands at the end of the source's log, nothing is pending."""
+    found = watermarks(kafka.bootstrap, prefix, name)
+    if not found or found[-1].snapshot_pending:
+        return False
+    status = "SHOW MASTER STATUS" if isinstance(database, MariaDB) else "SHOW BINARY LOG STATUS"
+    end = database.execute(status)[0]
+    return (found[-1].file, found[-1].position[2]) == (end[0], int(end[1]))
+
+
+def test_snapshot_and_log_replay_to_the_source(kafka: Kafka, database: Any, db: str, tmp_path: Path) -> None:
+    database.execute(ACCOUNT.format(db=db))
+    database.execute(f"CREATE TABLE {db}.other (a INT NOT NULL, b VARCHAR(9) NOT NULL, UNIQUE KEY ab (a, b))")
+    database.execute(f"CREATE TABLE {db}.skipped (id INT PRIMARY KEY, x BLOB)")
+    database.execute(
+        f"INSERT INTO {db}.acct SELECT seq, CONCAT('n', seq), 1 FROM (WITH RECURSIVE s(seq) AS (SELECT 1 "
+        f"UNION ALL SELECT seq + 1 FROM s WHERE seq < 500) SELECT seq FROM s) q"
+    )
+    database.execute(f"INSERT INTO {db}.other VALUES (1, 'x'), (1, 'y')")
+    config = write_config(
+        tmp_path, kafka.bootstrap, db, {"s": source(database, [f"{db}.*", f"!{db}.skipped"])}
+    )
+    with running(config, "s") as unit, database.connect(db) as connection, connection.cursor() as cursor:
+        until(lambda: size(kafka.bootstrap, f"{db}.s.{db}.acct"), "the first events")
+        connection.begin()
+        cursor.execute("INSERT INTO skipped VALUES (1, 'x'), (2, 'y')")
+        cursor.execute("INSERT INTO acct VALUES (1001, 'lucy', 18), (1002, 'tom', 20)")
+        cursor.execute("UPDATE other SET b = 'z' WHERE b = 'y'")
+        cursor.execute("DELETE FROM acct WHERE id = 7")
+        connection.commit()
+        cursor.execute("UPDATE acct SET id = 2000 WHERE id = 1001")
+        until(lambda: _caught_up(kafka, db, "s", database), "capture of everything")
+        assert unit.stop() == 0, unit.says()
+    acct, other = (replay(events(kafka.bootstrap, f"{db}.s.{db}.{table}")) for table in ("acct", "other"))
+    assert topic_rows(acct, db, "acct", COLUMNS) == source_rows(database, db, "acct")
+    assert topic_rows(other, db, "other", ["a", "b"]) == sorted(source_rows(database, db, "other"))
+    assert transactions_are_whole([acct, other])
+    inserted = next(e for e in acct.accepted if e.op == "c")
+    assert inserted.source.row == 2, "rows of uncaptured tables count"
+    assert acct.definitions[db, "acct"].unique[0].columns == ("name",)
+    assert other.definitions[db, "other"].key.columns == ("a", "b"), "a unique NOT NULL index serves as key"
+    assert not size(kafka.bootstrap, f"{db}.s.{db}.skipped")
+
+
+def test_statements(kafka: Kafka, database: Any, db: str, tmp_path: Path) -> None:
+    """Definitions before the rows they govern, TRUNCATE, new tables; DDL on others never disturbs."""
+    database.execute(ACCOUNT.format(db=db))
+    config = write_config(
+        tmp_path, kafka.bootstrap, db, {"s": source(database, [f"{db}.acct", f"{db}.new*"])}
+    )
+    with running(config, "s") as unit, database.connect(db) as connection, connection.cursor() as cursor:
+        until(lambda: watermarks(kafka.bootstrap, db, "s"), "the start")
+        for statement in (
+            "INSERT INTO acct VALUES (1, 'a', 1)",
+            "CREATE TABLE apart (x POINT NOT NULL, y INT)",
+            "ALTER TABLE apart ADD z JSON",
+            "INSERT INTO acct VALUES (2, 'b', 2)",
+            "TRUNCATE TABLE acct",
+            "INSERT INTO acct VALUES (3, 'c', 3)",
+            "CREATE TABLE new1 (id INT PRIMARY KEY, v VARCHAR(9))",
+            "INSERT INTO new1 VALUES (1, 'x')",
+            "DROP TABLE apart",
+        ):
+            cursor.execute(statement)
+        until(lambda: _caught_up(kafka, db, "s", database), "capture before the ALTER")
+        cursor.execute("ALTER TABLE acct ADD COLUMN city VARCHAR(20)")
+        cursor.execute("INSERT INTO acct VALUES (4, 'd', 4, 'Ulm')")
+        until(lambda: _caught_up(kafka, db, "s", database), "capture of everything")
+        assert unit.stop() == 0, unit.says()
+    acct = replay(events(kafka.bootstrap, f"{db}.s.{db}.acct"))
+    log = [e.op for e in acct.accepted if e.source.snapshot == "false"]
+    assert log == ["m", "c", "c", "t", "c", "m", "c"]
+    assert acct.definitions[db, "acct"].column_names == ("id", "name", "age", "city")
+    assert [e.ddl for e in acct.accepted if e.ddl and e.op == "m"] == [
+        "ALTER TABLE acct ADD COLUMN city VARCHAR(20)"
+    ]
+    assert sorted(row["id"] for row in acct.tables[db, "acct"].values()) == [3, 4]
+    new = replay(events(kafka.bootstrap, f"{db}.s.{db}.new1"))
+    assert topic_rows(new, db, "new1", ["id", "v"]) == [(1, "x")]
+
+
+def test_restart_goes_on_where_it_stopped(
+    kafka: Kafka, mariadb: MariaDB, mariadb_db: str, tmp_path: Path
+) -> None:
+    db = mariadb_db
+    mariadb.execute(ACCOUNT.format(db=db))
+    config = write_config(tmp_path, kafka.bootstrap, db, {"s": source(mariadb, [f"{db}.*"])})
+    for gen in (1, 2, 3):
+        with running(config, "s") as unit:
+            until(
+                lambda gen=gen: [w for w in watermarks(kafka.bootstrap, db, "s") if w.gen == gen], "the start"
+            )
+            mariadb.execute(f"INSERT INTO {db}.acct VALUES ({gen}, 'n{gen}', 1)")
+            mariadb.execute("FLUSH BINARY LOGS")
+            until(lambda: _caught_up(kafka, db, "s", mariadb), "capture")
+            assert unit.stop() == 0, unit.says()
+        mariadb.execute(f"INSERT INTO {db}.acct VALUES ({gen + 10}, 'm{gen}', 1)")
+    with running(config, "s"):
+        until(lambda: _caught_up(kafka, db, "s", mariadb), "capture of the rest")
+    result = replay(events(kafka.bootstrap, f"{db}.s.{db}.acct"))
+    assert topic_rows(result, db, "acct", COLUMNS) == source_rows(mariadb, db, "acct")
+    assert len([e for e in result.accepted if e.op == "c"]) == 6
+    stored = position(kafka.bootstrap, db, "s")
+    assert (stored.gen, stored.snapshot_done) == (4, (f"{db}.acct",))
+
+
+def test_two_sources_one_topic_each(
+    kafka: Kafka, mariadb: MariaDB, mariadb2: MariaDB, unique: str, tmp_path: Path
+) -> None:
+    """`topics: source`: all tables in one topic, in log order; equal keys in two sources stay apart."""
+    servers = {"one": mariadb, "two": mariadb2}
+    for server in servers.values():
+        server.create_database(unique)
+        server.execute(ACCOUNT.format(db=unique))
+        server.execute(f"CREATE TABLE {unique}.b (id INT PRIMARY KEY)")
+        server.execute(f"INSERT INTO {unique}.acct VALUES (1, '{server.port}', 1)")
+    wanted = {name: source(server, [f"{unique}.*"], topics="source") for name, server in servers.items()}
+    config = write_config(tmp_path, kafka.bootstrap, unique, wanted)
+    with running(config, "one") as one, running(config, "two") as two:
+        for name, server in servers.items():
+            server.execute(f"INSERT INTO {unique}.b VALUES (5)")
+            until(
+                lambda name=name, server=server: _caught_up(kafka, unique, name, server), f"capture of {name}"
+            )
+        assert (one.stop(), two.stop()) == (0, 0)
+    for name, server in servers.items():
+        result = replay(events(kafka.bootstrap, f"{unique}.{name}"))
+        assert topic_rows(result, unique, "acct", COLUMNS) == [(1, str(server.port), 1)]
+        assert list(result.tables[unique, "b"]) == [(5,)]
+        server.drop_database(unique)
+
+
+def test_snapshot_only_ends_by_itself(
+    kafka: Kafka, mariadb: MariaDB, mariadb_db: str, tmp_path: Path
+) -> None:
+    db = mariadb_db
+    mariadb.execute(ACCOUNT.format(db=db))
+    mariadb.execute(f"INSERT INTO {db}.acct VALUES (1, 'a', 1), (2, 'b', 2)")
+    config = write_config(tmp_path, kafka.bootstrap, db, {"s": source(mariadb, [f"{db}.*"], snapshot="only")})
+    with running(config, "s") as unit:
+        assert unit.wait() == 0, unit.says()
+    result = replay(events(kafka.bootstrap, f"{db}.s.{db}.acct"))
+    assert topic_rows(result, db, "acct", COLUMNS) == source_rows(mariadb, db, "acct")
+    assert [e.chunk.last for e in result.accepted if e.chunk] == [True]
+
+
+def test_keys_of_topics_are_the_rows_keys(
+    kafka: Kafka, mariadb: MariaDB, mariadb_db: str, tmp_path: Path
+) -> None:
+    db = mariadb_db
+    mariadb.execute(ACCOUNT.format(db=db))
+    config = write_config(
+        tmp_path, kafka.bootstrap, db, {"s": source(mariadb, [f"{db}.*"], snapshot="never")}
+    )
+    with running(config, "s") as unit:
+        until(lambda: watermarks(kafka.bootstrap, db, "s"), "the start")
+        mariadb.execute(f"INSERT INTO {db}.acct VALUES (1, 'a', 1)")
+        until(lambda: _caught_up(kafka, db, "s", mariadb), "capture")
+        unit.stop()
+    assert [m.key() for m in messages(kafka.bootstrap, f"{db}.s.{db}.acct")][-1] == b'{"id":1}'

@@ -1,0 +1,132 @@
+"""Where capture resumes: which record counts, and which servers and logs are refused."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from producer.errors import SourceRefusedError
+from producer.positions import LogFile, check_identity, check_log, gtids_contained, select
+from producer.snapshots import resume_after
+from producer.tails import Marker, Tail, TopicTails
+from schemas.event import Chunk
+from schemas.position import DEFINITION_ROW
+from schemas.records import Identity, StoredPosition
+
+MYSQL = Identity(server_uuid="u1", server_id=1, version="9.1", gtid_set="u1:1-9")
+MARIADB = Identity(server_uuid=None, server_id=1, version="11.4", gtid_set="0-1-9")
+
+
+def record(
+    gen: int = 1, file: str = "binlog.000010", pos: int = 400, identity: Identity = MYSQL
+) -> StoredPosition:
+    return StoredPosition(source="s", gen=gen, epoch=0, file=file, pos=pos, identity=identity, ts_ms=1)
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(4, 99), st.booleans()), max_size=20))
+def test_the_highest_gen_wins_whenever_it_was_written(written: list[tuple[int, int, bool]]) -> None:
+    alive: dict[int, int] = {}
+    found: list[tuple[str, bytes | None]] = []
+    for gen, pos, tombstone in written:
+        found.append((str(gen), None if tombstone else msgspec.json.encode(record(gen, pos=pos))))
+        alive.pop(gen, None)
+        if not tombstone:
+            alive[gen] = pos
+    chosen = select(found)
+    if not alive:
+        assert chosen.newest is None
+    else:
+        assert chosen.newest is not None
+        assert (chosen.newest.gen, chosen.newest.pos) == (max(alive), alive[max(alive)])
+        assert sorted(chosen.older_keys) == sorted(str(gen) for gen in alive if gen < max(alive))
+
+
+def test_files_compare_by_number() -> None:
+    files = [LogFile("binlog.999999", 1000), LogFile("binlog.1000000", 1000)]
+    check_log(record(file="binlog.999999"), files)
+    check_log(record(file="binlog.1000000"), files)
+
+
+@pytest.mark.parametrize(
+    ("file", "pos", "said"),
+    [
+        ("binlog.000009", 4, "purged"),
+        ("binlog.000010", 1001, "shorter"),
+        ("binlog.000012", 4, "shorter"),
+    ],
+)
+def test_a_log_that_does_not_reach_back_is_refused(file: str, pos: int, said: str) -> None:
+    with pytest.raises(SourceRefusedError, match=said) as refused:
+        check_log(record(file=file, pos=pos), [LogFile("binlog.000010", 1000), LogFile("binlog.000011", 200)])
+    assert "--new-snapshot" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "contained"),
+    [
+        (MYSQL, msgspec.structs.replace(MYSQL, server_uuid="u2"), True),
+        (MARIADB, msgspec.structs.replace(MARIADB, server_id=2), True),
+        (MARIADB, MYSQL, True),
+        (MYSQL, MYSQL, False),
+    ],
+)
+def test_another_server_is_refused(was: Identity, now: Identity, contained: bool) -> None:
+    with pytest.raises(SourceRefusedError, match="--new-snapshot"):
+        check_identity(record(identity=was), now, contained)
+
+
+def test_the_same_server_is_not() -> None:
+    check_identity(record(), msgspec.structs.replace(MYSQL, server_id=7, gtid_set="u1:1-20"), contained=True)
+
+
+def test_mariadb_gtids() -> None:
+    assert gtids_contained("0-1-9,1-2-3", "0-1-9,\n1-2-4,7-7-7")
+    assert not gtids_contained("0-1-9,1-2-3", "0-1-9")
+    assert not gtids_contained("0-1-9", "0-1-8")
+    assert gtids_contained(None, None)
+
+
+def test_the_definition_in_force_is_the_one_before_the_position() -> None:
+    first, later = (0, 3, 100, DEFINITION_ROW), (0, 3, 500, 0)
+    tail = Tail(definitions={first: "first", later: "later"})  # type: ignore[dict-item]
+    assert tail.at(3, 99, 0) is None
+    assert tail.at(3, 100, 0) == (first, "first")
+    assert tail.at(3, 500, 0) == (first, "first"), "the statement at 500 is not done at 500"
+    assert tail.at(3, 501, 0) == (later, "later")
+
+
+def marker(number: int, after: int | None, upto: int | None) -> Marker:
+    chunk = Chunk(
+        number=number,
+        after=None if after is None else (after,),
+        upto=None if upto is None else (upto,),
+        first_row=-9,
+        rows=1,
+        last=upto is None,
+    )
+    return Marker(chunk, (0, 1, 4, -8), 1)
+
+
+def test_a_snapshot_goes_on_behind_the_last_marker_that_counts() -> None:
+    assert resume_after(Tail()).number == 1
+    behind = resume_after(Tail(markers=[marker(4, 30, 40), marker(5, 40, 50), marker(7, 60, 70)]))
+    assert (behind.number, behind.after, behind.done) == (6, (50,), False), "7 does not follow 5"
+    assert resume_after(Tail(markers=[marker(4, 30, 40), marker(5, 40, None)])).done
+    again = resume_after(Tail(markers=[marker(5, 40, None), marker(1, None, 10)]))
+    assert (again.number, again.after, again.done) == (2, (10,), False)
+
+
+def _event(
+    gen: int, position: tuple[int, int, int, int], prev: tuple[int, int, int, int] | None = None
+) -> bytes:
+    source = {"db": "d", "table": "t", "row": position[3], "position": position, "prev": prev, "gen": gen}
+    return msgspec.json.encode({"op": "c", "source": source})
+
+
+def test_a_topic_s_highest_position_counts_what_prev_says_and_not_what_zombies_say() -> None:
+    tails = TopicTails()
+    tails.add(0, _event(2, (0, 1, 50, 0), (0, 1, 90, 3)))
+    tails.add(1, _event(1, (0, 9, 9, 9)))
+    assert (tails.highest, tails.gen) == ((0, 1, 90, 3), 2)
