@@ -41,7 +41,7 @@ def connect_settings(source: SourceConfig) -> dict[str, Any]:
 def _tls(source: SourceConfig) -> dict[str, Any]:
     tls = source.tls
     if tls is None:
-        return {}
+        return {"ssl_disabled": True}
     return {
         "ssl_ca": str(tls.ca) if tls.ca else None,
         "ssl_cert": str(tls.cert) if tls.cert else None,

@@ -52,7 +52,8 @@ class TopicReader:
         self._consumer.assign([TopicPartition(topic, 0, start)])
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
-            for message in self._consumer.consume(5000, timeout=1.0):
+            # It waits for that many, or for the whole time: never ask for more than there is.
+            for message in self._consumer.consume(min(5000, end - start), timeout=0.2):
                 error = message.error()
                 if error is not None:
                     if error.code() == KafkaError._PARTITION_EOF:
@@ -64,7 +65,8 @@ class TopicReader:
                     return
                 deadline = time.monotonic() + _PATIENCE
                 yield message
-                if offset == end - 1:
+                start = offset + 1
+                if start == end:
                     return
         raise TransientSourceError(f"{topic} cannot be read: no answer from Kafka for {_PATIENCE:.0f} s")
 

@@ -131,7 +131,7 @@ def messages(bootstrap: str, topic: str) -> list[Any]:
         consumer.assign([TopicPartition(topic, 0, low)])
         found: list[Any] = []
         while low < high:
-            for message in consumer.consume(10000, timeout=1.0):
+            for message in consumer.consume(min(10000, high - low), timeout=1.0):
                 assert message.error() is None, message.error()
                 found.append(message)
                 low = message.offset() + 1

@@ -1,0 +1,209 @@
+"""What capture refuses: one clear message each, exit code 2, a last line for machines, nothing lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from deploy.embedded.services import Kafka, MariaDB, MySQL
+from producer.preflight import check_source
+from schemas.config import load_config
+from schemas.findings import Finding
+from tests.capture_kit import Unit, events, replay, running, source, until, watermarks, write_config
+
+ACCOUNT = "CREATE TABLE {db}.acct (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE, age INT)"
+
+
+@pytest.fixture
+def db(mariadb: MariaDB, mariadb_db: str) -> str:
+    mariadb.execute(ACCOUNT.format(db=mariadb_db))
+    return mariadb_db
+
+
+def refused(config: Path, *arguments: str) -> str:
+    """Start the unit, which must give up by itself; returns what its last line says."""
+    unit = Unit(config, "s", arguments).start()
+    assert unit.wait() == 2, unit.says()
+    last = json.loads(unit.says().splitlines()[-1])
+    assert last["exit"] == 2
+    assert "Traceback" not in unit.says()
+    return str(last["error"])
+
+
+def findings(config: Path) -> list[Finding]:
+    return check_source(load_config(config, {}), "s")
+
+
+@pytest.mark.parametrize(
+    ("statement", "back", "said"),
+    [
+        ("SET GLOBAL binlog_format = MIXED", "SET GLOBAL binlog_format = ROW", "SET GLOBAL binlog_format = ROW"),
+        (
+            "SET GLOBAL binlog_row_image = MINIMAL", "SET GLOBAL binlog_row_image = FULL",
+            "SET GLOBAL binlog_row_image = FULL",
+        ),
+    ],
+)  # fmt: skip
+def test_settings(
+    kafka: Kafka, mariadb: MariaDB, db: str, tmp_path: Path, statement: str, back: str, said: str
+) -> None:
+    config = write_config(tmp_path, kafka.bootstrap, db, {"s": source(mariadb, [f"{db}.*"])})
+    assert findings(config) == []
+    mariadb.execute(statement)
+    try:
+        assert said in refused(config)
+        assert [said in finding.remedy for finding in findings(config)] == [True]
+    finally:
+        mariadb.execute(back)
+
+
+def test_settings_of_mysql(kafka: Kafka, mysql: MySQL, mysql_db: str, tmp_path: Path) -> None:
+    mysql.execute(ACCOUNT.format(db=mysql_db))
+    config = write_config(tmp_path, kafka.bootstrap, mysql_db, {"s": source(mysql, [f"{mysql_db}.*"])})
+    assert findings(config) == []
+    mysql.execute("SET GLOBAL binlog_row_value_options = 'PARTIAL_JSON'")
+    mysql.execute("SET GLOBAL binlog_transaction_compression = ON")
+    try:
+        found = " ".join(finding.remedy for finding in findings(config))
+        assert "binlog_row_value_options = ''" in found
+        assert "binlog_transaction_compression = OFF" in found
+    finally:
+        mysql.execute("SET GLOBAL binlog_row_value_options = ''")
+        mysql.execute("SET GLOBAL binlog_transaction_compression = OFF")
+
+
+@pytest.fixture
+def user(mariadb: MariaDB, unique: str) -> Iterator[str]:
+    mariadb.execute(f"CREATE USER '{unique}'@'%' IDENTIFIED BY 'secret'")
+    yield unique
+    mariadb.execute(f"DROP USER '{unique}'@'%'")
+
+
+def test_missing_grants_are_printed(
+    kafka: Kafka, mariadb: MariaDB, db: str, user: str, tmp_path: Path
+) -> None:
+    wanted = {**source(mariadb, [f"{db}.*"]), "user": user, "password": "secret"}
+    config = write_config(tmp_path, kafka.bootstrap, db, {"s": wanted})
+    granted = 0
+    while statements := [f.remedy for f in findings(config) if f.remedy.startswith("GRANT")]:
+        for statement in statements:
+            mariadb.execute(statement)
+            granted += 1
+    assert granted == 3
+    assert findings(config) == [], "what was printed is enough"
+    with running(config, "s") as unit:
+        until(lambda: watermarks(kafka.bootstrap, db, "s"), "capture with these grants alone")
+        assert unit.stop() == 0, unit.says()
+
+
+def test_wrong_password(kafka: Kafka, mariadb: MariaDB, db: str, user: str, tmp_path: Path) -> None:
+    wanted = {**source(mariadb, [f"{db}.*"]), "user": user, "password": "guess"}
+    config = write_config(tmp_path, kafka.bootstrap, db, {"s": wanted})
+    said = refused(config)
+    assert "Access denied" in said
+    assert "guess" not in said
+    assert [f.level for f in findings(config)] == ["error"]
+
+
+def test_unreachable_host_is_a_finding_and_is_waited_for(
+    kafka: Kafka, db: str, mariadb: MariaDB, tmp_path: Path
+) -> None:
+    wanted = {**source(mariadb, [f"{db}.*"]), "port": 1}
+    config = write_config(tmp_path, kafka.bootstrap, db, {"s": wanted})
+    assert "no database answers at 127.0.0.1:1" in findings(config)[0].message
+    with running(config, "s") as unit:
+        until(lambda: unit.says().count("capture restarts") > 1, "two attempts")
+        assert unit.stop() == 0
+
+
+def test_tables_that_cannot_be_captured(kafka: Kafka, mariadb: MariaDB, db: str, tmp_path: Path) -> None:
+    mariadb.execute(f"CREATE TABLE {db}.nokey (a INT, UNIQUE KEY a (a))")
+    mariadb.execute(
+        f"CREATE TABLE {db}.child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES acct (id) ON DELETE CASCADE)".replace(
+            "REFERENCES acct", f"REFERENCES {db}.acct"
+        )
+    )
+    config = write_config(tmp_path, kafka.bootstrap, db, {"s": source(mariadb, [f"{db}.*", "nowhere.*"])})
+    found = {(f.level, f.place.rpartition(".")[2]): f.message for f in findings(config)}
+    assert "primary key" in found["error", "nokey"]
+    assert "CASCADE" in found["error", "child"]
+    assert any("nowhere" in message for (level, _), message in found.items() if level == "warning")
+    with running(config, "s") as unit:
+        mark = until(lambda: watermarks(kafka.bootstrap, db, "s"), "the start")[-1]
+        assert "nokey" in (mark.error or "")
+        mariadb.execute(f"INSERT INTO {db}.nokey VALUES (1)")
+        mariadb.execute(f"INSERT INTO {db}.acct VALUES (1, 'a', 1)")
+        until(lambda: watermarks(kafka.bootstrap, db, "s")[-1].events == 1, "the row of the good table")
+        assert unit.stop() == 0, unit.says()
+
+
+def _captured_once(kafka: Kafka, mariadb: MariaDB, db: str, config: Path) -> None:
+    with running(config, "s") as unit:
+        mariadb.execute(f"INSERT INTO {db}.acct VALUES (1, 'a', 1)")
+        until(lambda: [w for w in watermarks(kafka.bootstrap, db, "s") if not w.snapshot_pending], "capture")
+        assert unit.stop() == 0, unit.says()
+
+
+def test_purged_log_is_refused_and_a_new_snapshot_heals(
+    kafka: Kafka, mariadb2: MariaDB, unique: str, tmp_path: Path
+) -> None:
+    mariadb2.create_database(unique)
+    mariadb2.execute(ACCOUNT.format(db=unique))
+    config = write_config(tmp_path, kafka.bootstrap, unique, {"s": source(mariadb2, [f"{unique}.*"])})
+    _captured_once(kafka, mariadb2, unique, config)
+    mariadb2.execute(f"INSERT INTO {unique}.acct VALUES (2, 'b', 2)")
+    mariadb2.execute("FLUSH BINARY LOGS")
+    last = mariadb2.execute("SHOW MASTER STATUS")[0][0]
+    mariadb2.execute(f"PURGE BINARY LOGS TO '{last}'")
+    assert "purged" in refused(config)
+    assert "purged" in findings(config)[0].message
+    with running(config, "s", "--new-snapshot") as unit:
+        until(
+            lambda: [
+                w
+                for w in watermarks(kafka.bootstrap, unique, "s")
+                if w.position[0] == 1 and not w.snapshot_pending
+            ],
+            "the new snapshot",
+        )
+        assert unit.stop() == 0, unit.says()
+    result = replay(events(kafka.bootstrap, f"{unique}.s.{unique}.acct"))
+    assert sorted(row["id"] for row in result.tables[unique, "acct"].values()) == [1, 2]
+    assert [e.chunk.repeated for e in result.accepted if e.chunk] == [False, True]
+    mariadb2.drop_database(unique)
+
+
+def test_another_server_is_refused(
+    kafka: Kafka, mariadb: MariaDB, mariadb2: MariaDB, db: str, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, kafka.bootstrap, db, {"s": source(mariadb, [f"{db}.*"])})
+    _captured_once(kafka, mariadb, db, config)
+    mariadb2.create_database(db)
+    mariadb2.execute(ACCOUNT.format(db=db))
+    config = write_config(tmp_path, kafka.bootstrap, db, {"s": source(mariadb2, [f"{db}.*"])})
+    assert "another server" in refused(config)
+    mariadb2.drop_database(db)
+
+
+def test_topic_with_more_partitions(kafka: Kafka, mariadb: MariaDB, db: str, tmp_path: Path) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for future in admin.create_topics([NewTopic(f"{db}.s.{db}.acct", 3, 1)]).values():
+        future.result()
+    config = write_config(tmp_path, kafka.bootstrap, db, {"s": source(mariadb, [f"{db}.*"])})
+    assert "acct (3)" in refused(config)
+    assert "acct (3)" in findings(config)[0].message
+
+
+def test_options_that_break_guarantees(kafka: Kafka, mariadb: MariaDB, db: str, tmp_path: Path) -> None:
+    from producer.errors import ConfigError
+    from producer.kafka_settings import producer_settings
+    from schemas.config import KafkaConfig
+
+    for name in ("acks", "enable.idempotence", "message.timeout.ms", "enable.gapless.guarantee", "retries"):
+        with pytest.raises(ConfigError, match=name):
+            producer_settings(KafkaConfig(bootstrap=kafka.bootstrap, options={name: "1"}))
