@@ -1,0 +1,291 @@
+"""The writer's promises, against librdkafka's own mock broker; and cutting packets, options and grants."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from producer import kafka_writer
+from producer import log_event as log
+from producer.errors import (
+    ConfigError,
+    DeliveryError,
+    KafkaRefusedError,
+    StreamStoppedError,
+    TransientSourceError,
+)
+from producer.grants import missing_grants
+from producer.kafka_settings import check_options, producer_settings
+from producer.kafka_writer import InterruptedWriteError, KafkaWriter
+from producer.library import cut
+from producer.preflight import settings_findings
+from producer.stream import SILENCE, LogStream
+from schemas.config import KafkaConfig, SourceConfig
+
+
+class FakeProducer:
+    """A client that delivers when it is told to. `taken`: (topic, value) in the order of produce_batch."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.taken: list[tuple[str, bytes]] = []
+        self.callbacks: list[tuple[str, Any]] = []
+        self.purged = False
+        self.refuse = False
+        self.failing: KafkaError | None = None
+
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int) -> int:
+        assert not self.purged, "nothing may be produced after a failure"
+        assert partition == 0
+        if self.refuse:
+            messages[0]["_error"] = "no"
+            return len(messages) - 1
+        for message in messages:
+            self.taken.append((topic, message["value"]))
+            self.callbacks.append((topic, message.get("callback")))
+        return len(messages)
+
+    def deliver(self, number: int) -> None:
+        self.failing = None
+        self._due = number
+
+    _due = 0
+
+    def poll(self, _: float) -> None:
+        due, self._due = self._due, 0
+        for offset in range(due):
+            topic, callback = self.callbacks.pop(0)
+            if callback is not None:
+                callback(self.failing, _Delivered(topic, offset))
+
+    def purge(self, **_: Any) -> None:
+        self.purged = True
+
+
+class _Delivered:
+    def __init__(self, topic: str, offset: int) -> None:
+        self._topic, self._offset = topic, offset
+
+    def topic(self) -> str:
+        return self._topic
+
+    def offset(self) -> int:
+        return self._offset
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
+    fake = FakeProducer()
+    monkeypatch.setattr(kafka_writer, "Producer", lambda *_, **__: fake)
+    return fake
+
+
+def test_a_mark_waits_for_everything_before_it(client: FakeProducer) -> None:
+    writer = KafkaWriter({}, lambda: False)
+    reached: list[str] = []
+    writer.send("a", b"k", b"1")
+    writer.send_all("b", [(b"k", b"2"), (b"k", b"3")])
+    writer.mark(lambda: reached.append("first"))
+    writer.send("a", b"k", b"4")
+    writer.mark(lambda: reached.append("second"))
+    client.deliver(2)
+    writer.poll(0)
+    assert reached == [], "the last message of topic b is not acknowledged"
+    client.deliver(1)
+    writer.poll(0)
+    assert reached == ["first"]
+    client.deliver(1)
+    writer.poll(0)
+    assert reached == ["first", "second"]
+
+
+def test_the_first_failure_purges_and_nothing_more_is_produced(client: FakeProducer) -> None:
+    writer = KafkaWriter({}, lambda: False)
+    writer.send("a", b"k", b"1")
+    writer.flush()
+    client.deliver(1)
+    client.failing = KafkaError(KafkaError._MSG_TIMED_OUT)
+    with pytest.raises(DeliveryError, match="for a"):
+        writer.poll(0)
+    assert client.purged
+    writer.send("a", b"k", b"2")
+    with pytest.raises(DeliveryError):
+        writer.flush()
+
+
+def test_a_batch_that_is_not_taken_whole_is_a_failure(client: FakeProducer) -> None:
+    writer = KafkaWriter({}, lambda: False)
+    client.refuse = True
+    writer.send("a", b"k", b"1")
+    with pytest.raises(DeliveryError, match="refused"):
+        writer.flush()
+    assert client.purged
+
+
+def test_what_is_in_flight_is_bounded_and_a_stop_ends_the_wait(
+    client: FakeProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_writer, "IN_FLIGHT", 1000)
+    asked = iter([False, False, True])
+    writer = KafkaWriter({}, lambda: next(asked))
+    writer.send("a", b"k", bytes(2000))
+    with pytest.raises(InterruptedWriteError):
+        writer.flush()
+    client.deliver(1)
+    writer.flush()
+
+
+def test_too_large_an_event_names_its_row(client: FakeProducer) -> None:
+    writer = KafkaWriter({}, lambda: False)
+    with pytest.raises(KafkaRefusedError, match=r'"id":7.*max\.message\.bytes'):
+        writer.send("a", b'{"id":7}', bytes(kafka_writer.MAX_MESSAGE_BYTES))
+    assert client.purged
+
+
+def test_the_settings_are_what_the_guarantees_need() -> None:
+    settings = producer_settings(
+        KafkaConfig(bootstrap="x:1", options={"linger.ms": "1", "sasl.username": "u"})
+    )
+    assert settings["acks"] == "all"
+    assert settings["enable.idempotence"] is True
+    assert settings["enable.gapless.guarantee"] is True
+    assert settings["message.timeout.ms"] == 0
+    assert settings["linger.ms"] == "1"
+    assert settings["sasl.username"] == "u"
+    Producer({**settings, "sasl.username": "", "log_level": 0})  # librdkafka accepts them
+
+
+@pytest.mark.parametrize(
+    "name", ["acks", "topic.message.timeout.ms", "retries", "max.in.flight", "transactional.id"]
+)
+def test_guarantees_cannot_be_configured_away(name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        check_options({name: "1"})
+
+
+def _packet(payload: bytes, number: int) -> bytes:
+    return len(payload).to_bytes(3, "little") + bytes([number % 256]) + payload
+
+
+@given(st.lists(st.binary(min_size=1, max_size=30), max_size=8), st.data())
+def test_packets_are_cut_wherever_the_network_cuts(payloads: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(_packet(payload, n) for n, payload in enumerate(payloads))
+    found, rest = [], b""
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        packets, rest = cut(rest + stream[:size])
+        found += packets
+        stream = stream[size:]
+    assert (found, rest) == (payloads, b"")
+
+
+def test_packets_of_16_megabytes_are_joined() -> None:
+    first, second = bytes(0xFFFFFF), b"end"
+    stream = _packet(first, 0) + _packet(second, 1) + _packet(b"x", 2)
+    assert cut(stream) == ([first + second, b"x"], b"")
+    assert cut(stream[: 0xFFFFFF + 10])[0] == []
+
+
+class Recording:
+    checksum = True
+
+    def __init__(self, *packets: bytes) -> None:
+        self._packets = [list(packets)]
+
+    def read(self, timeout: float) -> list[bytes]:
+        del timeout
+        return self._packets.pop() if self._packets else []
+
+    def close(self) -> None: ...
+
+
+def _event(kind: int, body: bytes, end: int = 0) -> bytes:
+    import zlib
+
+    head = struct.pack("<IBIIIH", 1, kind, 1, 19 + len(body) + 4, end, 0)
+    return b"\0" + head + body + zlib.crc32(head + body).to_bytes(4, "little")
+
+
+def test_offsets_go_on_where_the_server_leaves_them_out() -> None:
+    stream = LogStream(
+        Recording(_event(33, b"x" * 6, end=129), _event(19, b"y"), _event(16, b"z" * 8)),
+        "b.1",
+        100,
+        lambda: 0,
+    )
+    events = stream.read(0)
+    assert [(event.start, event.end) for event in events] == [(100, 129), (129, 153), (153, 184)]
+    assert stream.point == ("b.1", 184)
+
+
+def test_a_damaged_event_stops_the_stream() -> None:
+    packet = bytearray(_event(16, b"z" * 8, end=100))
+    packet[22] ^= 1
+    with pytest.raises(StreamStoppedError, match="checksum"):
+        LogStream(Recording(bytes(packet)), "b.1", 4, lambda: 0).read(0)
+
+
+def test_silence_is_noticed() -> None:
+    now = iter([0.0, SILENCE - 1, SILENCE + 1])
+    stream = LogStream(Recording(), "b.1", 4, lambda: next(now))
+    stream._packets._packets.clear()  # type: ignore[attr-defined]
+    assert stream.read(0) == []
+    with pytest.raises(TransientSourceError, match="silent"):
+        stream.read(0)
+
+
+def test_rotation_with_and_without_checksum() -> None:
+    body = (4).to_bytes(8, "little") + b"binlog.000123"
+    assert log.parse_rotate(body, checksum=False) == ("binlog.000123", 4)
+    assert log.parse_rotate(body + b"\xfe\x01\x02\x03", checksum=True) == ("binlog.000123", 4)
+    assert log.parse_rotate(body + b"\xfe\x01\x02\x03", checksum=False) == ("binlog.000123", 4)
+
+
+SOURCE = SourceConfig.model_validate(
+    {"type": "mysql", "host": "h", "user": "u", "password": "p", "tables": ["bank.*", "!bank.x", "a*.b"]}
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "missing"),
+    [
+        (["GRANT ALL PRIVILEGES ON *.* TO `u`@`%` WITH GRANT OPTION"], []),
+        (
+            [
+                "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `u`@`%`",
+                "GRANT SELECT ON `bank`.* TO `u`@`%`",
+            ],
+            [],
+        ),
+        (["GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `u`@`%`"], []),
+        (
+            ["GRANT SELECT ON `ba\\_nk`.* TO `u`@`%`"],
+            ["REPLICATION SLAVE", "REPLICATION CLIENT", "SELECT ON `bank`"],
+        ),
+        (["GRANT REPLICATION SLAVE, SUPER ON *.* TO `u`@`h`", "GRANT SELECT ON `b%`.* TO `u`@`h`"], []),
+        (["GRANT USAGE ON *.* TO `u`@`h`"], ["REPLICATION SLAVE", "REPLICATION CLIENT", "SELECT ON `bank`"]),
+    ],
+)
+def test_grants(lines: list[str], missing: list[str]) -> None:
+    found = missing_grants(lines, False, SOURCE)
+    assert len(found) == len(missing)
+    assert all(part in statement for part, (_, statement) in zip(missing, found, strict=True))
+
+
+def test_each_setting_has_its_remedy() -> None:
+    wrong = {
+        "log_bin": "OFF", "binlog_format": "MIXED", "binlog_row_image": "NOBLOB", "gtid_mode": "OFF",
+        "binlog_row_value_options": "PARTIAL_JSON", "binlog_transaction_compression": "ON", "server_id": "0",
+    }  # fmt: skip
+    found = list(settings_findings(wrong, SOURCE, "source s"))
+    assert len(found) == len(wrong)
+    assert all(f.level == "error" and f.remedy for f in found)
+    right = {
+        "log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL", "gtid_mode": "ON",
+        "binlog_row_value_options": "", "binlog_transaction_compression": "OFF", "server_id": "1",
+    }  # fmt: skip
+    assert list(settings_findings(right, SOURCE, "source s")) == []
