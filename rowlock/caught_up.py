@@ -14,7 +14,7 @@ from consumer.model import LaneProgress, Unit
 from rowlock.errors import CommandError
 from rowlock.kafka_view import KafkaView
 from rowlock.source_view import log_end
-from rowlock.target_view import View, progress, target_session
+from rowlock.target_view import View, known_topics, progress, target_session
 from rowlock.units import UnitName, units
 from schemas.config import Config
 from schemas.position import binlog_file_number
@@ -101,10 +101,9 @@ class CaughtUp:
         return not late
 
     def _progress(self, session: View, wanted: list[UnitName]) -> dict[UnitName, list[LaneProgress]]:
-        session.ensure_bookkeeping()  # apply may not have come that far
         found: dict[UnitName, list[LaneProgress]] = {}
         for pipeline in sorted({unit.pipeline for unit in wanted}):
-            known = set(session.topics(pipeline))
+            known = known_topics(session, pipeline)
             for unit in (unit for unit in wanted if unit.pipeline == pipeline):
                 lanes, state = progress(session, known, Unit(pipeline, unit.topic))
                 if state is not None and state.stopped:

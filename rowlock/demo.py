@@ -27,8 +27,8 @@ from schemas.config import load_config
 
 CUSTOMERS = 600
 """Of each branch; with accounts and transfers 3,600 existing rows."""
-SNAPSHOT_S = 90.0
-CATCH_UP_S = 60.0
+SNAPSHOT_S = 300.0
+CATCH_UP_S = 300.0
 LOOK_S = 0.5
 
 

@@ -7,18 +7,19 @@ with it, so the last entry of a key says what its row must be now (design.md §6
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 
 import msgspec
 
 from consumer.definition import InForce, prepare, stored_table
-from consumer.errors import RefusedError
+from consumer.errors import FencedError, RefusedError
 from consumer.model import Held, LaneProgress, NetChange, Unit
 from consumer.router import Route, key_function
 from rowlock.errors import CommandError
-from rowlock.target_view import View, target_session
+from rowlock.target_view import View, known_topics, target_session
 from schemas.config import Config
 from schemas.table import Key, Row
 
@@ -78,7 +79,7 @@ def held_events(config: Config) -> list[HeldEvent]:
     out: list[HeldEvent] = []
     for pipeline, options in config.pipelines.items():
         with target_session(config.targets[options.target], options.target, "quarantine") as session:
-            for topic in session.topics(pipeline):
+            for topic in sorted(known_topics(session, pipeline)):
                 held = session.held(Unit(pipeline, topic))
                 out += [HeldEvent(pipeline, options.target, topic, entry) for entry in held]
     return out
@@ -105,8 +106,21 @@ def resolve_held(config: Config, how: str, selection: Selection) -> Outcome:
         target = config.pipelines[pipeline].target
         with target_session(config.targets[target], target, "quarantine") as session:
             folded = {entry.held.folded for entry in group}
-            _resolve_unit(_Taken.take(config, session, Unit(pipeline, topic)), how, folded, outcome)
+            take = partial(_Taken.take, config, session, Unit(pipeline, topic))
+            _resolve_owned(take, how, folded, outcome)
     return outcome
+
+
+def _resolve_owned(take: Callable[[], _Taken], how: str, folded: Iterable[str], outcome: Outcome) -> None:
+    """Take the unit and resolve; a running pipeline may take it back in between, then it is taken once more."""
+    for last in (False, False, False, True):
+        try:
+            _resolve_unit(take(), how, folded, outcome)
+        except FencedError:
+            if last:
+                raise
+            continue
+        return
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 from consumer.model import Unit
 from rowlock.errors import CommandError
 from rowlock.kafka_view import KafkaView, Span
-from rowlock.target_view import View, progress, target_session
+from rowlock.target_view import View, known_topics, progress, target_session
 from rowlock.units import UnitName, units
 from schemas.config import Config
 from schemas.records import Watermark
@@ -135,7 +135,7 @@ class StatusReader:
         self, target: str, wanted: list[UnitName], sources: Mapping[str, SourceStatus], now_ms: int
     ) -> list[UnitStatus]:
         with target_session(self._config.targets[target], target, "status") as session:
-            known = {name: set(session.topics(name)) for name in {unit.pipeline for unit in wanted}}
+            known = {name: known_topics(session, name) for name in {unit.pipeline for unit in wanted}}
             return [
                 self._unit(session, unit, known[unit.pipeline], sources[unit.source], now_ms)
                 for unit in wanted

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Protocol, cast
 
-from consumer.errors import ConsumerError
+from consumer.errors import ConsumerError, TargetConfigError
 from consumer.model import Held, LaneProgress, Unit, UnitState
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
@@ -46,6 +46,16 @@ def source_session(source: SourceConfig, name: str, database: str, purpose: str)
             yield session
     except ConsumerError as error:
         raise CommandError(f"source {name}: {error}") from error
+
+
+def known_topics(session: View, pipeline: str) -> set[str]:
+    """Return the topics of which `pipeline` has a unit in the target; none before the first apply made the tables."""
+    try:
+        return set(session.topics(pipeline))
+    except TargetConfigError as error:
+        if "rowlock_unit" in str(error):
+            return set()
+        raise
 
 
 def progress(session: View, known: set[str], unit: Unit) -> tuple[list[LaneProgress], UnitState | None]:

@@ -1,0 +1,153 @@
+"""`rowlock run`'s processes with children that only pretend: deaths, refusals, stops, and a kill -9 of the run itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.running import until
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Each child writes a line with its pid to a file of its name whenever it starts.
+RUN = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from rowlock import run, supervisor
+from rowlock.log import configure
+from rowlock.supervisor import Child
+
+supervisor.FIRST_BACKOFF_S = 0.05
+supervisor.STOP_S = 1.0
+configure()
+folder = Path(sys.argv[1])
+children = {}
+for word in sys.argv[2:]:
+    name, role, module = word.split(":")
+    children[Child(name, role)] = [sys.executable, "-m", "rowlock.child", module, str(folder / name)]
+run.commands = lambda config: children
+sys.exit(run.run(SimpleNamespace()))
+"""
+START = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+with Path(sys.argv[1]).open("a") as file:
+    print(os.getpid(), file=file)
+"""
+KINDS = {
+    "steady": START + "time.sleep(600)\n",
+    "family": START
+    + "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\ntime.sleep(600)\n",
+    "stubborn": START
+    + 'signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint(\'{"kind": "status"}\')\ntime.sleep(600)\n',
+    "polite": START + "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\ntime.sleep(600)\n",
+    "refusing": START + "sys.exit('no binlog') if False else sys.exit(2)\n",
+}
+
+
+class Pretended:
+    """A run over pretended children."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for kind, text in KINDS.items():
+            (folder / f"{kind}.py").write_text(text)
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, *children: str) -> subprocess.Popen[str]:
+        env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{self.folder}", "ROWLOCK_LOG": "json"}
+        with (self.folder / "log").open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", RUN, str(self.folder), *children],
+                env=env, stdin=subprocess.DEVNULL, stderr=log, text=True, cwd=self.folder,
+            )  # fmt: skip
+        return self.process
+
+    def pids(self, name: str) -> list[int]:
+        file = self.folder / name
+        return [int(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def family(self) -> list[psutil.Process]:
+        assert self.process is not None
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+
+@pytest.fixture
+def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pretended]:
+    made = Pretended(tmp_path)
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        family = made.family()
+        made.process.kill()
+        made.process.wait()
+        for process in family:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+
+def test_a_killed_child_is_started_again(pretended: Pretended) -> None:
+    pretended.start("c:capture:polite", "a:apply:polite")
+    for times in (1, 2, 3):
+        until(lambda times=times: len(pretended.pids("c")) == times, f"start number {times}")
+        os.kill(pretended.pids("c")[-1], signal.SIGKILL)
+    until(lambda: len(pretended.pids("c")) == 4, "the fourth start")
+    assert len(pretended.pids("a")) == 1
+    assert pretended.log().count("ended unexpectedly, will be restarted") == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_is_clean(pretended: Pretended, number: signal.Signals) -> None:
+    process = pretended.start("c:capture:polite", "a:apply:polite")
+    until(lambda: pretended.pids("c") and pretended.pids("a"), "both children")
+    family = pretended.family()
+    process.send_signal(number)
+    assert process.wait(30) == 0
+    assert psutil.wait_procs(family, timeout=10)[1] == []
+    assert f'"reason": "{number.name}"' in pretended.log()
+
+
+def test_a_child_that_does_not_stop_is_killed_with_its_family(pretended: Pretended) -> None:
+    process = pretended.start("c:capture:stubborn", "a:apply:family")
+    until(lambda: pretended.pids("c") and len(pretended.family()) == 3, "the children and a grandchild")
+    family = pretended.family()
+    process.terminate()
+    assert process.wait(30) == 0
+    assert psutil.wait_procs(family, timeout=10)[1] == []
+    assert "did not stop in time, killed" in pretended.log()
+
+
+def test_a_refusal_is_not_tried_again_and_the_others_go_on(pretended: Pretended) -> None:
+    process = pretended.start("c1:capture:refusing", "c2:capture:polite", "a:apply:polite")
+    until(lambda: "refused to run and is not restarted" in pretended.log(), "the refusal")
+    until(lambda: pretended.pids("c2") and pretended.pids("a"), "the others")
+    assert process.poll() is None
+    os.kill(pretended.pids("c2")[0], signal.SIGKILL)
+    until(lambda: len(pretended.pids("c2")) == 2, "the other source again")
+    assert len(pretended.pids("c1")) == 1
+
+
+def test_when_every_source_refuses_the_run_ends_with_2(pretended: Pretended) -> None:
+    process = pretended.start("c:capture:refusing", "a:apply:polite")
+    assert process.wait(30) == 2
+    assert len(pretended.pids("c")) == 1
+
+
+@pytest.mark.parametrize("kind", ["polite", "family"])
+def test_kill_9_of_the_run_leaves_nothing(pretended: Pretended, kind: str) -> None:
+    process = pretended.start(f"c:capture:{kind}", f"a:apply:{kind}")
+    until(lambda: len(pretended.family()) == (2 if kind == "polite" else 4), "the whole family")
+    family = pretended.family()
+    process.kill()
+    process.wait(10)
+    assert psutil.wait_procs(family, timeout=30)[1] == []
