@@ -90,16 +90,16 @@ def idle_rows(rows: Sequence[LaneProgress], lanes: Sequence[int], mark: Mark) ->
 def committed(read: LaneProgress | None, guard: LaneProgress, wrote: LaneProgress) -> bool:
     """After a commit of unknown outcome, say whether it happened, by the row as `read` afterwards.
 
-    `guard`: the row as it was before; `wrote`: as the transaction left it. Raises FencedError when it is neither.
+    `guard`: the row as it was before; `wrote`: as the transaction left it. Where these are alike (nothing tells) the
+    answer is no: applying a stretch again is harmless. Raises FencedError when the row is neither.
     """
     if read is not None and (read.epoch, read.attempt) == (guard.epoch, guard.attempt):
-        if read.offset == wrote.offset:
-            return True
-        if read.offset == guard.offset:
+        stands = (read.offset, read.layout)
+        if stands == (guard.offset, guard.layout):
             return False
-    raise FencedError(
-        f"lane {guard.lane}: another attempt owns the unit now (row {read}, expected {guard} or {wrote})"
-    )
+        if stands == (wrote.offset, wrote.layout):
+            return True
+    raise FencedError(f"lane {guard.lane}: another attempt owns the unit now (row {read}, expected {guard} or {wrote})")
 
 
 def start_refusal(rows: Sequence[LaneProgress], topic_id: str, beginning: int, end: int) -> str | None:

@@ -1,0 +1,249 @@
+"""The model's target database: row and unique-entry locks, deadlock detection, guarded progress, backups.
+
+Every method that may wait is a generator: each `yield` is a moment at which the schedule may let others run. Changes are
+made in place under exclusive locks and undone at rollback; `committed` is what readers (and the judge) see. Keys and
+unique values are compared case-insensitively, as under a `_ci` collation.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from consumer.errors import CommitUnknownError, FencedError, RefusedError, TransientError, UniqueViolationError
+from consumer.model import Held, LaneProgress, NetChange
+from schemas.position import ZERO
+from schemas.table import Row
+from tests.sim.rules import Rules
+
+Steps = Generator[None, None, Any]
+RowKey = tuple[str, str]
+"""(branch, key in lower case)."""
+UNIQUE_AT = (2, 3)
+
+
+def row_key(row: Sequence[Any]) -> RowKey:
+    return (row[0], row[1].lower())
+
+
+def entries(row: Row) -> list[tuple[int, Any, str]]:
+    """The unique entries of a row (branch, u1, u2); NULLs have none."""
+    return [(at, row[0], str(row[at]).lower()) for at in UNIQUE_AT if row[at] is not None]
+
+
+@dataclass(eq=False)
+class Txn:
+    owner: Any  # the attempt, for a crash
+    locks: list[Any] = field(default_factory=list)
+    undo: list[Callable[[], None]] = field(default_factory=list)
+    touched: set[RowKey] = field(default_factory=set)
+    waits_for: Any = None
+    progress: dict[tuple[str, int], LaneProgress] = field(default_factory=dict)
+    relaid: tuple[str, list[LaneProgress]] | None = None
+    held: list[tuple[str, Held]] = field(default_factory=list)
+    released: set[str] = field(default_factory=set)
+    displaced: list[Row] = field(default_factory=list)
+    closed: bool = False
+
+
+class Target:
+    def __init__(self, rules: Rules, rng: random.Random, check: Callable[[set[RowKey]], None]) -> None:
+        self.rules, self.rng, self.check = rules, rng, check
+        self.rows: dict[RowKey, Row] = {}
+        self.unique: dict[Any, RowKey] = {}
+        self.locks: dict[Any, Txn] = {}
+        self.committed: dict[RowKey, Row] = {}
+        self.progress: dict[str, dict[int, LaneProgress]] = {}
+        self.held: list[tuple[str, Held]] = []
+        self.displaced: list[Row] = []
+        self.poison: set[int] = set()  # versions that it refuses
+        self.trouble = 0.0  # probability of a transient error, per transaction
+        self.deadlocks = 0
+
+    # --- progress -------------------------------------------------------------------------------------------------
+
+    def take_over(self, owner: Any, unit: str, epoch: int, layout: str, lanes: int) -> Steps:
+        """Give the unit a new epoch, creating its rows where missing; waits for transactions that hold them."""
+        txn = Txn(owner)
+        try:
+            for n in sorted(self.progress.get(unit, {})):
+                yield from self.lock(txn, ("lane", unit, n))
+            fresh = {n: LaneProgress(n, 0, 0, "id", -1, ZERO, 0, layout) for n in range(lanes)}
+            rows = self.progress.get(unit) or fresh
+            self.progress[unit] = {n: replace(row, epoch=epoch) for n, row in rows.items()}
+            return self.lanes(unit)
+        finally:
+            self.close(txn)
+
+    def lanes(self, unit: str) -> list[LaneProgress]:
+        return [row for _n, row in sorted(self.progress[unit].items())]
+
+    def begin(self, owner: Any, unit: str, epoch: int) -> Steps:
+        """Begin an attempt: lock all lane rows in lane order, compare the epoch, count the attempt."""
+        txn = Txn(owner)
+        try:
+            for n in sorted(self.progress[unit]):
+                yield from self.lock(txn, ("lane", unit, n))
+            if any(row.epoch != epoch for row in self.progress[unit].values()):
+                raise FencedError("epoch")
+            self.progress[unit] = {n: replace(r, attempt=r.attempt + 1) for n, r in self.progress[unit].items()}
+            return self.lanes(unit), [held for of, held in self.held if of == unit]
+        finally:
+            self.close(txn)
+
+    def open(self, owner: Any, unit: str, guards: Sequence[LaneProgress]) -> Steps:
+        """Begin a transaction whose guard must pass."""
+        txn = Txn(owner)
+        try:
+            for guard in sorted(guards, key=lambda row: row.lane):
+                yield from self.lock(txn, ("lane", unit, guard.lane))
+                row = self.progress[unit].get(guard.lane)
+                if row is None or not self._is(row, guard):
+                    raise FencedError(f"{row} is not {guard}")
+        except BaseException:
+            self.rollback(txn)
+            raise
+        return txn
+
+    def _is(self, row: LaneProgress, guard: LaneProgress) -> bool:
+        if not self.rules.attempt_fences:
+            return row.epoch == guard.epoch
+        return (row.epoch, row.attempt, row.offset) == (guard.epoch, guard.attempt, guard.offset)
+
+    # --- locks ----------------------------------------------------------------------------------------------------
+
+    def lock(self, txn: Txn, what: Any) -> Steps:
+        """Take an exclusive lock until the end of the transaction. Raises TransientError for a deadlock."""
+        while self.locks.get(what, txn) is not txn:
+            txn.waits_for = what
+            if self._cycle(txn):
+                txn.waits_for = None
+                self.deadlocks += 1
+                raise TransientError("deadlock")
+            yield
+        txn.waits_for = None
+        if what not in self.locks:
+            self.locks[what] = txn
+            txn.locks.append(what)
+        if self.rng.random() < 0.3:
+            yield
+
+    def _cycle(self, txn: Txn) -> bool:
+        at = self.locks.get(txn.waits_for)
+        while at is not None and at is not txn:
+            at = self.locks.get(at.waits_for) if at.waits_for is not None else None
+        return at is txn
+
+    # --- rows -----------------------------------------------------------------------------------------------------
+
+    def apply(self, txn: Txn, net: NetChange, displacing: str | None) -> Steps:
+        for key in net.deletes:
+            yield from self._delete(txn, row_key(key))
+        for row in net.replaces:
+            yield from self._delete(txn, row_key(row))
+        for row in net.replaces:
+            yield from self._put(txn, row, net.catch_up, displacing)
+        for row in net.updates:
+            yield from self._delete(txn, row_key(row))
+            yield from self._put(txn, row, net.catch_up, displacing)
+
+    def _delete(self, txn: Txn, key: RowKey) -> Steps:
+        yield from self.lock(txn, key)
+        row = self.rows.get(key)
+        if row is None:
+            return
+        for entry in entries(row):
+            yield from self.lock(txn, entry)
+        del self.rows[key]
+        for entry in entries(row):
+            del self.unique[entry]
+        txn.touched.add(key)
+        txn.undo.append(lambda: self._restore(key, row))
+
+    def _put(self, txn: Txn, row: Row, catch_up: bool, displacing: str | None) -> Steps:
+        if row[4] in self.poison:
+            raise RefusedError(f"refused: {row}")
+        key = row_key(row)
+        yield from self.lock(txn, key)
+        for entry in entries(row):
+            yield from self.lock(txn, entry)
+            other = self.unique.get(entry)
+            if other is None or other == key:
+                continue
+            if displacing is None:
+                raise UniqueViolationError(f"{row} meets {self.rows[other]}")
+            if not catch_up and self.rules.displaced_rows_are_kept:
+                txn.displaced.append(self.rows[other])
+            yield from self._delete(txn, other)
+        if key in self.rows:  # only where another transaction's work was displaced in between
+            yield from self._delete(txn, key)
+        self._restore(key, row)
+        txn.touched.add(key)
+        txn.undo.append(lambda: self._forget(key))
+
+    def _restore(self, key: RowKey, row: Row) -> None:
+        self.rows[key] = row
+        for entry in entries(row):
+            self.unique[entry] = key
+
+    def _forget(self, key: RowKey) -> None:
+        for entry in entries(self.rows.pop(key)):
+            del self.unique[entry]
+
+    # --- ends -----------------------------------------------------------------------------------------------------
+
+    def commit(self, txn: Txn) -> Steps:
+        """Commit, or fail before, or fail behind it: then only the progress row can tell."""
+        yield
+        luck = self.rng.random()
+        if luck < self.trouble:
+            self.rollback(txn)
+            raise CommitUnknownError("lost") if luck < self.trouble / 3 else TransientError("lost connection")
+        for key in txn.touched:
+            if key in self.rows:
+                self.committed[key] = self.rows[key]
+            else:
+                self.committed.pop(key, None)
+        for (unit, lane), row in txn.progress.items():
+            self.progress[unit][lane] = row
+        if txn.relaid is not None:
+            self.progress[txn.relaid[0]] = {row.lane: row for row in txn.relaid[1]}
+        self.held = [entry for entry in self.held if entry[1].folded not in txn.released] + txn.held
+        self.displaced.extend(txn.displaced)
+        touched = set(txn.touched)
+        self.close(txn)
+        self.check(touched)
+        if luck > 1 - self.trouble / 3:
+            raise CommitUnknownError("lost behind COMMIT")
+
+    def rollback(self, txn: Txn) -> None:
+        if not txn.closed:
+            for undo in reversed(txn.undo):
+                undo()
+            self.close(txn)
+
+    def close(self, txn: Txn) -> None:
+        txn.closed = True
+        for what in txn.locks:
+            del self.locks[what]
+        txn.locks = []
+
+    def kill(self, owner: Any) -> None:
+        """Roll back what `owner` has open: its connections are gone."""
+        for txn in {id(t): t for t in self.locks.values() if t.owner is owner}.values():
+            self.rollback(txn)
+
+    # --- backups --------------------------------------------------------------------------------------------------
+
+    def backup(self) -> Any:
+        return copy.deepcopy((self.committed, self.progress, self.held, self.displaced))
+
+    def restore(self, backup: Any) -> None:
+        """Come back as of `backup`; nobody is connected."""
+        self.committed, self.progress, self.held, self.displaced = copy.deepcopy(backup)
+        self.locks, self.unique, self.rows = {}, {}, {}
+        for key, row in self.committed.items():
+            self._restore(key, row)

@@ -1,0 +1,327 @@
+"""The whole way under one seed: sources, capture, topics, queries, target; faults; and the judge.
+
+`World(seed).run()` raises Wrong when, after any target commit, a row shows an older version than it has shown or a
+state it never had, when a unique value is held twice, when something was removed silently, or when at the end the
+target is not the source. Replay a seed with `python -m tests.sim.replay SEED [FINDING]`.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+
+from consumer.errors import ConsumerError, UniqueViolationError
+from consumer.model import Held, NetChange
+from schemas.table import Row
+from tests.sim.attempt import TABLE, Query
+from tests.sim.rules import ALL, Rules
+from tests.sim.source import Capture, Source, SourceRow, Topic
+from tests.sim.target import RowKey, Steps, Target, entries, row_key
+
+KEYS = ("a", "b", "c", "d", "e")
+VALUES = ("x", "y", "z")
+FOREIGN = "zz"
+MAX_STEPS = 60_000
+
+Change = tuple[SourceRow | None, SourceRow | None]
+
+
+class Wrong(AssertionError):  # noqa: N818  # it is the verdict, not an error of the program
+    """What the judge saw."""
+
+
+class World:
+    def __init__(self, seed: int, rules: Rules = ALL, *, verbose: bool = False) -> None:
+        self.rng = rng = random.Random(seed)
+        self.rules, self.verbose = rules, verbose
+        self.version = 0
+        self.max_lanes = rng.randint(1, 4)
+        self.max_gather = rng.choice((1, 2, 3, 4, 8))
+        self.transactions = rng.randint(8, 25)
+        snapshot = rng.random() < 0.6
+        self.quarantine = rng.random() < 0.3
+        self.drift = not self.quarantine and not snapshot and rng.random() < 0.5
+        self.faults = rng.choice((0.0, 0.01, 0.02, 0.04))
+        self.failing = rng.choice((0.0, 0.0, 0.15))
+        self.histories: dict[RowKey, list[Row | None]] = {}
+        self.shown: dict[RowKey, int] = {}
+        self.foreign: list[Row] = []
+        self.backups: list[Any] = []
+        self.target = Target(rules, rng, self._check)
+        self.target.trouble = rng.choice((0.0, 0.05, 0.15))
+        self.sources = [Source(name, self) for name in ("A", "B")[: 1 + (rng.random() < 0.25)]]
+        self.chunks = [list(KEYS[:2]), list(KEYS[2:])] if snapshot else []
+        self.topics = [Topic() for _ in self.sources]
+        self.gens = [0 for _ in self.sources]
+        self.captures: list[list[Capture]] = [[] for _ in self.sources]
+        self._prefill()
+        self.queries = [
+            Query(self, topic, f"unit-{source.name}", self._branch(source))
+            for source, topic in zip(self.sources, self.topics, strict=True)
+        ]
+        for n in range(len(self.sources)):
+            self._assign(n)
+
+    # --- what happens at the sources ----------------------------------------------------------------------------------
+
+    def _branch(self, source: Source) -> str:
+        return source.name if self.rules.topics_are_kept_apart else ""
+
+    def _prefill(self) -> None:
+        """Rows from before the log, where there is a snapshot to bring them over."""
+        for source in self.sources if self.chunks else []:
+            for _ in range(self.rng.randint(0, 3)):
+                change = self.random_change(source, self.rng)
+                if change is not None and change[0] is None and change[1] is not None:
+                    source.start_with([change[1]])
+                    self.happened(source, None, change[1])
+
+    def random_change(self, source: Source, rng: random.Random) -> Change | None:
+        """Return a change that all unique indexes allow; two sources never hold one key or value at a time."""
+        old = source.rows.get(rng.choice(KEYS))
+        if old is not None and rng.random() < 0.25:
+            return old, None
+        key = self._case(rng.choice(KEYS)) if old is None or rng.random() < 0.2 else old[0]
+        self.version += 1
+        row = (key, self._value(rng, old, 1), self._value(rng, old, 2), self.version)
+        if self._clashes(source, old, row):
+            return None
+        if self.quarantine and rng.random() < 0.06:
+            self.target.poison.add(self.version)
+        return old, row
+
+    def _value(self, rng: random.Random, old: SourceRow | None, at: int) -> str | None:
+        if old is not None and rng.random() < 0.4:
+            return old[1] if at == 1 else old[2]
+        return None if rng.random() < 0.25 else self._case(rng.choice(VALUES))
+
+    def _case(self, text: str) -> str:
+        return text.upper() if self.rng.random() < 0.3 else text
+
+    def _clashes(self, source: Source, old: SourceRow | None, row: SourceRow) -> bool:
+        for other in self.sources:
+            for there in other.rows.values():
+                if other is source and there is old:
+                    continue
+                same = [a is not None and b is not None and a.lower() == b.lower() for a, b in zip(row[:3], there[:3], strict=True)]
+                if any(same):
+                    return True
+        return False
+
+    def happened(self, source: Source, before: SourceRow | None, after: SourceRow | None) -> None:
+        """Note the states that rows had."""
+        branch = self._branch(source)
+        if before is not None and (after is None or before[0].lower() != after[0].lower()):
+            self.histories.setdefault((branch, before[0].lower()), [None]).append(None)
+        if after is not None:
+            self.histories.setdefault((branch, after[0].lower()), [None]).append((branch, *after))
+
+    def source_step(self, source: Source) -> None:
+        if self.transactions and self.rng.random() < 0.6:
+            self.transactions -= 1
+            source.transact(self.rng)
+        elif self.rng.random() < 0.6:
+            source.show()
+
+    # --- the judge ----------------------------------------------------------------------------------------------------
+
+    def _held_keys(self) -> set[RowKey]:
+        return {row_key(msgspec.json.decode(held.key)) for _unit, held in self.target.held}
+
+    def _check(self, touched: set[RowKey]) -> None:
+        held = self._held_keys() if self.target.held else set()
+        seen: set[Any] = set()
+        for row in self.target.committed.values():
+            for entry in entries(row):
+                if entry in seen:
+                    raise Wrong(f"unique value {entry} is held twice: {self.target.committed}")
+                seen.add(entry)
+        for key in sorted(touched):
+            state = self.target.committed.get(key)
+            if key[1].startswith(FOREIGN) or (state is None and key in held):
+                continue
+            history, at = self.histories.get(key, [None]), self.shown.get(key, 0)
+            found = next((i for i in range(at, len(history)) if history[i] == state), None)
+            if found is None:
+                raise Wrong(f"row {key} shows {state} behind state {at} of {history}")
+            self.shown[key] = found
+            self.note(f"shows {key} = {state}")
+
+    def _compare(self) -> None:
+        expected = {
+            (self._branch(source), key): (self._branch(source), *row)
+            for source in self.sources
+            for key, row in source.rows.items()
+        }
+        held = self._held_keys()
+        actual = {key: row for key, row in self.target.committed.items() if not key[1].startswith(FOREIGN)}
+        if held:
+            raise Wrong(f"held rows that the retry did not free: {held}")
+        if actual != expected:
+            raise Wrong(f"at the end the target has {actual}, the source {expected}")
+        for row in self.foreign:
+            if row_key(row) not in self.target.committed and row not in self.target.displaced:
+                raise Wrong(f"{row} was removed silently")
+
+    # --- faults -------------------------------------------------------------------------------------------------------
+
+    def _assign(self, n: int) -> None:
+        """Assign a capture unit anew; its predecessor may go on as a zombie."""
+        self.gens[n] += 1
+        live = self.captures[n][-1:] if self.rng.random() < 0.5 else []
+        fresh = Capture(self.sources[n], self.topics[n], self.gens[n], self.chunks, self.rules)
+        self.captures[n] = [*live, fresh]
+        self.note(f"capture {self.sources[n].name} gen {self.gens[n]} from {fresh.at}, chunks done {fresh.done}")
+
+    def _fault(self) -> None:
+        rng = self.rng
+        n = rng.randrange(len(self.queries))
+        query = self.queries[n]
+        what = rng.choice(("capture", "kill", "retry", "restart", "restart", "zombie", "backup", "backup", "restore"))
+        self.note(f"fault: {what}")
+        if what == "capture":
+            self._assign(n)
+        elif what == "kill" and query.live is not None:
+            query.live.kill()
+        elif what == "retry":
+            query.retry()
+        elif what in {"restart", "zombie"}:
+            query.restart(kill=what == "restart")
+        elif what == "backup":
+            self.backups.append((self.target.backup(), dict(self.shown), list(self.foreign)))
+        elif what == "restore" and self.backups:
+            self._restore(rng.choice(self.backups))
+
+    def _restore(self, backup: Any) -> None:
+        for query in self.queries:
+            query.restart(kill=True)
+        self.target.restore(backup[0])
+        self.shown, self.foreign = dict(backup[1]), list(backup[2])
+
+    def _drift(self) -> None:
+        """Someone else writes a row into the target that holds a value of the sources'."""
+        value = self.rng.choice(VALUES)
+        row: Row = (self._branch(self.sources[0]), f"{FOREIGN}{len(self.foreign)}", value, None, 0)
+        if self.target.locks or any(entry in self.target.unique for entry in entries(row)):
+            return
+        self.target.rows[row_key(row)] = self.target.committed[row_key(row)] = row
+        for entry in entries(row):
+            self.target.unique[entry] = row_key(row)
+        self.foreign.append(row)
+
+    # --- the run ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run to the end; raises Wrong, or whatever the core raised."""
+        for _ in range(MAX_STEPS):
+            if self.rng.random() < self.faults:
+                self._fault()
+            self._step()
+            if not self.transactions and self.rng.random() < 0.005:
+                break
+        self._quiet()
+        self._retry_held()
+        self._compare()
+
+    def _step(self) -> None:
+        rng = self.rng
+        n = rng.randrange(len(self.sources))
+        luck = rng.random()
+        if luck < 0.08:
+            self.source_step(self.sources[n])
+        elif luck < 0.3:
+            task = rng.choice(self.captures[n])
+            if task.dead:
+                if task is self.captures[n][-1]:
+                    self._assign(n)
+            else:
+                task.step(rng, self.failing)
+        elif luck < 0.31 and self.drift and len(self.foreign) < 3:
+            self._drift()
+        else:
+            self.queries[n].step(rng)
+
+    def _quiet(self) -> None:
+        """No more faults: everything must come through by itself, also once more from the progress rows."""
+        self.faults = self.failing = self.target.trouble = 0.0
+        self.drift = False
+        for source in self.sources:
+            while source.visible < len(source.log):
+                source.show()
+        for n in range(len(self.sources)):
+            self._assign(n)
+            self.captures[n] = self.captures[n][-1:]
+        self._until(lambda: all(tasks[-1].idle for tasks in self.captures) and all(q.idle for q in self.queries))
+        for query in self.queries:
+            query.restart(kill=True)
+        self._until(lambda: all(query.idle for query in self.queries))
+
+    def _until(self, done: Any) -> None:
+        for _ in range(MAX_STEPS):
+            if done():
+                return
+            self._step()
+        raise Wrong("it does not come to an end")
+
+    # --- quarantine ---------------------------------------------------------------------------------------------------
+
+    def _retry_held(self) -> None:
+        """An operator has mended what the target refused, and retries everything that is held."""
+        self.target.poison = set()
+        for query in self.queries:
+            held = sorted((h for unit, h in self.target.held if unit == query.unit), key=lambda h: (h.offset, h.part))
+            if held:
+                _finish(self._final_images(query, held) if self.rules.retry_is_final_image else self._replay(query, held))
+
+    def _final_images(self, query: Query, held: list[Held]) -> Steps:
+        """The final image of every held key, at the unit's present position."""
+        last: dict[str, Row | None] = {}
+        keys = {tuple(msgspec.json.decode(entry.key)) for entry in held}
+        for entry in held:
+            last[entry.folded] = _image(entry)
+        net = NetChange(TABLE, sorted(keys), [row for row in last.values() if row is not None])
+        yield from self._transact(query, net, None, {entry.folded for entry in held})
+
+    def _replay(self, query: Query, held: list[Held]) -> Steps:
+        """Rule 16 off: the queued events, one after the other."""
+        for entry in held:
+            row = _image(entry)
+            net = NetChange(TABLE, [tuple(msgspec.json.decode(entry.key))], [] if row is None else [row])
+            yield from self._transact(query, net, "retry", set())
+        yield from self._transact(query, NetChange(TABLE), None, {entry.folded for entry in held})
+
+    def _transact(self, query: Query, net: NetChange, displacing: str | None, released: set[str]) -> Steps:
+        txn = yield from self.target.open(self, query.unit, self.target.lanes(query.unit))
+        try:
+            yield from self.target.apply(txn, net, displacing)
+            txn.released = released
+            yield from self.target.commit(txn)
+        except UniqueViolationError as error:
+            self.target.rollback(txn)
+            raise Wrong(f"retry met {error}") from error
+        except ConsumerError:
+            self.target.rollback(txn)
+            raise
+
+    def note(self, text: str) -> None:
+        if self.verbose:
+            print(text)
+
+
+def _image(entry: Held) -> Row | None:
+    """What a held entry leaves of its key: an event's after image, but nothing for the first half of a key move."""
+    event = msgspec.json.decode(entry.event)
+    before, after = event["before"], event["after"]
+    if after is None or (before is not None and before[:2] != after[:2] and entry.part == 0):
+        return None
+    return tuple(after)
+
+
+def _finish(steps: Steps) -> None:
+    for _ in steps:
+        pass
+
+
+
