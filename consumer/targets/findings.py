@@ -9,6 +9,7 @@ from typing import Protocol
 from consumer.errors import TargetConfigError
 from consumer.targets.facts import TableFacts
 from consumer.targets.fitting import holds, not_coarser, takes
+from consumer.targets.session import SqlSession
 from schemas.findings import Finding
 from schemas.table import Table, UniqueIndex
 
@@ -59,6 +60,15 @@ def findings_for_table(
     case = _Case(wanted, real, session.facts(wanted.db, wanted.name), added, sources)
     found = [finding for rule in _RULES for finding in rule(case)]
     return found + (_many_to_one(real, added, sources) if sources > 1 else [])
+
+
+def findings_for_session(session: SqlSession, place: str) -> list[Finding]:
+    """Judge what the user of a target may do beyond its tables."""
+    try:
+        session.probe_blockers()
+    except TargetConfigError as error:
+        return [Finding("error", place, str(error), "run the GRANT that the message names")]
+    return []
 
 
 def _many_to_one(table: Table, added: tuple[str, ...], sources: int) -> list[Finding]:

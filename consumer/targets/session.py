@@ -271,6 +271,11 @@ class SqlSession:
         """Return what `findings` judges beside the definition of an existing table."""
         return self.catalogue.facts(schema, name)
 
+    def probe_blockers(self) -> None:
+        """Ask for blockers of nobody: raises TargetConfigError, with the GRANT, when a take-over could not ask."""
+        self._link.connect()
+        self._link.end_blockers_of(self._link.identity())
+
     def create_table(self, table: Table) -> None:
         for text in self.catalogue.create_statements(table):
             self._alone(lambda text=text: self._run((text, [])))  # type: ignore[misc]

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from consumer.errors import TargetConfigError
 from consumer.targets.dialect import dialect_of
-from consumer.targets.findings import findings_for_table
+from consumer.targets.findings import findings_for_session, findings_for_table
 from schemas.findings import Finding
 from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from tests.targets_kit import Lane, NetChange, Target, as_target, index, people, rows_of, text_type
@@ -201,3 +201,17 @@ def test_a_range_of_text_keys_is_refused_where_it_means_other_rows(target: Targe
                 tx.delete_range(wrapped, ("B",), ("c",), set(), None)
         assert tx.delete_range(wrapped, None, None, {("a",)}, None) == 2
     assert rows_of(session, wrapped) == [("a",)]
+
+
+def test_a_user_who_cannot_see_lock_holders_is_told_the_grant(target: Target) -> None:
+    assert findings_for_session(target.open(), "target hq") == []
+    if target.kind == "postgres":
+        return  # no right is needed there
+    user = f"{target.database}_u"
+    target.sql(f"CREATE USER {user}@'%%' IDENTIFIED BY 'pw'")
+    try:
+        target.sql(f"GRANT SELECT ON {target.database}.* TO {user}@'%%'")
+        [found] = findings_for_session(target.open(user=user, password="pw"), "target hq")
+        assert f"TO {user}" in found.message
+    finally:
+        target.sql(f"DROP USER {user}@'%%'")
