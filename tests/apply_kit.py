@@ -227,7 +227,8 @@ class Process:
 
     def read(self) -> None:
         """Take what has been printed, without waiting."""
-        assert self.popen.stdout is not None
+        if self.popen.stdout is None or self.popen.stdout.closed:
+            return
         while select.select([self.popen.stdout], [], [], 0)[0]:
             line = self.popen.stdout.readline()
             if not line:
@@ -264,13 +265,24 @@ class Process:
         return found
 
     def stop(self) -> int:
+        """SIGTERM, then wait. Returns the exit code."""
         if self.popen.poll() is None:
             self.popen.send_signal(signal.SIGTERM)
-        return self.popen.wait(60)
+        return self.ended()
 
     def kill(self) -> None:
+        """kill -9, unless it has ended."""
         self.popen.kill()
-        self.popen.wait(20)
+        self.ended()
+
+    def ended(self) -> int:
+        """Wait for the end, take what was said last, and close the pipes."""
+        code = self.popen.wait(120)
+        self.read()
+        for pipe in (self.popen.stdin, self.popen.stdout):
+            if pipe is not None:
+                pipe.close()
+        return code
 
 
 def write_config(folder: Path, *, kafka: Any, prefix: str, target: dict[str, Any], **pipeline: Any) -> Path:
@@ -323,12 +335,7 @@ def applying(config: Path) -> Iterator[Process]:
     try:
         yield process
     finally:
-        if process.popen.poll() is None:
-            process.kill()
-        if process.popen.stdout:
-            process.popen.stdout.close()
-        if process.popen.stdin:
-            process.popen.stdin.close()
+        process.kill()
 
 
 def spark_jars() -> str:
