@@ -1,0 +1,84 @@
+"""How far units and pipelines are: a unit's mark only grows, a pipeline's never passes a unit that is missing or behind.
+
+Pure, over values the caller keeps. All times are source commit times in ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from coordinator.core.messages import Mark
+
+
+def forward(known: Mark | None, reported: Mark | None) -> Mark | None:
+    """Return the mark after a report: each part is the greater of both, so a late report changes nothing.
+
+    A unit cannot have applied what has not been captured: resolved is at least the checkpoint.
+    """
+    if known is None or reported is None:
+        return known or reported
+    checkpoint = max(known.checkpoint_ts, reported.checkpoint_ts)
+    positions = [p for p in (known.position, reported.position) if p is not None]
+    return Mark(
+        checkpoint,
+        max(known.resolved_ts, reported.resolved_ts, checkpoint),
+        max(positions) if positions else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineUnits:
+    """What a pipeline needs: its apply units by source. A source without any unit is missing, not done."""
+
+    pipeline: str
+    by_source: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineProgress:
+    """`checkpoint_ts`, `resolved_ts`: minimum over all units; `cut_ts`: up to where *all* sources are applied.
+
+    None: not known yet. `waits_for`: what keeps it from being computed anew (units without a mark, sources without
+    units), in order; it then stays where it was.
+    """
+
+    checkpoint_ts: int | None = None
+    resolved_ts: int | None = None
+    by_source: Mapping[str, int] = field(default_factory=dict)
+    waits_for: tuple[str, ...] = ()
+
+    @property
+    def cut_ts(self) -> int | None:
+        return self.checkpoint_ts
+
+
+def advance(
+    before: PipelineProgress, units: PipelineUnits, marks: Mapping[str, Mark | None]
+) -> PipelineProgress:
+    """Return the pipeline's progress after `marks` (of all its units; None or no entry: not known).
+
+    Each source goes on by itself, never back; the pipeline and its cut only when nothing is missing. A unit that was
+    added behind the pipeline's checkpoint does not take it back: the pipeline waits until the unit has caught up.
+    """
+    waits: list[str] = []
+    by_source = {source: ts for source, ts in before.by_source.items() if source in units.by_source}
+    resolved: list[int] = []
+    for source, names in sorted(units.by_source.items()):
+        known = {name: mark for name in names if (mark := marks.get(name)) is not None}
+        missing = [name for name in names if name not in known]
+        if missing or not names:
+            waits.extend(missing or [source])
+            continue
+        lowest = min(mark.checkpoint_ts for mark in known.values())
+        by_source[source] = max(lowest, by_source.get(source, lowest))
+        resolved.append(min(mark.resolved_ts for mark in known.values()))
+    if waits or not units.by_source:
+        return PipelineProgress(before.checkpoint_ts, before.resolved_ts, by_source, tuple(waits))
+    checkpoint = _never_back(before.checkpoint_ts, by_source.values())
+    return PipelineProgress(checkpoint, _never_back(before.resolved_ts, resolved), by_source)
+
+
+def _never_back(before: int | None, now: Iterable[int]) -> int:
+    lowest = min(now)
+    return lowest if before is None else max(before, lowest)
