@@ -1,0 +1,81 @@
+"""Even loads: by itself now and then (`balance`), or at once because somebody asked (`rebalance`).
+
+Moves the unit that narrows the gap between two agents most, from the most loaded to the least loaded, as long as that
+is worth a move. Before that, units that shall be apart and could be are taken apart.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from coordinator.core.schedulers.model import UNIT_COST, Kind, Loads, MoveTask, UnitView, View, movable
+
+#: A gap below this share of the mean load is left alone: measured rates always vary.
+TOLERANCE = 10
+
+
+def balance(view: View, loads: Loads, most: int, why: str = "balance") -> list[MoveTask]:
+    """Return at most `most` moves; none when everything is even enough."""
+    tasks: list[MoveTask] = []
+    for kind in Kind:
+        at: dict[str, list[UnitView]] = {
+            agent.name: [] for agent in view.agents if agent.accepts and kind in agent.kinds
+        }
+        for unit in movable(view.units):
+            if unit.spec.kind is kind and unit.primary in at:
+                at[unit.primary].append(unit)
+        _take_apart(at, loads, tasks, most, why)
+        while len(tasks) < most and (found := _narrowing(at, kind, loads)) is not None:
+            tasks.append(_moved(*found, at, loads, why))
+    return tasks
+
+
+def _take_apart(
+    at: dict[str, list[UnitView]], loads: Loads, tasks: list[MoveTask], most: int, why: str
+) -> None:
+    for agent in sorted(at):
+        crowded: dict[str, int] = defaultdict(int)
+        for unit in list(at[agent]):
+            if unit.spec.apart is None or len(tasks) >= most:
+                continue
+            crowded[unit.spec.apart] += 1
+            best = loads.best(unit)
+            if crowded[unit.spec.apart] == 1 or best is None or not loads.room(best):
+                continue
+            if loads.crowd(unit, best) < loads.crowd(unit, agent):
+                tasks.append(_moved(unit, best, at, loads, why))
+
+
+def _narrowing(at: dict[str, list[UnitView]], kind: Kind, loads: Loads) -> tuple[UnitView, str] | None:
+    """Return the unit and the agent that narrow the widest gap that can be narrowed."""
+    order = sorted(at, key=lambda name: (loads.load(name, kind), name))
+    mean = sum(loads.load(name, kind) for name in order) // max(1, len(order))
+    for target in order:
+        if not loads.room(target):
+            continue
+        for origin in reversed(order):
+            gap = loads.load(origin, kind) - loads.load(target, kind)
+            if gap < max(2 * UNIT_COST, mean // TOLERANCE):
+                break
+            unit = _best_victim(at[origin], target, gap, loads)
+            if unit is not None:
+                return unit, target
+    return None
+
+
+def _best_victim(units: list[UnitView], target: str, gap: int, loads: Loads) -> UnitView | None:
+    """Return the unit that leaves the smallest gap, if that is smaller by a whole unit's worth."""
+    able = [
+        unit
+        for unit in units
+        if loads.can_take(unit, target)
+        and loads.crowd(unit, target) <= loads.crowd(unit, unit.primary or "")
+        and abs(gap - 2 * loads.cost(unit)) <= gap - UNIT_COST
+    ]
+    return min(able, key=lambda unit: (abs(gap - 2 * loads.cost(unit)), unit.spec.unit), default=None)
+
+
+def _moved(unit: UnitView, agent: str, at: dict[str, list[UnitView]], loads: Loads, why: str) -> MoveTask:
+    at[unit.primary or ""].remove(unit)
+    loads.move(unit, agent)
+    return MoveTask(unit.spec.unit, agent, why)
