@@ -173,7 +173,9 @@ class Topic:
         self.name = name or table_topic(prefix, source.name, source.table.db, source.table.name)
         self.source = source
         self.written: list[Event] = []
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "acks": "all"})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True, "log_level": 0}
+        )
         create_topic(bootstrap, self.name)
 
     def write(self, events: Iterable[Event]) -> None:
@@ -190,7 +192,7 @@ class Topic:
             )
             self._producer.poll(0)
             self.written.append(event)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(120) == 0
         assert not failed
 
 

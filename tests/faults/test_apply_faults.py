@@ -63,7 +63,7 @@ class Load(threading.Thread):
 
     def end(self) -> None:
         self.ending.set()
-        self.join(60)
+        self.join(130)
         assert self.failure is None, self.failure
 
 
@@ -146,7 +146,7 @@ class Scene:
         """End the load, wait until all is applied, and judge."""
         self.load.end()
         last = len(self.topic.written) - 1
-        until(lambda: self.offset() == last, seconds=120, what=f"offset {last}: {self.said()}")
+        until(lambda: self.offset() == last, seconds=180, what=f"offset {last}: {self.said()}")
         assert self.rows() == sorted(tuple(row.values()) for row in self.source.rows.values())
         self.observer.ending.set()
         self.observer.join(20)
