@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from producer.codec import (
@@ -34,11 +35,20 @@ def transaction(pos: int = 4711, made_ms: int = 1_790_000_000_012) -> Transactio
 
 def events_in(path: Path, start: int = 4) -> Iterator[tuple[int, bytes]]:
     """Yield (event type, body without header and CRC32) of a binlog file."""
-    data = path.read_bytes()
-    while start + 19 <= len(data):
-        _, kind, _, size, _, _ = _HEADER.unpack_from(data, start)
-        yield kind, data[start + 19 : start + size - 4]
-        start += size
+    for event in raw_events(path, start):
+        yield event[4], event[19:-4]
+
+
+def raw_events(path: Path, start: int) -> Iterator[bytes]:
+    """Yield the events of a binlog file, whole."""
+    with path.open("rb") as file:
+        file.seek(start)
+        data = file.read()
+    at = 0
+    while at + 19 <= len(data):
+        size = _HEADER.unpack_from(data, at)[3]
+        yield data[at : at + size]
+        at += size
 
 
 class LogReader:
@@ -50,7 +60,7 @@ class LogReader:
         self.mark()
 
     def _status(self) -> tuple[str, int]:
-        mysql = self._server.kind == "mysql"
+        mysql = self._server.kind.lower() == "mysql"
         row = self._server.execute("SHOW BINARY LOG STATUS" if mysql else "SHOW MASTER STATUS")[0]
         return row[0], int(row[1])
 
@@ -85,3 +95,23 @@ def decoded(table: Table, events: list[tuple[TableMap, int, bytes]]) -> list[tup
         codecs[table_map.layout] = codec
         out += codec.rows(kind, body)
     return out
+
+
+def library_events(path: Path, start: int, dbms: str) -> Iterator[Any]:
+    """Yield the row events of a binlog file as mysql-replication decodes them."""
+    from pymysql.protocol import MysqlPacket
+    from pymysqlreplication import row_event
+    from pymysqlreplication.packet import BinLogPacketWrapper
+
+    rows = (row_event.WriteRowsEvent, row_event.UpdateRowsEvent, row_event.DeleteRowsEvent)
+    control = SimpleNamespace(charset="utf8mb4", _get_dbms=lambda: dbms)
+    maps: dict[int, Any] = {}
+    for raw in raw_events(path, start):
+        packet = BinLogPacketWrapper(
+            MysqlPacket(b"\0" + raw, "utf8mb4"), maps, control, (9, 0, 0), True, {row_event.TableMapEvent, *rows},
+            None, None, None, None, False, False, False, True, False,
+        )  # fmt: skip
+        if isinstance(packet.event, row_event.TableMapEvent):
+            maps[packet.event.table_id] = packet.event.get_table()
+        elif packet.event is not None:
+            yield packet.event

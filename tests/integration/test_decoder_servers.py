@@ -1,0 +1,304 @@
+"""The generated decoders against real servers: what they read from the log is what SELECT reads from the table.
+
+Tables and values are random (Hypothesis), and the library's own decode is a second witness for what it can decode.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from producer.codec import TableCodec, TopicTail, count_rows
+from producer.decoders.types import UPDATES, WRITES
+from producer.jsonb import double_text
+from schemas.codec import decode_event, decode_key
+from schemas.mysql_catalog import read_table
+from schemas.mysql_connect import connect_mysql
+from schemas.mysql_values import row_from_select, select_list, to_mysql
+from schemas.table import Column, ColumnType, Kind, Row, Table, Value
+from tests import schemas_strategies
+from tests.decoder_support import SOURCE, LogReader, decoded, library_events, transaction
+
+MODERATE = settings(
+    max_examples=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking through a server takes minutes
+)
+
+
+class Server:
+    """A real server with a database, a connection in the session that values need, and a reader of its log."""
+
+    def __init__(self, service: Any, db: str) -> None:
+        self.service, self.db, self.kind = service, db, service.kind.lower()
+        self.connection = connect_mysql("127.0.0.1", service.port, "root", "", db)
+        self.log = LogReader(service)
+        self._tables = 0
+
+    def execute(self, sql: str, args: Any = None) -> list[tuple[Any, ...]]:
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, args)
+            return list(cursor.fetchall())
+
+    def create(self, columns: list[str], key: str = "id INT NOT NULL PRIMARY KEY") -> Table:
+        self._tables += 1
+        name = f"t{self._tables}"
+        self.execute(f"CREATE TABLE {name} ({', '.join([key, *columns])}) CHARACTER SET utf8mb4")
+        self.log.mark()
+        return read_table(self.connection, self.db, name)
+
+    def insert(self, table: Table, rows: list[Row]) -> None:
+        places = ", ".join(["%s"] * len(table.columns))
+        convert = to_mysql(table)
+        for row in rows:
+            self.execute(f"INSERT INTO {table.name} VALUES ({places})", convert(row))
+
+    def select(self, table: Table) -> list[Row]:
+        rows = self.execute(f"SELECT {', '.join(select_list(table))} FROM {table.name} ORDER BY id")
+        convert = row_from_select(table)
+        return [convert(row) for row in rows]
+
+    def logged(self, table: Table) -> list[tuple[Row | None, Row | None]]:
+        return decoded(table, self.log.row_events(self.db, table.name))
+
+
+@pytest.fixture(params=["mariadb", "mysql"])
+def server(request: pytest.FixtureRequest) -> Any:
+    service = request.getfixturevalue(request.param)
+    found = Server(service, request.getfixturevalue(f"{request.param}_db"))
+    yield found
+    found.connection.close()
+
+
+# --- random tables
+
+CHARSETS = {
+    "utf8mb4": 'aé漢😀\x01"\\',
+    "utf8mb3": 'aé漢"',
+    "latin1": 'aéÿ€"',
+    "ascii": 'az"\\\n',
+    "gbk": 'a漢字"',
+    "gb18030": "a漢😀",
+    "utf16": 'aé😀"',
+    "utf16le": "aé😀",
+    "utf32": "aé😀",
+    "ucs2": "aé漢",
+    "cp1251": "aЖя",
+    "koi8r": "aЖя",
+    "sjis": "aあア漢",
+    "ujis": "aあ漢",
+    "big5": "a漢字",
+    "euckr": "a한글",
+    "latin2": "ažł",
+    "greek": "aΩ",
+    "tis620": "aกข",
+}
+_NUMBERS = [
+    f"{name}{sign}"
+    for name in ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT")
+    for sign in ("", " UNSIGNED")
+]
+_LABELS = [f"label{i}" for i in range(300)]
+
+
+def _text_types(charset: str) -> st.SearchStrategy[str]:
+    sizes = st.sampled_from(
+        ["CHAR(7)", "CHAR(255)", "VARCHAR(5)", "VARCHAR(300)", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"]
+    )
+    return sizes.map(lambda text: f"{text} CHARACTER SET {charset}")
+
+
+def _labels(kind: str, count: int) -> str:
+    return f"{kind}({', '.join(repr(label) for label in _LABELS[:count])})"
+
+
+TYPES: st.SearchStrategy[str] = st.one_of(
+    st.sampled_from([*_NUMBERS, "FLOAT", "DOUBLE", "YEAR", "DATE", "JSON", "GEOMETRY"]),
+    st.builds("{}({})".format, st.sampled_from(["TIME", "DATETIME", "TIMESTAMP NULL"]), st.integers(0, 6)).map(
+        lambda text: text.replace(" NULL", "") + " NULL" if "NULL" in text else text
+    ),
+    st.integers(1, 65).flatmap(lambda p: st.integers(0, min(p, 30)).map(lambda s: f"DECIMAL({p},{s})")),
+    st.integers(1, 64).map(lambda n: f"BIT({n})"),
+    st.sampled_from(sorted(CHARSETS)).flatmap(_text_types),
+    st.sampled_from(["BINARY(5)", "BINARY(30)", "VARBINARY(9)", "VARBINARY(300)", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"]),
+    st.builds(_labels, st.just("ENUM"), st.sampled_from([1, 255, 256])),
+    st.builds(_labels, st.just("SET"), st.sampled_from([1, 8, 9, 20, 32, 33, 64])),
+)  # fmt: skip
+
+
+def _values(column: ColumnType) -> st.SearchStrategy[Value]:
+    if column.charset in CHARSETS and column.kind in (Kind.CHAR, Kind.VARCHAR, Kind.TEXT):
+        size = min(column.length // (1 if column.kind is not Kind.TEXT else 4), 300)
+        texts = st.text(CHARSETS[column.charset] + " ", max_size=min(size, 20)) | st.just("a" * size)
+        return st.none() | (texts.map(lambda text: text.rstrip(" ")) if column.kind is Kind.CHAR else texts)
+    return schemas_strategies.values(column)
+
+
+@given(data=st.data())
+@MODERATE
+def test_log_and_select_agree(server: Server, data: st.DataObject) -> None:
+    types = data.draw(st.lists(TYPES, min_size=1, max_size=9), label="types")
+    table = server.create([f'`c%{i}{{"é` {kind}'.replace("%", "") for i, kind in enumerate(types)])
+    strategy = st.tuples(*(_values(column.type) for column in table.columns[1:]))
+    drawn = data.draw(st.lists(strategy, min_size=1, max_size=4), label="rows")
+    rows: list[Row] = [(i, *row) for i, row in enumerate(drawn)]
+    server.insert(table, rows)
+    stored = server.select(table)
+    assert [after for _, after in server.logged(table)] == stored
+    _check_update_and_delete(server, table, stored)
+
+
+def _check_update_and_delete(server: Server, table: Table, stored: list[Row]) -> None:
+    server.log.mark()
+    server.execute(f"UPDATE {table.name} SET id = id + 1000")
+    server.execute(f"DELETE FROM {table.name}")
+    moved = [(row[0] + 1000, *row[1:]) for row in stored]  # type: ignore[operator]
+    changes = [*zip(stored, moved, strict=True), *((row, None) for row in moved)]
+    assert sorted(server.logged(table), key=repr) == sorted(changes, key=repr)
+    events = server.log.row_events(server.db, table.name)
+    assert sum(count_rows(table_map, kind, body) for table_map, kind, body in events) == len(changes)
+    server.execute(f"DROP TABLE {table.name}")
+
+
+def test_every_type_at_its_bounds(server: Server) -> None:
+    server.execute("SET sql_mode = 'ALLOW_INVALID_DATES'")
+    zero = ["d DATE", "dt DATETIME(2)", "ts TIMESTAMP(5) NULL", "y YEAR", "e ENUM('a','b')"]
+    table = server.create(zero)
+    server.execute(f"INSERT INTO {table.name} VALUES (1, '0000-00-00', '0000-00-00', '0000-00-00', 0, 'x')")
+    server.execute(
+        f"INSERT INTO {table.name} VALUES (2, '2026-02-31', '2026-02-31 01:02:03.45', '1970-01-01 00:00:01', 2155, 2)"
+    )
+    stored = server.select(table)
+    assert stored[0] == (1, "0000-00-00", "0000-00-00 00:00:00.00", "0000-00-00 00:00:00.00000", 0, "")
+    assert [after for _, after in server.logged(table)] == stored
+
+
+def test_events_are_the_envelope_of_schemas(server: Server) -> None:
+    table = server.create(["name VARCHAR(20)", "amount DECIMAL(12,2)"])
+    server.execute(f"INSERT INTO {table.name} VALUES (1, 'lucy \"é\"', -0.5), (2, NULL, 7)")
+    server.execute(f"UPDATE {table.name} SET id = id + 10 ORDER BY id DESC")
+    server.execute(f"DELETE FROM {table.name} WHERE id = 11")
+    tail, first_row, tx = TopicTail(last=(0, 3, 4500, 1)), 5, transaction()
+    records = []
+    for table_map, kind, body in server.log.row_events(server.db, table.name):
+        records += TableCodec(table, table_map, SOURCE, tail).encode(kind, body, tx, first_row + len(records))
+    events = [decode_event(value) for _, value in records]
+    assert [(e.op, e.before, e.after) for e in events] == [
+        ("c", None, {"id": 1, "name": 'lucy "é"', "amount": "-0.50"}),
+        ("c", None, {"id": 2, "name": None, "amount": "7.00"}),
+        ("u", {"id": 2, "name": None, "amount": "7.00"}, {"id": 12, "name": None, "amount": "7.00"}),
+        (
+            "u",
+            {"id": 1, "name": 'lucy "é"', "amount": "-0.50"},
+            {"id": 11, "name": 'lucy "é"', "amount": "-0.50"},
+        ),
+        ("d", {"id": 11, "name": 'lucy "é"', "amount": "-0.50"}, None),
+    ]
+    assert [e.source.prev for e in events] == [(0, 3, 4500, 1), *((0, 3, 4711, row) for row in range(5, 9))]
+    assert [e.transaction and e.transaction.total_order for e in events] == [1, 2, 3, 4, 5]
+    assert [decode_key(key)["id"] for key, _ in records] == [1, 2, 12, 11, 11]
+
+
+# --- the library as a witness
+
+
+def _wire(column: Column, value: Any) -> Value:
+    """Return the wire value of what the library decodes."""
+    kind, fsp = column.type.kind, column.type.fsp
+    if isinstance(value, decimal.Decimal):
+        return f"{value:.{column.type.scale}f}"
+    if isinstance(value, datetime.timedelta):
+        micros = value // datetime.timedelta(microseconds=1)
+        return schemas_strategies._time(micros, fsp)
+    if isinstance(value, datetime.datetime):
+        between, end = ("T", "Z") if kind is Kind.TIMESTAMP else (" ", "")
+        return schemas_strategies._wall(value, fsp, between, end)
+    if isinstance(value, datetime.date):
+        return f"{value.year:04d}-{value.month:02d}-{value.day:02d}"
+    return schemas_strategies.wire_int(value) if isinstance(value, int) else value
+
+
+#: Without TIME(n): the library gives -00:00:00.999999 for -00:00:00.000001 (the servers' SELECT agrees with us).
+_WITNESSED = [
+    *_NUMBERS, "FLOAT", "DOUBLE", "DATE", "DATETIME", "DATETIME(3)", "DATETIME(6)", "TIMESTAMP(4) NULL", "TIME",
+    "DECIMAL(30,12)", "VARCHAR(20)", "CHAR(9)", "VARCHAR(300)", "MEDIUMTEXT", "ENUM('a','b')",
+]  # fmt: skip
+
+
+def _library_rows(server: Server, table: Table) -> list[tuple[Row | None, Row | None]]:
+    out: list[tuple[Row | None, Row | None]] = []
+    for event in library_events(server.log.path(), server.log._at, server.kind):
+        if event.table != table.name:
+            continue
+        for row in event.rows:
+            if event.event_type in UPDATES:
+                out.append((_named(table, row["before_values"]), _named(table, row["after_values"])))
+            else:
+                image = _named(table, row["values"])
+                out.append((None, image) if event.event_type in WRITES else (image, None))
+    return out
+
+
+def _named(table: Table, image: dict[str, Any]) -> Row:
+    return tuple(_wire(column, image[column.name]) for column in table.columns)
+
+
+@given(data=st.data())
+@settings(MODERATE, max_examples=10)
+def test_the_library_decodes_the_same(server: Server, data: st.DataObject) -> None:
+    table = server.create([f"c{i} {kind}" for i, kind in enumerate(_WITNESSED)])
+    strategy = st.tuples(*(schemas_strategies.values(column.type) for column in table.columns[1:]))
+    rows = [(i, *row) for i, row in enumerate(data.draw(st.lists(strategy, min_size=1, max_size=3)))]
+    server.insert(table, rows)
+    server.execute(f"UPDATE {table.name} SET id = id + 100")
+    server.execute(f"DELETE FROM {table.name}")
+    assert _library_rows(server, table) == server.logged(table)
+    server.execute(f"DROP TABLE {table.name}")
+
+
+# --- MySQL's JSON
+
+_NUMBER = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+_OPAQUE = st.sampled_from([
+    "CAST('1.50' AS DECIMAL(10,2))", "CAST('-0.05' AS DECIMAL(65,30))", "CAST(12345678901234567890123 AS DECIMAL(40,0))",
+    "DATE'2015-01-15'", "CAST('2015-01-15 1:2:3.5' AS DATETIME(6))", "CAST('-838:59:59' AS TIME)", "TIME'00:00:00.25'",
+    "CAST('-0:00:00.5' AS TIME(1))", "TIMESTAMP'2020-01-01 00:00:00'", "b'101'", "X'FF00'", "REPEAT(X'00FF41', 60)", "CAST(2020 AS YEAR)",
+])  # fmt: skip
+
+
+@given(data=st.data())
+@settings(MODERATE, max_examples=15)
+def test_json_text_is_what_mysql_prints(mysql: Any, mysql_db: str, data: st.DataObject) -> None:
+    server = Server(mysql, mysql_db)
+    server.execute("DROP TABLE IF EXISTS t1")
+    table = server.create(["j JSON"])
+    documents = data.draw(st.lists(schemas_strategies._JSON, max_size=25))
+    texts = [schemas_strategies.json.dumps(document) for document in documents]
+    texts += [repr(number) for number in data.draw(st.lists(_NUMBER, max_size=25))]
+    texts.append(
+        schemas_strategies.json.dumps(
+            {f"key{i}" * data.draw(st.integers(1, 40)): "x" * 3000 for i in range(30)}
+        )
+    )
+    for i, text in enumerate(texts):
+        server.execute(f"INSERT INTO {table.name} VALUES (%s, %s)", (i, text))
+    for i, expression in enumerate(data.draw(st.lists(_OPAQUE, max_size=8))):
+        server.execute(
+            f"INSERT INTO {table.name} VALUES ({len(texts) + i}, JSON_ARRAY({expression}, JSON_OBJECT('a', {expression})))"
+        )
+    assert [after for _, after in server.logged(table)] == server.select(table)
+    server.connection.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.0, "1.0"), (-0.0, "-0.0"), (1e15, "1e15"), (1e14, "100000000000000.0"), (1e-15, "0.000000000000001"), (1e-16, "1e-16"), (-2.5e-300, "-2.5e-300")],
+)  # fmt: skip
+def test_doubles_in_json(value: float, text: str) -> None:
+    assert double_text(value) == text
