@@ -89,16 +89,26 @@ class Unit:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
+        self._close()
+
+    def _close(self) -> None:
+        if self.process is not None and self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
 
     def stop(self) -> int:
         """SIGTERM; returns the exit code."""
         assert self.process is not None
         self.process.terminate()
-        return self.process.wait(timeout=60)
+        code = self.process.wait(timeout=60)
+        self._close()
+        return code
 
     def wait(self, seconds: float = 60) -> int:
         assert self.process is not None
-        return self.process.wait(timeout=seconds)
+        code = self.process.wait(timeout=seconds)
+        self._close()
+        return code
 
     def says(self) -> str:
         return self.log.read_text(errors="replace")
@@ -112,8 +122,7 @@ def running(config: Path, name: str, *arguments: str) -> Iterator[Unit]:
     finally:
         if unit.process is not None and unit.process.poll() is None:
             unit.kill()
-        if unit.process is not None and unit.process.stdin is not None:
-            unit.process.stdin.close()
+        unit._close()
 
 
 def messages(bootstrap: str, topic: str) -> list[Any]:
