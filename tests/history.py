@@ -35,7 +35,10 @@ def target_table(db: str = "public", name: str = "history") -> TargetTable:
     """`history(id bigint primary key, a varchar(20) unique, b int unique, v int)`."""
     columns = (
         Column(name="id", type=ColumnType(kind=Kind.INT, bits=64), nullable=False),
-        Column(name="a", type=ColumnType(kind=Kind.VARCHAR, length=20, charset="utf8mb4", collation="utf8mb4_bin")),
+        Column(
+            name="a",
+            type=ColumnType(kind=Kind.VARCHAR, length=20, charset="utf8mb4", collation="utf8mb4_bin"),
+        ),
         Column(name="b", type=ColumnType(kind=Kind.INT, bits=32)),
         Column(name="v", type=ColumnType(kind=Kind.INT, bits=32)),
     )
@@ -155,7 +158,12 @@ class Attempt:
         rows, _state, self.held = session.begin(UNIT, epoch)
         plan = plan_start(rows, wanted)
         self.rows: list[LaneProgress] = rows
-        self.start, self.layout, self.finish, self.switch = plan.start, plan.layout, plan.finish, plan.switch_now
+        self.start, self.layout, self.finish, self.switch = (
+            plan.start,
+            plan.layout,
+            plan.finish,
+            plan.switch_now,
+        )
         self.locks = LockTable()
         self.marks = Deduplicator(rows)
         self.dispatcher = Dispatcher(plan.layout, self.locks, rows)
@@ -213,7 +221,14 @@ def run_pure(
 
 
 def _run_batch(
-    attempt: Attempt, session: Any, history: History, end: int, limits: Limits, rng: random.Random, *, crash: bool
+    attempt: Attempt,
+    session: Any,
+    history: History,
+    end: int,
+    limits: Limits,
+    rng: random.Random,
+    *,
+    crash: bool,
 ) -> None:
     machines = [Lane(n, attempt.locks, limits) for n in range(attempt.layout.lanes)]
     turns = _turns(attempt, history, end, machines, rng)
@@ -241,7 +256,9 @@ def _run_batch(
     write_idle(session, attempt.rows, sorted(idle), attempt.mark)
 
 
-def _turns(attempt: Attempt, history: History, end: int, machines: list[Lane], rng: random.Random) -> Iterator[None]:
+def _turns(
+    attempt: Attempt, history: History, end: int, machines: list[Lane], rng: random.Random
+) -> Iterator[None]:
     """Hand the records over in random chunks, then drain; a step of the schedule each."""
     at = attempt.start
     while at < end:
@@ -292,12 +309,21 @@ def run_threads(
 
 
 def _threaded_batch(
-    attempt: Attempt, main: Any, sessions: list[Any], history: History, end: int, max_gather: int, *, crash: bool
+    attempt: Attempt,
+    main: Any,
+    sessions: list[Any],
+    history: History,
+    end: int,
+    max_gather: int,
+    *,
+    crash: bool,
 ) -> None:
     def apply(lane: int, batch: Batch) -> None:
         write(sessions[lane], attempt.rows, lane, batch)
 
-    with LaneThreads(attempt.dispatcher, attempt.locks, apply, limits=Limits(max_gather=max_gather)) as threads:
+    with LaneThreads(
+        attempt.dispatcher, attempt.locks, apply, limits=Limits(max_gather=max_gather)
+    ) as threads:
         for at in range(attempt.start, end, 4):
             threads.submit(attempt.routed(history.topic, at, min(end, at + 4)))
         if not crash:

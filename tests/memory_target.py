@@ -84,7 +84,9 @@ class MemorySession:
     def create_table(self, table: Table) -> None:
         self.target.rows.setdefault(table.name, {})
 
-    def take_over(self, unit: Unit, topic_id: str, layout: str, lanes: int) -> tuple[int, list[LaneProgress], UnitState]:
+    def take_over(
+        self, unit: Unit, topic_id: str, layout: str, lanes: int
+    ) -> tuple[int, list[LaneProgress], UnitState]:
         with self.target.mutex:
             if not self.target.progress:
                 for lane in range(lanes):
@@ -106,7 +108,11 @@ class MemorySession:
         with self.target.mutex:
             for guard in guards:
                 row = self.target.progress.get(guard.lane)
-                if row is None or (row.epoch, row.attempt, row.offset) != (guard.epoch, guard.attempt, guard.offset):
+                if row is None or (row.epoch, row.attempt, row.offset) != (
+                    guard.epoch,
+                    guard.attempt,
+                    guard.offset,
+                ):
                     raise FencedError(f"{row} is not {guard}")
             transaction = MemoryTransaction(self.target)
             yield transaction

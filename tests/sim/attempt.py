@@ -25,9 +25,8 @@ from consumer.progress import Mark, advanced, committed, idle_rows, plan, relaid
 from consumer.progress import Plan as Start
 from schemas.position import Position
 from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
-from tests.sim.rules import Rules
 from tests.sim.source import SourceRow, Topic
-from tests.sim.target import Steps, Target, Txn
+from tests.sim.target import Steps, Txn
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -73,14 +72,18 @@ class NoGap(Deduplicator):
 class Unticketed(LockTable):
     """No event waits for another lane's because of a unique value."""
 
-    def register(self, slot: dict[LockKey, Lock], key: LockKey, event: EventId, lane: int) -> tuple[Lock, Wait | None]:
+    def register(
+        self, slot: dict[LockKey, Lock], key: LockKey, event: EventId, lane: int
+    ) -> tuple[Lock, Wait | None]:
         return super().register(slot, key, event, lane)[0], None
 
 
 class WholeMoves(Dispatcher):
     """Rule 7 off: a key-moving update goes whole to the new key's lane."""
 
-    def _move(self, plan: TablePlan, change: RowChange, origin: tuple[int, Position, int, int, bytes], old: bytes) -> None:
+    def _move(
+        self, plan: TablePlan, change: RowChange, origin: tuple[int, Position, int, int, bytes], old: bytes
+    ) -> None:
         after = change.after
         if after is not None:
             key = plan.fold_key(after)
@@ -96,7 +99,7 @@ class Attempt:
     def __init__(self, query: Query, begin: int, end: int) -> None:
         self.query, self.batch_begin, self.end = query, begin, end
         self.world, self.target, self.rules = query.world, query.world.target, query.world.rules
-        self.epoch = query.epoch
+        self.epoch, self.wanted = query.epoch, Layout(lanes=query.lanes)
         self.actors: list[Steps] = [self._task()]
         self.finished = False
         self.failed = False
@@ -144,18 +147,20 @@ class Attempt:
         return start if self.rules.resumes_from_progress else self.batch_begin
 
     def _plan(self) -> Start:
-        wanted = Layout(lanes=self.query.lanes)
+        wanted = self.wanted
         start = plan(self.rows, wanted)
         if start.finish is not None and not self.rules.layout_changes_when_equal:
             text = wanted.encode()
-            self.rows = [replace(self.rows[n % len(self.rows)], lane=n, layout=text) for n in range(wanted.lanes)]
+            self.rows = [
+                replace(self.rows[n % len(self.rows)], lane=n, layout=text) for n in range(wanted.lanes)
+            ]
             self.target.progress[self.query.unit] = {row.lane: row for row in self.rows}
             return Start(min(row.offset for row in self.rows) + 1, wanted)
         return start
 
     def _relayout(self) -> Steps:
         txn = yield from self.target.open(self, self.query.unit, self.rows)
-        rows = relaid(self.rows, Layout(lanes=self.query.lanes))
+        rows = relaid(self.rows, self.wanted)
         txn.relaid = (self.query.unit, rows)
         yield from self._commit(txn, self.rows[0], rows[0])
         self.rows = rows
@@ -274,7 +279,7 @@ class Attempt:
         for net in lane.batch().nets:
             txn = yield from self.target.open(self, self.query.unit, [self.rows[lane.number]])
             try:
-                keys = [(row[0], row[1]) for row in net.replaces]
+                keys = [tuple(row[:2]) for row in net.replaces]
                 half = NetChange(net.table, net.deletes + keys, [], [], net.catch_up)
                 yield from self.target.apply(txn, half, None)
                 yield from self.target.commit(txn)

@@ -17,7 +17,9 @@ class Rules:
     topics_are_kept_apart: bool = True  # 8: an added column keeps two topics of one table apart
     displaced_rows_are_kept: bool = True  # 9: nothing is removed silently
     keys_are_folded: bool = True  # 10: keys that the target holds equal go to one lane
-    resumes_from_progress: bool = True  # 11: the target's progress, not Spark's checkpoint, says where to start
+    resumes_from_progress: bool = (
+        True  # 11: the target's progress, not Spark's checkpoint, says where to start
+    )
     zombies_are_dropped: bool = True  # 14: events and chunk markers of a lower gen
     retry_is_final_image: bool = True  # 16: never the old events
     halves_by_event: bool = True  # 17: not halves of net rows
@@ -42,6 +44,17 @@ FINDINGS: dict[str, str] = {
     "tickets": "values_are_ticketed",
 }
 """Number of the finding → the rule that it led to."""
+
+EMPHASIS: dict[str, dict[str, float]] = {
+    "1": {"snapshot": 1},
+    "2": {"snapshot": 1, "transactions": 3, "prefill": 5, "faults": 0.0},
+    "4": {"max_lanes": 4, "max_gather": 1, "faults": 0.04},
+    "5": {"max_lanes": 4, "max_gather": 1, "faults": 0.06},
+    "6": {"faults": 0.06, "max_lanes": 1},
+    "16": {"quarantine": 1},
+    "tickets": {"max_lanes": 4, "max_gather": 1},
+}
+"""What a world has more of when it is to show that a rule is needed."""
 
 ALL = Rules()
 

@@ -47,7 +47,9 @@ class Record:
 @dataclass
 class Topic:
     records: list[Record] = field(default_factory=list)
-    stored: dict[int, int] = field(default_factory=dict)  # gen → index into the log up to which all is acknowledged
+    stored: dict[int, int] = field(
+        default_factory=dict
+    )  # gen → index into the log up to which all is acknowledged
 
 
 class Source:
@@ -102,6 +104,8 @@ class Capture:
     def __init__(self, source: Source, topic: Topic, gen: int, chunks: list[list[str]], rules: Rules) -> None:
         self.source, self.topic, self.gen, self.chunks, self.rules = source, topic, gen, chunks, rules
         self.at = topic.stored[max(topic.stored)] if topic.stored else 0
+        # Written before the first event: else a zombie's late record, of events that readers drop, would be the highest.
+        topic.stored[gen] = self.at
         self.dead = False
         self.flying: list[Record] = []
         self.reading: tuple[int, int, int, dict[str, SourceRow]] | None = None  # (chunk, low, high, rows)
@@ -148,7 +152,9 @@ class Capture:
         prev = self.highest
         self.highest = record.position if prev is None else max(prev, record.position)
         self.flying.append(
-            Record(record.position, prev, self.gen, record.before, record.after, record.snapshot, record.chunk)
+            Record(
+                record.position, prev, self.gen, record.before, record.after, record.snapshot, record.chunk
+            )
         )
 
     def _deliver(self, fails: bool) -> None:

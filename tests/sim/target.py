@@ -13,7 +13,13 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from consumer.errors import CommitUnknownError, FencedError, RefusedError, TransientError, UniqueViolationError
+from consumer.errors import (
+    CommitUnknownError,
+    FencedError,
+    RefusedError,
+    TransientError,
+    UniqueViolationError,
+)
 from consumer.model import Held, LaneProgress, NetChange
 from schemas.position import ZERO
 from schemas.table import Row
@@ -89,7 +95,9 @@ class Target:
                 yield from self.lock(txn, ("lane", unit, n))
             if any(row.epoch != epoch for row in self.progress[unit].values()):
                 raise FencedError("epoch")
-            self.progress[unit] = {n: replace(r, attempt=r.attempt + 1) for n, r in self.progress[unit].items()}
+            self.progress[unit] = {
+                n: replace(r, attempt=r.attempt + 1) for n, r in self.progress[unit].items()
+            }
             return self.lanes(unit), [held for of, held in self.held if of == unit]
         finally:
             self.close(txn)

@@ -16,7 +16,7 @@ from consumer.errors import ConsumerError, UniqueViolationError
 from consumer.model import Held, NetChange
 from schemas.table import Row
 from tests.sim.attempt import TABLE, Query
-from tests.sim.rules import ALL, Rules
+from tests.sim.rules import ALL, EMPHASIS, Rules
 from tests.sim.source import Capture, Source, SourceRow, Topic
 from tests.sim.target import RowKey, Steps, Target, entries, row_key
 
@@ -33,17 +33,19 @@ class Wrong(AssertionError):  # noqa: N818  # it is the verdict, not an error of
 
 
 class World:
-    def __init__(self, seed: int, rules: Rules = ALL, *, verbose: bool = False) -> None:
+    def __init__(self, seed: int, rules: Rules = ALL, finding: str = "", *, verbose: bool = False) -> None:
         self.rng = rng = random.Random(seed)
+        more = EMPHASIS.get(finding, {})
         self.rules, self.verbose = rules, verbose
         self.version = 0
-        self.max_lanes = rng.randint(1, 4)
-        self.max_gather = rng.choice((1, 2, 3, 4, 8))
-        self.transactions = rng.randint(8, 25)
-        snapshot = rng.random() < 0.6
-        self.quarantine = rng.random() < 0.3
+        self.max_lanes = int(more.get("max_lanes", rng.randint(1, 4)))
+        self.max_gather = int(more.get("max_gather", rng.choice((1, 2, 3, 4, 8))))
+        self.transactions = int(more.get("transactions", rng.randint(8, 25)))
+        snapshot = rng.random() < more.get("snapshot", 0.6)
+        self.prefill = int(more.get("prefill", 3))
+        self.quarantine = rng.random() < more.get("quarantine", 0.3)
         self.drift = not self.quarantine and not snapshot and rng.random() < 0.5
-        self.faults = rng.choice((0.0, 0.01, 0.02, 0.04))
+        self.faults = more.get("faults", rng.choice((0.0, 0.01, 0.02, 0.04)))
         self.failing = rng.choice((0.0, 0.0, 0.15))
         self.histories: dict[RowKey, list[Row | None]] = {}
         self.shown: dict[RowKey, int] = {}
@@ -72,7 +74,7 @@ class World:
     def _prefill(self) -> None:
         """Rows from before the log, where there is a snapshot to bring them over."""
         for source in self.sources if self.chunks else []:
-            for _ in range(self.rng.randint(0, 3)):
+            for _ in range(self.rng.randint(0, self.prefill)):
                 change = self.random_change(source, self.rng)
                 if change is not None and change[0] is None and change[1] is not None:
                     source.start_with([change[1]])
@@ -105,7 +107,10 @@ class World:
             for there in other.rows.values():
                 if other is source and there is old:
                     continue
-                same = [a is not None and b is not None and a.lower() == b.lower() for a, b in zip(row[:3], there[:3], strict=True)]
+                same = [
+                    a is not None and b is not None and a.lower() == b.lower()
+                    for a, b in zip(row[:3], there[:3], strict=True)
+                ]
                 if any(same):
                     return True
         return False
@@ -173,13 +178,17 @@ class World:
         live = self.captures[n][-1:] if self.rng.random() < 0.5 else []
         fresh = Capture(self.sources[n], self.topics[n], self.gens[n], self.chunks, self.rules)
         self.captures[n] = [*live, fresh]
-        self.note(f"capture {self.sources[n].name} gen {self.gens[n]} from {fresh.at}, chunks done {fresh.done}")
+        self.note(
+            f"capture {self.sources[n].name} gen {self.gens[n]} from {fresh.at}, chunks done {fresh.done}"
+        )
 
     def _fault(self) -> None:
         rng = self.rng
         n = rng.randrange(len(self.queries))
         query = self.queries[n]
-        what = rng.choice(("capture", "kill", "retry", "restart", "restart", "zombie", "backup", "backup", "restore"))
+        what = rng.choice(
+            ("capture", "kill", "retry", "restart", "restart", "zombie", "backup", "backup", "restore")
+        )
         self.note(f"fault: {what}")
         if what == "capture":
             self._assign(n)
@@ -253,7 +262,9 @@ class World:
         for n in range(len(self.sources)):
             self._assign(n)
             self.captures[n] = self.captures[n][-1:]
-        self._until(lambda: all(tasks[-1].idle for tasks in self.captures) and all(q.idle for q in self.queries))
+        self._until(
+            lambda: all(tasks[-1].idle for tasks in self.captures) and all(q.idle for q in self.queries)
+        )
         for query in self.queries:
             query.restart(kill=True)
         self._until(lambda: all(query.idle for query in self.queries))
@@ -271,9 +282,15 @@ class World:
         """An operator has mended what the target refused, and retries everything that is held."""
         self.target.poison = set()
         for query in self.queries:
-            held = sorted((h for unit, h in self.target.held if unit == query.unit), key=lambda h: (h.offset, h.part))
+            held = sorted(
+                (h for unit, h in self.target.held if unit == query.unit), key=lambda h: (h.offset, h.part)
+            )
             if held:
-                _finish(self._final_images(query, held) if self.rules.retry_is_final_image else self._replay(query, held))
+                _finish(
+                    self._final_images(query, held)
+                    if self.rules.retry_is_final_image
+                    else self._replay(query, held)
+                )
 
     def _final_images(self, query: Query, held: list[Held]) -> Steps:
         """The final image of every held key, at the unit's present position."""
@@ -322,6 +339,3 @@ def _image(entry: Held) -> Row | None:
 def _finish(steps: Steps) -> None:
     for _ in steps:
         pass
-
-
-

@@ -13,7 +13,9 @@ from tests.memory_target import MemoryTarget
 TABLE = target_table()
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(histories(), st.integers(1, 8), st.integers(1, 5), st.randoms(use_true_random=False))
 def test_any_schedule_of_the_lanes_ends_as_serial_replay(
     history: History, lanes: int, max_gather: int, rng: random.Random
@@ -25,7 +27,9 @@ def test_any_schedule_of_the_lanes_ends_as_serial_replay(
     assert target.displaced == []  # in correct operation no insert ever meets a held unique value
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(histories(), st.integers(1, 8), st.sampled_from((1, 2, 1000)), st.integers(0, 2**32))
 def test_real_threads_end_as_serial_replay(history: History, lanes: int, max_gather: int, seed: int) -> None:
     target = MemoryTarget()

@@ -28,7 +28,9 @@ TABLE = TargetTable(
         name="sync_table",
         columns=(
             Column(name="id", type=ColumnType(kind=Kind.INT, bits=32), nullable=False),
-            Column(name="name", type=ColumnType(kind=Kind.VARCHAR, length=11, collation="utf8mb4_general_ci")),
+            Column(
+                name="name", type=ColumnType(kind=Kind.VARCHAR, length=11, collation="utf8mb4_general_ci")
+            ),
             Column(name="age", type=ColumnType(kind=Kind.INT, bits=32)),
         ),
         key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)),
@@ -50,7 +52,9 @@ INTERLEAVINGS = {
 class Unlocked(LockTable):
     """No lane ever waits."""
 
-    def register(self, slot: dict[LockKey, Lock], key: LockKey, event: EventId, lane: int) -> tuple[Lock, Wait | None]:
+    def register(
+        self, slot: dict[LockKey, Lock], key: LockKey, event: EventId, lane: int
+    ) -> tuple[Lock, Wait | None]:
         lock, _wait = super().register(slot, key, event, lane)
         return lock, None
 
@@ -119,12 +123,16 @@ def _play(order: list[EventId], locks: LockTable) -> tuple[list[Row], list[Event
     def apply(lane: int, batch: Batch) -> None:
         with target.session().transaction(None, []) as transaction:  # type: ignore[arg-type]
             for net in batch.nets:
-                transaction.apply(net, displacing="the paper: delete by primary key and by each unique key, then insert")
+                transaction.apply(
+                    net, displacing="the paper: delete by primary key and by each unique key, then insert"
+                )
 
     dispatcher = Dispatcher(LAYOUT, locks, _progress(LAYOUT))
     plan = dispatcher.plan(TABLE)
     with LaneThreads(dispatcher, locks, apply, limits=Limits(max_gather=1), scheduler=script) as lanes:
-        lanes.submit([(plan, change, (change.id[0], (0, 1, change.id[0], 0), 1, 0, b"{}")) for change in CHANGES])
+        lanes.submit(
+            [(plan, change, (change.id[0], (0, 1, change.id[0], 0), 1, 0, b"{}")) for change in CHANGES]
+        )
         lanes.drain((2, (0, 1, 2, 0), 1, 0))
     return sorted(target.rows["sync_table"].values()), script.done
 

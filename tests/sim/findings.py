@@ -1,0 +1,50 @@
+"""How many seeds the model needs to show that a rule is needed: python -m tests.sim.findings > docs/explanation/model.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.sim.rules import FINDINGS, without
+from tests.sim.world import World
+
+LIMIT = 150
+HEAD = Path(__file__).with_name("model_head.md")
+RULE = {
+    "1": "LOW is not ahead of what the SELECT of a snapshot chunk sees",
+    "2": "two events of a topic never share a position",
+    "3": "a delivery failure purges what is in flight, and readers check `prev`",
+    "4": "covered per lane; marks from the lowest lane",
+    "5": "a layout changes only when all lanes stand equal",
+    "6": "the guard compares attempt and offset, not only the epoch",
+    "7": "the delete half of a key move runs in the old key's lane",
+    "8": "an added column keeps topics of one table apart",
+    "9": "a displaced row is written down",
+    "10": "lanes by folded key",
+    "11": "start from the progress rows, not from Spark's checkpoint",
+    "14": "events and chunk markers of a lower gen are dropped",
+    "16": "retry applies the final image, not the old events",
+    "17": "after an error, halves by event order, not of the net change",
+    "tickets": 'tickets on before and after images ("Confirmed right")',
+}
+
+
+def seeds_needed(finding: str, limit: int = LIMIT) -> tuple[int, str] | None:
+    """Return (seeds run until the first that goes wrong, what was wrong) without the rule of `finding`."""
+    for seed in range(limit):
+        try:
+            World(seed, without(finding), finding).run()
+        except Exception as error:  # noqa: BLE001  # whatever stops the run is what the rule prevents
+            return seed + 1, f"{type(error).__name__}: {error}"
+    return None
+
+
+def main() -> None:
+    print(HEAD.read_text().rstrip())
+    print("\n| finding | rule switched off | seeds until a history goes wrong |\n|---|---|---|")
+    for finding in FINDINGS:
+        found = seeds_needed(finding)
+        print(f"| {finding} | {RULE[finding]} | {found[0] if found else f'none in {LIMIT}'} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""Replay one seed of the model, saying what happens: python -m tests.sim.replay SEED [FINDING]."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.sim.rules import without
+from tests.sim.world import World
+
+
+def main() -> None:
+    seed = int(sys.argv[1])
+    finding = sys.argv[2] if len(sys.argv) > 2 else ""
+    world = World(seed, without(finding), finding, verbose=True)
+    try:
+        world.run()
+    finally:
+        for topic, source in zip(world.topics, world.sources, strict=True):
+            print(f"source {source.name}: {source.log}")
+            for offset, record in enumerate(topic.records):
+                print(f"  {offset}: {record}")
+        print(f"progress {world.target.progress}")
+
+
+if __name__ == "__main__":
+    main()
