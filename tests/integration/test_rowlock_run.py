@@ -10,15 +10,15 @@ import contextlib
 import json
 import os
 import secrets
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
+import psycopg
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -41,14 +41,18 @@ ROWS = "INSERT INTO sync VALUES (1, 'lucy', 0.1, -0.5, '2026-01-02 03:04:05.678'
 ROWS += "(2, 'émile', NULL, NULL, NULL, NULL, NULL, 0), (3, NULL, -0.0, 123456.789, '1000-01-01 00:00:00', '[]', '', 1)"
 
 
-@dataclass(frozen=True)
+@dataclass
 class System:
-    """`db`: the database of both branches and of the target, and the Kafka prefix."""
+    """`db`: the database of both branches and of the target, and the Kafka prefix. `left`: what a killed run left."""
 
     config: Path
     db: str
     branches: tuple[MariaDB, MariaDB]
     office: PostgreSQL
+    killed: list[list[str]] = field(default_factory=list)
+    left: list[list[str]] = field(default_factory=list)
+    verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)  # right after the run, before any test
+    status: Result | None = None
 
     def sql(self, statement: str, branch: int = 0) -> None:
         self.branches[branch].execute(statement, database=self.db)
@@ -110,11 +114,49 @@ def system(
         "CREATE TABLE narrow (id int, note varchar(6) NOT NULL, branch varchar(64), PRIMARY KEY (branch, id))"
     )
     made.sql("INSERT INTO narrow VALUES (2, 'far too long')")
+    kill_in_the_middle(made)
+    made.sql("DELETE FROM sync WHERE id = 51")
     caught_up = cli(made, "run", "--until-caught-up")
     assert caught_up.returncode == 0, caught_up.stderr[-3000:]
+    made.verdicts = verdicts(made)
+    made.status = invoke(made.config, "status", "--output", "json")
     yield made
     for server in (*branches, postgres):
         server.drop_database(db)
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # it ended just now
+        return []
+
+
+def kill_in_the_middle(system: System) -> None:
+    """Run until rows flow, then kill -9 the run alone, and note which processes outlive it."""
+    command = [sys.executable, "-m", "rowlock.cli", "run", "-c", str(system.config)]
+    with subprocess.Popen(command, env=environment(), stdin=subprocess.DEVNULL) as process:
+        family: list[psutil.Process] = []
+        try:
+            until(lambda: rows_through(system) == 6, "the existing rows through the running system", 240)
+            family = psutil.Process(process.pid).children(recursive=True)
+            system.killed = [words_of(each) for each in family]
+            system.sql("INSERT INTO sync (id, name) VALUES (50, 'at the kill'), (51, 'then deleted')")
+            process.kill()
+            process.wait(10)
+            system.left = [words_of(each) for each in psutil.wait_procs(family, timeout=60)[1]]
+        finally:
+            process.kill()
+            for each in family:
+                with contextlib.suppress(psutil.Error):
+                    each.kill()
+
+
+def rows_through(system: System) -> int:
+    try:
+        return int(system.pg("SELECT count(*) FROM sync")[0][0])
+    except psycopg.errors.UndefinedTable:
+        return 0
 
 
 def environment() -> dict[str, str]:
@@ -145,13 +187,21 @@ def differences(verdict: dict[str, Any]) -> set[tuple[str, tuple[Any, ...], tupl
     return {(each["kind"], tuple(each["key"]), tuple(each["columns"])) for each in verdict["differences"]}
 
 
+def test_kill_9_leaves_nothing_behind(system: System) -> None:
+    assert {"producer.main", "consumer.main", "b1", "b2"} <= {
+        word for words in system.killed for word in words
+    }
+    assert system.left == []
+
+
 def test_caught_up_means_equal_but_for_what_is_held(system: System) -> None:
-    found = verdicts(system)
+    found = system.verdicts
     assert found["b1.sync"]["equal"]
     assert found["b2.sync"]["equal"]
     assert found["b2.narrow"]["equal"]
     assert differences(found["b1.narrow"]) == {("missing", ("b1", 2), ())}
-    assert system.pg("SELECT count(*) FROM sync")[0][0] == 6
+    assert system.pg("SELECT count(*) FROM sync")[0][0] == 7
+    assert system.pg("SELECT name FROM sync WHERE id >= 50") == [("at the kill",)]
 
 
 def test_verify_finds_exactly_what_was_tampered_with(system: System) -> None:
@@ -193,12 +243,13 @@ def test_verify_pages_through_more_than_a_page(system: System) -> None:
         chosen = pairs(config, ["p"], f"{system.db}.sync")
         for page in (1, 2):
             results = list(verify(config, chosen, settle_s=0, page=page))
-            assert [result.rows for result in results] == [3, 3]
+            assert [result.rows for result in results] == [4, 3]
             assert [finding.key for result in results for finding in result.findings] == [("b2", 3)]
 
 
 def test_status_after_a_run(system: System) -> None:
-    result = invoke(system.config, "status", "--output", "json")
+    result = system.status
+    assert result is not None
     assert result.exit_code == 0
     seen = json.loads(result.stdout)
     assert {source["name"] for source in seen["sources"]} == {"b1", "b2"}
@@ -311,36 +362,3 @@ def test_an_unreachable_server_is_one_message_and_exit_2(
 def test_check_of_a_good_system(system: System) -> None:
     result = invoke(system.config, "check")
     assert result.exit_code == 0, result.output
-
-
-def words_of(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:  # it ended just now
-        return []
-
-
-def test_kill_9_leaves_nothing_and_the_next_run_goes_on(system: System) -> None:
-    command = [sys.executable, "-m", "rowlock.cli", "run", "-c", str(system.config)]
-    with subprocess.Popen(
-        command, env=environment(), stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
-    ) as process:
-        family: list[psutil.Process] = []
-        try:
-            system.sql("INSERT INTO sync (id, name) VALUES (50, 'before the kill')")
-            until(lambda: system.pg("SELECT 1 FROM sync WHERE id = 50"), "a row through the running system")
-            family = psutil.Process(process.pid).children(recursive=True)
-            assert {"producer.main", "consumer.main"} <= {word for each in family for word in words_of(each)}
-            system.sql("UPDATE sync SET name = 'at the kill' WHERE id = 50")
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait(10)
-            _gone, alive = psutil.wait_procs(family, timeout=40)
-            assert not alive, [words_of(each) for each in alive]
-        finally:
-            process.kill()
-            for each in family:
-                with contextlib.suppress(psutil.Error):
-                    each.kill()
-    system.sql("DELETE FROM sync WHERE id = 1", branch=1)
-    assert cli(system, "run", "--until-caught-up").returncode == 0
-    assert all(each["equal"] for each in verdicts(system, "--table", f"{system.db}.sync").values())
