@@ -209,7 +209,7 @@ def delete_topic(bootstrap: str, name: str) -> None:
     until(lambda: name not in admin.list_topics(timeout=5).topics, what="topic gone")
 
 
-def until(condition: Callable[[], Any], *, seconds: float = 60, what: str = "condition") -> Any:
+def until(condition: Callable[[], Any], *, seconds: float = 150, what: str = "condition") -> Any:
     """Wait until `condition()` is true and return its value."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -60,7 +60,7 @@ class Running:
                 rows, _ = session.read(unit)
                 return bool(rows) and min(row.offset for row in rows) == len(topic.written) - 1
 
-            until(done, seconds=60, what=f"{topic.name} applied; {self.process.problems()}")
+            until(done, what=f"{topic.name} applied; {self.process.problems()}")
 
     def rows(self, source: FakeSource) -> list[tuple[object, ...]]:
         routed = resolve(self.routes, source.name, source.table.db, source.table.name)
