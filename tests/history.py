@@ -121,7 +121,7 @@ def topic_of(changes: list[tuple[Row | None, Row | None]], resend: list[tuple[in
         Event((0, 1, 10 * i, 0), (0, 1, 10 * (i - 1), 0) if i else None, 1, before, after)
         for i, (before, after) in enumerate(changes)
     ]
-    again = {at: n for at, n in resend}
+    again = dict(resend)
     topic: list[Event] = []
     for i, event in enumerate(events):
         topic.append(event)

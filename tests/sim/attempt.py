@@ -347,7 +347,9 @@ class Query:
             except StopIteration:
                 self.starting = None
         elif self.live is None:
-            self.batch_end = min(len(self.topic.records), self.checkpoint + rng.randint(1, 8))
+            self.batch_end = min(
+                len(self.topic.records), self.checkpoint + rng.randint(1, self.world.max_batch)
+            )
             if self.batch_end > self.checkpoint:
                 self.live = Attempt(self, self.checkpoint, self.batch_end)
         elif self.live.failed:

@@ -50,9 +50,9 @@ EMPHASIS: dict[str, dict[str, float]] = {
     "2": {"snapshot": 1, "transactions": 3, "prefill": 5, "faults": 0.0},
     "4": {"max_lanes": 4, "max_gather": 1, "faults": 0.04},
     "5": {"max_lanes": 4, "max_gather": 1, "faults": 0.06},
-    "6": {"faults": 0.06, "max_lanes": 1},
+    "6": {"faults": 0.03, "max_lanes": 2, "max_gather": 2, "overlap": 0.8},
     "16": {"quarantine": 1},
-    "tickets": {"max_lanes": 4, "max_gather": 1},
+    "tickets": {"max_lanes": 4, "max_gather": 1, "max_batch": 30, "faults": 0.0},
 }
 """What a world has more of when it is to show that a rule is needed."""
 

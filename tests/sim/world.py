@@ -46,6 +46,10 @@ class World:
         self.quarantine = rng.random() < more.get("quarantine", 0.3)
         self.drift = not self.quarantine and not snapshot and rng.random() < 0.5
         self.faults = more.get("faults", rng.choice((0.0, 0.01, 0.02, 0.04)))
+        self.max_batch = int(more.get("max_batch", 8))
+        self.overlap = more.get(
+            "overlap", 0.0
+        )  # share of the faults that are retries beside a running attempt
         self.failing = rng.choice((0.0, 0.0, 0.15))
         self.histories: dict[RowKey, list[Row | None]] = {}
         self.shown: dict[RowKey, int] = {}
@@ -189,6 +193,7 @@ class World:
         what = rng.choice(
             ("capture", "kill", "retry", "restart", "restart", "zombie", "backup", "backup", "restore")
         )
+        what = "retry" if rng.random() < self.overlap else what
         self.note(f"fault: {what}")
         if what == "capture":
             self._assign(n)

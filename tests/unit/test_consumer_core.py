@@ -1,0 +1,197 @@
+"""The pure parts one by one: duplicates, layout, locks, net change, progress decisions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumer.dedup import Deduplicator, Verdict
+from consumer.errors import FencedError, UnitStoppedError
+from consumer.layout import Layout, keys_fingerprint
+from consumer.locks import LockTable
+from consumer.model import LaneProgress, RowChange
+from consumer.netchange import net_change, sort_keys
+from consumer.progress import advanced, committed, idle_rows, plan, relaid, start_refusal
+from schemas.position import ZERO, Position
+from schemas.table import Row
+from tests.history import target_table
+
+TABLE = target_table()
+
+
+def lane(number: int, offset: int, layout: Layout, position: Position = ZERO, gen: int = 1) -> LaneProgress:
+    return LaneProgress(number, 1, 1, "topic-id", offset, position, gen, layout.encode())
+
+
+def at(pos: int) -> Position:
+    return (0, 1, pos, 0)
+
+
+# --- duplicates
+
+
+def test_marks_come_from_the_lowest_lane() -> None:
+    layout = Layout(lanes=2)
+    marks = Deduplicator([lane(0, 6, layout, at(60), gen=9), lane(1, 0, layout, at(0), gen=2)])
+    assert (marks.offset, marks.position, marks.gen) == (0, at(0), 2)
+    assert marks.judge(0, at(0), None, 2) == Verdict.COVERED
+    assert marks.judge(1, at(10), at(0), 2) == Verdict.ACCEPT
+
+
+def test_duplicates_and_zombies_are_dropped_and_a_gap_stops_the_unit() -> None:
+    marks = Deduplicator([lane(0, -1, Layout(lanes=1), gen=0)])
+    assert marks.judge(0, at(1), None, 1) == Verdict.ACCEPT
+    assert marks.judge(1, at(1), None, 2) == Verdict.DUPLICATE  # and yet its gen was seen
+    assert marks.judge(2, at(2), at(1), 1) == Verdict.ZOMBIE
+    assert marks.judge(3, None, None, 2) == Verdict.ACCEPT  # a record without a position: by offset only
+    with pytest.raises(UnitStoppedError, match="gap"):
+        marks.judge(4, at(4), at(3), 2)
+    assert marks.position == at(1)
+
+
+# --- layout
+
+
+def test_the_lane_hash_is_pinned() -> None:
+    layout = Layout(lanes=1 << 32)
+    vectors = {("public.acct", b"1"): 3845594705, ("public.acct", b"2"): 1202537275, ("x.y", b""): 503437600}
+    assert {pair: layout.lane_of(*pair) for pair in vectors} == vectors
+    assert Layout(lanes=1).lane_of("public.acct", b"1") == 0
+
+
+def test_a_layout_survives_its_json_and_a_foreign_one_is_refused() -> None:
+    layout = Layout(lanes=3, routes="r", keys=keys_fingerprint([TABLE]))
+    assert Layout.decode(layout.encode()) == layout
+    assert not Layout(lanes=3, fold=1).computable
+    with pytest.raises(UnitStoppedError, match="cannot be read"):
+        Layout.decode("{}")
+
+
+# --- locks
+
+
+def test_a_lock_orders_lanes_and_is_destroyed_when_nobody_holds_it() -> None:
+    locks = LockTable()
+    slot, number = locks.index("s.t", "u")
+    key = (number, b"lucy")
+    first, nobody = locks.register(slot, key, (0, 0), 0)
+    second, same_lane = locks.register(slot, key, (1, 0), 0)
+    third, wait = locks.register(slot, key, (2, 0), 1)
+    assert first is second is third
+    assert nobody is None
+    assert same_lane is None
+    assert wait is not None
+    assert wait[1:] == ((1, 0), 0)
+    locks.release([((0, 0), (first,))])
+    assert not locks.ready(wait)
+    locks.release([((1, 0), (second,))])
+    assert locks.ready(wait)
+    assert len(locks) == 1
+    locks.release([((2, 0), (third,))])
+    assert len(locks) == 0
+    assert locks.index("s.t", "other")[1] != number
+
+
+# --- net change
+
+
+def change(offset: int, before: Row | None, after: Row | None, *, snapshot: bool = False) -> RowChange:
+    return RowChange((offset, 0), before, after, snapshot)
+
+
+def test_updates_in_place_only_where_key_and_unique_values_are_as_before() -> None:
+    a, b, c = (1, "x", 1, 0), (2, "y", 2, 0), (3, "z", 3, 0)
+    net = net_change(
+        TABLE,
+        [
+            change(0, b, (2, "q", 2, 1)),
+            change(1, a, (1, "w", 1, 1)),
+            change(2, (2, "q", 2, 1), (2, "y", 2, 2)),  # its unique value is back
+            change(3, c, None),
+            change(4, None, (3, "z", 3, 4)),  # deleted and inserted again: not in place
+        ],
+    )
+    assert net.updates == [(2, "y", 2, 2)]
+    assert net.replaces == [(1, "w", 1, 1), (3, "z", 3, 4)]
+    assert net.deletes == []
+    assert not net.catch_up
+
+
+def test_key_moves_chain_and_an_insert_that_is_deleted_is_a_delete() -> None:
+    net = net_change(
+        TABLE,
+        [
+            change(0, (1, "x", 1, 0), (2, "x", 1, 1)),
+            change(1, (2, "x", 1, 1), (3, "x", 1, 2)),
+            change(2, None, (9, None, None, 3)),
+            change(3, (9, None, None, 3), None, snapshot=True),
+        ],
+    )
+    assert net.deletes == [(1,), (2,), (9,)]
+    assert net.replaces == [(3, "x", 1, 2)]
+    assert net.catch_up
+
+
+def test_a_case_changing_key_is_delete_and_insert_by_exact_key() -> None:
+    table = target_table()
+    net = net_change(table, [change(0, ("A", None, None, 0), ("a", None, None, 1))])
+    assert (net.deletes, net.replaces, net.updates) == ([("A",)], [("a", None, None, 1)], [])
+
+
+def test_keys_of_mixed_forms_sort() -> None:
+    assert sort_keys(["9007199254740993", 5, 3]) == [3, 5, "9007199254740993"]
+
+
+# --- progress
+
+
+def test_a_layout_changes_only_when_all_lanes_stand_equal() -> None:
+    two, three = Layout(lanes=2), Layout(lanes=3)
+    apart = [lane(0, 7, two), lane(1, 4, two)]
+    assert plan(apart, two).start == 5
+    assert (plan(apart, three).layout, plan(apart, three).finish, plan(apart, three).start) == (two, 7, 5)
+    with pytest.raises(ValueError, match="apart"):
+        relaid(apart, three)
+    equal = [lane(0, 7, two), lane(1, 7, two)]
+    assert plan(equal, three).switch_now
+    assert [row.lane for row in relaid(equal, three)] == [0, 1, 2]
+    assert {row.offset for row in relaid(equal, three)} == {7}
+    with pytest.raises(UnitStoppedError, match="another version"):
+        plan([lane(0, 7, replaced := Layout(lanes=2, fold=1)), lane(1, 4, replaced)], three)
+    with pytest.raises(UnitStoppedError, match="damaged"):
+        plan([lane(0, 7, three)], three)
+
+
+def test_no_row_goes_back_and_higher_lanes_are_left_alone() -> None:
+    layout = Layout(lanes=2)
+    rows = [lane(0, 3, layout, at(3)), lane(1, 9, layout, at(9))]
+    assert [row.lane for row in idle_rows(rows, [0, 1], (5, at(5), 1, 0))] == [0]
+    with pytest.raises(ValueError, match="cannot go back"):
+        advanced(rows[1], (5, at(5), 1, 0))
+
+
+def test_after_a_commit_of_unknown_outcome_the_row_decides() -> None:
+    layout = Layout(lanes=2)
+    guard = lane(0, 3, layout, at(3))
+    wrote = advanced(guard, (5, at(5), 1, 0))
+    assert committed(wrote, guard, wrote)
+    assert not committed(guard, guard, wrote)
+    wider = replace(guard, layout=Layout(lanes=3).encode())  # a change of the layout moves no offset
+    assert committed(wider, guard, wider)
+    assert not committed(guard, guard, wider)
+    for other in (None, replace(guard, attempt=2), replace(guard, epoch=2), replace(guard, offset=4)):
+        with pytest.raises(FencedError):
+            committed(other, guard, wrote)
+
+
+@given(st.integers(-1, 50), st.integers(0, 50), st.integers(0, 60))
+def test_a_start_is_refused_exactly_when_the_topic_does_not_hold_it(
+    offset: int, beginning: int, end: int
+) -> None:
+    rows = [lane(0, offset, Layout(lanes=1))]
+    refusal = start_refusal(rows, "topic-id", beginning, end)
+    assert (refusal is None) == (beginning <= offset + 1 <= end)
+    assert "created again" in (start_refusal(rows, "other", beginning, end) or "")

@@ -1,0 +1,345 @@
+"""The lane machine and its threads: gathering, waiting, errors, quarantine; and the fold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumer.collations import text_fold
+from consumer.dispatch import Dispatcher, Item, Routed
+from consumer.errors import FencedError, RefusedError, TransientError, UniqueViolationError
+from consumer.fold import fold_decimal, fold_float, fold_whole, index_fold, key_fold
+from consumer.lane_threads import LaneThreads
+from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor, release
+from consumer.layout import Layout
+from consumer.locks import LockTable
+from consumer.model import EventId, Held, LaneProgress, RowChange
+from schemas.position import ZERO
+from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from tests.history import target_table
+
+TABLE = target_table()
+END = (99, (0, 1, 99, 0), 1, 0)
+
+
+class Bench:
+    """A dispatcher over lanes whose number can be chosen; changes get their list index as offset."""
+
+    def __init__(
+        self, lanes: int = 1, *, held: Sequence[Held] = (), replace: bool = True, **limits: float
+    ) -> None:
+        layout = Layout(lanes=lanes)
+        rows = [LaneProgress(n, 1, 1, "id", -1, ZERO, 0, layout.encode()) for n in range(lanes)]
+        self.locks = LockTable()
+        self.dispatcher = Dispatcher(layout, self.locks, rows)
+        self.plan = self.dispatcher.plan(TABLE)
+        settings = Limits(**limits)  # type: ignore[arg-type]
+        self.lanes = [Lane(n, self.locks, settings, held, replace=replace) for n in range(lanes)]
+        self.offset = 0
+
+    def routed(self, *changes: tuple[Row | None, Row | None]) -> list[Routed]:
+        out: list[Routed] = []
+        for before, after in changes:
+            origin = (self.offset, (0, 1, self.offset, 0), 1, 0, b'{"n":%d}' % self.offset)
+            out.append((self.plan, RowChange((self.offset, 0), before, after), origin))
+            self.offset += 1
+        return out
+
+    def feed(self, *changes: tuple[Row | None, Row | None]) -> list[list[Item]]:
+        self.dispatcher.dispatch(self.routed(*changes))
+        queues = self.dispatcher.take()
+        for lane, items in zip(self.lanes, queues, strict=True):
+            lane.feed(items)
+        return queues
+
+    def commit(self, lane: Lane) -> Batch:
+        """Expect Apply, and let it succeed."""
+        effect = lane.next()
+        assert isinstance(effect, Apply)
+        batch = lane.batch()
+        release(self.locks, lane.applied())
+        return batch
+
+    def fail(self, lane: Lane, error: Exception) -> tuple[EventId, EventId] | None:
+        """Expect Apply, and let it fail."""
+        assert isinstance(lane.next(), Apply)
+        events = lane.batch().events
+        lane.failed(error)
+        return events
+
+
+def row(key: int, a: str | None = None, b: int | None = None) -> Row:
+    return (key, a, b, 0)
+
+
+def other_lane(bench: Bench, key: int) -> int:
+    """A key that goes to another lane than `key`."""
+    lane_of = {k: bench.plan.lane_of(bench.plan.fold_key(row(k))) for k in range(key, key + 50)}
+    return next(k for k, lane in lane_of.items() if lane != lane_of[key])
+
+
+# --- gathering and waiting
+
+
+def test_a_lane_gathers_until_the_drain_or_its_limit() -> None:
+    bench = Bench(max_gather=3)
+    (lane,) = bench.lanes
+    bench.feed((None, row(1)), (None, row(2)))
+    assert lane.next() == Idle()
+    bench.feed((None, row(3)), (None, row(4)))
+    assert bench.commit(lane).count == 3
+    assert lane.next() == Idle()
+    lane.drain(END)
+    last = bench.commit(lane)
+    assert (last.count, last.mark) == (1, END)
+    assert lane.next() == Idle(drained=True, wrote=True)
+    lane.drain(END)
+    assert lane.next() == Idle(drained=True, wrote=False)
+
+
+def test_a_lane_commits_before_it_waits_and_the_holder_commits_when_asked() -> None:
+    bench = Bench(lanes=2)
+    k = other_lane(bench, 1)
+    bench.feed((None, row(1, "lucy")), (None, row(k)), (row(1, "lucy"), None), (None, row(k, "lucy")))
+    holder = next(
+        lane for lane in bench.lanes if lane.number == bench.plan.lane_of(bench.plan.fold_key(row(1)))
+    )
+    waiter = bench.lanes[1 - holder.number]
+    assert holder.next() == Idle()
+    assert bench.commit(waiter).events == ((1, 0), (1, 0))  # what it had gathered before
+    effect = waiter.next()
+    assert isinstance(effect, WaitFor)
+    assert [wait[1:] for wait in effect.waits] == [((2, 0), holder.number)]
+    holder.ask((2, 0))
+    assert holder.busy
+    assert bench.commit(holder).events == ((0, 0), (2, 0))
+    assert waiter.next() == Idle()
+    waiter.drain(END)
+    assert bench.commit(waiter).nets[0].replaces == [row(k, "lucy")]
+    assert len(bench.locks) == 0
+
+
+def test_a_key_move_is_two_parts_in_order_or_one_item() -> None:
+    bench = Bench(lanes=2)
+    k = other_lane(bench, 1)
+    queues = bench.feed((row(1, "x"), row(k, "x")))
+    parts = {
+        item[0].id: (item[0].before, item[0].after, [wait[1] for wait in item[5]])
+        for q in queues
+        for item in q
+    }
+    assert parts[(0, 0)] == (row(1, "x"), None, [])
+    assert parts[(0, 1)][:2] == (None, row(k, "x"))
+    assert set(parts[(0, 1)][2]) == {(0, 0)}
+    single = Bench(lanes=1)
+    ((item,),) = single.feed((row(1, "x"), row(k, "x")))
+    assert (item[0].before, item[0].after) == (row(1, "x"), row(k, "x"))
+
+
+def test_what_a_lane_has_passed_is_dropped_in_that_lane_only() -> None:
+    bench = Bench(lanes=2)
+    k = other_lane(bench, 1)
+    mine = bench.plan.lane_of(bench.plan.fold_key(row(1)))
+    text = bench.dispatcher.layout.encode()
+    rows = [LaneProgress(n, 1, 1, "id", 1 if n == mine else -1, ZERO, 0, text) for n in range(2)]
+    bench.dispatcher = Dispatcher(bench.dispatcher.layout, bench.locks, rows)
+    bench.plan = bench.dispatcher.plan(TABLE)
+    queues = bench.feed((None, row(1)), (row(1), row(k)), (None, row(1)))
+    assert [[item[0].id for item in queues[n]] for n in (mine, 1 - mine)] == [[(2, 0)], [(1, 1)]]
+
+
+# --- errors
+
+
+def test_transient_errors_retry_whole_then_halves_by_event_order_then_raise() -> None:
+    bench = Bench(tries=4, whole=2, pause=0.5, max_pause=1.0)
+    (lane,) = bench.lanes
+    bench.feed(*((None, row(k)) for k in (4, 3, 2, 1)))
+    lane.drain(END)
+    error = TransientError("deadlock")
+    assert bench.fail(lane, error) == ((0, 0), (3, 0))
+    assert lane.next() == Apply(pause=0.5)
+    assert bench.fail(lane, error) == ((0, 0), (3, 0))
+    assert lane.next() == Apply(pause=1.0)
+    first = bench.commit(lane)
+    assert (first.events, first.mark[0]) == (((0, 0), (1, 0)), 1)  # the half's own progress
+    assert first.nets[0].replaces == [row(3), row(4)]
+    for _ in range(3):
+        bench.fail(lane, error)
+    with pytest.raises(TransientError):
+        bench.fail(lane, error)
+
+
+def test_a_refused_event_is_isolated_quarantined_and_its_key_held() -> None:
+    bench = Bench()
+    (lane,) = bench.lanes
+    bench.feed(
+        (None, row(1)),
+        (None, row(2)),
+        (None, row(3)),
+        (row(2), row(2, "later")),
+        (row(2, "later"), row(7, "later")),
+    )
+    lane.drain(END)
+    bench.fail(lane, RefusedError("too long"))
+    bench.fail(lane, RefusedError("too long"))
+    assert bench.commit(lane).events == ((0, 0), (0, 0))
+    bench.fail(lane, RefusedError("too long"))
+    held = bench.commit(lane)
+    assert held.nets == []
+    assert [(h.offset, h.part, h.table, h.key, h.event, h.error) for h in held.held] == [
+        (1, 0, "public.history", "[2]", '{"n":1}', "too long")
+    ]
+    rest = bench.commit(lane)
+    assert [(h.offset, h.part, h.key, h.error) for h in rest.held] == [
+        (3, 0, "[2]", "held behind offset 1"),
+        (4, 0, "[2]", "held behind offset 1"),  # of the key move only the half that has the held key
+    ]
+    assert [net.replaces for net in rest.nets] == [[row(3), row(7, "later")]]
+    assert len(bench.locks) == 0
+    again = Bench(held=held.held)
+    again.feed((row(2), None))
+    again.lanes[0].drain(END)
+    assert again.commit(again.lanes[0]).held[0].error == "held behind offset 1"
+
+
+def test_a_unique_violation_is_tried_again_then_displaces_or_is_refused() -> None:
+    for replace in (True, False):
+        bench = Bench(replace=replace)
+        (lane,) = bench.lanes
+        bench.feed((None, row(1, "a")))
+        lane.drain(END)
+        bench.fail(lane, UniqueViolationError("held"))
+        assert isinstance(lane.next(), Apply)
+        assert lane.batch().displacing is None
+        bench.fail(lane, UniqueViolationError("held"))
+        batch = bench.commit(lane)
+        assert (batch.displacing, len(batch.held)) == (
+            ('{"lane":0,"from":[0,0],"to":[0,0]}', 0) if replace else (None, 1)
+        )
+
+
+def test_a_fenced_lane_stops_at_once() -> None:
+    bench = Bench()
+    bench.feed((None, row(1)))
+    bench.lanes[0].drain(END)
+    with pytest.raises(FencedError):
+        bench.fail(bench.lanes[0], FencedError("gone"))
+
+
+# --- threads
+
+
+def test_the_first_error_of_a_lane_stops_all_and_is_raised_to_the_caller() -> None:
+    bench = Bench(lanes=4)
+    applied: list[int] = []
+
+    def apply(lane: int, batch: Batch) -> None:
+        applied.append(lane)
+        raise FencedError(f"lane {lane}")
+
+    threads = LaneThreads(bench.dispatcher, bench.locks, apply, limits=Limits(max_gather=1))
+
+    def work() -> None:
+        with threads:
+            threads.submit(bench.routed(*((None, row(k)) for k in range(40))))
+            threads.drain(END)
+
+    with pytest.raises(FencedError):
+        work()
+    assert len(applied) <= 4
+
+
+def test_submit_blocks_at_the_limit_and_lanes_then_commit_what_they_have() -> None:
+    bench = Bench(lanes=2)
+    counts: list[int] = []
+    threads = LaneThreads(
+        bench.dispatcher,
+        bench.locks,
+        lambda _lane, batch: counts.append(batch.count),
+        limits=Limits(),
+        max_pending=10,
+    )
+    with threads:
+        for _ in range(20):
+            threads.submit(bench.routed(*((None, row(bench.offset + k)) for k in range(5))))
+        threads.drain(END)
+    assert sum(counts) == 100
+    assert max(counts) < 100
+
+
+# --- fold
+
+
+def _table(collation: str, prefix: int | None = None, *, nulls_distinct: bool = True) -> Table:
+    text = ColumnType(kind=Kind.VARCHAR, length=20, collation=collation)
+    return Table(
+        db="d",
+        name="t",
+        columns=(Column(name="k", type=text), Column(name="n", type=ColumnType(kind=Kind.INT, bits=64))),
+        key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="k"),)),
+        unique=(
+            UniqueIndex(
+                name="u",
+                parts=(IndexPart(column="k", prefix=prefix), IndexPart(column="n")),
+                nulls_distinct=nulls_distinct,
+            ),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("collation", "left", "right", "equal"),
+    [
+        ("utf8mb4_general_ci", "Lucy ", "lucy", True),
+        ("utf8mb4_bin", "Lucy ", "lucy", False),
+        ("utf8mb4_bin", "lucy ", "lucy", True),
+        ("utf8mb4_0900_ai_ci", "stra\u00dfe", "STRASSE", True),
+        ("utf8mb4_general_ci", "\u00df", "s", True),
+        ("utf8mb4_unicode_ci", "Gr\u00fc\u00dfe", "gru\u0308sse", True),
+        ("latin1_german2_ci", "\u00e4", "AE", True),
+        ("latin1_swedish_ci", "\u00fc", "Y", True),
+        ("utf8mb4_0900_ai_ci", "ACC-1", "ACC-2", False),
+        ("utf8mb4_general_ci", "\u5f20\u4e09", "\u674e\u56db", False),
+        ("utf8mb4_turkish_ci", "ACC-1", "acc_1", True),
+        ("utf8mb4_turkish_ci", "ACC-1", "ACC-2", False),
+        ("C", "a", "A", False),
+    ],
+)
+def test_text_folds_by_its_collation(collation: str, left: str, right: str, equal: bool) -> None:
+    fold = text_fold(frozenset([collation]), None)
+    assert (fold(left) == fold(right)) == equal
+
+
+def test_two_ends_that_compare_differently_fold_to_the_coarser_of_both() -> None:
+    assert text_fold(frozenset(["C", "utf8mb4_general_ci"]), None)("A") == b"a"
+    assert text_fold(frozenset(["utf8mb4_0900_ai_ci", "utf8mb4_general_ci"]), None)("A") == b""
+
+
+def test_prefixes_and_nulls() -> None:
+    table = _table("utf8mb4_bin", prefix=2)
+    fold = index_fold(table, table.unique[0])
+    assert fold(("abc", 1)) == fold(("abd", 1)) != fold(("abd", 2))
+    assert fold(("abc", None)) is None
+    same = _table("utf8mb4_bin", nulls_distinct=False)
+    assert (
+        index_fold(same, same.unique[0])(("abc", None))
+        == index_fold(same, same.unique[0])(("abc", None))
+        is not None
+    )
+    assert key_fold(table)(("abc", 1)) == b"abc"
+
+
+@given(st.integers(-(2**70), 2**70))
+def test_numbers_fold_by_value_not_by_form(number: int) -> None:
+    assert (
+        fold_whole(number)
+        == fold_whole(str(number))
+        == fold_decimal(f"{number}.00")
+        == fold_decimal(str(number))
+    )
+    assert fold_decimal("-0.00") == fold_decimal("0")
+    assert fold_float(-0.0) == fold_float(0)
