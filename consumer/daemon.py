@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import gc
 import importlib
-import importlib.util
 import io
 import os
 import socket
 import sys
 import zipimport
+from contextlib import suppress
 from typing import Any
 
 PATCHED_VERSION = "4.0.0"
 PRELOADED = ("pyarrow", "orjson", "msgspec", "xxhash", "confluent_kafka", "consumer.task")
+DIALECTS = ("consumer.targets.postgres", "consumer.targets.mysql")
 
 
 class QuickAckReader(io.RawIOBase):
@@ -66,11 +67,11 @@ def patch(daemon: Any, version: str) -> bool:
 
 
 def preload() -> None:
-    """Import what every worker needs; a driver that is not installed is only missing where it is needed."""
+    """Import what every worker needs; a dialect whose driver is not installed is only missing where it is needed."""
     for name in PRELOADED:
         importlib.import_module(name)
-    for name in ("psycopg", "pymysql"):
-        if importlib.util.find_spec(name) is not None:
+    for name in DIALECTS:
+        with suppress(ImportError):
             importlib.import_module(name)
 
 
