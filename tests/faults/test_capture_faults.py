@@ -156,7 +156,7 @@ def test_broker_stops_and_starts(kafka: Kafka, mariadb: MariaDB, unique: str, tm
 
 
 def test_source_stops_and_starts(kafka: Kafka, mariadb: MariaDB, unique: str, tmp_path: Path) -> None:
-    """The unit reconnects by itself; SIGSTOP makes the source silent, which must not go unnoticed either."""
+    """The unit notices that the source is gone, and reconnects by itself."""
     db = unique
     mariadb.create_database(db)
     mariadb.execute(DDL.format(db=db))
