@@ -51,6 +51,7 @@ EMPHASIS: dict[str, dict[str, float]] = {
     "4": {"max_lanes": 4, "max_gather": 1, "faults": 0.04},
     "5": {"max_lanes": 4, "max_gather": 1, "faults": 0.06},
     "6": {"faults": 0.03, "max_lanes": 2, "max_gather": 2, "overlap": 0.8},
+    "7": {"max_lanes": 4, "max_gather": 1, "max_batch": 30, "moves": 0.6},
     "16": {"quarantine": 1},
     "tickets": {"max_lanes": 4, "max_gather": 1, "max_batch": 30, "faults": 0.0},
 }

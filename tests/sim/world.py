@@ -46,6 +46,7 @@ class World:
         self.quarantine = rng.random() < more.get("quarantine", 0.3)
         self.drift = not self.quarantine and not snapshot and rng.random() < 0.5
         self.faults = more.get("faults", rng.choice((0.0, 0.01, 0.02, 0.04)))
+        self.moves = more.get("moves", 0.2)  # share of the updates that change the key
         self.max_batch = int(more.get("max_batch", 8))
         self.overlap = more.get(
             "overlap", 0.0
@@ -89,7 +90,7 @@ class World:
         old = source.rows.get(rng.choice(KEYS))
         if old is not None and rng.random() < 0.25:
             return old, None
-        key = self._case(rng.choice(KEYS)) if old is None or rng.random() < 0.2 else old[0]
+        key = self._case(rng.choice(KEYS)) if old is None or rng.random() < self.moves else old[0]
         self.version += 1
         row = (key, self._value(rng, old, 1), self._value(rng, old, 2), self.version)
         if self._clashes(source, old, row):
