@@ -7,7 +7,6 @@ that returned early) and a cached one would hold a connection for nothing.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -103,13 +102,3 @@ def retention_message(topic: str, start: int | None, low: int | None) -> str:
         f"{topic}: Kafka's retention has deleted events that the target does not have{seen}: "
         f"take a new snapshot of the table, and keep the topic longer than an outage may last"
     )
-
-
-@contextlib.contextmanager
-def metadata_client(options: dict[str, Any]) -> Iterator[Any]:
-    """A consumer for watermark offsets only."""
-    consumer = Consumer(options)
-    try:
-        yield consumer
-    finally:
-        consumer.close()
