@@ -66,7 +66,7 @@ class Load(threading.Thread):
     def __init__(self, server: Server, database: str, seed: int = 1) -> None:
         super().__init__(name="load", daemon=True)
         self._server, self._database, self._random = server, database, random.Random(seed)
-        self._stop = threading.Event()
+        self._ending = threading.Event()
         self._error: BaseException | None = None
         self.count = 0
         self.version = 0
@@ -75,10 +75,10 @@ class Load(threading.Thread):
         try:
             with contextlib.closing(self._server.connect(self._database)) as connection:
                 cursor = connection.cursor()
-                while not self._stop.is_set():
+                while not self._ending.is_set():
                     self._transaction(cursor)
                     self.count += 1
-                    self._stop.wait(0.002)  # leaves the two cores something for everybody else
+                    self._ending.wait(0.002)  # leaves the two cores something for everybody else
         except BaseException as error:  # noqa: BLE001
             self._error = error
 
@@ -113,7 +113,7 @@ class Load(threading.Thread):
             )
 
     def finish(self) -> None:
-        self._stop.set()
+        self._ending.set()
         self.join(30)
         if self._error:
             raise self._error
@@ -125,13 +125,13 @@ class Witness(threading.Thread):
     def __init__(self, server: Server, database: str, table: str = "acct") -> None:
         super().__init__(name="witness", daemon=True)
         self._server, self._database, self._table = server, database, table
-        self._stop = threading.Event()
+        self._ending = threading.Event()
         self._seen: dict[int, int] = {}
         self.reads = 0
         self.regressions: list[tuple[int, int, int]] = []
 
     def run(self) -> None:
-        while not self._stop.wait(0.02):
+        while not self._ending.wait(0.02):
             try:
                 found = rows(self._server, self._database, self._table)
             except Exception:  # noqa: BLE001 - the target is down, or the table is not there yet
@@ -143,7 +143,7 @@ class Witness(threading.Thread):
                 self._seen[key] = version
 
     def finish(self) -> None:
-        self._stop.set()
+        self._ending.set()
         self.join(30)
 
 
