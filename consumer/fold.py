@@ -74,6 +74,15 @@ def _single(at: int, of: FoldValue, null: bytes | None) -> Fold:
         value = row[at]
         return null if value is None else of(value)
 
+    def fold_integer(row: Row) -> bytes | None:
+        value = row[at]
+        if type(value) is int:
+            return b"%d" % value
+        return null if value is None else of(value)
+
+    if of is fold_whole:
+        return fold_integer
+
     return fold
 
 
@@ -94,11 +103,14 @@ def _value_fold(table: Table, part: IndexPart, source: Table | None) -> FoldValu
 
 
 def _collations(column: Column, part: IndexPart, source: Table | None) -> frozenset[str]:
-    """Return the collations by which either end may compare the column; "" stands for one that is not named."""
+    """Return the collations by which either end may compare the column; {""}: neither names one.
+
+    An end that names none compares exactly (PostgreSQL's default): the other's collation is the coarser then.
+    """
     found = {part.collation or column.type.collation or ""}
     if source is not None and column.name in source.column_names:
         found.add(source.column(column.name).type.collation or "")
-    return frozenset(found)
+    return frozenset(found - {""} or {""})
 
 
 def fold_whole(value: Value) -> bytes:

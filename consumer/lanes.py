@@ -213,6 +213,8 @@ class Lane:
         size, ready = self._bytes, self._locks.ready
         while queue and len(gathered) < limit and size < max_bytes:
             item = queue[0]
+            if gathered and item[0].snapshot is not gathered[0][0].snapshot:
+                break  # a catch-up displaces rows without a record: live changes are not to share its transaction
             if item[5]:
                 waits = tuple(wait for wait in item[5] if not ready(wait))
                 if waits:
@@ -232,6 +234,8 @@ class Lane:
             or self._bytes >= self._limits.max_bytes
             or self._push
         ):
+            return True
+        if self._queue and self._queue[0][0].snapshot is not self._gathered[0][0].snapshot:
             return True
         if self._wanted and any(event <= self._gathered[-1][0].id for event in self._wanted):
             return True
@@ -306,7 +310,7 @@ class Lane:
 
 def release(locks: LockTable, items: Sequence[Item]) -> None:
     """Release the tickets of `items`, which are committed. The shell holds the locks' mutex and wakes the waiting lanes."""
-    locks.release((item[0].id, item[4]) for item in items if item[4])
+    locks.release([(item[0].id, item[4]) for item in items if item[4]])
 
 
 def _describe(lane: int, first: EventId, last: EventId) -> str:

@@ -61,7 +61,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         digest = xxhash.xxh3_64_intdigest
 
         def lane(folded: bytes) -> int:
-            return int(digest(prefix + folded, seed) % lanes)
+            return digest(prefix + folded, seed) % lanes
 
         return lane if lanes > 1 else lambda _folded: 0
 

@@ -99,7 +99,9 @@ def committed(read: LaneProgress | None, guard: LaneProgress, wrote: LaneProgres
             return False
         if stands == (wrote.offset, wrote.layout):
             return True
-    raise FencedError(f"lane {guard.lane}: another attempt owns the unit now (row {read}, expected {guard} or {wrote})")
+    raise FencedError(
+        f"lane {guard.lane}: another attempt owns the unit now (row {read}, expected {guard} or {wrote})"
+    )
 
 
 def start_refusal(rows: Sequence[LaneProgress], topic_id: str, beginning: int, end: int) -> str | None:

@@ -122,6 +122,18 @@ def test_a_lane_commits_before_it_waits_and_the_holder_commits_when_asked() -> N
     assert len(bench.locks) == 0
 
 
+def test_snapshot_rows_and_live_changes_do_not_share_a_transaction() -> None:
+    bench = Bench()
+    routed = bench.routed((None, row(1)), (None, row(2)), (None, row(3)))
+    routed[1][1].snapshot = True
+    bench.dispatcher.dispatch(routed)
+    (lane,) = bench.lanes
+    lane.feed(bench.dispatcher.take()[0])
+    lane.drain(END)
+    assert [net.catch_up for _ in range(3) for net in bench.commit(lane).nets] == [False, True, False]
+    assert lane.next() == Idle(drained=True, wrote=True)
+
+
 def test_a_key_move_is_two_parts_in_order_or_one_item() -> None:
     bench = Bench(lanes=2)
     k = other_lane(bench, 1)
