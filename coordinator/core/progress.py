@@ -63,6 +63,7 @@ def advance(
     """
     waits: list[str] = []
     by_source = {source: ts for source, ts in before.by_source.items() if source in units.by_source}
+    applied: list[int] = []
     resolved: list[int] = []
     for source, names in sorted(units.by_source.items()):
         known = {name: mark for name in names if (mark := marks.get(name)) is not None}
@@ -71,11 +72,12 @@ def advance(
             waits.extend(missing or [source])
             continue
         lowest = min(mark.checkpoint_ts for mark in known.values())
+        applied.append(lowest)
         by_source[source] = max(lowest, by_source.get(source, lowest))
         resolved.append(min(mark.resolved_ts for mark in known.values()))
     if waits or not units.by_source:
         return PipelineProgress(before.checkpoint_ts, before.resolved_ts, by_source, tuple(waits))
-    checkpoint = _never_back(before.checkpoint_ts, by_source.values())
+    checkpoint = _never_back(before.checkpoint_ts, applied)
     return PipelineProgress(checkpoint, _never_back(before.resolved_ts, resolved), by_source)
 
 

@@ -189,25 +189,26 @@ def check(current: ReplicationSet) -> None:
         SetState.COMMIT: (primaries, secondaries) in {(1, 1), (0, 1), (1, 0)},
         SetState.REPLICATING: (primaries, secondaries) == (1, 0),
     }[current.state]
-    _require(
+    require(
         fits,
         f"{current.state.value} with {primaries} primaries, {secondaries} secondaries, {leaving} leaving",
     )
-    _require(epochs == sorted(set(epochs)), f"epochs {epochs} not distinct and in order")
+    require(epochs == sorted(set(epochs)), f"epochs {epochs} not distinct and in order")
     secondary, primary = current.secondary, current.primary
-    _require(secondary is None or secondary.epoch == epochs[-1], "the secondary has not the highest epoch")
-    _require(
+    require(secondary is None or secondary.epoch == epochs[-1], "the secondary has not the highest epoch")
+    require(
         primary is None or (primary.durable and primary.seen in {Seen.PREPARED, Seen.REPLICATING}),
         f"primary {primary} was never ready",
     )
     if current.state is not SetState.RECOVERING:
-        _require(
+        require(
             primary is None or secondary is None or primary.seen is Seen.REPLICATING,
             "moved from one not writing",
         )
 
 
-def _require(holds: bool, what: str) -> None:
+def require(holds: bool, what: str) -> None:
+    """Raise AssertionError(what) unless it holds; an invariant, not an input check."""
     if not holds:
         raise AssertionError(what)
 

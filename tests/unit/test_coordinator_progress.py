@@ -64,6 +64,13 @@ def test_a_unit_added_behind_does_not_take_the_pipeline_back() -> None:
     assert advance(before, UNITS, {**behind, "a": Mark(25, 25)}).checkpoint_ts == 25
 
 
+def test_a_source_that_is_held_where_it_was_does_not_let_the_pipeline_pass_its_new_unit() -> None:
+    """Found by the simulation: source b2 stays at 12 for its readers, but its unit c was created again and is at 0."""
+    before = PipelineProgress(5, 5, {"b1": 5, "b2": 12})
+    after = advance(before, UNITS, {"a": Mark(10, 10), "b": Mark(10, 10), "c": Mark(0, 0)})
+    assert (after.checkpoint_ts, after.by_source) == (5, {"b1": 10, "b2": 12})
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), MARKS), max_size=8))
 def test_a_pipeline_never_goes_back_and_never_passes_a_unit(reports: list[dict[str, Mark]]) -> None:

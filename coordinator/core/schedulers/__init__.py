@@ -57,10 +57,11 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`by`: which of the movers has the plan ("" if none)."""
+    """`by`: which of the movers has the plan ("" if none). `full`: the limit on moves left no room for more."""
 
     tasks: tuple[Task, ...]
     by: str = ""
+    full: bool = False
 
 
 def plan(view: View, wishes: Wishes, limits: Limits) -> Plan:
@@ -76,5 +77,5 @@ def plan(view: View, wishes: Wishes, limits: Limits) -> Plan:
     )
     for name, mover in movers:
         if loads.moving < limits.concurrent and (moves := mover()):
-            return Plan((*tasks, *moves), name)
-    return Plan(tuple(tasks))
+            return Plan((*tasks, *moves), name, loads.moving >= most)
+    return Plan(tuple(tasks), "", loads.moving >= most)

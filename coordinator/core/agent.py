@@ -1,0 +1,270 @@
+"""An agent's pure core: whom it obeys, what it holds, when it must stop. One worker per unit, run by the shell.
+
+Whom: the owner with the highest owner_rev that has announced itself; older ones are told so. What: `agent_unit.Held` per
+unit. When: each unit's lease, granted by the owner unit by unit, counts from when this agent sent what the owner
+answered. All times are this agent's monotonic seconds. `step` changes the state it is given and returns it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from coordinator.core import agent_unit
+from coordinator.core.agent_unit import Granted, Halt, Held, Told, UnitEffect, UnitEvent, WorkerEvent
+from coordinator.core.agent_unit import Tick as UnitTick
+from coordinator.core.messages import (
+    VERSION,
+    Announce,
+    Checkpoint,
+    Dispatch,
+    DispatchResponse,
+    Down,
+    Header,
+    Heartbeat,
+    HeartbeatResponse,
+    Hello,
+    Liveness,
+    Op,
+    Rejected,
+    Reported,
+    Superseded,
+    Sync,
+    UnitStatus,
+    Up,
+)
+
+
+@dataclass(slots=True)
+class AgentState:
+    """`dropped`: messages that were not obeyed, by reason. `moved`: units whose mark changed since it was last sent."""
+
+    name: str
+    incarnation: str
+    owner: str = ""
+    owner_rev: int = 0
+    agent_epoch: int = 0
+    seq: int = 0
+    interval: float = 1.0
+    checkpoint_every: float = 0.2
+    next_beat: float = float("-inf")
+    next_checkpoint: float = float("-inf")
+    liveness: Liveness = Liveness.ALIVE
+    ending: str | None = None
+    units: dict[str, Held] = field(default_factory=dict)
+    moved: dict[str, None] = field(default_factory=dict)
+    dropped: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    message: Down
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Something happened in a unit's worker."""
+
+    unit: str
+    event: WorkerEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed: to be given no later than `next_wakeup`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Somebody at this machine wants its units gone; for good in this incarnation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """Stop all workers; then `Ends`."""
+
+    why: str = "shut down"
+
+
+AgentEvent = Received | Worker | Tick | Drain | Shutdown
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    message: Up
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Every worker has ended; the process shall exit."""
+
+    why: str
+
+
+AgentEffect = Send | Ends | UnitEffect
+
+
+def step(state: AgentState, event: AgentEvent, now: float) -> tuple[AgentState, list[AgentEffect]]:
+    """Return the agent after `event` at `now` and what the shell is to do, in order. The old state is used up."""
+    out: list[AgentEffect] = []
+    match event:
+        case Received(message):
+            _receive(state, message, now, out)
+        case Worker(unit, worker_event):
+            _worker(state, unit, worker_event, now, out)
+        case Tick():
+            _tick(state, now, out)
+        case Drain():
+            state.liveness = Liveness.STOPPING
+        case Shutdown(why):
+            _shutdown(state, why, now, out)
+    if state.ending is not None and not _running(state):
+        out.append(Ends(state.ending))
+    return state, out
+
+
+def next_wakeup(state: AgentState) -> float:
+    """Return when the next Tick is due at the latest: the next heartbeat, or the end of the first lease."""
+    leases = [h.deadline for h in state.units.values() if h.state is Reported.REPLICATING]
+    return min([state.next_beat, *leases])
+
+
+def _running(state: AgentState) -> bool:
+    return any(h.state not in {Reported.ABSENT, Reported.STOPPED} for h in state.units.values())
+
+
+def _header(state: AgentState, unit_epoch: int = 0) -> Header:
+    state.seq += 1
+    return Header(state.owner_rev, state.agent_epoch, unit_epoch, state.seq)
+
+
+def statuses(state: AgentState) -> tuple[UnitStatus, ...]:
+    """Return everything that is held, in order of the units' names."""
+    return tuple(h.status for _, h in sorted(state.units.items()) if h.state is not Reported.ABSENT)
+
+
+# what comes from owners
+
+
+def _receive(state: AgentState, message: Down, now: float, out: list[AgentEffect]) -> None:
+    header = message.header
+    if header.version > VERSION:
+        state.dropped["version"] += 1
+    elif header.owner_rev < state.owner_rev:
+        state.dropped["old owner"] += 1
+        out.append(Send(Rejected(_header(state), state.name, state.owner_rev)))
+    elif isinstance(message, Announce):
+        _announced(state, message, now, out)
+    elif header.owner_rev > state.owner_rev:
+        state.dropped["owner not announced"] += 1
+    elif header.agent_epoch != state.agent_epoch:
+        state.dropped["other incarnation"] += 1
+    elif isinstance(message, Superseded):
+        _shutdown(state, "another process has this agent's name", now, out)
+    elif isinstance(message, Dispatch):
+        _dispatched(state, message, now, out)
+    else:
+        _renewed(state, message, now, out)
+
+
+def _announced(state: AgentState, message: Announce, now: float, out: list[AgentEffect]) -> None:
+    header = message.header
+    if message.incarnation != state.incarnation or header.agent_epoch < state.agent_epoch:
+        state.dropped["other incarnation"] += 1
+        return
+    if header.owner_rev == state.owner_rev and message.owner != state.owner:
+        state.dropped["two owners in one term"] += 1
+        return
+    if header.owner_rev > state.owner_rev:
+        # what older owners said is rejected from now on, so what they closed need not be remembered
+        state.units = {unit: held for unit, held in state.units.items() if held.state is not Reported.ABSENT}
+    state.owner, state.owner_rev, state.agent_epoch = message.owner, header.owner_rev, header.agent_epoch
+    state.interval = message.interval
+    _sync(state, now, out)
+
+
+def _sync(state: AgentState, now: float, out: list[AgentEffect]) -> None:
+    kinds: dict[str, list[UnitStatus]] = {"running": [], "adding": [], "removing": []}
+    for status in statuses(state):
+        if status.state is Reported.REPLICATING:
+            kinds["running"].append(status)
+        elif status.state in {Reported.PREPARING, Reported.PREPARED}:
+            kinds["adding"].append(status)
+        else:
+            kinds["removing"].append(status)
+    parts = {name: tuple(found) for name, found in kinds.items()}
+    out.append(Send(Sync(_header(state), state.name, now, liveness=state.liveness, **parts)))
+
+
+def _dispatched(state: AgentState, message: Dispatch, now: float, out: list[AgentEffect]) -> None:
+    told = Told(message.op, message.header.unit_epoch, message.mark, message.echo + message.lease)
+    held = state.units.get(message.unit, Held(message.unit))
+    if state.ending is None or message.op is Op.REMOVE:
+        held = _unit(state, message.unit, told, now, out)
+    header = _header(state, held.epoch)
+    out.append(Send(DispatchResponse(header, state.name, message.header.op_seq, held.status)))
+
+
+def _renewed(state: AgentState, message: HeartbeatResponse, now: float, out: list[AgentEffect]) -> None:
+    state.interval = message.interval
+    if message.draining:
+        state.liveness = Liveness.STOPPING
+    deadline = message.echo + message.lease
+    for unit, epoch in message.granted:
+        if unit in state.units:
+            _unit(state, unit, Granted(epoch, deadline), now, out)
+
+
+# what comes from here
+
+
+def _unit(state: AgentState, unit: str, event: UnitEvent, now: float, out: list[AgentEffect]) -> Held:
+    held, effects = agent_unit.step(state.units.get(unit, Held(unit)), event, now)
+    state.units[unit] = held
+    out.extend(effects)
+    return held
+
+
+def _worker(state: AgentState, unit: str, event: WorkerEvent, now: float, out: list[AgentEffect]) -> None:
+    before = state.units.get(unit)
+    if before is None:
+        state.dropped["unknown worker"] += 1
+        return
+    held = _unit(state, unit, event, now, out)
+    if held.mark != before.mark:
+        state.moved[unit] = None
+    if held.state is not before.state and state.agent_epoch:
+        out.append(Send(DispatchResponse(_header(state, held.epoch), state.name, 0, held.status)))
+
+
+def _tick(state: AgentState, now: float, out: list[AgentEffect]) -> None:
+    for unit, held in state.units.items():
+        if held.state is Reported.REPLICATING:
+            _unit(state, unit, UnitTick(), now, out)
+    if now >= state.next_beat:
+        state.next_beat = now + state.interval
+        _beat(state, now, out)
+    elif state.moved and now >= state.next_checkpoint:
+        _checkpoint(state, out)
+        state.next_checkpoint = now + state.checkpoint_every
+
+
+def _beat(state: AgentState, now: float, out: list[AgentEffect]) -> None:
+    state.moved.clear()
+    if state.agent_epoch == 0:
+        out.append(Send(Hello(_header(state), state.name, state.incarnation)))
+        return
+    out.append(Send(Heartbeat(_header(state), state.name, now, statuses(state), state.liveness)))
+
+
+def _checkpoint(state: AgentState, out: list[AgentEffect]) -> None:
+    held = [state.units[unit] for unit in sorted(state.moved)]
+    marks = tuple((h.unit, h.epoch, h.mark) for h in held if h.mark is not None)
+    state.moved.clear()
+    out.append(Send(Checkpoint(_header(state), state.name, marks)))
+
+
+def _shutdown(state: AgentState, why: str, now: float, out: list[AgentEffect]) -> None:
+    state.liveness, state.ending = Liveness.STOPPING, why
+    for unit in list(state.units):
+        _unit(state, unit, Halt(), now, out)

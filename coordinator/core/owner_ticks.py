@@ -1,0 +1,170 @@
+"""What an owner does because time has passed: give up what hangs, plan, compute progress."""
+
+from __future__ import annotations
+
+from coordinator.core.messages import Mark
+from coordinator.core.owner_feed import failed, feed, fence_unless_wanted, fresh_epoch, persist, wanted
+from coordinator.core.owner_state import Alarm, Effect, OwnerState, PipelineRecord, UnitMemo
+from coordinator.core.progress import PipelineProgress, PipelineUnits, advance
+from coordinator.core.replication import Assign, Cancel, RefusedError, Remove, ReplicationSet
+from coordinator.core.replication_table import SetState
+from coordinator.core.schedulers import (
+    AddTask,
+    AgentView,
+    Kind,
+    MoveTask,
+    RemoveTask,
+    Task,
+    UnitSpec,
+    UnitView,
+    View,
+    Wishes,
+    plan,
+)
+
+
+def give_up(state: OwnerState, now: float, out: list[Effect]) -> None:
+    """A preparation or a start that takes too long is given up; a stop is only reported: nothing can replace it."""
+    late = now - state.config.prepare_timeout
+    for unit in list(state.unsettled):
+        memo, current = state.memos[unit], state.sets[unit]
+        if memo.since > late:
+            continue
+        hangs = current.secondary if current.state is SetState.PREPARE else None
+        if current.state is SetState.COMMIT and current.secondary is None and not current.leaving:
+            hangs = current.primary
+        if hangs is None:
+            memo.since = now
+            out.append(Alarm("unit does not settle", f"unit {unit} is {current.state.value}"))
+            continue
+        failed(state, unit, hangs.agent, now)
+        moving = current.state is SetState.PREPARE and current.primary is not None
+        out.append(Alarm("preparation given up", f"unit {unit} on agent {hangs.agent}"))
+        feed(state, unit, Cancel() if moving else Remove(), now, out)
+
+
+def fence_again(state: OwnerState, now: float, out: list[Effect]) -> None:
+    """A fence that was not confirmed is asked for again; one of a unit that is wanted again is no longer needed."""
+    for unit, asked in list(state.fencing.items()):
+        if wanted(state, unit) is not None or state.sets[unit].state is not SetState.ABSENT:
+            del state.fencing[unit]
+            state.memos[unit].fence = 0
+        elif now >= asked + 5 * state.config.interval:
+            fence_unless_wanted(state, unit, now, out)
+
+
+def schedule(state: OwnerState, now: float, out: list[Effect]) -> None:
+    """Plan if anything can have changed, and carry the plan out."""
+    if state.catalogue is None or not _anything_to_do(state, now):
+        return
+    balance = now >= state.next_balance
+    done = plan(_view(state, now), Wishes(state.moves, state.rebalance, balance), state.config.limits)
+    state.work = len([t for t in done.tasks if isinstance(t, AddTask)]) >= state.config.limits.burst
+    if balance and done.by != "balance":
+        state.next_balance = now + (state.config.interval if done.full else state.config.balance_every)
+    if done.by in {"", "balance"} and not done.full:
+        state.rebalance = False
+    for task in done.tasks:
+        _carry_out(state, task, now, out)
+    moved = {task.unit for task in done.tasks if isinstance(task, MoveTask)}
+    state.moves = tuple(m for m in state.moves if m.unit not in moved and _possible(state, m.unit, m.agent))
+
+
+def _possible(state: OwnerState, unit: str, agent: str) -> bool:
+    """Whether a requested move that could not start yet may start later."""
+    member = state.members.get(agent)
+    current = state.sets.get(unit)
+    at = current.primary if current else None
+    return member is not None and member.accepts and (at is None or at.agent != agent) and current is not None
+
+
+def _anything_to_do(state: OwnerState, now: float) -> bool:
+    for unit in list(state.retrying):
+        if state.memos[unit].due_at <= now:
+            del state.retrying[unit]
+            state.work = True
+    return state.work or now >= state.next_balance
+
+
+def _view(state: OwnerState, now: float) -> View:
+    agents = tuple(
+        AgentView(name, member.accepts, member.leaving) for name, member in sorted(state.members.items())
+    )
+    return View(agents, tuple(_unit_view(state, state.sets[unit], now) for unit in sorted(state.sets)))
+
+
+def _unit_view(state: OwnerState, current: ReplicationSet, now: float) -> UnitView:
+    memo, spec = state.memos[current.unit], wanted(state, current.unit)
+    same = spec is not None and (current.state is SetState.ABSENT or memo.uid == spec.uid)
+    primary = current.primary
+    return UnitView(
+        spec or UnitSpec(current.unit, Kind.APPLY, ""),
+        current.state,
+        primary.agent if primary else None,
+        tuple(r.agent for r in current.replicas),
+        memo.rows_per_s,
+        same,
+        memo.due_at <= now,
+        memo.avoid if memo.failures else None,
+    )
+
+
+def _carry_out(state: OwnerState, task: Task, now: float, out: list[Effect]) -> None:
+    try:
+        match task:
+            case RemoveTask(unit):
+                feed(state, unit, Remove(), now, out)
+            case AddTask(unit, agent) | MoveTask(unit, agent):
+                _new_identity(state, unit)
+                member = state.members[agent]
+                feed(state, unit, Assign(agent, member.agent_epoch, fresh_epoch(state)), now, out)
+    except RefusedError as refused:
+        state.dropped["plan refused"] += 1
+        out.append(Alarm("plan refused", str(refused)))
+
+
+def _new_identity(state: OwnerState, unit: str) -> None:
+    """A unit of the same name with another uid starts without the old one's progress."""
+    spec = wanted(state, unit)
+    if spec is not None and state.memos[unit].uid != spec.uid:
+        state.memos[unit] = UnitMemo(spec.uid, state.memos[unit].since)
+
+
+# progress
+
+
+def pipeline_units(state: OwnerState) -> dict[str, PipelineUnits]:
+    """Return what each pipeline needs, from the catalogue."""
+    found: dict[str, dict[str, list[str]]] = {
+        pipeline: {source: [] for source in sources} for pipeline, sources in state.sources.items()
+    }
+    for unit, spec in (state.catalogue or {}).items():
+        if spec.pipeline is not None and spec.kind is Kind.APPLY:
+            found.setdefault(spec.pipeline, {}).setdefault(spec.source, []).append(unit)
+    return {
+        pipeline: PipelineUnits(pipeline, {source: tuple(sorted(units)) for source, units in sources.items()})
+        for pipeline, sources in sorted(found.items())
+    }
+
+
+def progress(state: OwnerState, now: float, out: list[Effect]) -> None:
+    """Advance the pipelines, and store where they are now and then."""
+    if state.catalogue is None:
+        return
+    marks: dict[str, Mark | None] = {
+        unit: memo.mark for unit, memo in state.memos.items() if _is_current(state, unit, memo)
+    }
+    for pipeline, units in pipeline_units(state).items():
+        before = state.pipelines.get(pipeline, PipelineProgress())
+        state.pipelines[pipeline] = advance(before, units, marks)
+    if now >= state.next_progress:
+        state.next_progress = now + state.config.progress_every
+        changed = {p: v for p, v in state.pipelines.items() if state.recorded_pipelines.get(p) != v}
+        if changed:
+            state.recorded_pipelines.update(changed)
+            persist(state, [PipelineRecord(p, v) for p, v in changed.items()], now, out)
+
+
+def _is_current(state: OwnerState, unit: str, memo: UnitMemo) -> bool:
+    spec = state.catalogue.get(unit) if state.catalogue is not None else None
+    return spec is not None and spec.uid == memo.uid

@@ -1,0 +1,275 @@
+"""The agent's core: whom it obeys, its leases, and that it says Stopped only when nothing can write any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator.core import agent
+from coordinator.core.agent import (
+    AgentEffect,
+    AgentState,
+    Drain,
+    Ends,
+    Received,
+    Send,
+    Shutdown,
+    Tick,
+    Worker,
+    next_wakeup,
+)
+from coordinator.core.agent_unit import Ended, OpenWorker, Progressed, Ready, StartWorker, StopWorker
+from coordinator.core.messages import (
+    Announce,
+    Checkpoint,
+    Dispatch,
+    DispatchResponse,
+    Header,
+    Heartbeat,
+    HeartbeatResponse,
+    Hello,
+    Liveness,
+    Mark,
+    Op,
+    Rejected,
+    Reported,
+    Superseded,
+    Sync,
+    Up,
+)
+
+REV, EPOCH, LEASE = 7, 3, 10.0
+
+
+class Driver:
+    def __init__(self) -> None:
+        self.state = AgentState("a", "inc-1")
+        self.now = 100.0
+
+    def do(self, event: Any) -> list[AgentEffect]:
+        self.state, out = agent.step(self.state, event, self.now)
+        return out
+
+    def get(self, message: Any) -> list[AgentEffect]:
+        return self.do(Received(message))
+
+    def sent(self, out: list[AgentEffect]) -> list[Up]:
+        return [e.message for e in out if isinstance(e, Send)]
+
+    def announce(
+        self, rev: int = REV, owner: str = "o", epoch: int = EPOCH, incarnation: str = "inc-1"
+    ) -> list[Up]:
+        return self.sent(self.get(Announce(Header(rev, epoch), owner, incarnation, 1.0, LEASE)))
+
+    def dispatch(
+        self, op: Op, epoch: int = 5, rev: int = REV, echo: float | None = None
+    ) -> list[AgentEffect]:
+        sent = self.now if echo is None else echo
+        return self.get(Dispatch(Header(rev, EPOCH, epoch, 1), "u", op, None, sent, LEASE))
+
+    def grant(self, *granted: tuple[str, int], echo: float, draining: bool = False) -> list[AgentEffect]:
+        return self.get(HeartbeatResponse(Header(REV, EPOCH), echo, LEASE, 1.0, granted, draining))
+
+    def held(self) -> Reported:
+        return self.state.units["u"].state if "u" in self.state.units else Reported.ABSENT
+
+    def replicate(self) -> None:
+        self.announce()
+        self.dispatch(Op.PREPARE)
+        self.do(Worker("u", Ready(5)))
+        self.dispatch(Op.START)
+        assert self.held() is Reported.REPLICATING
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver()
+
+
+def test_it_says_hello_until_it_is_announced_to_and_then_sends_heartbeats(driver: Driver) -> None:
+    assert isinstance(driver.sent(driver.do(Tick()))[0], Hello)
+    assert driver.do(Tick()) == []
+    driver.now += 1
+    assert isinstance(driver.sent(driver.do(Tick()))[0], Hello)
+    sync = driver.announce()[0]
+    assert isinstance(sync, Sync)
+    assert (sync.header.owner_rev, sync.header.agent_epoch) == (REV, EPOCH)
+    driver.now += 1
+    beat = driver.sent(driver.do(Tick()))[0]
+    assert isinstance(beat, Heartbeat)
+    assert beat.sent == driver.now
+    assert beat.header.op_seq > sync.header.op_seq
+
+
+def test_an_older_owner_is_rejected_and_told_why(driver: Driver) -> None:
+    driver.announce()
+    for out in (driver.announce(rev=REV - 1), driver.sent(driver.dispatch(Op.PREPARE, rev=REV - 1))):
+        assert isinstance(out[0], Rejected)
+        assert out[0].known_rev == REV
+    assert driver.held() is Reported.ABSENT
+
+
+def test_a_later_owner_is_obeyed_only_once_it_has_announced_itself(driver: Driver) -> None:
+    driver.announce()
+    assert driver.dispatch(Op.PREPARE, rev=REV + 1) == []
+    assert isinstance(driver.announce(rev=REV + 1, owner="p")[0], Sync)
+    assert driver.state.owner_rev == REV + 1
+    assert driver.dispatch(Op.PREPARE, rev=REV + 1)
+
+
+def test_two_owners_in_one_term_are_not_both_obeyed(driver: Driver) -> None:
+    driver.announce()
+    assert driver.announce(owner="impostor") == []
+    assert driver.state.owner == "o"
+    assert driver.state.dropped["two owners in one term"] == 1
+
+
+def test_announcements_for_another_incarnation_are_not_for_this_one(driver: Driver) -> None:
+    assert driver.announce(incarnation="inc-0") == []
+    assert driver.state.agent_epoch == 0
+
+
+def test_messages_to_another_incarnation_are_dropped(driver: Driver) -> None:
+    driver.announce()
+    assert driver.get(Dispatch(Header(REV, EPOCH - 1, 5), "u", Op.PREPARE)) == []
+    assert driver.state.dropped["other incarnation"] == 1
+
+
+def test_a_sync_sorts_everything_held(driver: Driver) -> None:
+    driver.replicate()
+    driver.get(Dispatch(Header(REV, EPOCH, 6), "v", Op.PREPARE))
+    driver.get(Dispatch(Header(REV, EPOCH, 7), "w", Op.PREPARE))
+    driver.do(Worker("w", Ended(7, error="boom")))
+    sync = driver.announce()[0]
+    assert isinstance(sync, Sync)
+    assert [[s.unit for s in part] for part in (sync.running, sync.adding, sync.removing)] == [
+        ["u"],
+        ["v"],
+        ["w"],
+    ]
+
+
+def test_the_life_of_a_unit_and_what_its_worker_is_told(driver: Driver) -> None:
+    driver.announce()
+    assert driver.dispatch(Op.PREPARE)[0] == OpenWorker("u", 5, None)
+    assert not any(isinstance(e, OpenWorker) for e in driver.dispatch(Op.PREPARE))
+    assert not any(isinstance(e, StartWorker) for e in driver.dispatch(Op.START))
+    changed = driver.sent(driver.do(Worker("u", Ready(5))))[0]
+    assert isinstance(changed, DispatchResponse)
+    assert (changed.answers, changed.status.state) == (0, Reported.PREPARED)
+    assert driver.dispatch(Op.START)[0] == StartWorker("u", 5, None)
+    stop = driver.dispatch(Op.REMOVE)
+    assert stop[0] == StopWorker("u", 5)
+    assert driver.sent(stop)[0].status.state is Reported.STOPPING  # type: ignore[union-attr]
+    driver.dispatch(Op.REMOVE)
+    assert driver.held() is Reported.STOPPING
+    driver.do(Worker("u", Ended(5, Mark(9, 9))))
+    assert driver.state.units["u"].status.mark == Mark(9, 9)
+    driver.now += 5
+    beat = driver.sent(driver.do(Tick()))[0]
+    assert isinstance(beat, Heartbeat)
+    assert [s.state for s in beat.statuses] == [Reported.STOPPED]
+    driver.dispatch(Op.REMOVE)
+    assert agent.statuses(driver.state) == ()
+
+
+def test_a_closed_epoch_is_never_taken_up_again(driver: Driver) -> None:
+    driver.announce()
+    driver.dispatch(Op.REMOVE, epoch=5)  # it overtook its own prepare
+    driver.dispatch(Op.PREPARE, epoch=5)
+    assert driver.held() is Reported.ABSENT
+    driver.dispatch(Op.PREPARE, epoch=6)
+    assert driver.held() is Reported.PREPARING
+    driver.dispatch(Op.REMOVE, epoch=5)  # late: of an earlier assignment (B3)
+    assert driver.held() is Reported.PREPARING
+
+
+def test_a_higher_epoch_waits_until_the_lower_one_has_ended(driver: Driver) -> None:
+    driver.replicate()
+    assert driver.dispatch(Op.PREPARE, epoch=9)[0] == StopWorker("u", 5)
+    driver.dispatch(Op.PREPARE, epoch=9)
+    assert driver.held() is Reported.STOPPING
+    driver.do(Worker("u", Ended(5)))
+    assert driver.dispatch(Op.PREPARE, epoch=9)[0] == OpenWorker("u", 9, None)
+
+
+def test_the_lease_counts_from_when_the_heartbeat_was_sent(driver: Driver) -> None:
+    driver.replicate()
+    sent = driver.now
+    driver.now += 8
+    driver.grant(("u", 5), echo=sent + 1)  # the answer took seven seconds
+    assert next_wakeup(driver.state) <= sent + 1 + LEASE
+    driver.now = sent + 1 + LEASE - 0.01
+    driver.do(Tick())
+    assert driver.held() is Reported.REPLICATING
+    driver.now = sent + 1 + LEASE
+    assert StopWorker("u", 5) in driver.do(Tick())
+    assert driver.held() is Reported.STOPPING
+
+
+def test_a_lease_that_is_over_when_it_arrives_stops_and_starts_nothing(driver: Driver) -> None:
+    driver.replicate()
+    driver.now += LEASE + 5
+    assert StopWorker("u", 5) in driver.grant(("u", 5), echo=driver.now - LEASE)
+    late = Driver()
+    late.announce()
+    late.dispatch(Op.PREPARE)
+    late.do(Worker("u", Ready(5)))
+    assert not any(isinstance(e, StartWorker) for e in late.dispatch(Op.START, echo=late.now - LEASE))
+
+
+def test_only_units_that_are_named_at_their_epoch_keep_their_lease(driver: Driver) -> None:
+    driver.replicate()
+    driver.now += 8
+    driver.grant(("u", 4), ("v", 5), echo=driver.now)
+    driver.now += 3
+    assert StopWorker("u", 5) in driver.do(Tick())
+
+
+def test_late_words_of_an_earlier_worker_change_nothing(driver: Driver) -> None:
+    driver.replicate()
+    before = driver.state.units["u"]
+    for event in (Ready(4), Ended(4), Progressed(4, Mark(1, 1))):
+        driver.do(Worker("u", event))
+    assert driver.state.units["u"] == before
+
+
+def test_progress_goes_up_between_heartbeats(driver: Driver) -> None:
+    driver.replicate()
+    driver.do(Tick())
+    driver.do(Worker("u", Progressed(5, Mark(4, 6), 100)))
+    marks = driver.sent(driver.do(Tick()))
+    assert isinstance(marks[0], Checkpoint)
+    assert marks[0].marks == (("u", 5, Mark(4, 6)),)
+    assert driver.do(Tick()) == []
+
+
+def test_draining_is_for_good(driver: Driver) -> None:
+    driver.replicate()
+    driver.grant(("u", 5), echo=driver.now, draining=True)
+    driver.grant(("u", 5), echo=driver.now, draining=False)
+    assert driver.state.liveness is Liveness.STOPPING
+    other = Driver()
+    other.do(Drain())
+    assert other.state.liveness is Liveness.STOPPING
+
+
+def test_shutdown_ends_only_after_every_worker_has(driver: Driver) -> None:
+    driver.replicate()
+    assert driver.do(Shutdown()) == [StopWorker("u", 5)]
+    assert not any(isinstance(e, OpenWorker) for e in driver.dispatch(Op.PREPARE, epoch=9))
+    assert Ends("shut down") in driver.do(Worker("u", Ended(5)))
+
+
+def test_an_incarnation_whose_name_was_taken_stops_and_ends(driver: Driver) -> None:
+    driver.replicate()
+    out = driver.get(Superseded(Header(REV, EPOCH)))
+    assert out == [StopWorker("u", 5)]
+    assert any(isinstance(e, Ends) for e in driver.do(Worker("u", Ended(5))))
+
+
+def test_a_newer_protocol_is_refused(driver: Driver) -> None:
+    driver.announce()
+    assert driver.get(Dispatch(Header(REV, EPOCH, 5, 1, version=2), "u", Op.PREPARE)) == []
+    assert driver.state.dropped["version"] == 1
