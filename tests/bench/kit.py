@@ -35,7 +35,7 @@ class Topics:
     """End offsets of topics."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "log_level": 0})
 
     def end(self, topic: str) -> int:
         """Return the next offset of `topic`; 0 when it does not exist yet."""
