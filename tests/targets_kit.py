@@ -62,8 +62,9 @@ class Target:
 
 
 @pytest.fixture(params=KINDS)
-def target(request: pytest.FixtureRequest) -> Iterator[Target]:
-    """A fresh database of each kind of server in turn, with sessions closed afterwards."""
+def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
+    """A fresh database of each kind of server in turn, with sessions closed afterwards. Epochs count from 1."""
+    monkeypatch.setattr("consumer.targets.session.now_ms", lambda: 0)
     kind = request.param
     found = Target(kind, request.getfixturevalue(kind), request.getfixturevalue(_DATABASES[kind]))
     yield found

@@ -120,6 +120,10 @@ class Parts:
     fresh: Callable[[], Link]
 
 
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class SqlSession:
     """`consumer.targets.base.Session` over a Link. Used by one thread at a time."""
 
@@ -160,13 +164,15 @@ class SqlSession:
     def _take_over_once(
         self, unit: Unit, topic_id: str, layout: str, lanes: int
     ) -> tuple[int, list[LaneProgress], UnitState]:
+        """Raise the epoch above the row's, and to the clock's milliseconds at least (docs/adr/0005): a target restored
+        from a backup must not hand out an epoch again that a paused worker still holds."""
         self._link.connect()
         with self._rolled_back_on_error():
             rows = [lane_from(row) for row in self._lock_ending_blockers(unit)]
             if not rows:
                 rows = [LaneProgress(lane, 0, 0, topic_id, -1, ZERO, 0, layout) for lane in range(lanes)]
                 self._run(self._books.insert_lanes(unit, rows))
-            epoch = max(row.epoch for row in rows) + 1
+            epoch = max(max(row.epoch for row in rows) + 1, now_ms())
             self._run(self._books.raise_epoch(unit, epoch))
             state = unit_from(self._run(self._books.select_unit(unit)))
             if state is None:

@@ -36,6 +36,17 @@ def test_take_over_makes_the_rows_and_raises_the_epoch(target: Target) -> None:
     assert session.topics("pipe") == ["topic"]
 
 
+def test_a_restored_row_never_gives_an_epoch_again(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row goes back with a backup; a worker of before the restore may still hold the epoch that came after."""
+    monkeypatch.undo()  # the real clock
+    session = target.open()
+    session.ensure_bookkeeping()
+    backup, _, _ = session.take_over(UNIT, "id", LAYOUT, 2)
+    given = session.take_over(UNIT, "id", LAYOUT, 2)[0]
+    target.sql(f"UPDATE {target.name('rowlock_progress')} SET epoch = {backup}")
+    assert session.take_over(UNIT, "id", LAYOUT, 2)[0] > given > backup
+
+
 def test_begin_raises_the_attempt_and_refuses_any_other_epoch(target: Target) -> None:
     session = target.open()
     session.ensure_bookkeeping()
