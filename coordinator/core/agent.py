@@ -199,7 +199,7 @@ def _sync(state: AgentState, now: float, out: list[AgentEffect]) -> None:
 def _dispatched(state: AgentState, message: Dispatch, now: float, out: list[AgentEffect]) -> None:
     told = Told(message.op, message.header.unit_epoch, message.mark, message.echo + message.lease)
     held = state.units.get(message.unit, Held(message.unit))
-    if state.ending is None or message.op is Op.REMOVE:
+    if state.ending is None or message.op in {Op.REMOVE, Op.FORGET}:
         held = _unit(state, message.unit, told, now, out)
     header = _header(state, held.epoch)
     out.append(Send(DispatchResponse(header, state.name, message.header.op_seq, held.status)))
@@ -258,7 +258,7 @@ def _beat(state: AgentState, now: float, out: list[AgentEffect]) -> None:
 
 
 def _checkpoint(state: AgentState, out: list[AgentEffect]) -> None:
-    held = [state.units[unit] for unit in sorted(state.moved)]
+    held = [state.units[unit] for unit in sorted(state.moved) if unit in state.units]
     marks = tuple((h.unit, h.epoch, h.mark) for h in held if h.mark is not None)
     state.moved.clear()
     out.append(Send(Checkpoint(_header(state), state.name, marks)))

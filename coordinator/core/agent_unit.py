@@ -3,7 +3,7 @@
 ```
   Absent ──prepare──▶ Preparing ──ready──▶ Prepared ──start──▶ Replicating
     ▲                     └──────── remove ─────┴──── remove, lease over ─┐
-    └──remove (noted)── Stopped ◀────────── the worker has ended ── Stopping
+    └──────forget────── Stopped ◀────────── the worker has ended ── Stopping
 ```
 `Replicating` means: from now on it may write. It is said when the start is accepted, before the worker takes over the
 progress row, so that no owner can take a worker that is about to write for one that only waits.
@@ -147,6 +147,9 @@ def step(held: Held, event: UnitEvent, now: float) -> tuple[Held, tuple[UnitEffe
 def _told(held: Held, told: Told, now: float) -> tuple[Held, tuple[UnitEffect, ...]]:
     if told.op is Op.REMOVE:
         return _remove(held, told.epoch)
+    if told.op is Op.FORGET:
+        noted = held.state is Reported.STOPPED and held.epoch <= told.epoch
+        return Held(held.unit, closed=held.closed) if noted else held, ()
     if told.op is Op.PREPARE:
         return _prepare(held, told)
     startable = held.epoch == told.epoch and held.state is Reported.PREPARED and told.deadline > now
@@ -167,11 +170,7 @@ def _prepare(held: Held, told: Told) -> tuple[Held, tuple[UnitEffect, ...]]:
 
 def _remove(held: Held, epoch: int) -> tuple[Held, tuple[UnitEffect, ...]]:
     held = replace(held, closed=max(held.closed, epoch))
-    if held.epoch > epoch:
-        return held, ()
-    if held.state in _EMPTY:
-        return Held(held.unit, closed=held.closed), ()
-    return _halt(held)
+    return (held, ()) if held.epoch > epoch else _halt(held)
 
 
 def _halt(held: Held) -> tuple[Held, tuple[UnitEffect, ...]]:

@@ -19,7 +19,7 @@ VERSION = 1
 
 
 class Reported(Enum):
-    """The state of one unit on one agent. `Stopped` is reported until the owner answers it with a remove."""
+    """The state of one unit on one agent. `Stopped` is reported until the owner answers it with a forget."""
 
     ABSENT = "absent"
     PREPARING = "preparing"
@@ -39,7 +39,8 @@ class Liveness(Enum):
 class Op(Enum):
     PREPARE = "prepare"  # add as secondary: get ready, write nothing
     START = "start"  # add as primary: take over the progress row, write
-    REMOVE = "remove"  # stop every replica of the unit up to this epoch, and forget those that have stopped
+    REMOVE = "remove"  # stop every replica of the unit up to this epoch
+    FORGET = "forget"  # the owner has taken note of its final report: report it no longer
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,7 +236,8 @@ def _report(current: ReplicationSet, event: Report, out: list[Output]) -> Replic
     about = _about(current, event)
     known = any(r.agent_epoch == event.agent_epoch and r.epoch == event.epoch for r, _ in about)
     if not known and event.state is not Reported.ABSENT:
-        out.append(Instruct(Op.REMOVE, event.agent, event.agent_epoch, event.epoch))
+        op = Op.FORGET if event.state is Reported.STOPPED else Op.REMOVE
+        out.append(Instruct(op, event.agent, event.agent_epoch, event.epoch))
     for replica, seen in about:
         current = _apply_cell(current, replica, seen, out)
     return _settle(current, out) if about else current
@@ -264,6 +265,8 @@ def _apply_cell(current: ReplicationSet, old: Replica, seen: Seen, out: list[Out
                 _instruct(old, Op.PREPARE, out)
             case Act.STOP:
                 _instruct(old, Op.REMOVE, out)
+            case Act.FORGET:
+                _instruct(old, Op.FORGET, out)
             case Act.LEAVE:
                 replica = replace(old, seen=seen, role=Role.UNDETERMINED)
             case Act.DROP:

@@ -47,7 +47,8 @@ class Act(Enum):
     PREPARE = "prepare"  # (again) tell it to prepare; if it was heard of before, it is lost: drop
     START = "start"
     UNSTARTED = "unstarted"  # the start has not arrived; from one that was seen to write it is impossible
-    STOP = "stop"  # tell it to stop; to one that has stopped, the acknowledgement
+    STOP = "stop"  # tell it to stop
+    FORGET = "forget"  # note its final report
     LEAVE = "leave"  # from now on undetermined
     DROP = "drop"  # no longer a replica
     ALARM = "alarm"  # a correct agent cannot report this
@@ -60,7 +61,7 @@ Cell = tuple[SetState, Role, Seen]
 
 _ENDED: dict[Seen, tuple[Act, ...]] = {
     Seen.STOPPING: (Act.LEAVE,),
-    Seen.STOPPED: (Act.STOP, Act.DROP),
+    Seen.STOPPED: (Act.FORGET, Act.DROP),
     Seen.GONE: (Act.DROP,),
 }
 #: It reported a later state before, in the same epoch. It is not trusted again: told to stop, and replaced.

@@ -170,7 +170,9 @@ def test_the_life_of_a_unit_and_what_its_worker_is_told(driver: Driver) -> None:
     beat = driver.sent(driver.do(Tick()))[0]
     assert isinstance(beat, Heartbeat)
     assert [s.state for s in beat.statuses] == [Reported.STOPPED]
-    driver.dispatch(Op.REMOVE)
+    driver.dispatch(Op.REMOVE)  # a stop that was sent twice does not lose the final report
+    assert driver.held() is Reported.STOPPED
+    driver.dispatch(Op.FORGET)
     assert agent.statuses(driver.state) == ()
 
 

@@ -89,7 +89,7 @@ EXPECTED: dict[tuple[str, str], dict[str, dict[str, str]]] = {
             "prepared": "commit A1P|start>A1",
             "replicating": "replicating A1P|",
             "stopping": "removing A1U|",
-            "stopped": "absent|remove>A1",
+            "stopped": "absent|forget>A1",
             "gone": "absent|",
         }
     },
@@ -100,7 +100,7 @@ EXPECTED: dict[tuple[str, str], dict[str, dict[str, str]]] = {
             "prepared": "commit A1P|start>A1",
             "replicating": "removing A1U|alarm remove>A1",
             "stopping": "removing A1U|",
-            "stopped": "absent|remove>A1",
+            "stopped": "absent|forget>A1",
             "gone": "absent|",
         }
     },
@@ -112,7 +112,7 @@ EXPECTED: dict[tuple[str, str], dict[str, dict[str, str]]] = {
             "prepared": "prepare A1U B2S|alarm remove>A1",
             "replicating": "prepare A1P B2S|",
             "stopping": "prepare A1U B2S|",
-            "stopped": "prepare B2S|remove>A1",
+            "stopped": "prepare B2S|forget>A1",
             "gone": "prepare B2S|",
         },
         "B2": {
@@ -121,7 +121,7 @@ EXPECTED: dict[tuple[str, str], dict[str, dict[str, str]]] = {
             "prepared": "commit A1P B2S|remove>A1",
             "replicating": "replicating A1P B2U|alarm remove>B2",
             "stopping": "replicating A1P B2U|",
-            "stopped": "replicating A1P|remove>B2",
+            "stopped": "replicating A1P|forget>B2",
             "gone": "replicating A1P|",
         },
     },
@@ -132,13 +132,13 @@ EXPECTED: dict[tuple[str, str], dict[str, dict[str, str]]] = {
             "prepared": "prepare A1U B2S|remove>A1",
             "replicating": "prepare A1U B2S|remove>A1",
             "stopping": "prepare A1U B2S|",
-            "stopped": "prepare B2S|remove>A1",
+            "stopped": "prepare B2S|forget>A1",
             "gone": "prepare B2S|",
         },
         "B2": {
             "prepared": "commit A1U B2S|",
             "gone": "removing A1U|",
-            "stopped": "removing A1U|remove>B2",
+            "stopped": "removing A1U|forget>B2",
         },
     },
     ("commit", "A1P:replicating B2S:prepared"): {
@@ -148,7 +148,7 @@ EXPECTED: dict[tuple[str, str], dict[str, dict[str, str]]] = {
             "prepared": "commit A1U B2S|alarm remove>A1",
             "replicating": "commit A1P B2S|remove>A1",
             "stopping": "commit A1U B2S|",
-            "stopped": "commit B2P|remove>A1 start>B2",
+            "stopped": "commit B2P|forget>A1 start>B2",
             "gone": "commit B2P|start>B2",
         },
         "B2": {
@@ -157,7 +157,7 @@ EXPECTED: dict[tuple[str, str], dict[str, dict[str, str]]] = {
             "prepared": "commit A1P B2S|remove>A1",
             "replicating": "replicating A1P B2U|alarm remove>B2",
             "stopping": "replicating A1P B2U|",
-            "stopped": "replicating A1P|remove>B2",
+            "stopped": "replicating A1P|forget>B2",
             "gone": "replicating A1P|",
         },
     },
@@ -168,7 +168,7 @@ EXPECTED: dict[tuple[str, str], dict[str, dict[str, str]]] = {
             "prepared": "commit A1U B2S|remove>A1",
             "replicating": "commit A1U B2S|remove>A1",
             "stopping": "commit A1U B2S|",
-            "stopped": "commit B2P|remove>A1 start>B2",
+            "stopped": "commit B2P|forget>A1 start>B2",
             "gone": "commit B2P|start>B2",
         },
         "B2": {"prepared": "commit A1U B2S|", "gone": "removing A1U|", "stopping": "removing A1U B2U|"},
@@ -180,7 +180,7 @@ EXPECTED: dict[tuple[str, str], dict[str, dict[str, str]]] = {
             "prepared": "commit B2P|start>B2",
             "replicating": "replicating B2P|",
             "stopping": "removing B2U|",
-            "stopped": "absent|remove>B2",
+            "stopped": "absent|forget>B2",
             "gone": "absent|",
         }
     },
@@ -191,7 +191,7 @@ EXPECTED: dict[tuple[str, str], dict[str, dict[str, str]]] = {
             "prepared": "removing A1U|alarm remove>A1",
             "replicating": "replicating A1P|",
             "stopping": "removing A1U|",
-            "stopped": "absent|remove>A1",
+            "stopped": "absent|forget>A1",
             "gone": "absent|",
         }
     },
@@ -202,7 +202,7 @@ EXPECTED: dict[tuple[str, str], dict[str, dict[str, str]]] = {
             "prepared": "replicating A1U B2P|remove>A1",
             "replicating": "replicating A1U B2P|remove>A1",
             "stopping": "replicating A1U B2P|",
-            "stopped": "replicating B2P|remove>A1",
+            "stopped": "replicating B2P|forget>A1",
             "gone": "replicating B2P|",
         },
         "B2": {"stopping": "removing A1U B2U|", "gone": "removing A1U|"},
@@ -214,7 +214,7 @@ EXPECTED: dict[tuple[str, str], dict[str, dict[str, str]]] = {
             "prepared": "removing A1U|remove>A1",
             "replicating": "removing A1U|remove>A1",
             "stopping": "removing A1U|",
-            "stopped": "absent|remove>A1",
+            "stopped": "absent|forget>A1",
             "gone": "absent|",
         }
     },
@@ -294,7 +294,7 @@ def recover(*reports: tuple[str, int, str], record: str) -> tuple[str, str]:
         ([("A", 1, "replicating"), ("B", 2, "preparing")], ("prepare A1P B2S", "")),
         ([("A", 1, "replicating"), ("B", 2, "prepared")], ("commit A1P B2S", "remove>A1")),
         ([("B", 2, "prepared"), ("A", 1, "stopping")], ("commit A1U B2S", "")),  # tiflow#6538
-        ([("B", 2, "prepared"), ("A", 1, "stopped")], ("commit B2P", "remove>A1 start>B2")),
+        ([("B", 2, "prepared"), ("A", 1, "stopped")], ("commit B2P", "forget>A1 start>B2")),
         ([("B", 2, "replicating"), ("A", 1, "replicating")], ("replicating A1U B2P", "")),
         ([("A", 1, "absent"), ("B", 2, "absent")], ("absent", "")),
         ([("A", 1, "gone"), ("B", 2, "stopping")], ("removing B2U", "")),
@@ -364,7 +364,7 @@ def test_an_orphan_is_told_to_stop_whatever_the_set_is(state: Reported) -> None:
     for kind, text in [("absent", ""), *EXPECTED]:
         before = build(kind, text)
         after, out = step(before, Report("Z", 1, 1, state))
-        assert (after, said(out)) == (before, "remove>Z1")
+        assert (after, said(out)) == (before, "forget>Z1" if state is Reported.STOPPED else "remove>Z1")
 
 
 def test_another_epoch_on_the_same_agent_says_that_this_one_is_not_there() -> None:

@@ -57,7 +57,7 @@ class Guard:
     """How the target protects itself; the mutations weaken it."""
 
     locked: bool = True  # the guard's read locks the row until the commit
-    first: bool = True  # it is read before the data, not only after them
+    checked: bool = True  # there is a guard at all
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class Target:
         """The guard: None if the worker is fenced, or the row is locked by another."""
         row = self.row(worker.unit)
         transaction = Transaction(worker, worker.offset, end)
-        if not self.guard.first:
+        if not self.guard.checked:
             return transaction
         if row.epoch != worker.epoch or (self.guard.locked and row.offset != worker.offset):
             return None

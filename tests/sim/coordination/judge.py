@@ -1,0 +1,269 @@
+"""The oracles: what must hold after every event, and what must be true again some time after all faults have ended.
+
+I1 an epoch is one worker, and at most one live worker has the target's epoch · I2 the target never goes back · I3 no
+checkpoint is ahead of the target or goes back · I4 owner_rev grows, and no agent acts for a lower one · I5 and I7
+`owner.check` · I6 no orphan in the end · I8 nothing runs in the end that is not wanted · I9 limits · I10 and liveness
+`converged` · C4 nobody starts beside another that was not taken for gone · C9 no worker goes on past its lease · C11
+a final mark is taken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from coordinator.core import agent as agents
+from coordinator.core import owner as owners
+from coordinator.core import owner_state as o
+from coordinator.core.agent_unit import OpenWorker, StartWorker, StopWorker
+from coordinator.core.members import MemberState
+from coordinator.core.messages import Dispatch, DispatchResponse, Down, Heartbeat, Mark, Reported, Sync
+from coordinator.core.owner_feed import wanted
+from coordinator.core.replication import require
+from coordinator.core.replication_table import Cell, SetState
+from tests.sim.coordination.target import Transaction
+
+if TYPE_CHECKING:
+    from tests.sim.coordination.world import AgentNode, OwnerNode, World
+
+
+class Judge:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.cells: Counter[Cell] = Counter()
+        self.alarms: Counter[str] = Counter()
+        self.opened: dict[tuple[str, int], str] = {}
+        #: (agent, agent_epoch) → (term that took it for gone, highest epoch given by then)
+        self.gone: dict[tuple[str, int], dict[int, int]] = {}
+        self.expired: dict[int, set[str]] = {}
+        self.registered: dict[str, int] = {}
+        self.progress: dict[str, int] = {}
+        self.terms: dict[str, tuple[int, int]] = {}
+        self.final: list[tuple[str, int, Mark]] = []
+        self.applied: dict[tuple[str, int], int] = {}
+
+    # owners
+
+    def before_owner(self, node: OwnerNode, event: o.Event) -> None:
+        """Write down the final marks that this event brings from replicas the owner expects them from."""
+        self.final = []
+        state = node.state
+        if state is None or not isinstance(event, o.Received):
+            return
+        message = event.message
+        member = state.members.get(message.agent)
+        head = message.header
+        if member is None or head.owner_rev != state.rev or head.op_seq <= member.seq:
+            return
+        if member.agent_epoch != head.agent_epoch or not member.durable:
+            return
+        statuses = message.statuses if isinstance(message, Sync | Heartbeat) else ()
+        if isinstance(message, DispatchResponse):
+            statuses = (message.status,)
+        if member.state is not MemberState.SYNCED and not isinstance(message, Sync):
+            return
+        for status in statuses:
+            current = state.sets.get(status.unit)
+            known = current is not None and any(
+                (r.agent, r.epoch) == (message.agent, status.epoch) for r in current.replicas
+            )
+            if known and status.state is Reported.STOPPED and status.mark is not None:
+                self.final.append((status.unit, status.epoch, status.mark))
+
+    def owner(self, node: OwnerNode) -> None:
+        state = node.state
+        if state is None:
+            return
+        owners.check(state)
+        for unit, _, mark in self.final:
+            memo = state.memos.get(unit)
+            held = memo.mark if memo is not None else None
+            taken = memo is None or (held is not None and held.checkpoint_ts >= mark.checkpoint_ts)
+            require(taken, f"final mark {mark} of {unit} was not taken: {held}")
+        self.final = []
+        self._count(state)
+        self._members(node, state)
+        moving = sum(
+            len(s.replicas) > 1 and s.state in {SetState.PREPARE, SetState.COMMIT} and s.primary is not None
+            for s in state.sets.values()
+        )
+        limit = state.config.limits.concurrent
+        require(moving <= limit, f"{moving} moves under way, the limit is {limit}")
+        self._pipelines(state)
+
+    def _count(self, state: o.OwnerState) -> None:
+        self.cells.update(state.cells)
+        state.cells.clear()
+
+    def _members(self, node: OwnerNode, state: o.OwnerState) -> None:
+        for name, member in state.members.items():
+            if member.durable:
+                self.registered[name] = max(self.registered.get(name, 0), member.agent_epoch)
+            if member.state is MemberState.EXPIRED and name not in self.expired.setdefault(state.rev, set()):
+                self.expired[state.rev].add(name)
+                self.gone.setdefault((name, member.agent_epoch), {})[state.rev] = state.counter
+                self._lease(node, self.world.agents[name], member.agent_epoch)
+            if member.state is MemberState.SYNCED:
+                self.expired.get(state.rev, set()).discard(name)
+
+    def _lease(self, owner: OwnerNode, node: AgentNode, agent_epoch: int) -> None:
+        """An agent that ran all the time has stopped by itself before it is taken for gone."""
+        world = self.world
+        if node.state.agent_epoch != agent_epoch or not node.alive or "clock" in world.faults:
+            return
+        undisturbed = not node.paused and world.now - node.paused_at > 10.0
+        if (
+            undisturbed
+            and world.current() is owner
+            and not owner.paused
+            and world.now - owner.paused_at > 10.0
+        ):
+            writing = [w.unit for w in node.workers.values() if w.live and not w.stopping]
+            require(not writing, f"agent {node.name} is taken for gone and writes {writing}")
+
+    def _pipelines(self, state: o.OwnerState) -> None:
+        for pipeline, progress in state.pipelines.items():
+            ts, (rev, before) = progress.checkpoint_ts, self.terms.get(pipeline, (0, -1))
+            if ts is None:
+                continue
+            if rev == state.rev:
+                require(ts >= before, f"checkpoint of {pipeline} from {before} back to {ts}")
+            if state.rev < rev:
+                continue
+            self.terms[pipeline] = (state.rev, ts)
+            if rev == state.rev and ts > before:
+                for unit, spec in (state.catalogue or {}).items():
+                    done = self.applied.get((unit, int(spec.uid)), 0)
+                    require(done >= ts, f"checkpoint {ts} of {pipeline}, but {unit} is applied up to {done}")
+
+    def committed(self, records: tuple[tuple[str, o.Record | None], ...]) -> None:
+        for _, record in records:
+            if isinstance(record, o.PipelineRecord) and record.progress.checkpoint_ts is not None:
+                before = self.progress.get(record.pipeline, 0)
+                now = record.progress.checkpoint_ts
+                require(now >= before, f"durable checkpoint of {record.pipeline} from {before} back to {now}")
+                self.progress[record.pipeline] = now
+
+    def alarm(self, what: str, about: str) -> None:
+        self.alarms[what] += 1
+        require(what != "impossible report", f"{what}: {about}")
+
+    # agents
+
+    def agent(
+        self, node: AgentNode, event: agents.AgentEvent, rev: int, out: list[agents.AgentEffect]
+    ) -> None:
+        state = node.state
+        require(state.owner_rev >= rev, f"agent {node.name} went back from term {rev} to {state.owner_rev}")
+        for effect in out:
+            if isinstance(effect, StopWorker) and isinstance(event, agents.Received):
+                self._stopped(event.message, effect)
+            if not isinstance(effect, OpenWorker | StartWorker):
+                continue
+            header = event.message.header if isinstance(event, agents.Received) else None
+            require(
+                header is not None and header.owner_rev == state.owner_rev, f"acted for a lower term: {event}"
+            )
+            require(
+                header is not None and header.agent_epoch == state.agent_epoch, f"meant for another: {event}"
+            )
+            if isinstance(effect, OpenWorker):
+                key = (effect.unit, effect.epoch)
+                holder = self.opened.setdefault(key, state.incarnation)
+                require(holder == state.incarnation, f"{key} was opened by {holder} and {state.incarnation}")
+            else:
+                self._started(node, effect)
+
+    def _stopped(self, message: Down, effect: StopWorker) -> None:
+        """An instruction stops what it was given for, or makes room for a later epoch; never a later one."""
+        if isinstance(message, Dispatch):
+            epoch = message.header.unit_epoch
+            require(epoch >= effect.epoch, f"an instruction for epoch {epoch} stops {effect}")
+
+    def _started(self, node: AgentNode, effect: StartWorker) -> None:
+        """C4: others that may write were taken for gone, by this owner or by a registration."""
+        rev = node.state.owner_rev
+        for other in self.world.agents.values():
+            for worker in other.workers.values():
+                if worker.unit != effect.unit or worker.epoch == effect.epoch or not worker.live:
+                    continue
+                judged = self.gone.get((worker.agent, worker.agent_epoch), {})
+                gone = any(term <= rev and worker.epoch <= given for term, given in judged.items())
+                gone = gone or self.registered.get(worker.agent, 0) > worker.agent_epoch
+                gone = gone or self._forgotten(worker.agent, rev)
+                require(gone, f"{node.name} starts {effect.unit} at {effect.epoch} beside {worker}")
+
+    def _forgotten(self, agent: str, rev: int) -> bool:
+        """A term that has begun without knowing the agent."""
+        return not any(
+            o_.state and o_.state.rev == rev and agent in o_.state.members
+            for o_ in self.world.owners.values()
+        )
+
+    # target
+
+    def wrote(self, transaction: Transaction) -> None:
+        unit = transaction.worker.unit
+        row = self.world.target.row(unit)
+        uid = self.world.uids[unit]
+        key = (unit, uid)
+        self.applied[key] = max(self.applied.get(key, 0), row.offset)
+        epochs = [epoch for epoch, _ in row.writes[-2:]]
+        ends = [end for _, end in row.writes[-2:]]
+        require(epochs == sorted(epochs), f"{unit}: epoch {epochs[-1]} wrote after {epochs[0]}")
+        require(ends == sorted(ends), f"{unit}: {ends[-1]} written over {ends[0]}")
+        accepted = [
+            w
+            for node in self.world.agents.values()
+            for w in node.workers.values()
+            if w.live and w.stage == "writing" and w.unit == unit and w.epoch == row.epoch
+        ]
+        require(len(accepted) <= 1, f"the target would accept {accepted}")
+
+    # the end
+
+    def why_not(self) -> str:
+        """Return what is not yet as it shall be, or nothing."""
+        world = self.world
+        node = world.current()
+        if node is None or node.state is None or node.state.silent:
+            return "there is no owner"
+        state = node.state
+        if set(state.catalogue or ()) != set(world.catalogue):
+            return "the owner does not know the catalogue"
+        if any(state.catalogue[u].uid != s.uid for u, s in world.catalogue.items() if state.catalogue):
+            return "the owner knows an old catalogue"
+        runs = {
+            (unit, held.epoch, agent.name): held.state
+            for agent in world.agents.values()
+            for unit, held in agent.state.units.items()
+            if held.state is not Reported.ABSENT and agent.alive
+        }
+        for unit in sorted(state.sets):
+            current, spec = state.sets[unit], wanted(state, unit)
+            if spec is None:
+                return f"{unit} is still there or paused: {current.state.value}"
+            primary = current.primary
+            if current.state is not SetState.REPLICATING or primary is None or len(current.replicas) > 1:
+                return f"{unit} is {current}"
+            held = runs.pop((unit, primary.epoch, primary.agent), None)
+            if held is not Reported.REPLICATING:
+                return f"{unit} is held {held} by {primary}"
+            if world.target.row(unit).offset < world.heads[unit]:
+                return f"{unit} is applied to {world.target.row(unit).offset} of {world.heads[unit]}"
+            memo = state.memos[unit]
+            if memo.mark is None or memo.mark.checkpoint_ts < world.heads[unit]:
+                return f"{unit} is marked {memo.mark} of {world.heads[unit]}"
+        if runs:
+            return f"orphans {runs}"
+        return ""
+
+    def converged(self) -> bool:
+        return not self.why_not()
+
+    def after(self) -> None:
+        """Once well: no live worker beside the primaries, and the members are all there."""
+        world = self.world
+        live = Counter(w.unit for a in world.agents.values() for w in a.workers.values() if w.live)
+        require(all(live[unit] == 1 for unit in world.catalogue), f"live workers {dict(live)}")
+        require(set(live) == set(world.catalogue), f"live workers of unwanted units {dict(live)}")

@@ -1,0 +1,235 @@
+"""Known bugs put back one by one, by a switch; the simulation has to find each (the acceptance test of the simulation).
+
+`python -m tests.sim.coordination.mutations` prints the table of docs/explanation/coordination.md: bug → seeds needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest import mock
+
+from coordinator.core import agent as agents
+from coordinator.core import (
+    agent_unit,
+    members,
+    owner_feed,
+    owner_reports,
+    owner_ticks,
+    progress,
+    replication,
+)
+from coordinator.core.agent_unit import Held
+from coordinator.core.members import Verdict
+from coordinator.core.messages import Announce, HeartbeatResponse, Op
+from coordinator.core.replication import Assign, Instruct, ReplicationSet
+from coordinator.core.replication_table import CELLS, SETTLE, Act, Primary, Role, Secondary, Seen, SetState
+from coordinator.core.schedulers import Kind, Loads, UnitSpec
+from tests.sim.coordination import world as worlds
+from tests.sim.coordination.control import ControlTopic
+from tests.sim.coordination.target import Guard, Target
+from tests.sim.coordination.world import Options, run
+
+Patch = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """`ref`: the bug as the research names it. `faults`: what a run needs for it (None: the seed chooses)."""
+
+    name: str
+    ref: str
+    patches: tuple[Patch, ...] = ()
+    options: dict[str, bool] = field(default_factory=dict)
+    faults: tuple[str, ...] | None = None
+
+
+def attribute(target: object, name: str, value: object) -> Patch:
+    return lambda: mock.patch.object(target, name, value)
+
+
+def cells(acts: tuple[Act, ...], *where: tuple[SetState, Role, Seen]) -> Patch:
+    return lambda: mock.patch.dict(CELLS, dict.fromkeys(where, acts))
+
+
+def _any_incarnation(member: members.Member, agent_epoch: int, *args: Any, **kwargs: Any) -> Any:
+    return _hear(member, member.agent_epoch, *args, **kwargs)
+
+
+_hear = members.hear
+_report, _assign, _classify = replication._report, replication._assign, replication._classify
+_prepare, _replica, _advance = agent_unit._prepare, owner_reports._replica, progress.advance
+_receive, _wanted, _step = agents._receive, owner_feed.wanted, agent_unit.step
+
+
+def _no_orphans(current: ReplicationSet, event: Any, out: list[Any]) -> ReplicationSet:
+    said = len(out)
+    after = _report(current, event, out)
+    known = {(r.agent, r.epoch) for r in current.replicas}
+    out[said:] = [i for i in out[said:] if not isinstance(i, Instruct) or (i.agent, i.epoch) in known]
+    return after
+
+
+def _assign_at_once(current: ReplicationSet, event: Assign, out: list[Any]) -> ReplicationSet:
+    """Dispatch first, store later."""
+    after = _assign(current, event, out)
+    out.insert(0, Instruct(Op.PREPARE, event.agent, event.agent_epoch, event.epoch))
+    return replace(after, replicas=(*after.replicas[:-1], replace(after.replicas[-1], durable=True)))
+
+
+def _blind_classify(current: ReplicationSet) -> ReplicationSet:
+    """A new owner forgets what is stopping."""
+    return _classify(
+        replace(current, replicas=tuple(r for r in current.replicas if r.seen is not Seen.STOPPING))
+    )
+
+
+def _only_primaries(*args: Any) -> Any:
+    replica = _replica(*args)
+    return replica if replica is not None and replica.role is Role.PRIMARY else None
+
+
+def _keep_old_mark(held: Held, told: Any) -> Any:
+    after, effects = _prepare(held, told)
+    return (replace(after, mark=held.mark) if after.epoch != held.epoch and held.mark else after), effects
+
+
+def _keep_on_forget(held: Held, event: Any, now: float) -> Any:
+    after, effects = _step(held, event, now)
+    return replace(after, mark=after.mark or held.mark), effects
+
+
+def _skip_missing(before: Any, units: Any, marks: Any) -> Any:
+    known = {s: tuple(n for n in names if marks.get(n)) for s, names in units.by_source.items()}
+    return _advance(
+        before, progress.PipelineUnits(units.pipeline, {s: n for s, n in known.items() if n}), marks
+    )
+
+
+def _any_term(state: agents.AgentState, message: Any, now: float, out: list[Any]) -> None:
+    if isinstance(message, Announce):
+        state.owner_rev = min(state.owner_rev, message.header.owner_rev)
+    _receive(state, message, now, out)
+
+
+def _lease_from_receipt(state: agents.AgentState, message: Any, now: float, out: list[Any]) -> None:
+    if isinstance(message, HeartbeatResponse):
+        message = replace(message, echo=now)
+    _receive(state, message, now, out)
+
+
+def _no_expiry(held: Held, _now: float) -> Any:
+    return held, ()
+
+
+def _resurrect(state: Any, unit: str) -> Any:
+    return _wanted(state, unit) or (UnitSpec(unit, Kind.APPLY, "s1", None, state.memos[unit].uid))
+
+
+def _late_is_fine(member: Any, agent_epoch: int, seq: int, now: float, **kwargs: Any) -> Any:
+    after, verdict = _hear(member, agent_epoch, seq, now, **kwargs)
+    synced = member.state is members.MemberState.SYNCED
+    return (after, Verdict.APPLY) if verdict is Verdict.LATE and synced else (after, verdict)
+
+
+def _no_limit(_self: Loads, _agent: str) -> bool:
+    return True
+
+
+def _told_without_tombstone(held: Held, epoch: int) -> Any:
+    return (held, ()) if held.epoch > epoch else agent_unit._halt(held)
+
+
+def _remove_whatever(held: Held, epoch: int) -> Any:
+    return agent_unit._halt(replace(held, closed=max(held.closed, epoch)))
+
+
+def _weak(**weak: bool) -> Patch:
+    @contextmanager
+    def patch() -> Any:
+        with mock.patch.object(worlds, "Target", side_effect=lambda: Target(Guard(**weak))):
+            yield
+
+    return patch
+
+
+def _unfenced_topic() -> AbstractContextManager[Any]:
+    return mock.patch.object(worlds, "ControlTopic", side_effect=lambda: ControlTopic(fencing=False))
+
+
+def _promote_beside_leaving() -> AbstractContextManager[Any]:
+    key = (SetState.COMMIT, Primary.NONE, Secondary.READY, True)
+    alone = SETTLE[SetState.COMMIT, Primary.NONE, Secondary.READY, False]
+    start = (SetState.COMMIT, Primary.READY, Secondary.NONE, True)
+    return mock.patch.dict(
+        SETTLE, {key: alone, start: SETTLE[SetState.COMMIT, Primary.READY, Secondary.NONE, False]}
+    )
+
+
+S, R, N = SetState, Role, Seen
+MUTATIONS = (
+    Mutation("agent epoch is not compared", "B1, PR#6113", (attribute(members, "hear", _any_incarnation),), faults=("ancient", "crash agent", "delay", "double")),
+    Mutation("a worker's failure is swallowed", "B2", options={"swallow": True}),
+    Mutation(
+        "a stopping primary is cleared",
+        "B3",
+        (cells((Act.DROP,), (S.PREPARE, R.PRIMARY, N.STOPPING), (S.COMMIT, R.PRIMARY, N.STOPPING)),),
+    ),
+    Mutation("a late remove stops a later assignment", "B3, no generation", (attribute(agent_unit, "_remove", _remove_whatever),)),
+    Mutation("orphans are ignored", "B4", (attribute(replication, "_report", _no_orphans),)),
+    Mutation("the last replica's crash leaves the set", "B5, #6477", (cells((Act.KEEP,), (S.REMOVING, R.UNDETERMINED, N.GONE)),)),
+    Mutation("a primary's crash is only logged", "B6", (cells((Act.KEEP,), (S.REPLICATING, R.PRIMARY, N.GONE)),)),
+    Mutation("the limit on moves is not kept", "B7", (attribute(Loads, "room", _no_limit),)),
+    Mutation("a new owner forgets what is stopping", "tiflow#6538", (attribute(replication, "_classify", _blind_classify),)),
+    Mutation("start beside one that is stopping", "tiflow#6538", (_promote_beside_leaving,)),
+    Mutation("stopped before the sink is closed", "tiflow#9618", options={"early_stop": True}),
+    Mutation("a final mark is refused as stale", "ticdc#6283", (attribute(owner_reports, "_replica", _only_primaries),)),
+    Mutation("a unit's old mark is kept", "tiflow#4464", (attribute(agent_unit, "_prepare", _keep_old_mark), attribute(agent_unit, "step", _keep_on_forget))),
+    Mutation(
+        "a dropped unit is added again", "ticdc#4874",
+        (attribute(owner_feed, "wanted", _resurrect), attribute(owner_ticks, "wanted", _resurrect)),
+    ),
+    Mutation("the minimum skips a missing unit", "tiflow PR#5761", (attribute(owner_ticks, "advance", _skip_missing),)),
+    Mutation("dispatched before it is durable", "ticdc PR#5434", (attribute(replication, "_assign", _assign_at_once),)),
+    Mutation("a removed epoch can be prepared again", "ticdc#5083", (attribute(agent_unit, "_remove", _told_without_tombstone),)),
+    Mutation("an older owner is obeyed", "ticdc#4827", (attribute(agents, "_receive", _any_term),)),
+    Mutation("an older owner can still store", "KIP-618", (_unfenced_topic,)),
+    Mutation("late reports are applied", "no op_seq", (attribute(members, "hear", _late_is_fine),)),
+    Mutation("the lease counts from receipt", "GreptimeDB", (attribute(agents, "_receive", _lease_from_receipt),)),
+    Mutation("the lease is never over", "ticdc#5202", (attribute(agent_unit, "_expire", _no_expiry),)),
+    Mutation("the fence is read without a lock", "§7 (A)", (_weak(locked=False),)),
+    Mutation("no fence at all", "ticdc#6045", (_weak(checked=False),)),
+)  # fmt: skip
+BY_NAME = {mutation.name: mutation for mutation in MUTATIONS}
+
+
+def find(mutation: Mutation, seeds: Iterable[int]) -> tuple[int, str] | None:
+    """Return how many seeds it took to find the bug, and by what; None if they did not."""
+    for tried, seed in enumerate(seeds, 1):
+        with ExitStack() as stack:
+            for patch in mutation.patches:
+                stack.enter_context(patch())
+            try:
+                run(Options(seed, mutation.faults, **mutation.options))
+            except AssertionError as error:
+                return tried, str(error).partition(": ")[2].partition("\n")[0]
+            except Exception as error:  # noqa: BLE001
+                return tried, f"{type(error).__name__}: {error}"
+    return None
+
+
+def main(most: int) -> None:
+    for mutation in MUTATIONS:
+        found = find(
+            mutation, range(most)
+        )  # B8 is not here: no record can hold two that prepare (its unit test is)
+        count, what = found if found is not None else ("not found", "")
+        print(f"| {mutation.name} | {mutation.ref} | {count} | {what[:110]} |", flush=True)
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)

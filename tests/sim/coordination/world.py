@@ -1,0 +1,583 @@
+"""Candidates, agents, workers and a bad network under one seed and one clock; nothing here knows real time.
+
+Everything that happens is an entry of one heap, in the order of (time, number). A paused process takes no step; what is
+meant for it waits in its queue, while commits that it has already sent land at the target. `judge` looks at everything.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from coordinator.core import agent as agents
+from coordinator.core import owner as owners
+from coordinator.core import owner_state as o
+from coordinator.core.agent_unit import Ended, OpenWorker, Progressed, Ready, StartWorker, StopWorker
+from coordinator.core.messages import Down, Mark, Up
+from coordinator.core.owner_state import OwnerConfig, OwnerState
+from coordinator.core.schedulers import Kind, Limits, UnitSpec
+from tests.sim.coordination.control import ControlTopic
+from tests.sim.coordination.judge import Judge
+from tests.sim.coordination.target import Target, Transaction, Worker
+
+CONFIG = OwnerConfig(
+    interval=1.0,
+    lease=4.0,
+    margin=0.5,
+    owner_lease=2.0,
+    prepare_timeout=6.0,
+    balance_every=8.0,
+    retry_first=0.3,
+    retry_most=2.0,
+    progress_every=2.0,
+    limits=Limits(burst=2, concurrent=2, per_agent=2),
+)
+AGENTS = ("a1", "a2", "a3")
+CANDIDATES = ("c1", "c2")
+UNITS = ("u1", "u2", "u3", "u4")
+PIPELINE = "p"
+FAULTS = (
+    "drop", "double", "delay", "ancient", "crash agent", "pause agent", "crash owner", "pause owner", "two owners",
+    "cut", "clock", "stop agent", "worker fails", "slow target", "commit unknown", "catalogue", "commands", "stuck worker",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Options:
+    """What a run is: `faults` None lets the seed choose half of them."""
+
+    seed: int
+    faults: tuple[str, ...] | None = None
+    fault_time: float = 20.0
+    heal_time: float = 60.0
+    early_stop: bool = False  # mutation: a worker says that it ended before its commit has landed
+    swallow: bool = False  # mutation: nobody is told that a worker failed
+
+
+@dataclass(slots=True)
+class Node:
+    """A process. `queue`: what waits while it is paused. `paused_at`: when it was last not running (for the lease)."""
+
+    name: str
+    alive: bool = True
+    paused: bool = False
+    paused_at: float = float("-inf")
+    life: int = 0
+    offset: float = 0.0
+    rate: float = 1.0
+    queue: list[Callable[[], None]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class OwnerNode(Node):
+    state: OwnerState | None = None
+    last_commit: float = 0.0
+
+
+@dataclass(slots=True)
+class AgentNode(Node):
+    state: agents.AgentState = field(default_factory=lambda: agents.AgentState("", ""))
+    leader: int = 0
+    heard: float = 0.0
+    workers: dict[tuple[str, int], Worker] = field(default_factory=dict)
+
+
+class World:
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.rng = random.Random(options.seed)
+        self.now = 0.0
+        self.number = 0
+        self.heap: list[tuple[float, int, Callable[[], None]]] = []
+        chosen = [fault for fault in FAULTS if self.rng.random() < 0.5]
+        self.faults = frozenset(chosen if options.faults is None else options.faults)
+        self.healed = False
+        self.cuts: set[tuple[str, str]] = set()
+        self.topic = ControlTopic()
+        self.target = Target()
+        self.heads = dict.fromkeys(UNITS, 0)
+        self.uids = dict.fromkeys(UNITS, 1)
+        self.catalogue = {unit: self.spec(unit) for unit in UNITS}
+        self.owners = {name: OwnerNode(name) for name in CANDIDATES}
+        self.agents = {name: AgentNode(name) for name in AGENTS}
+        self.judge = Judge(self)
+        self.events = 0
+        self._begin()
+
+    def spec(self, unit: str) -> UnitSpec:
+        apart = "x" if unit in UNITS[:2] else None
+        return UnitSpec(
+            unit, Kind.APPLY, "s1" if unit in UNITS[:2] else "s2", PIPELINE, str(self.uids[unit]), apart
+        )
+
+    # time
+
+    def at(self, delay: float, what: Callable[[], None]) -> None:
+        self.number += 1
+        heapq.heappush(self.heap, (self.now + max(0.0, delay), self.number, what))
+
+    def on(self, node: Node, delay: float, what: Callable[[], None]) -> None:
+        """Let something happen in this life of a process: later if it is paused then, never if it is dead."""
+        life = node.life
+
+        def run() -> None:
+            if not node.alive or node.life != life:
+                return
+            if node.paused:
+                node.queue.append(run)
+            else:
+                what()
+
+        self.at(delay, run)
+
+    def clock(self, node: Node) -> float:
+        return 1000.0 + self.now * node.rate + node.offset
+
+    def run_until(self, end: float, done: Callable[[], bool] | None = None) -> bool:
+        """Run; returns whether `done` became true."""
+        checked = self.now
+        while self.heap and self.heap[0][0] <= end:
+            self.now, _, what = heapq.heappop(self.heap)
+            what()
+            self.events += 1
+            if done is not None and self.now - checked > 0.5:
+                checked = self.now
+                if done():
+                    return True
+        self.now = end
+        return done is not None and done()
+
+    def _begin(self) -> None:
+        for node in [*self.owners.values(), *self.agents.values()]:
+            node.rate = 1.0 + self.rng.uniform(-0.01, 0.01)
+        for index, candidate in enumerate(self.owners.values()):
+            self.at(0.3 * index, lambda c=candidate: self._candidate(c))  # type: ignore[misc]
+        for one in self.agents.values():
+            self._start_agent(one)
+        self.at(0.5, self._source)
+        self.at(3.0, self._fault)
+
+    def _source(self) -> None:
+        if self.healed:
+            return
+        for unit in self.heads:
+            self.heads[unit] += self.rng.randrange(3)
+        self.at(0.4, self._source)
+
+    # network
+
+    def latency(self) -> float:
+        if self.healed:
+            return 0.01
+        if "ancient" in self.faults and self.rng.random() < 0.01:
+            return self.rng.uniform(5.0, 25.0)
+        return self.rng.uniform(0.001, 1.5 if "delay" in self.faults and self.rng.random() < 0.3 else 0.05)
+
+    def carry(self, origin: str, target: str, what: Callable[[], None]) -> None:
+        """One message: lost, doubled, late, or none of it."""
+        lossy = not self.healed
+        if (origin, target) in self.cuts or (lossy and "drop" in self.faults and self.rng.random() < 0.1):
+            return
+        self.at(self.latency(), what)
+        if lossy and "double" in self.faults and self.rng.random() < 0.1:
+            self.at(self.latency(), what)
+
+    # candidates and owners
+
+    def _candidate(self, node: OwnerNode) -> None:
+        """Claim when nobody has been heard for long; beat while it owns."""
+        self.at(0.5, lambda: self._candidate(node))
+        if not node.alive or node.paused:
+            return
+        if node.state is None:
+            if self.now - self.topic.last_beat > 3.0:
+                self.claim(node)
+        else:
+            self.step_owner(node, o.Tick())
+
+    def claim(self, node: OwnerNode) -> None:
+        node.life += 1
+        rev = self.topic.claim(node.name, self.now)
+        state, out = owners.begin(node.name, rev, dict(self.topic.records), CONFIG, self.clock(node))
+        node.state, node.last_commit = state, self.now
+        self._owner_effects(node, out)
+        self.judge.owner(node)
+        self.on(node, self.rng.uniform(0.0, 0.5), lambda: self.give_catalogue(node))
+        self.on(node, 0.5, lambda: self._beat(node))
+
+    def give_catalogue(self, node: OwnerNode) -> None:
+        sources = {PIPELINE: tuple(sorted({spec.source for spec in self.catalogue.values()}))}
+        self.step_owner(node, o.Catalogue(tuple(self.catalogue.values()), sources))
+
+    def _beat(self, node: OwnerNode) -> None:
+        if node.state is not None:
+            began = self.clock(node)
+            self._commit(node, (), lambda: self.step_owner(node, o.Confirmed(began)))
+            self.on(node, 0.7, lambda: self._beat(node))
+
+    def _commit(
+        self, node: OwnerNode, records: tuple[tuple[str, o.Record | None], ...], then: Callable[[], None]
+    ) -> None:
+        """A transaction on the control topic: it lands even if its owner is paused or dead by then."""
+        rev = node.state.rev if node.state is not None else 0
+        when = max(node.last_commit, self.now + self.rng.uniform(0.003, 0.05))
+        node.last_commit = when
+
+        def land() -> None:
+            accepted = self.topic.commit(rev, records, self.now)
+            self.judge.committed(records if accepted else ())
+            unknown = "commit unknown" in self.faults and not self.healed and self.rng.random() < 0.01
+            self.on(node, 0.001, then if accepted and not unknown else lambda: self.end_owner(node))
+
+        self.at(when - self.now, land)
+
+    def step_owner(self, node: OwnerNode, event: o.Event) -> None:
+        if node.state is None:
+            return
+        self.judge.before_owner(node, event)
+        node.state, out = owners.step(node.state, event, self.clock(node))
+        self.judge.owner(node)
+        self._owner_effects(node, out)
+
+    def _owner_effects(self, node: OwnerNode, out: list[o.Effect]) -> None:
+        for effect in out:
+            match effect:
+                case o.Send(to, message):
+                    self.carry(node.name, to, lambda to=to, m=message: self._down(node, to, m))  # type: ignore[misc]
+                case o.Persist(token, records):
+                    self._commit(node, records, lambda t=token: self.step_owner(node, o.Persisted(t)))  # type: ignore[misc]
+                case o.Fence(unit, _, epoch):
+                    self.at(self.rng.uniform(0.01, 0.3), lambda u=unit, e=epoch: self._fence(node, u, e))  # type: ignore[misc]
+                case o.StepDown():
+                    self.end_owner(node)
+                    return
+                case o.Alarm(what, about):
+                    self.judge.alarm(what, about)
+                case _:
+                    pass
+
+    def _fence(self, node: OwnerNode, unit: str, epoch: int) -> None:
+        self.target.fence(unit, epoch)
+        self.on(node, 0.01, lambda: self.step_owner(node, o.Fenced(unit, epoch)))
+
+    def end_owner(self, node: OwnerNode) -> None:
+        node.state = None
+        node.life += 1
+        node.queue.clear()
+
+    def current(self) -> OwnerNode | None:
+        """The rightful owner, if it is there."""
+        if not self.topic.claims:
+            return None
+        rev, name = self.topic.claims[-1]
+        node = self.owners[name]
+        return node if node.alive and node.state is not None and node.state.rev == rev else None
+
+    # agents
+
+    def _start_agent(self, node: AgentNode) -> None:
+        node.life += 1
+        node.alive, node.paused = True, False
+        node.queue.clear()
+        node.workers = {}
+        node.state = agents.AgentState(node.name, f"{node.name}-{node.life}")
+        self.on(node, self.rng.uniform(0.0, 0.3), lambda: self._tick_agent(node))
+
+    def crash_agent(self, node: AgentNode, back: float) -> None:
+        if not node.alive:
+            return
+        node.alive = False
+        for worker in node.workers.values():
+            worker.dead = True
+            if worker.transaction is not None and worker.transaction.open and self.rng.random() < 0.7:
+                self.target.abort(worker.transaction)  # its connection breaks before the commit was sent
+        self.at(back, lambda: None if node.alive else self._start_agent(node))
+
+    def _tick_agent(self, node: AgentNode) -> None:
+        self.step_agent(node, agents.Tick())
+        if self.now - node.heard > 2.5:
+            node.leader, node.heard = (node.leader + 1) % len(CANDIDATES), self.now - 1.5
+        wait = (agents.next_wakeup(node.state) - self.clock(node)) / node.rate
+        self.on(node, min(0.5, max(0.02, wait)), lambda: self._tick_agent(node))
+
+    def _down(self, origin: OwnerNode, to: str, message: Down) -> None:
+        node = self.agents[to]
+        self.on(node, 0.0, lambda: self._got(node, origin, message))
+
+    def _got(self, node: AgentNode, origin: OwnerNode, message: Down) -> None:
+        before = node.state.owner_rev
+        if message.header.owner_rev >= before:
+            node.leader, node.heard = CANDIDATES.index(origin.name), self.now
+        self.step_agent(node, agents.Received(message))
+
+    def step_agent(self, node: AgentNode, event: agents.AgentEvent) -> None:
+        if not node.alive:
+            return
+        rev = node.state.owner_rev
+        node.state, out = agents.step(node.state, event, self.clock(node))
+        self.judge.agent(node, event, rev, out)
+        for effect in out:
+            match effect:
+                case agents.Send(message):
+                    self._up(node, message)
+                case agents.Ends():
+                    self.crash_agent(node, 1.0)
+                    return
+                case OpenWorker():
+                    self._open(node, effect)
+                case StartWorker(unit, epoch):
+                    worker = node.workers[unit, epoch]
+                    worker.stage = "taking"
+                    self.on(node, self.rng.uniform(0.01, 0.2), lambda w=worker: self._take(node, w, 0))  # type: ignore[misc]
+                case StopWorker(unit, epoch):
+                    self._stop(node, node.workers[unit, epoch])
+
+    def _up(self, node: AgentNode, message: Up) -> None:
+        to = self.owners[CANDIDATES[node.leader]]
+        self.carry(
+            node.name, to.name, lambda: self.on(to, 0.0, lambda: self.step_owner(to, o.Received(message)))
+        )
+
+    # workers
+
+    def _open(self, node: AgentNode, effect: OpenWorker) -> None:
+        state = node.state
+        worker = Worker(node.name, state.agent_epoch, state.incarnation, effect.unit, effect.epoch)
+        node.workers[effect.unit, effect.epoch] = worker
+        if "stuck worker" in self.faults and not self.healed and self.rng.random() < 0.1:
+            return
+        fails = "worker fails" in self.faults and not self.healed and self.rng.random() < 0.15
+        then = (lambda: self._end(node, worker, "failed")) if fails else (lambda: self._ready(node, worker))
+        self.on(node, self.rng.uniform(0.05, 0.5), then)
+
+    def _ready(self, node: AgentNode, worker: Worker) -> None:
+        if worker.stage == "opening":
+            worker.stage = "ready"
+            if "worker fails" in self.faults and not self.healed and self.rng.random() < 0.1:
+                self.on(node, self.rng.uniform(0.01, 1.0), lambda: self._end(node, worker, "failed"))
+            self.step_agent(node, agents.Worker(worker.unit, Ready(worker.epoch)))
+
+    def _take(self, node: AgentNode, worker: Worker, tries: int) -> None:
+        """Take over the progress row; a locked one is waited for, then its holder is killed."""
+        if worker.stage != "taking" or worker.stopping:
+            return
+        answer = self.target.take_over(worker, kill=tries >= 5)
+        if answer == "busy":
+            self.on(node, 0.2, lambda: self._take(node, worker, tries + 1))
+        elif answer == "fenced":
+            self._end(node, worker, "fenced")
+        else:
+            worker.stage = "writing"
+            self._apply(node, worker)
+
+    def _apply(self, node: AgentNode, worker: Worker) -> None:
+        if worker.stage != "writing" or worker.stopping:
+            return
+        if "worker fails" in self.faults and not self.healed and self.rng.random() < 0.01:
+            self._end(node, worker, "failed")
+            return
+        transaction = self.target.begin(worker, max(worker.offset, self.heads[worker.unit]))
+        if transaction is None:
+            self._end(node, worker, "fenced")
+            return
+        worker.transaction = transaction
+        slow = "slow target" in self.faults and not self.healed and self.rng.random() < 0.1
+        work = self.rng.uniform(1.0, 4.0) if slow else self.rng.uniform(0.01, 0.15)
+        self.on(node, work, lambda: self._send_commit(node, worker, transaction))
+
+    def _send_commit(self, node: AgentNode, worker: Worker, transaction: Transaction) -> None:
+        self.at(
+            self.rng.uniform(0.001, 0.05 if self.healed else 0.3),
+            lambda: self._landed(node, worker, transaction),
+        )
+
+    def _landed(self, node: AgentNode, worker: Worker, transaction: Transaction) -> None:
+        committed = self.target.commit(transaction)
+        if committed:
+            self.judge.wrote(transaction)
+        if not worker.dead:
+            self.on(node, 0.001, lambda: self._answered(node, worker, committed))
+
+    def _answered(self, node: AgentNode, worker: Worker, committed: bool) -> None:
+        transaction, worker.transaction = worker.transaction, None
+        if worker.stopping:
+            self._end(node, worker, None)
+        elif not committed or transaction is None:
+            self._end(node, worker, "fenced")
+        else:
+            worker.offset = transaction.end
+            mark = self._mark(worker)
+            self.step_agent(node, agents.Worker(worker.unit, Progressed(worker.epoch, mark, 10)))
+            self.on(node, self.rng.uniform(0.2, 0.5), lambda: self._apply(node, worker))
+
+    def _mark(self, worker: Worker) -> Mark:
+        return Mark(worker.offset, self.heads[worker.unit])
+
+    def _stop(self, node: AgentNode, worker: Worker) -> None:
+        worker.stopping = True
+        if worker.transaction is None:
+            self.on(node, self.rng.uniform(0.01, 0.2), lambda: self._end(node, worker, None))
+        elif self.options.early_stop:
+            self._say_ended(node, worker, None)
+
+    def _end(self, node: AgentNode, worker: Worker, error: str | None) -> None:
+        if worker.stage == "ended":
+            return
+        mark = self._mark(worker) if worker.stage == "writing" else None
+        worker.stage = "ended"
+        if error is None or not self.options.swallow:
+            self._say_ended(node, worker, error, mark)
+
+    def _say_ended(
+        self, node: AgentNode, worker: Worker, error: str | None, mark: Mark | None = None
+    ) -> None:
+        self.step_agent(node, agents.Worker(worker.unit, Ended(worker.epoch, mark, error)))
+
+    # faults
+
+    def _fault(self) -> None:
+        if self.healed:
+            return
+        self.at(self.rng.uniform(0.1, 1.0), self._fault)
+        kinds = sorted(self.faults & set(self._faults()))
+        if kinds:
+            self._faults()[self.rng.choice(kinds)]()
+
+    def _faults(self) -> dict[str, Callable[[], None]]:
+        return {
+            "crash agent": lambda: self.crash_agent(self._some_agent(), self.rng.uniform(0.1, 8.0)),
+            "pause agent": lambda: self.pause(self._some_agent(), self.rng.uniform(1.0, 12.0)),
+            "stop agent": self._stop_agent,
+            "crash owner": self._crash_owner,
+            "pause owner": lambda: self.pause(self._some_owner(), self.rng.uniform(1.0, 10.0)),
+            "two owners": self._second_owner,
+            "cut": self._cut,
+            "clock": self._clock,
+            "catalogue": self._change_catalogue,
+            "commands": self._command,
+        }
+
+    def _stop_agent(self) -> None:
+        node = self._some_agent()
+        self.on(node, 0.0, lambda: self.step_agent(node, agents.Shutdown()))
+
+    def _some_agent(self) -> AgentNode:
+        return self.agents[self.rng.choice(AGENTS)]
+
+    def _some_owner(self) -> OwnerNode:
+        return self.owners[self.rng.choice(CANDIDATES)]
+
+    def _crash_owner(self) -> None:
+        node = self._some_owner()
+        self.end_owner(node)
+        node.alive = False
+        self.at(self.rng.uniform(0.5, 5.0), lambda: setattr(node, "alive", True))
+
+    def _second_owner(self) -> None:
+        node = self._some_owner()
+        if node.alive and not node.paused and node.state is None:
+            self.claim(node)
+
+    def pause(self, node: Node, for_: float) -> None:
+        if not node.paused and node.alive:
+            node.paused, life = True, node.life
+            self.at(for_, lambda: self.resume(node) if node.life == life else None)
+
+    def resume(self, node: Node) -> None:
+        if node.paused:
+            node.paused, node.paused_at = False, self.now
+            waiting, node.queue = node.queue, []
+            for what in waiting:
+                what()
+
+    def _cut(self) -> None:
+        one, other = self.rng.choice(AGENTS), self.rng.choice(CANDIDATES)
+        both = self.rng.random() < 0.5
+        pairs = {(one, other), (other, one)} if both else {self.rng.choice([(one, other), (other, one)])}
+        self.cuts |= pairs
+        self.at(self.rng.uniform(0.5, 9.0), lambda: self.cuts.difference_update(pairs))
+
+    def _clock(self) -> None:
+        node: Node = self.rng.choice([self._some_agent(), self._some_owner()])
+        node.offset += self.rng.uniform(0.1, 6.0)
+
+    def _change_catalogue(self) -> None:
+        unit = self.rng.choice(UNITS)
+        if unit in self.catalogue:
+            del self.catalogue[unit]
+        if self.rng.random() < 0.6:
+            self._create(unit)
+        self._tell_catalogue()
+
+    def _create(self, unit: str) -> None:
+        """A unit of an old name, with nothing in the target: its row begins at zero, its epoch stays."""
+        self.uids[unit] += 1
+        self.heads[unit] = 0
+        row = self.target.row(unit)
+        if row.holder is not None:
+            self.target.abort(row.holder)
+        row.offset = 0
+        row.writes.clear()
+        self.catalogue[unit] = self.spec(unit)
+
+    def _tell_catalogue(self) -> None:
+        for node in self.owners.values():
+            self.on(node, self.rng.uniform(0.0, 0.5), lambda n=node: self.give_catalogue(n))  # type: ignore[misc]
+
+    def _command(self) -> None:
+        node = self.current()
+        if node is None:
+            return
+        unit, agent = self.rng.choice(UNITS), self.rng.choice(AGENTS)
+        commands: list[o.Command] = [
+            o.Move(unit, agent), o.Move(unit, agent), o.Drain(agent), o.Rebalance(), o.Pause(unit), o.Resume(unit), o.Resign(),
+        ]  # fmt: skip
+        command = self.rng.choice(commands)
+        self.on(node, 0.0, lambda: self.step_owner(node, command))
+
+    def heal(self) -> None:
+        """Stop all faults; processes come back; what was drained or paused by command is wanted again."""
+        self.healed = True
+        self.cuts.clear()
+        for node in [*self.owners.values(), *self.agents.values()]:
+            self.resume(node)
+        for candidate in self.owners.values():
+            candidate.alive = True
+        for one in self.agents.values():
+            self.crash_agent(one, 0.1) if one.state.liveness.value == "stopping" else None
+            if not one.alive:
+                self._start_agent(one)
+        for unit in UNITS:
+            if unit not in self.catalogue and unit != UNITS[-1]:
+                self._create(unit)
+        self._tell_catalogue()
+        self.at(8.0, self._resume_units)
+
+    def _resume_units(self) -> None:
+        node = self.current()
+        self.at(3.0, self._resume_units)
+        if node is not None and node.state is not None:
+            for unit in sorted(set(node.state.paused) & set(node.state.sets)):
+                self.step_owner(node, o.Resume(unit))
+            for name, member in sorted(node.state.members.items()):
+                if member.leaving and self.agents[name].alive:
+                    self.crash_agent(self.agents[name], 0.1)
+
+
+def run(options: Options) -> World:
+    """Run one seed: faults, then heal, then until everything is as it shall be. Raises AssertionError with how to replay it."""
+    world = World(options)
+    try:
+        world.run_until(options.fault_time)
+        world.heal()
+        if not world.run_until(world.now + options.heal_time, world.judge.converged):
+            raise AssertionError(f"not well {options.heal_time:.0f} s after healing: {world.judge.why_not()}")
+        world.judge.after()
+    except AssertionError as error:
+        replay = f"python -m tests.sim.coordination.replay {options.seed}"
+        raise AssertionError(
+            f"seed {options.seed} at {world.now:.3f} s, faults {sorted(world.faults)}: {error}\n  → {replay}"
+        ) from error
+    return world
