@@ -1,0 +1,452 @@
+"""The owner's core: registration, one agent at a time, recovery, fencing, commands, silence when unconfirmed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator.core import owner
+from coordinator.core.messages import (
+    Announce,
+    Checkpoint,
+    Dispatch,
+    Down,
+    Header,
+    Heartbeat,
+    HeartbeatResponse,
+    Hello,
+    Liveness,
+    Mark,
+    Op,
+    Rejected,
+    Reported,
+    Superseded,
+    Sync,
+    UnitStatus,
+    Up,
+)
+from coordinator.core.owner_state import (
+    AgentRecord,
+    Alarm,
+    Catalogue,
+    Confirmed,
+    CounterRecord,
+    Drain,
+    Effect,
+    Event,
+    Fence,
+    Fenced,
+    Move,
+    OwnerConfig,
+    OwnerState,
+    Pause,
+    Persist,
+    Persisted,
+    Rebalance,
+    Received,
+    Record,
+    Refused,
+    Resign,
+    Resume,
+    Send,
+    StepDown,
+    Tick,
+    UnitRecord,
+    key_of,
+)
+from coordinator.core.replication_table import SetState
+from coordinator.core.schedulers import Kind, UnitSpec
+
+CONFIG = OwnerConfig(owner_lease=1e9, balance_every=1e9, progress_every=1.0)
+
+
+def spec(unit: str, uid: str = "1") -> UnitSpec:
+    return UnitSpec(unit, Kind.APPLY, "s", "p", uid)
+
+
+class Cluster:
+    """An owner, its durable records, and agents that answer as they are told to."""
+
+    def __init__(
+        self, rev: int = 10, records: dict[str, Record] | None = None, config: OwnerConfig = CONFIG
+    ) -> None:
+        self.now = 100.0
+        self.records = dict(records or {})
+        self.sent: list[tuple[str, Down]] = []
+        self.effects: list[Effect] = []
+        self.seqs: dict[str, int] = {}
+        self.state: OwnerState
+        self.state, out = owner.begin("o", rev, self.records, config, self.now)
+        self._carry_out(out)
+
+    def do(self, event: Event) -> list[Effect]:
+        self.state, out = owner.step(self.state, event, self.now)
+        owner.check(self.state)
+        self._carry_out(out)
+        return out
+
+    def _carry_out(self, out: list[Effect]) -> None:
+        self.effects.extend(out)
+        for effect in out:
+            if isinstance(effect, Send):
+                self.sent.append((effect.agent, effect.message))
+            elif isinstance(effect, Persist):
+                for key, record in effect.records:
+                    self.records.pop(key, None)
+                    if record is not None:
+                        self.records[key] = record
+                self.do(Persisted(effect.token))
+
+    def up(
+        self, make: Any, agent: str, epoch: int | None = None, rev: int | None = None, **more: Any
+    ) -> list[Effect]:
+        self.seqs[agent] = seq = self.seqs.get(agent, 0) + 1
+        known = self.state.members[agent].agent_epoch if epoch is None else epoch
+        header = Header(self.state.rev if rev is None else rev, known, 0, seq)
+        message: Up = make(header=header, agent=agent, **more)
+        return self.do(Received(message))
+
+    def join(self, *names: str) -> None:
+        for name in names:
+            self.up(Hello, name, epoch=0, rev=0, incarnation=f"{name}-1")
+            self.up(Sync, name, sent=1.0)
+
+    def beat(self, agent: str, *statuses: UnitStatus, **more: Any) -> list[Effect]:
+        return self.up(Heartbeat, agent, sent=self.now, statuses=statuses, **more)
+
+    def holds(self, agent: str, unit: str, state: Reported, mark: Mark | None = None) -> list[Effect]:
+        epoch = next(r.epoch for r in self.state.sets[unit].replicas if r.agent == agent)
+        return self.beat(agent, UnitStatus(unit, epoch, state, mark))
+
+    def replicate(self, unit: str, agent: str) -> None:
+        self.holds(agent, unit, Reported.PREPARED)
+        self.holds(agent, unit, Reported.REPLICATING, Mark(5, 9))
+        assert self.state.sets[unit].state is SetState.REPLICATING
+
+    def dispatched(self) -> list[tuple[str, str, str]]:
+        found = [(a, m.unit, m.op.value) for a, m in self.sent if isinstance(m, Dispatch)]
+        self.sent.clear()
+        return found
+
+
+def test_an_agent_is_registered_before_it_is_announced_to() -> None:
+    cluster = Cluster()
+    cluster.up(Hello, "a", epoch=0, rev=0, incarnation="a-1")
+    persist = next(e for e in cluster.effects if isinstance(e, Persist))
+    assert [record for _, record in persist.records] == [CounterRecord(1), AgentRecord("a", "a-1", 1)]
+    assert isinstance(cluster.sent[-1][1], Announce)
+    assert cluster.effects.index(persist) < len(cluster.effects) - 1
+    assert not cluster.state.members["a"].accepts
+    cluster.up(Sync, "a", sent=1.0)
+    assert cluster.state.members["a"].accepts
+
+
+def test_nothing_is_added_or_removed_before_the_catalogue_is_known() -> None:
+    record = UnitRecord("u", "1", (("a", 1, 2),))
+    cluster = Cluster(records={"unit/u": record, "agent/a": AgentRecord("a", "a-1", 1)})
+    cluster.up(Sync, "a", epoch=1, sent=1.0, running=(UnitStatus("u", 2, Reported.REPLICATING),))
+    cluster.do(Tick())
+    assert cluster.dispatched() == []
+    assert cluster.state.sets["u"].state is SetState.REPLICATING
+
+
+def test_a_unit_goes_through_prepare_and_start_with_a_durable_epoch() -> None:
+    cluster = Cluster()
+    cluster.join("a")
+    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Tick())
+    assert cluster.dispatched() == [("a", "u", "prepare")]
+    assert cluster.records["unit/u"] == UnitRecord("u", "1", (("a", 1, 2),))
+    cluster.holds("a", "u", Reported.PREPARED)
+    start = next(m for _, m in cluster.sent if isinstance(m, Dispatch))
+    assert (start.op, start.lease, start.echo) == (Op.START, CONFIG.lease, cluster.now)
+    cluster.holds("a", "u", Reported.REPLICATING)
+    granted = [m for _, m in cluster.sent if isinstance(m, HeartbeatResponse)][-1]
+    assert granted.granted == (("u", 2),)
+    assert granted.echo == cluster.now
+
+
+def test_an_unreachable_agent_keeps_nobody_else_waiting() -> None:
+    """The record names a and b; b answers, a does not: what only b can hold goes on, and new units are placed."""
+    records: dict[str, Record] = {
+        "agent/a": AgentRecord("a", "a-1", 1),
+        "agent/b": AgentRecord("b", "b-1", 2),
+        "unit/ua": UnitRecord("ua", "1", (("a", 1, 3),)),
+        "unit/ub": UnitRecord("ub", "1", (("b", 2, 4),)),
+    }
+    config = OwnerConfig(owner_lease=5.0, balance_every=1e9)
+    cluster = Cluster(records=records, config=config)
+    cluster.do(Catalogue((spec("ua"), spec("ub"), spec("new"))))
+    cluster.up(Sync, "b", epoch=2, sent=1.0)
+    cluster.do(Tick())
+    assert cluster.dispatched() == [("b", "new", "prepare"), ("b", "ub", "prepare")]
+    assert cluster.state.sets["ua"].state is SetState.RECOVERING
+    cluster.now += 5.0 + config.silence
+    cluster.do(Confirmed(cluster.now))
+    cluster.beat("b")
+    cluster.do(Tick())
+    cluster.do(Tick())
+    assert ("b", "ua", "prepare") in cluster.dispatched()
+    assert min(r.epoch for r in cluster.state.sets["ua"].replicas) > 4
+
+
+def test_a_move_keeps_the_old_agent_until_the_new_one_is_ready() -> None:
+    cluster = Cluster()
+    cluster.join("a")
+    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Tick())
+    cluster.replicate("u", "a")
+    cluster.join("b")
+    cluster.dispatched()
+    cluster.do(Move("u", "b"))
+    cluster.do(Tick())
+    assert cluster.dispatched() == [("b", "u", "prepare")]
+    cluster.holds("b", "u", Reported.PREPARED)
+    assert cluster.dispatched() == [("a", "u", "remove")]
+    cluster.holds("a", "u", Reported.STOPPING)
+    assert cluster.dispatched() == []
+    cluster.holds("a", "u", Reported.STOPPED, Mark(8, 9))
+    start = [m for _, m in cluster.sent if isinstance(m, Dispatch) and m.op is Op.START]
+    assert [m.mark for m in start] == [Mark(8, 9)]
+    assert cluster.dispatched() == [("a", "u", "forget"), ("b", "u", "start")]
+    cluster.holds("b", "u", Reported.REPLICATING)
+    record = cluster.records["unit/u"]
+    assert isinstance(record, UnitRecord)
+    assert [holder[0] for holder in record.holders] == ["b"]
+
+
+def test_a_later_owner_ends_this_one() -> None:
+    for message in (Rejected(Header(10, 1), "a", 11), Heartbeat(Header(11, 1), "a", 1.0)):
+        cluster = Cluster()
+        cluster.join("a")
+        assert any(isinstance(e, StepDown) for e in cluster.do(Received(message)))
+        assert cluster.do(Tick()) == []
+
+
+def test_agents_of_an_earlier_term_are_announced_to_and_not_believed() -> None:
+    cluster = Cluster(records={"agent/a": AgentRecord("a", "a-1", 1)})
+    cluster.up(Heartbeat, "a", rev=9, sent=1.0)
+    assert isinstance(cluster.sent[-1][1], Announce)
+    assert not cluster.state.members["a"].accepts
+    cluster.up(Heartbeat, "a", sent=1.0)
+    assert isinstance(cluster.sent[-1][1], Announce), "its state counts only from its Sync on"
+
+
+def test_an_incarnation_that_was_replaced_is_told_to_end() -> None:
+    cluster = Cluster()
+    cluster.join("a")
+    cluster.up(Hello, "a", epoch=0, rev=0, incarnation="a-2")
+    cluster.up(Heartbeat, "a", epoch=1, sent=1.0)
+    assert isinstance(cluster.sent[-1][1], Superseded)
+    cluster.up(Heartbeat, "never-seen", epoch=1, sent=1.0)
+    assert isinstance(cluster.sent[-1][1], Superseded)
+
+
+def test_a_restarted_agent_loses_what_its_earlier_incarnation_had() -> None:
+    cluster = Cluster()
+    cluster.join("a")
+    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Tick())
+    cluster.replicate("u", "a")
+    cluster.up(Hello, "a", epoch=0, rev=0, incarnation="a-2")
+    assert cluster.state.sets["u"].state is SetState.ABSENT
+    cluster.up(Sync, "a", sent=1.0)
+    cluster.dispatched()
+    cluster.do(Tick())
+    assert cluster.dispatched() == [("a", "u", "prepare")]
+
+
+def test_late_messages_are_dropped_and_counted() -> None:
+    cluster = Cluster()
+    cluster.join("a")
+    cluster.seqs["a"] = 0
+    cluster.beat("a")
+    assert cluster.state.dropped["late"] == 1
+
+
+def test_a_unit_that_nobody_knows_is_told_to_stop() -> None:
+    cluster = Cluster()
+    cluster.join("a")
+    cluster.beat("a", UnitStatus("ghost", 77, Reported.REPLICATING))
+    assert cluster.dispatched() == [("a", "ghost", "remove")]
+    assert "ghost" not in cluster.state.sets
+    assert cluster.state.counter >= 77, "an epoch from before the control topic was lost is never given again"
+
+
+def test_an_unconfirmed_owner_says_nothing_and_speaks_again_once_confirmed() -> None:
+    cluster = Cluster(config=OwnerConfig(owner_lease=5.0))
+    cluster.join("a")
+    cluster.now += 100
+    assert not any(isinstance(e, Send) for e in cluster.beat("a"))
+    cluster.do(Confirmed(cluster.now))
+    assert any(isinstance(e, Send) for e in cluster.beat("a"))
+
+
+def test_a_dropped_unit_is_stopped_fenced_at_the_target_and_then_forgotten() -> None:
+    cluster = Cluster()
+    cluster.join("a")
+    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Tick())
+    cluster.replicate("u", "a")
+    cluster.do(Catalogue(()))
+    cluster.dispatched()
+    cluster.do(Tick())
+    assert cluster.dispatched() == [("a", "u", "remove")]
+    out = cluster.holds("a", "u", Reported.STOPPED)
+    fence = next(e for e in out if isinstance(e, Fence))
+    assert fence.epoch > 2
+    assert "unit/u" in cluster.records
+    cluster.now += 100 * CONFIG.interval
+    assert any(isinstance(e, Fence) and e.epoch == fence.epoch for e in cluster.do(Tick())), "asked again"
+    cluster.do(Fenced("u", fence.epoch))
+    assert "unit/u" not in cluster.records
+    assert "u" not in cluster.state.sets
+    assert owner.begin("p", 11, cluster.records, CONFIG, 0.0)[0].counter >= fence.epoch
+
+
+def test_a_unit_created_again_under_its_name_starts_without_the_old_progress() -> None:
+    cluster = Cluster()
+    cluster.join("a")
+    cluster.do(Catalogue((spec("u"),), {"p": ("s",)}))
+    cluster.do(Tick())
+    cluster.replicate("u", "a")
+    cluster.do(Tick())
+    assert cluster.state.pipelines["p"].checkpoint_ts == 5
+    cluster.do(Catalogue((spec("u", "2"),), {"p": ("s",)}))
+    cluster.do(Tick())
+    assert cluster.state.pipelines["p"].waits_for == ("u",)
+    cluster.holds("a", "u", Reported.STOPPED, Mark(8, 9))
+    cluster.do(Tick())
+    prepare = [m for _, m in cluster.sent if isinstance(m, Dispatch) and m.op is Op.PREPARE][-1]
+    assert prepare.mark is None
+    assert prepare.header.unit_epoch > 2
+    assert cluster.state.pipelines["p"].checkpoint_ts == 5
+
+
+def test_checkpoints_between_heartbeats_count_only_at_the_epoch_that_writes() -> None:
+    cluster = Cluster()
+    cluster.join("a")
+    cluster.do(Catalogue((spec("u"),), {"p": ("s",)}))
+    cluster.do(Tick())
+    cluster.replicate("u", "a")
+    cluster.up(Checkpoint, "a", marks=(("u", 1, Mark(99, 99)), ("u", 2, Mark(7, 9))))
+    cluster.do(Tick())
+    assert cluster.state.pipelines["p"].checkpoint_ts == 7
+
+
+def test_paused_units_are_stopped_and_resumed_ones_started() -> None:
+    cluster = Cluster()
+    cluster.join("a")
+    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Tick())
+    cluster.replicate("u", "a")
+    cluster.do(Pause("u"))
+    cluster.do(Tick())
+    out = cluster.holds("a", "u", Reported.STOPPED)
+    assert any(isinstance(e, Fence) for e in out)
+    cluster.do(Tick())
+    assert cluster.state.sets["u"].state is SetState.ABSENT
+    assert "paused/u" in cluster.records
+    cluster.do(Resume("u"))
+    cluster.dispatched()
+    cluster.do(Tick())
+    assert cluster.dispatched() == [("a", "u", "prepare")]
+    assert "paused/u" not in cluster.records
+
+
+def test_a_preparation_that_hangs_is_given_up_and_tried_elsewhere() -> None:
+    cluster = Cluster()
+    cluster.join("a", "b")
+    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Tick())
+    cluster.holds("a", "u", Reported.PREPARING)
+    cluster.now += CONFIG.prepare_timeout + 1
+    cluster.up(Heartbeat, "b", sent=1.0)
+    cluster.holds("a", "u", Reported.PREPARING)
+    out = cluster.do(Tick())
+    assert any(isinstance(e, Alarm) for e in out)
+    cluster.holds("a", "u", Reported.STOPPED)
+    cluster.dispatched()
+    cluster.now += 2
+    cluster.do(Tick())
+    assert cluster.dispatched() == [("b", "u", "prepare")]
+
+
+def test_a_failing_unit_waits_longer_each_time() -> None:
+    cluster = Cluster()
+    cluster.join("a")
+    cluster.do(Catalogue((spec("u"),)))
+    waits = []
+    for _ in range(4):
+        cluster.do(Tick())
+        epoch = cluster.state.sets["u"].replicas[0].epoch
+        cluster.beat("a", UnitStatus("u", epoch, Reported.STOPPED, error="poison"))
+        waits.append(cluster.state.memos["u"].due_at - cluster.now)
+        cluster.now = cluster.state.memos["u"].due_at
+        cluster.beat("a")
+    assert waits == [1.0, 2.0, 4.0, 8.0]
+
+
+def test_a_drained_agent_gives_its_units_away_and_a_new_owner_still_knows() -> None:
+    cluster = Cluster()
+    cluster.join("a")
+    cluster.do(Catalogue((spec("u"), spec("v"))))
+    cluster.do(Tick())
+    cluster.beat("a", UnitStatus("u", 2, Reported.PREPARED), UnitStatus("v", 3, Reported.PREPARED))
+    cluster.beat("a", UnitStatus("u", 2, Reported.REPLICATING), UnitStatus("v", 3, Reported.REPLICATING))
+    cluster.join("b")
+    cluster.do(Drain("a"))
+    cluster.dispatched()
+    cluster.do(Tick())
+    assert cluster.dispatched() == [("b", "u", "prepare"), ("b", "v", "prepare")]
+    assert owner.begin("p", 11, cluster.records, CONFIG, 0.0)[0].members["a"].draining
+    out = cluster.beat(
+        "a", UnitStatus("u", 2, Reported.REPLICATING), UnitStatus("v", 3, Reported.REPLICATING)
+    )
+    assert any(
+        isinstance(e, Send) and isinstance(e.message, HeartbeatResponse) and e.message.draining for e in out
+    )
+
+
+def test_an_agent_that_stops_is_given_nothing() -> None:
+    cluster = Cluster()
+    cluster.join("a", "b")
+    cluster.beat("a", liveness=Liveness.STOPPING)
+    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Tick())
+    assert cluster.dispatched() == [("b", "u", "prepare")]
+
+
+@pytest.mark.parametrize(
+    "command", [Move("x", "a"), Move("u", "x"), Drain("x"), Drain("a"), Pause("x"), Resume("x")]
+)
+def test_commands_that_cannot_be_are_refused_with_the_reason(command: Any) -> None:
+    cluster = Cluster()
+    cluster.join("a")
+    cluster.do(Catalogue((spec("u"),)))
+    refused = [e for e in cluster.do(command) if isinstance(e, Refused)]
+    assert refused
+    assert refused[0].why
+
+
+def test_rebalance_and_resign() -> None:
+    cluster = Cluster()
+    cluster.do(Rebalance())
+    assert cluster.state.rebalance
+    assert any(isinstance(e, StepDown) for e in cluster.do(Resign()))
+
+
+def test_agents_long_gone_are_forgotten() -> None:
+    cluster = Cluster()
+    cluster.join("a")
+    cluster.now += CONFIG.silence
+    cluster.do(Tick())
+    cluster.now += CONFIG.retire_after
+    cluster.do(Tick())
+    assert "a" not in cluster.state.members
+    assert "agent/a" not in cluster.records
+
+
+def test_records_have_distinct_keys() -> None:
+    assert key_of(AgentRecord("x", "", 1)) != key_of(UnitRecord("x", "", ()))
