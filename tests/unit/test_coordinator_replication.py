@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from coordinator.core.diagram import fill, mermaid
 from coordinator.core.messages import Op, Reported
 from coordinator.core.replication import (
     AgentGone,
@@ -468,3 +470,9 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+def test_the_documentation_shows_the_tables_that_run() -> None:
+    page = (Path(__file__).parents[2] / "docs/explanation/coordination.md").read_text(encoding="utf-8")
+    assert fill(page) == page, "→ python -m coordinator.core.diagram docs/explanation/coordination.md"
+    assert all(f"{rule.state.value} --> " in mermaid() for rule in RULES)
