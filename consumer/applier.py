@@ -14,6 +14,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import groupby
+from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from consumer.dispatch import Dispatcher, Origin
@@ -22,7 +24,7 @@ from consumer.lane_threads import LaneThreads
 from consumer.lanes import Batch, Limits
 from consumer.layout import Layout
 from consumer.locks import LockTable
-from consumer.model import Held, LaneProgress, RowChange, TargetTable, Unit
+from consumer.model import Held, LaneProgress, NetChange, RowChange, TargetTable, Unit
 from consumer.netchange import net_change
 from consumer.progress import Mark, advanced, committed
 from consumer.targets.base import Session, Transaction
@@ -198,14 +200,25 @@ class Applier:
         """Apply what is pending in one transaction; False: the lanes must do it."""
         if not self._short or not self._progress.level:
             return False
-        net = net_change(self._target, [change for change, _ in self._pending])
+        nets = self._stretches()
+        lanes = range(len(self._progress.rows))
+
+        def body(tx: Transaction) -> None:
+            for net in nets:
+                tx.apply(net)
+
         try:
-            lanes = range(len(self._progress.rows))
-            self._progress.move(lanes, mark, lambda tx: tx.apply(net))
+            self._progress.move(lanes, mark, body)
         except (TransientError, RefusedError):
             return False
         self._pending = []
         return True
+
+    def _stretches(self) -> list[NetChange]:
+        """Reduce what is pending, snapshot rows and live changes apart: a catch-up displaces rows without a record,
+        and what a net change may do holds for all of it."""
+        stretches = groupby((change for change, _ in self._pending), key=attrgetter("snapshot"))
+        return [net_change(self._target, list(stretch)) for _, stretch in stretches]
 
     def _open(self) -> None:
         locks = LockTable()

@@ -43,6 +43,7 @@ class FakeTarget:
     mutex: Any = field(default_factory=threading.RLock)
     commits: int = 0
     log: list[tuple[int, ...]] = field(default_factory=list)  # lanes guarded, a tuple a commit
+    nets: list[NetChange] = field(default_factory=list)  # as applied, rolled back ones too
 
     # -- Sessions
 
@@ -130,6 +131,7 @@ class FakeTransaction:
         self._target, self._state = target, state
 
     def apply(self, net: NetChange, *, displacing: str | None = None) -> None:
+        self._target.nets.append(net)
         rows = self._state.rows.setdefault(f"{net.table.schema}.{net.table.name}", {})
         for key in net.deletes:
             rows.pop(key, None)

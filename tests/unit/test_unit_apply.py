@@ -340,6 +340,17 @@ def test_snapshot_rows_catch_up_over_rows_that_are_there() -> None:
     assert bench.target.state.displaced == [], "a declared catch-up displaces nothing worth keeping"
 
 
+@pytest.mark.parametrize("short", [0, 500])
+def test_live_changes_never_share_the_catch_up_of_snapshot_rows(short: int) -> None:
+    bench, source = started(lanes=1, short=short)
+    bench.apply()
+    bench.write([source.put(source.row(1, "a@x", 1), "r"), source.put(source.row(2, "b@x", 1))])
+    bench.write([source.put(source.row(3, "c@x", 1), "r")])
+    assert bench.apply(1).state == "ok"
+    keys = [(net.catch_up, [row[0] for row in net.replaces]) for net in bench.target.nets]
+    assert keys == [(True, [1]), (False, [2]), (True, [3])]
+
+
 def test_a_damaged_record_stops_the_unit_with_its_place() -> None:
     bench, _ = started()
     bench.topic.append(b"{not json")
