@@ -140,6 +140,8 @@ def _persisted(state: OwnerState, token: int, now: float, out: list[Effect]) -> 
 def _catalogue(state: OwnerState, event: Catalogue, now: float, out: list[Effect]) -> None:
     state.catalogue = {spec.unit: spec for spec in sorted(event.units, key=lambda spec: spec.unit)}
     state.sources = dict(event.sources)
+    state.pipeline_units = owner_ticks.pipeline_units(state)
+    state.next_progress = now
     state.work = True
     for unit, spec in state.catalogue.items():
         if unit not in state.sets:

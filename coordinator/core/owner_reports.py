@@ -159,6 +159,8 @@ def _replica(state: OwnerState, member: Member, unit: str, epoch: int) -> Replic
 
 def _status(state: OwnerState, member: Member, status: UnitStatus, now: float, out: list[Effect]) -> None:
     unit = status.unit
+    if _nothing_new(state, member, status):
+        return
     state.counter = max(state.counter, status.epoch)  # should the control topic have been lost
     if _replica(state, member, unit, status.epoch) is not None:
         memo = state.memos[unit]
@@ -168,6 +170,28 @@ def _status(state: OwnerState, member: Member, status: UnitStatus, now: float, o
         if known:
             failed(state, unit, member.name, now)
     feed(state, unit, Report(member.name, member.agent_epoch, status.epoch, status.state), now, out)
+
+
+_STEADY = (SetState.REPLICATING, Role.PRIMARY, Seen.REPLICATING)
+
+
+def _nothing_new(state: OwnerState, member: Member, status: UnitStatus) -> bool:
+    """Take the mark of a unit that replicates as it did: nearly every report is that. Same outcome as the long way."""
+    current = state.sets.get(status.unit)
+    if current is None or current.state is not SetState.REPLICATING or len(current.replicas) != 1:
+        return False
+    one = current.replicas[0]
+    steady = status.state is Reported.REPLICATING and one.seen is Seen.REPLICATING and status.error is None
+    if not steady or one.epoch != status.epoch or one.agent_epoch != member.agent_epoch:
+        return False
+    if one.agent != member.name:
+        return False
+    memo = state.memos[status.unit]
+    if memo.mark != status.mark:
+        memo.mark = forward(memo.mark, status.mark)
+    memo.rows_per_s = status.rows_per_s
+    state.cells[_STEADY] += 1
+    return True
 
 
 def _grant(state: OwnerState, member: Member) -> HeartbeatResponse:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from coordinator.core.members import Member
 from coordinator.core.messages import Down, Mark, Up
-from coordinator.core.progress import PipelineProgress
+from coordinator.core.progress import PipelineProgress, PipelineUnits
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.replication_table import Cell
 from coordinator.core.schedulers import Limits, MoveRequest, UnitSpec
@@ -18,6 +18,7 @@ from coordinator.core.schedulers import Limits, MoveRequest, UnitSpec
 class OwnerConfig:
     """All in seconds. `silence` after the last word of an agent it counts as gone.
 
+    `progress_every`: how often progress is stored; it is computed once an `interval`.
     `owner_lease`: an owner whose claim has not been confirmed for so long says nothing more (a later one may be there).
     `prepare_timeout`: for a preparation or a start; then it is given up. `retry_first`, `retry_most`: wait before a unit
     that failed is tried again, doubled each time; after `stable_after` without failure it starts from the first.
@@ -272,11 +273,13 @@ class OwnerState:
         default_factory=dict
     )
     pipelines: dict[str, PipelineProgress] = field(default_factory=dict)
+    pipeline_units: dict[str, PipelineUnits] = field(default_factory=dict)
     recorded_pipelines: dict[str, PipelineProgress] = field(default_factory=dict)
     moves: tuple[MoveRequest, ...] = ()
     rebalance: bool = False
     work: bool = True
     next_balance: float = 0.0
     next_progress: float = 0.0
+    next_record: float = 0.0
     dropped: Counter[str] = field(default_factory=Counter)
     cells: Counter[Cell] = field(default_factory=Counter)

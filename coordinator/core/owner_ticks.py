@@ -149,22 +149,19 @@ def pipeline_units(state: OwnerState) -> dict[str, PipelineUnits]:
 
 def progress(state: OwnerState, now: float, out: list[Effect]) -> None:
     """Advance the pipelines, and store where they are now and then."""
-    if state.catalogue is None:
+    if state.catalogue is None or now < state.next_progress:
         return
+    state.next_progress = now + state.config.interval
+    memos = state.memos
     marks: dict[str, Mark | None] = {
-        unit: memo.mark for unit, memo in state.memos.items() if _is_current(state, unit, memo)
+        unit: memos[unit].mark for unit, spec in state.catalogue.items() if memos[unit].uid == spec.uid
     }
-    for pipeline, units in pipeline_units(state).items():
+    for pipeline, units in state.pipeline_units.items():
         before = state.pipelines.get(pipeline, PipelineProgress())
         state.pipelines[pipeline] = advance(before, units, marks)
-    if now >= state.next_progress:
-        state.next_progress = now + state.config.progress_every
+    if now >= state.next_record:
+        state.next_record = now + state.config.progress_every
         changed = {p: v for p, v in state.pipelines.items() if state.recorded_pipelines.get(p) != v}
         if changed:
             state.recorded_pipelines.update(changed)
             persist(state, [PipelineRecord(p, v) for p, v in changed.items()], now, out)
-
-
-def _is_current(state: OwnerState, unit: str, memo: UnitMemo) -> bool:
-    spec = state.catalogue.get(unit) if state.catalogue is not None else None
-    return spec is not None and spec.uid == memo.uid

@@ -66,15 +66,14 @@ def advance(
     applied: list[int] = []
     resolved: list[int] = []
     for source, names in sorted(units.by_source.items()):
-        known = {name: mark for name in names if (mark := marks.get(name)) is not None}
-        missing = [name for name in names if name not in known]
-        if missing or not names:
-            waits.extend(missing or [source])
+        known = [mark for name in names if (mark := marks.get(name)) is not None]
+        if len(known) < len(names) or not names:
+            waits.extend([name for name in names if marks.get(name) is None] or [source])
             continue
-        lowest = min(mark.checkpoint_ts for mark in known.values())
+        lowest = min([mark.checkpoint_ts for mark in known])
         applied.append(lowest)
         by_source[source] = max(lowest, by_source.get(source, lowest))
-        resolved.append(min(mark.resolved_ts for mark in known.values()))
+        resolved.append(min([mark.resolved_ts for mark in known]))
     if waits or not units.by_source:
         return PipelineProgress(before.checkpoint_ts, before.resolved_ts, by_source, tuple(waits))
     checkpoint = _never_back(before.checkpoint_ts, applied)

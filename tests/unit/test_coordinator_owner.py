@@ -311,9 +311,11 @@ def test_a_unit_created_again_under_its_name_starts_without_the_old_progress() -
     cluster.do(Catalogue((spec("u"),), {"p": ("s",)}))
     cluster.do(Tick())
     cluster.replicate("u", "a")
+    cluster.now += CONFIG.interval
     cluster.do(Tick())
     assert cluster.state.pipelines["p"].checkpoint_ts == 5
     cluster.do(Catalogue((spec("u", "2"),), {"p": ("s",)}))
+    cluster.now += CONFIG.interval
     cluster.do(Tick())
     assert cluster.state.pipelines["p"].waits_for == ("u",)
     cluster.holds("a", "u", Reported.STOPPED, Mark(8, 9))
@@ -331,6 +333,7 @@ def test_checkpoints_between_heartbeats_count_only_at_the_epoch_that_writes() ->
     cluster.do(Tick())
     cluster.replicate("u", "a")
     cluster.up(Checkpoint, "a", marks=(("u", 1, Mark(99, 99)), ("u", 2, Mark(7, 9))))
+    cluster.now += CONFIG.interval
     cluster.do(Tick())
     assert cluster.state.pipelines["p"].checkpoint_ts == 7
 
