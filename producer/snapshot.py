@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import random
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -39,7 +40,8 @@ from schemas.table import Column, Key, Kind, Row, Table
 _log = structlog.get_logger("snapshot")
 _PARSE_ERROR = 1064
 _TABLE_CHANGED = frozenset({1054, 1146, 1412})  # unknown column, no such table, definition changed
-_POLL = 0.1
+_DUMP_GTID, _NON_BLOCK = 0x1E, 1
+_ROTATE, _GTID, _GTID_TAGGED, _EVENT_HEADER = 4, 33, 42, 19
 
 
 class Visibility(Protocol):
@@ -118,21 +120,33 @@ def _log_end(cursor: Cursor, statement: str) -> LogPoint:
 
 
 def first_transaction_outside(settings: dict[str, Any], executed: str) -> LogPoint | None:
-    """Return where the first logged transaction that is not in `executed` starts; None: there is none."""
-    from pymysqlreplication.binlogstream import BinLogStreamReader
-    from pymysqlreplication.event import GtidEvent
+    """Return where the first logged transaction that is not in `executed` starts; None: there is none.
 
-    open_stream: Any = BinLogStreamReader  # the library is not typed
+    A dump by GTID (COM_BINLOG_DUMP_GTID) that does not wait at the log's end. The server skips what is in the set.
+    """
+    connection: Any = pymysql.connect(**settings)
     server_id = random.randrange(1 << 30, 1 << 31)  # noqa: S311 - must differ from other dumps, nothing more
-    stream = open_stream(
-        connection_settings=settings, server_id=server_id, auto_position=executed or None, blocking=False,
-        only_events=[GtidEvent], log_file=None, resume_stream=False,
-    )  # fmt: skip
-    with contextlib.closing(stream):
-        for event in stream:
-            packet = event.packet
-            return binlog_file_number(stream.log_file), packet.log_pos - packet.event_size
-    return None
+    with contextlib.closing(connection):
+        with connection.cursor() as cursor:
+            cursor.execute("SET @source_binlog_checksum = 'NONE', @master_binlog_checksum = 'NONE'")
+        wanted = GtidSet.parse(executed).encode()
+        head = struct.pack("<HIIQI", _NON_BLOCK, server_id, 0, 4, len(wanted))
+        connection._execute_command(_DUMP_GTID, head + wanted)
+        return _first_gtid_event(connection)
+
+
+def _first_gtid_event(connection: Any) -> LogPoint | None:
+    file = 0
+    while True:
+        packet = connection._read_packet()  # raises what the server reports
+        if packet.is_eof_packet():
+            return None
+        event = packet.get_all_data()[1:]
+        if event[4] == _ROTATE:
+            file = binlog_file_number(event[_EVENT_HEADER + 8 :].decode())
+        elif event[4] in (_GTID, _GTID_TAGGED):
+            size, end = struct.unpack_from("<II", event, 9)
+            return file, end - size
 
 
 def visibility_of(settings: dict[str, Any], *, mariadb: bool) -> Visibility:

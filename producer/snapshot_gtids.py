@@ -5,6 +5,8 @@ Only what the snapshot needs: parse, add, contains, covers. Written for appendin
 
 from __future__ import annotations
 
+import struct
+import uuid
 from bisect import bisect_right
 
 
@@ -26,11 +28,11 @@ class GtidSet:
         return found
 
     def _parse_member(self, member: str) -> None:
-        uuid, *parts = member.split(":")
-        source = uuid = uuid.lower()
+        server, *parts = member.split(":")
+        source = server = server.lower()
         for part in parts:
             if not part[:1].isdigit():
-                source = f"{uuid}:{part.lower()}"  # the intervals that follow are of this tag
+                source = f"{server}:{part.lower()}"  # the intervals that follow are of this tag
                 continue
             first, _, last = part.partition("-")
             self._add_interval(source, int(first), int(last or first))
@@ -70,6 +72,14 @@ class GtidSet:
         new = GtidSet()
         new._intervals = {source: [list(i) for i in found] for source, found in self._intervals.items()}
         return new
+
+    def encode(self) -> bytes:
+        """Return the set as COM_BINLOG_DUMP_GTID takes it. Raises ValueError for tagged GTIDs."""
+        out = [struct.pack("<Q", len(self._intervals))]
+        for source, found in sorted(self._intervals.items()):
+            out.append(uuid.UUID(source).bytes + struct.pack("<Q", len(found)))
+            out += [struct.pack("<QQ", first, last + 1) for first, last in found]
+        return b"".join(out)
 
     def __str__(self) -> str:
         return ",".join(

@@ -69,7 +69,7 @@ def parse_table_map(body: bytes) -> TableMap:
     """Parse the body of a TABLE_MAP event. Raises UndecodableRow."""
     try:
         return _parse(body)
-    except (IndexError, ValueError) as error:
+    except (IndexError, KeyError, ValueError) as error:
         raise UndecodableRow(f"TABLE_MAP event of {len(body)} bytes cannot be parsed: {error}") from error
 
 

@@ -1,0 +1,143 @@
+"""The chunk reader on real servers: every kind of key walks through the whole table, in chunks that neither skip nor repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from producer.chunks import ChunkFailed, ChunkRead, ReadChunk
+from producer.snapshot import BackgroundReader, ChunkReader, visibility_of
+from schemas.mysql_catalog import read_table
+from schemas.mysql_connect import connect_mysql
+from schemas.table import Key, Row, Table
+
+KEYS = {
+    "int": ("id INT, PRIMARY KEY (id)", "(-5), (0), (3), (7), (2000000000)"),
+    "bigint": ("id BIGINT UNSIGNED, PRIMARY KEY (id)", "(0), (9007199254740993), (9007199254740994), (18446744073709551615)"),
+    "decimal": ("id DECIMAL(30,10), PRIMARY KEY (id)", "(-1.5), (0.1), (12345678901234567890.0000000001), (12345678901234567890.0000000002)"),
+    "text_ci": ("id VARCHAR(20) COLLATE utf8mb4_general_ci, PRIMARY KEY (id)", "('a'), ('B'), ('c'), ('Z'), ('%s'), ('é'), ('😀'), ('it''s')"),
+    "latin1": ("id CHAR(9) CHARACTER SET latin1, PRIMARY KEY (id)", "('a'), ('é'), ('z'), (''), ('ÿ')"),
+    "binary": ("id BINARY(3), PRIMARY KEY (id)", "(x'000000'), (x'00ff00'), (x'ff'), (x'2725')"),
+    "enum": ("id ENUM('z','a','m'), PRIMARY KEY (id)", "('a'), ('m'), ('z')"),
+    "set": ("id SET('z','a','m'), PRIMARY KEY (id)", "('a'), ('m,z'), ('z'), ('')"),
+    "year": ("id YEAR, PRIMARY KEY (id)", "(0), (1999), (2155)"),
+    "bit": ("id BIT(60), PRIMARY KEY (id)", "(0), (5), (1152921504606846975)"),
+    "date": ("id DATE, PRIMARY KEY (id)", "('0000-00-00'), ('2026-01-01'), ('9999-12-31')"),
+    "timestamp": ("id TIMESTAMP(3) NOT NULL DEFAULT '2020-01-01', PRIMARY KEY (id)", "('0000-00-00'), ('2026-01-01 00:00:00.001'), ('2026-01-01 00:00:00.002')"),
+    "time": ("id TIME, PRIMARY KEY (id)", "('-838:59:59'), ('-1:00:00'), ('0:00:00'), ('100:00:00')"),
+    "double": ("id DOUBLE, PRIMARY KEY (id)", "(-1e300), (0.1), (0.30000000000000004), (1e22)"),
+    "unique": ("id INT NOT NULL, UNIQUE (id)", "(1), (2), (3)"),
+}  # fmt: skip
+
+
+class Server:
+    def __init__(self, service: Any, db: str) -> None:
+        self.db = db
+        self.settings = {"host": "127.0.0.1", "port": service.port, "user": "root", "password": ""}
+        self.mariadb = service.kind.lower() == "mariadb"
+        self.connection = connect_mysql("127.0.0.1", service.port, "root", "", db)
+
+    def execute(self, sql: str) -> Any:
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql)
+            return cursor.fetchall()
+
+    def table(self, definition: str, values: str) -> Table:
+        self.execute("SET sql_mode = 'ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO'")
+        self.execute(
+            f"CREATE OR REPLACE TABLE t ({definition})" if self.mariadb else f"CREATE TABLE t ({definition})"
+        )
+        if values:
+            self.execute(f"INSERT INTO t VALUES {values}")
+        return read_table(self.connection, self.db, "t")
+
+    def reader(self) -> ChunkReader:
+        return ChunkReader(self.settings, visibility_of(self.settings, mariadb=self.mariadb), (0, 0))
+
+
+@pytest.fixture(params=["mariadb", "mysql"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    service = request.getfixturevalue(request.param)
+    found = Server(service, request.getfixturevalue(f"{request.param}_db"))
+    yield found
+    found.connection.close()
+
+
+def chunks_of(server: Server, table: Table, limit: int) -> Iterator[list[Row]]:
+    after: Key | None = None
+    columns = table.indexes_of(table.key.columns)
+    with closing(server.reader()) as reader:
+        for request in range(100):
+            answer = reader.read(ReadChunk(request, table, after, limit, 0.0))
+            assert isinstance(answer, ChunkRead), answer
+            yield list(answer.rows)
+            if len(answer.rows) < limit:
+                return
+            after = tuple(answer.rows[-1][i] for i in columns)
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("limit", [1, 2])
+def test_chunks_cover_every_row_once(server: Server, key: str, limit: int) -> None:
+    table = server.table(*KEYS[key])
+    [whole] = chunks_of(server, table, 1000)
+    assert len(whole) == KEYS[key][1].count("(")
+    assert [row for chunk in chunks_of(server, table, limit) for row in chunk] == whole
+
+
+def test_a_key_of_several_columns(server: Server) -> None:
+    values = ", ".join(f"({a}, '{b}', {c})" for a in range(3) for b in "xyz" for c in range(2))
+    table = server.table("a INT, b VARCHAR(5), c INT, PRIMARY KEY (c, a, b)", values)
+    [whole] = chunks_of(server, table, 1000)
+    assert len(whole) == 18
+    for limit in (1, 4, 5):
+        assert [row for chunk in chunks_of(server, table, limit) for row in chunk] == whole
+
+
+def test_low_and_high_enclose_the_select(server: Server) -> None:
+    table = server.table("id INT PRIMARY KEY", "(1)")
+    with closing(server.reader()) as reader:
+        first = reader.read(ReadChunk(1, table, None, 10, 0.0))
+        server.execute("INSERT INTO t VALUES (2)")
+        second = reader.read(ReadChunk(2, table, None, 10, 0.0))
+    assert isinstance(first, ChunkRead)
+    assert isinstance(second, ChunkRead)
+    assert (list(first.rows), list(second.rows)) == ([(1,)], [(1,), (2,)])
+    assert second.high > first.high
+    if server.mariadb:
+        assert first.low.point == first.high
+        assert second.low.point == second.high
+    else:
+        assert first.low.gtids is not None
+        assert second.low.gtids is not None
+        assert second.low.gtids.covers(first.low.gtids)
+        assert not first.low.gtids.covers(second.low.gtids)
+
+
+def test_a_table_that_changed_under_the_reader_is_tried_again(server: Server) -> None:
+    table = server.table("id INT PRIMARY KEY, gone INT", "")
+    server.execute("ALTER TABLE t DROP COLUMN gone")
+    background = BackgroundReader(server.reader())
+    background.submit(ReadChunk(7, table, None, 10, 0.0))
+    answer = background.poll(timeout=60)
+    assert isinstance(answer, ChunkFailed)
+    assert answer.request == 7
+    background.submit(ReadChunk(8, read_table(server.connection, server.db, "t"), None, 10, 0.0))
+    assert isinstance(background.poll(timeout=60), ChunkRead)
+    background.close()
+
+
+def test_a_missing_grant_is_no_reason_to_try_again(server: Server) -> None:
+    table = server.table("id INT PRIMARY KEY", "")
+    user = f"u_{server.db}"
+    server.execute(f"CREATE USER {user}@'127.0.0.1' IDENTIFIED BY ''")
+    server.settings |= {"user": user}
+    background = BackgroundReader(server.reader())
+    background.submit(ReadChunk(1, table, None, 10, 0.0))
+    with pytest.raises(Exception, match="denied"):
+        background.poll(timeout=60)
+    background.close()
+    server.execute(f"DROP USER {user}@'127.0.0.1'")

@@ -1,0 +1,226 @@
+"""TABLE_MAPs, refusals and the small parts of the decoder, without a server."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from producer.codec import (
+    DefinitionMismatch,
+    TableCodec,
+    TableMapCache,
+    TopicTail,
+    UndecodableRow,
+    count_rows,
+    mark_last,
+    parse_table_map,
+    plain_rows_event,
+)
+from producer.codec_control import encode_chunk, encode_definition, encode_snapshot, encode_truncate
+from producer.decoders.charsets import decoder_of
+from producer.decoders.generate import Images, Layout
+from producer.snapshot_gtids import GtidSet
+from schemas.codec import decode_event
+from schemas.event import Chunk
+from schemas.position import DEFINITION_ROW, FIRST_SNAPSHOT_ROW
+from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from tests.decoder_support import SOURCE, transaction
+
+INT = ColumnType(kind=Kind.INT, bits=32)
+TEXT = ColumnType(kind=Kind.VARCHAR, length=11, charset="utf8mb4")
+KEY = UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),))
+
+
+def table(*columns: Column) -> Table:
+    return Table(
+        db="bank", name="acct", columns=(Column(name="id", type=INT, nullable=False), *columns), key=KEY
+    )
+
+
+PEOPLE = table(Column(name="name", type=TEXT), Column(name="age", type=INT))
+
+
+def map_body(
+    table_id: int = 9, types: bytes = b"\x03\x0f\x03", metadata: bytes = b"\x2c\x00", extra: bytes = b""
+) -> bytes:
+    head = table_id.to_bytes(6, "little") + b"\1\0" + b"\4bank\0" + b"\4acct\0"
+    return head + bytes([len(types)]) + types + bytes([len(metadata)]) + metadata + b"\x06" + extra
+
+
+def names(*found: bytes) -> bytes:
+    packed = b"".join(bytes([len(name)]) + name for name in found)
+    return bytes([4, len(packed)]) + packed
+
+
+def row(number: int, name: bytes | None, age: int | None) -> bytes:
+    nulls = (name is None) << 1 | (age is None) << 2
+    text = b"" if name is None else bytes([len(name)]) + name
+    return (
+        bytes([nulls]) + struct.pack("<i", number) + text + (b"" if age is None else struct.pack("<i", age))
+    )
+
+
+def rows_body(*rows: bytes, present: bytes = b"\x07") -> bytes:
+    return (9).to_bytes(6, "little") + b"\1\0" + b"\2\0" + b"\3" + present + b"".join(rows)
+
+
+def codec(of: Table = PEOPLE, **options: bytes) -> TableCodec:
+    return TableCodec(of, parse_table_map(map_body(**options)), SOURCE, TopicTail())
+
+
+def test_the_same_bytes_are_parsed_once() -> None:
+    cache = TableMapCache()
+    assert cache.get(map_body()) is cache.get(map_body())
+    assert cache.get(map_body(table_id=10)).layout == cache.get(map_body()).layout
+
+
+def test_names_and_nullability_are_read() -> None:
+    found = parse_table_map(map_body(extra=names(b"id", b"name", "é".encode())))
+    assert found.column_names == ("id", "name", "é")
+    assert [column.nullable for column in found.columns] == [False, True, True]
+    assert parse_table_map(map_body()).column_names is None
+
+
+@pytest.mark.parametrize("cut", range(8, 28))
+def test_a_cut_table_map_is_refused(cut: int) -> None:
+    with pytest.raises(UndecodableRow):
+        parse_table_map(map_body()[:cut])
+
+
+def test_rows_with_and_without_nulls() -> None:
+    body = rows_body(row(1, b"lucy", 18), row(2, None, None), row(3, b'a"\\\n', None))
+    expected = [(None, (1, "lucy", 18)), (None, (2, None, None)), (None, (3, 'a"\\\n', None))]
+    assert codec().rows(30, body) == expected
+    assert count_rows(parse_table_map(map_body()), 30, body) == 3
+    records = codec().encode(30, body, transaction(), 0)
+    assert [decode_event(value).after for _, value in records] == [
+        dict(zip(PEOPLE.column_names, after, strict=True)) for _, after in expected
+    ]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-5, 5),
+            st.none() | st.binary(max_size=5).filter(lambda b: b.isascii()),
+            st.none() | st.integers(0, 9),
+        ),
+        max_size=8,
+    )
+)
+def test_patterns_beyond_the_limit_decode_the_same(rows: list[tuple[int, bytes | None, int | None]]) -> None:
+    few = codec()
+    few._plain = Images(Layout(few._layout.formats, few._layout.names), limit=0)
+    body = rows_body(*(row(*each) for each in rows))
+    assert few.rows(30, body) == codec().rows(30, body)
+
+
+def test_what_is_not_full_or_not_whole_is_refused() -> None:
+    with pytest.raises(UndecodableRow, match="binlog_row_image"):
+        codec().rows(30, rows_body(row(1, b"x", 1), present=b"\x03"))
+    with pytest.raises(UndecodableRow, match=r"bank\.acct"):
+        codec().encode(30, rows_body(row(1, b"lucy", 18)[:-1]), transaction(), 0)
+    with pytest.raises(UndecodableRow, match="binlog_row_value_options"):
+        codec().rows(39, rows_body())
+
+
+def test_a_refused_event_changes_nothing() -> None:
+    tail, tx = TopicTail(), transaction()
+    with pytest.raises(UndecodableRow):
+        TableCodec(PEOPLE, parse_table_map(map_body()), SOURCE, tail).encode(30, rows_body(b"\0\1"), tx, 0)
+    assert (tail.last, tx.total_order) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("of", "options"),
+    [
+        (table(Column(name="name", type=TEXT)), {}),
+        (table(Column(name="name", type=INT), Column(name="age", type=INT)), {}),
+        (PEOPLE, {"types": b"\x03\x0f\x08"}),
+        (PEOPLE, {"extra": names(b"id", b"name", b"years")}),
+    ],
+)
+def test_another_definition_is_noticed(of: Table, options: dict[str, bytes]) -> None:
+    with pytest.raises(DefinitionMismatch, match=r"bank\.acct"):
+        codec(of, **options)
+
+
+def test_an_unknown_charset_is_refused_by_name() -> None:
+    unknown = ColumnType(kind=Kind.VARCHAR, length=11, charset="dec8")
+    with pytest.raises(UndecodableRow, match=r"bank\.acct\.name.*dec8"):
+        codec(table(Column(name="name", type=unknown), Column(name="age", type=INT)))
+
+
+def test_latin1_is_cp1252_with_the_holes_filled() -> None:
+    decode = decoder_of("latin1")
+    assert decode is not None
+    assert decode(b"\x80\x81\xe9").encode("latin-1").decode() == "€\x81é"
+
+
+def test_mariadb_compressed_rows() -> None:
+    plain = rows_body(row(1, b"lucy", 18))
+    start = 6 + 2 + 2 + 1 + 1
+    packed = plain[:start] + b"\x82" + struct.pack(">H", len(plain) - start) + zlib.compress(plain[start:])
+    assert plain_rows_event(169, packed) == (30, plain)
+    assert plain_rows_event(30, plain) == (30, plain)
+
+
+def test_last_is_patched_behind_the_values() -> None:
+    tricky = b'"last":false},"ts_ms":'
+    [(_, value)] = codec().encode(30, rows_body(row(1, tricky, 1)), transaction(), 0)
+    before, after = decode_event(value), decode_event(mark_last(value))
+    assert before.transaction is not None
+    assert after.transaction is not None
+    assert (before.transaction.last, after.transaction.last) == (False, True)
+    assert after.after == before.after == {"id": 1, "name": tricky.decode(), "age": 1}
+
+
+def test_all_events_of_a_topic_are_one_chain() -> None:
+    tail, tx = TopicTail(), transaction()
+    people = TableCodec(PEOPLE, parse_table_map(map_body()), SOURCE, tail)
+    chunk = Chunk(number=1, after=None, upto=None, first_row=FIRST_SNAPSHOT_ROW, rows=1, last=True)
+    records = [
+        encode_definition(PEOPLE, SOURCE, tail, tx, row=DEFINITION_ROW),
+        *encode_snapshot(PEOPLE, SOURCE, tail, tx, rows=[(1, "é", None)], first_row=FIRST_SNAPSHOT_ROW),
+        encode_chunk(PEOPLE, SOURCE, tail, tx, row=FIRST_SNAPSHOT_ROW + 1, chunk=chunk),
+        *people.encode(30, rows_body(row(2, b"bob", 3), row(3, b"eve", 4)), tx, 0),
+        encode_truncate(PEOPLE, SOURCE, tail, tx, row=2, ddl="TRUNCATE acct"),
+    ]
+    events = [decode_event(value) for _, value in records]
+    assert [event.op for event in events] == ["m", "r", "m", "c", "c", "t"]
+    assert [event.source.prev for event in events] == [
+        None,
+        *(event.source.position for event in events[:-1]),
+    ]
+    assert [event.source.position for event in events] == sorted(event.source.position for event in events)
+    assert [e.transaction.total_order for e in events if e.transaction] == [1, 2, 3, 4, 5, 6]
+    assert events[1].after == {"id": 1, "name": "é", "age": None}
+    assert (events[0].definition, events[2].chunk) == (PEOPLE, chunk)
+
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+@given(st.lists(st.integers(1, 40)), st.lists(st.integers(1, 40)))
+def test_gtid_sets_are_sets(first: list[int], second: list[int]) -> None:
+    a, b = GtidSet(), GtidSet()
+    for number in first:
+        a.add(f"{UUID}:{number}")
+    for number in second:
+        b.add(f"{UUID.upper()}:{number}")
+    assert a.covers(b) == (set(first) >= set(second))
+    assert [number for number in range(1, 42) if f"{UUID}:{number}" in a] == sorted(set(first))
+    assert GtidSet.parse(str(a)) == a
+    assert a.copy() == a
+
+
+def test_tagged_gtids_are_another_source() -> None:
+    found = GtidSet.parse(f"{UUID}:1-3:7:blue:2,\n{UUID[:-1]}9:5")
+    assert f"{UUID}:7" in found
+    assert f"{UUID}:blue:2" in found
+    assert f"{UUID}:2" in found
+    assert f"{UUID}:blue:3" not in found
