@@ -50,10 +50,10 @@ def check(config: Config) -> list[Finding]:
     findings += unreachable
     tables: dict[str, list[Table]] = {}
     for name in config.sources:
-        if not unreachable:  # the preflight of a source also looks at its topics
-            findings += _source(config, name)
-        findings += _tables(config, name, tables)
-    return findings + list(_targets(config, flows(config, tables)))
+        told = [] if unreachable else _source(config, name)  # the preflight also looks at the topics
+        findings += told
+        findings += _tables(config, name, tables, told)
+    return findings + list(_targets(config, flows(config, tables), tables))
 
 
 def _finding(place: str, message: str, remedy: str = "") -> Finding:
@@ -94,19 +94,25 @@ def _source(config: Config, name: str) -> list[Finding]:
     return check_source(config, name)
 
 
-def _tables(config: Config, name: str, tables: dict[str, list[Table]]) -> Iterator[Finding]:
-    """Note the source's tables for the targets. What keeps them from being read is the preflight's to tell, or ours."""
+def _tables(
+    config: Config, name: str, tables: dict[str, list[Table]], told: list[Finding]
+) -> Iterator[Finding]:
+    """Note the source's tables for the targets. What the preflight told of them and of the server is not repeated."""
     tables[name] = []
     try:
-        tables[name] = selected_tables(config.sources[name], name)
+        selected = selected_tables(config.sources[name], name)
     except CommandError as error:
-        yield _finding(config.where("sources", name), str(error))
-    else:
-        if not tables[name]:
-            remedy = "correct the patterns, or grant SELECT on the tables: what a user may not see does not exist for it"
-            yield _finding(
-                config.where("sources", name, "tables"), "no table of the source is selected", remedy
-            )
+        if not any(each.level == "error" for each in told):
+            yield _finding(config.where("sources", name), str(error))
+        return
+    tables[name] = selected.tables
+    places = {each.place for each in told}
+    for (db, table), why in selected.unfit.items():
+        if (place := f"source {name}, table {db}.{table}") not in places:
+            yield _finding(place, why)
+    if not selected.tables and not selected.unfit:
+        remedy = "correct the patterns, or grant SELECT on the tables: what a user may not see does not exist for it"
+        yield _finding(config.where("sources", name, "tables"), "no table of the source is selected", remedy)
 
 
 def flows(config: Config, tables: dict[str, list[Table]]) -> list[Flow]:
@@ -121,10 +127,10 @@ def flows(config: Config, tables: dict[str, list[Table]]) -> list[Flow]:
     return out
 
 
-def _targets(config: Config, found: list[Flow]) -> Iterator[Finding]:
+def _targets(config: Config, found: list[Flow], tables: dict[str, list[Table]]) -> Iterator[Finding]:
     for name, options in config.pipelines.items():
         mine = [flow for flow in found if flow.pipeline == name]
-        if not mine:
+        if not mine and all(tables[source] for source in options.sources):  # else that is what is wrong
             where = config.where("pipelines", name, "routes")
             yield _finding(
                 where,
@@ -145,22 +151,27 @@ def _targets(config: Config, found: list[Flow]) -> Iterator[Finding]:
 
 
 def _judge(config: Config, mine: list[Flow], found: list[Flow], session: Inspectable) -> Iterator[Finding]:
-    seen: set[tuple[str, str, str]] = set()
+    """Judge each target table once for every source that feeds it: one may be wider, or compare finer, than another."""
+    said: list[Finding] = []
     for flow in mine:
-        if flow.place in seen:
-            continue
-        seen.add(flow.place)
-        feeding = [other for other in found if other.place == flow.place]
-        added = tuple(name for name, _ in flow.routed.added)
-        wanted = wanted_table(flow.table, flow.routed)
-        yield from findings_for_table(session, wanted, added=added, sources=len(feeding))
-        yield from not_kept_apart(config, feeding)
-        if (
-            not config.pipelines[flow.pipeline].create_tables
-            and session.read_table(wanted.db, wanted.name) is None
-        ):
-            remedy = "create it, or set create_tables: true"
-            yield _finding(f"target table {wanted.db}.{wanted.name}", "does not exist in the target", remedy)
+        for finding in _judge_flow(config, flow, found, session):
+            if finding not in said:
+                said.append(finding)
+                yield finding
+
+
+def _judge_flow(config: Config, flow: Flow, found: list[Flow], session: Inspectable) -> Iterator[Finding]:
+    feeding = [other for other in found if other.place == flow.place]
+    added = tuple(name for name, _ in flow.routed.added)
+    wanted = wanted_table(flow.table, flow.routed)
+    yield from findings_for_table(session, wanted, added=added, sources=len(feeding))
+    yield from not_kept_apart(config, feeding)
+    if (
+        not config.pipelines[flow.pipeline].create_tables
+        and session.read_table(wanted.db, wanted.name) is None
+    ):
+        remedy = "create it, or set create_tables: true"
+        yield _finding(f"target table {wanted.db}.{wanted.name}", "does not exist in the target", remedy)
 
 
 def not_kept_apart(config: Config, feeding: list[Flow]) -> Iterator[Finding]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rowlock.errors import CommandError
 from schemas.config import SourceConfig
-from schemas.errors import SchemaError
+from schemas.errors import SchemaError, TableNotFoundError
 from schemas.mysql_catalog import list_tables, read_table
 from schemas.mysql_connect import connect_mysql
 from schemas.position import binlog_file_number
@@ -73,10 +73,22 @@ def log_end(source: SourceConfig, name: str) -> tuple[int, int]:
     )
 
 
-def selected_tables(source: SourceConfig, name: str) -> list[Table]:
-    """Return the definitions of the tables that the source's patterns select. Raises CommandError."""
+class Selected(NamedTuple):
+    """The tables that a source's patterns select. `unfit`: (db, table) → why it cannot be replicated."""
+
+    tables: list[Table]
+    unfit: dict[tuple[str, str], str]
+
+
+def selected_tables(source: SourceConfig, name: str) -> Selected:
+    """Read the definitions of the tables that the source's patterns select. Raises CommandError."""
+    found = Selected([], {})
     with source_connection(source, name) as conn:
-        try:
-            return [read_table(conn, db, table) for db, table in list_tables(conn, source.tables)]
-        except SchemaError as error:
-            raise CommandError(f"source {name}: {error}") from error
+        for db, table in list_tables(conn, source.tables):
+            try:
+                found.tables.append(read_table(conn, db, table))
+            except TableNotFoundError:
+                continue  # dropped since it was listed
+            except SchemaError as error:
+                found.unfit[db, table] = str(error)
+    return found

@@ -19,8 +19,8 @@ from rowlock.compare import Finding, Shape, Suspects, compare_page
 from rowlock.errors import CommandError
 from rowlock.source_view import selected_tables
 from rowlock.target_view import View, source_session, target_session
-from schemas.config import Config
-from schemas.table import Key, Row, Table
+from schemas.config import Config, SourceConfig
+from schemas.table import Key, Row, Table, UniqueIndex
 
 PAGE = 2000
 SUSPECTS = 10_000
@@ -30,13 +30,14 @@ LONGEST_PAUSE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A source table and where it goes."""
+    """A source table and where it goes. `problem`: why it cannot be replicated; then only the table's name is known."""
 
     pipeline: str
     source: str
     table: Table
     target: str
     routed: Routed
+    problem: str = ""
 
     @property
     def label(self) -> str:
@@ -84,16 +85,28 @@ def pairs(config: Config, pipelines: Iterable[str], pattern: str | None = None) 
         options = config.pipelines[pipeline]
         routes = [Route.of(route) for route in options.routes]
         for source in options.sources:
-            for table in selected_tables(config.sources[source], source):
+            for table, problem in _tables(config.sources[source], source):
                 routed = resolve(routes, source, table.db, table.name)
                 if routed and pattern in (None, f"{table.db}.{table.name}"):
-                    out.append(Pair(pipeline, source, table, options.target, routed))
+                    out.append(Pair(pipeline, source, table, options.target, routed, problem))
     return out
+
+
+def _tables(source: SourceConfig, name: str) -> Iterator[tuple[Table, str]]:
+    """Yield the selected tables, each with why it cannot be compared: one such table must not hide the others."""
+    selected = selected_tables(source, name)
+    yield from ((table, "") for table in selected.tables)
+    nothing = UniqueIndex(name="PRIMARY", parts=())
+    for (db, table), why in selected.unfit.items():
+        yield Table(db=db, name=table, columns=(), key=nothing), why
 
 
 def verify(config: Config, wanted: Iterable[Pair], *, settle_s: float, page: int = PAGE) -> Iterator[Result]:
     """Compare each pair. Raises CommandError when a server does not answer."""
     for pair in wanted:
+        if pair.problem:
+            yield Result(pair, problem=pair.problem)
+            continue
         source, target = config.sources[pair.source], config.targets[pair.target]
         with (
             source_session(source, pair.source, pair.table.db, "verify") as left,
