@@ -17,7 +17,7 @@ from coordinator.core import owner as owners
 from coordinator.core import owner_state as o
 from coordinator.core.agent_unit import OpenWorker, StartWorker, StopWorker
 from coordinator.core.members import MemberState
-from coordinator.core.messages import Dispatch, DispatchResponse, Down, Heartbeat, Mark, Reported, Sync
+from coordinator.core.messages import Dispatch, DispatchResponse, Down, Heartbeat, Mark, Op, Reported, Sync
 from coordinator.core.owner_feed import wanted
 from coordinator.core.replication import require
 from coordinator.core.replication_table import Cell, SetState
@@ -32,7 +32,8 @@ class Judge:
         self.world = world
         self.cells: Counter[Cell] = Counter()
         self.alarms: Counter[str] = Counter()
-        self.opened: dict[tuple[str, int], str] = {}
+        self.opened: dict[int, tuple[str, str]] = {}
+        self.removed: dict[tuple[str, str, int], int] = {}
         #: (agent, agent_epoch) → (term that took it for gone, highest epoch given by then)
         self.gone: dict[tuple[str, int], dict[int, int]] = {}
         self.expired: dict[int, set[str]] = {}
@@ -155,6 +156,8 @@ class Judge:
     ) -> None:
         state = node.state
         require(state.owner_rev >= rev, f"agent {node.name} went back from term {rev} to {state.owner_rev}")
+        if isinstance(event, agents.Received) and isinstance(event.message, Dispatch):
+            self._instructed(node, event.message)
         for effect in out:
             if isinstance(effect, StopWorker) and isinstance(event, agents.Received):
                 self._stopped(event.message, effect)
@@ -168,11 +171,23 @@ class Judge:
                 header is not None and header.agent_epoch == state.agent_epoch, f"meant for another: {event}"
             )
             if isinstance(effect, OpenWorker):
-                key = (effect.unit, effect.epoch)
-                holder = self.opened.setdefault(key, state.incarnation)
-                require(holder == state.incarnation, f"{key} was opened by {holder} and {state.incarnation}")
+                me = (effect.unit, state.incarnation)
+                holder = self.opened.setdefault(effect.epoch, me)
+                closed = self.removed.get((state.incarnation, effect.unit, state.owner_rev), 0)
+                require(effect.epoch > closed, f"{effect} was removed before, up to {closed}")
+                require(holder == me, f"epoch {effect.epoch} was given to {holder} and to {me}")
             else:
                 self._started(node, effect)
+
+    def _instructed(self, node: AgentNode, message: Dispatch) -> None:
+        """Write down which epochs an agent was told to close, in this term."""
+        head, state = message.header, node.state
+        if message.op is Op.REMOVE and (head.owner_rev, head.agent_epoch) == (
+            state.owner_rev,
+            state.agent_epoch,
+        ):
+            key = (state.incarnation, message.unit, head.owner_rev)
+            self.removed[key] = max(self.removed.get(key, 0), head.unit_epoch)
 
     def _stopped(self, message: Down, effect: StopWorker) -> None:
         """An instruction stops what it was given for, or makes room for a later epoch; never a later one."""

@@ -27,7 +27,7 @@ CONFIG = OwnerConfig(
     lease=4.0,
     margin=0.5,
     owner_lease=2.0,
-    prepare_timeout=6.0,
+    prepare_timeout=3.0,
     balance_every=8.0,
     retry_first=0.3,
     retry_most=2.0,
@@ -42,6 +42,8 @@ FAULTS = (
     "drop", "double", "delay", "ancient", "crash agent", "pause agent", "crash owner", "pause owner", "two owners",
     "cut", "clock", "stop agent", "worker fails", "slow target", "commit unknown", "catalogue", "commands", "stuck worker",
 )  # fmt: skip
+#: Every fourth seed: many moves that hang, fail and are given up, for the rarer cells of the table.
+FOCUS = ("commands", "drop", "delay", "stuck worker", "stop agent", "slow target", "pause agent")
 
 
 @dataclass(slots=True)
@@ -92,7 +94,8 @@ class World:
         self.number = 0
         self.heap: list[tuple[float, int, Callable[[], None]]] = []
         chosen = [fault for fault in FAULTS if self.rng.random() < 0.5]
-        self.faults = frozenset(chosen if options.faults is None else options.faults)
+        by_seed = FOCUS if options.seed % 4 == 3 else tuple(chosen)
+        self.faults = frozenset(by_seed if options.faults is None else options.faults)
         self.healed = False
         self.cuts: set[tuple[str, str]] = set()
         self.topic = ControlTopic()
@@ -171,8 +174,8 @@ class World:
     def latency(self) -> float:
         if self.healed:
             return 0.01
-        if "ancient" in self.faults and self.rng.random() < 0.01:
-            return self.rng.uniform(5.0, 25.0)
+        if "ancient" in self.faults and self.rng.random() < 0.03:
+            return self.rng.uniform(3.0, 20.0)
         return self.rng.uniform(0.001, 1.5 if "delay" in self.faults and self.rng.random() < 0.3 else 0.05)
 
     def carry(self, origin: str, target: str, what: Callable[[], None]) -> None:
@@ -346,7 +349,7 @@ class World:
         state = node.state
         worker = Worker(node.name, state.agent_epoch, state.incarnation, effect.unit, effect.epoch)
         node.workers[effect.unit, effect.epoch] = worker
-        if "stuck worker" in self.faults and not self.healed and self.rng.random() < 0.1:
+        if "stuck worker" in self.faults and not self.healed and self.rng.random() < 0.3:
             return
         fails = "worker fails" in self.faults and not self.healed and self.rng.random() < 0.15
         then = (lambda: self._end(node, worker, "failed")) if fails else (lambda: self._ready(node, worker))
