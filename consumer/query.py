@@ -118,8 +118,10 @@ def kafka_options(
         "assign": json.dumps({topic: [0] for topic in starting}),
         "startingOffsets": json.dumps({topic: {"0": offset} for topic, offset in starting.items()}),
         "maxOffsetsPerTrigger": str(MAX_OFFSETS_PER_TRIGGER),
-        # The default of 500 ms is waited for in full by the fetch that each micro-batch leaves behind.
-        "kafka.fetch.max.wait.ms": "20",
+        # A consumer sends its next fetch as soon as it has records, and the broker answers one request of a connection
+        # after the other: Spark's two questions for the topic's bounds, in every task and for every topic, wait behind
+        # that fetch for this long. Nothing polls while nothing is there, so waiting is never of use.
+        "kafka.fetch.max.wait.ms": "1",
         "kafka.max.poll.records": "5000",
         "kafka.fetch.max.bytes": str(16 << 20),
         "kafka.max.partition.fetch.bytes": str(8 << 20),

@@ -6,7 +6,7 @@ deadlocks between lanes) and count matched rows, not changed ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +31,7 @@ from consumer.targets.mysql_catalogue import MySqlCatalogue
 from consumer.targets.mysql_sql import quote
 from consumer.targets.mysql_values import literal
 from consumer.targets.session import Parts, Rows, SqlSession
-from consumer.targets.sql import Params
+from consumer.targets.sql import Fragment, Params
 from schemas.errors import ServerConnectError
 from schemas.mysql_connect import connect_mysql
 
@@ -176,6 +176,10 @@ class MySqlLink:
             self._lock_wait_s = wanted
         self.execute("BEGIN", [])
         return self.execute(text, params)
+
+    def begin_all(self, fragments: Sequence[Fragment]) -> list[Rows]:
+        (text, params), *others = fragments
+        return [self.begin(None, text, params), *(self.execute(*fragment) for fragment in others)]
 
     def execute(self, text: str, params: Params) -> Rows:
         return self.send(self.mogrify(text, params))

@@ -6,7 +6,7 @@ mode). The guard's rows are known before anything else is sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from consumer.targets.dialect import Capabilities, Dialect
 from consumer.targets.postgres_apply import PostgresApplier
 from consumer.targets.postgres_catalogue import PostgresCatalogue, quote
 from consumer.targets.session import Parts, Rows, SqlSession
-from consumer.targets.sql import Params
+from consumer.targets.sql import Fragment, Params
 
 if TYPE_CHECKING:
     from schemas.config import TargetConfig
@@ -138,6 +138,14 @@ class PostgresLink:
                     raw.execute(f"SET LOCAL lock_timeout = {int(lock_wait_s * 1000)}")
                 cursor = raw.execute(text, params)
             return cursor.fetchall()
+
+    def begin_all(self, fragments: Sequence[Fragment]) -> list[Rows]:
+        with self.translated():
+            raw = self.raw
+            with raw.pipeline():
+                raw.execute("BEGIN")
+                cursors = [raw.execute(text, params) for text, params in fragments]
+            return [cursor.fetchall() if cursor.description is not None else [] for cursor in cursors]
 
     def execute(self, text: str, params: Params) -> Rows:
         with self.translated():

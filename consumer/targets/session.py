@@ -49,6 +49,9 @@ class Link(Protocol):
     def begin(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
         """Begin READ COMMITTED with `text` as first statement and return its rows. None: the session's lock wait."""
 
+    def begin_all(self, fragments: Sequence[Fragment]) -> list[Rows]:
+        """Begin READ COMMITTED and run `fragments` in turn, in as few round trips as the driver allows; rows of each."""
+
     def execute(self, text: str, params: Params) -> Rows:
         """Run a statement; without rows returns []. `affected` is then the number of rows it matched."""
 
@@ -211,16 +214,23 @@ class SqlSession:
 
     def begin(self, unit: Unit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
         self._link.connect()
+        books = self._books
         with self._rolled_back_on_error():
-            rows = [
-                lane_from(row) for row in self._link.begin(None, *self._books.select_lanes(unit, lock=True))
-            ]
+            # All in one message: under load each round trip costs a turn of the scheduler. What the guard's rows do
+            # not allow has then been done already, and is rolled back.
+            guard, _, about, entries = self._link.begin_all(
+                [
+                    books.select_lanes(unit, lock=True),
+                    books.raise_attempt(unit, epoch),
+                    books.select_unit(unit),
+                    books.select_held(unit),
+                ]
+            )
+            rows = [lane_from(row) for row in guard]
             if not rows or any(row.epoch != epoch for row in rows):
                 raise _fenced(unit, f"epoch {epoch}", [row.epoch for row in rows])
-            self._run(self._books.raise_attempt(unit, epoch))
-            state = unit_from(self._run(self._books.select_unit(unit)))
-            held = [held_from(row) for row in self._run(self._books.select_held(unit))]
             self._link.commit()
+        state, held = unit_from(about), [held_from(row) for row in entries]
         return [replace(row, attempt=row.attempt + 1) for row in rows], state or NO_STATE, held
 
     @contextmanager
