@@ -198,11 +198,8 @@ class Driver:
         except TransientError as error:
             log.warning("topics cannot be listed", error=str(error))
             return
-        if (
-            found.units.keys() - self._selection.units.keys()
-            or found.watermarks != self._selection.watermarks
-        ):
-            log.info("new topics", topics=sorted(found.units.keys() - self._selection.units.keys())[:20])
+        if new := sorted(found.units.keys() - self._selection.units.keys()):
+            log.info("new topics", topics=new[:20])
             self._stop_query()
 
     # -- start and stop ------------------------------------------------------------------------------------------
@@ -227,7 +224,9 @@ class Driver:
         specs, starting = self._take_over(selection)
         self._selection = selection
         self._next_discovery = time.monotonic() + DISCOVER_S
-        starting |= dict.fromkeys(selection.watermarks, -1)
+        # The watermarks alone, only while there is nothing to apply: a record a second and source would be a batch a
+        # second, for which live events then wait, and most of what an idle query costs.
+        starting = starting or dict.fromkeys(selection.watermarks, -1)
         if not starting:
             self._status.waiting("no topics yet")
             time.sleep(LOOK_S)
