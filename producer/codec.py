@@ -79,12 +79,13 @@ class TableCodec:
         key = table.indexes_of(table.key.columns)
         self.table = table
         self._columns = len(formats)
-        self._key = key
         self._bitmap = (len(formats) + 7) // 8
         self._layout = Layout(formats, table.column_names, key)
         self._loops: dict[str, LoopFunction] = {}
         self._keyed = Images(self._layout)
         self._plain = Images(Layout(formats, table.column_names))
+        key_only = (f if i in key else skip_format(table_map.columns[i]) for i, f in enumerate(formats))
+        self._keys = Images(Layout(tuple(key_only), table.column_names, image=key))
         self._frame = Frame(table.db, table.name, source)
         self._source = source
         self._tail = tail
@@ -144,26 +145,20 @@ class TableCodec:
 
     def rows(self, event_type: int, body: bytes) -> list[tuple[Row | None, Row | None]]:
         """Return (before, after) of every row as wire values; None where the operation has no such image."""
-        images = [
-            tuple(orjson.loads(image.encode("latin-1")).values()) for image in self._images(event_type, body)
-        ]
+        images = self._images(self._plain, event_type, body)
         if event_type in t.UPDATES:
             return list(zip(images[::2], images[1::2], strict=True))
         return [(None, image) if event_type in t.WRITES else (image, None) for image in images]
 
     def keys(self, event_type: int, body: bytes) -> list[Key]:
         """Return the keys of all images, before and after: what a snapshot window must not emit any more."""
-        return [
-            tuple(image[i] for i in self._key)
-            for pair in self.rows(event_type, body)
-            for image in pair
-            if image
-        ]
+        return self._images(self._keys, event_type, body)
 
-    def _images(self, event_type: int, body: bytes) -> list[str]:
+    def _images(self, images: Images, event_type: int, body: bytes) -> list[Row]:
         try:
             start = rows_start(event_type, body, self._columns)
-            return [found[0] for found in _walk(self._plain, self._bitmap, body, start)]
+            found = _walk(images, self._bitmap, body, start)
+            return [tuple(orjson.loads(image.encode("latin-1")).values()) for image, _ in found]
         except _ERRORS as error:
             raise self._undecodable(event_type, error) from error
 

@@ -93,7 +93,11 @@ def decoded(table: Table, events: list[tuple[TableMap, int, bytes]]) -> list[tup
     for table_map, kind, body in events:
         codec = codecs.get(table_map.layout) or TableCodec(table, table_map, SOURCE, TopicTail())
         codecs[table_map.layout] = codec
-        out += codec.rows(kind, body)
+        found = codec.rows(kind, body)
+        key = table.indexes_of(table.key.columns)
+        keys = [tuple(image[i] for i in key) for pair in found for image in pair if image]
+        assert codec.keys(kind, body) == keys
+        out += found
     return out
 
 

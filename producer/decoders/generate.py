@@ -32,11 +32,19 @@ _PATTERNS = 64
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """Columns of a table: names (empty: rows are only skipped), formats, ordinals of the key (empty: without keys)."""
+    """Columns of a table: names (empty: rows are only skipped), formats, ordinals of the key (empty: without keys).
+
+    `image`: the ordinals of the columns that an image shows; None: all of them.
+    """
 
     formats: tuple[Format, ...]
     names: tuple[str, ...] = ()
     key: tuple[int, ...] = ()
+    image: tuple[int, ...] | None = None
+
+    @property
+    def shown(self) -> Sequence[int]:
+        return range(len(self.formats)) if self.image is None else self.image
 
     @property
     def bitmap_bytes(self) -> int:
@@ -65,7 +73,7 @@ def compile_image(layout: Layout, nulls: int | None) -> ImageFunction:
     """Return the function for rows whose NULL bitmap is `nulls`; None: for any."""
     writer = Writer("")
     texts = _specialised(writer, layout, nulls) if nulls is not None else _general(writer, layout)
-    result = [_text(_object(layout.names, texts, range(len(texts))))] if layout.names else []
+    result = [_text(_object(layout.names, texts, layout.shown))] if layout.names else []
     result.append(writer.position())
     if layout.key:
         result.append(_text(_object(layout.names, texts, layout.key)))
@@ -95,7 +103,7 @@ def compile_loop(layout: Layout, nulls: int, *, update: bool) -> LoopFunction:
 def _single_rows(layout: Layout, nulls: int) -> tuple[list[str], dict[str, Any]]:
     writer = Writer("")
     texts = _specialised(writer, layout, nulls)
-    image, key = _object(layout.names, texts, range(len(texts))), _object(layout.names, texts, layout.key)
+    image, key = _object(layout.names, texts, layout.shown), _object(layout.names, texts, layout.key)
     other = [
         f"image, p, key = keyed[{_bitmap(layout)}](data, text, p)",
         *_append("{key}", "{head}{image}"),
@@ -107,9 +115,8 @@ def _single_rows(layout: Layout, nulls: int) -> tuple[list[str], dict[str, Any]]
 def _update_rows(layout: Layout, nulls: int) -> tuple[list[str], dict[str, Any]]:
     before, after = Writer(""), Writer("_")
     old, new = _specialised(before, layout, nulls), _specialised(after, layout, nulls)
-    every = range(len(old))
     key = _object(layout.names, new, layout.key)
-    images = _object(layout.names, old, every) + ',"after":' + _object(layout.names, new, every)
+    images = _object(layout.names, old, layout.shown) + ',"after":' + _object(layout.names, new, layout.shown)
     other = [
         f"image, p = plain[{_bitmap(layout)}](data, text, p)",
         f"after, p, key = keyed[{_bitmap(layout)}](data, text, p)",

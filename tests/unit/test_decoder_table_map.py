@@ -96,6 +96,7 @@ def test_rows_with_and_without_nulls() -> None:
     expected = [(None, (1, "lucy", 18)), (None, (2, None, None)), (None, (3, 'a"\\\n', None))]
     assert codec().rows(30, body) == expected
     assert count_rows(parse_table_map(map_body()), 30, body) == 3
+    assert codec().keys(30, body) == [(1,), (2,), (3,)]
     records = codec().encode(30, body, transaction(), 0)
     assert [decode_event(value).after for _, value in records] == [
         dict(zip(PEOPLE.column_names, after, strict=True)) for _, after in expected
