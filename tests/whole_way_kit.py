@@ -86,7 +86,7 @@ class System:
     def arrives(self, query: str, rows: list[tuple[Any, ...]], targets: Iterable[str] = TARGETS) -> None:
         """Await that `query` gives `rows` in each target."""
         for target in targets:
-            until(lambda target=target: self.read(target, query) == rows, f"{query}: {rows} in {target}; see {self.run.log}", 200)  # type: ignore[misc]  # fmt: skip
+            until(lambda target=target: self.read(target, query) == rows, f"{query}: {rows} in {target}; see {self.run.log}", 400)  # type: ignore[misc]  # fmt: skip
 
     def invoke(self, *words: str, config: Path | None = None) -> Result:
         return CliRunner().invoke(main, [*words, "-c", str(config or self.config)])
