@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from consumer.errors import FencedError, RefusedError, TransientError, UniqueViolationError
 from consumer.model import NetChange, TargetTable, Unit
+from consumer.targets.postgres_sql import postgres_plan
 from consumer.targets.session import SqlSession
 from schemas.table import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from tests.targets_kit import Lane, Target, as_target, index, people, rows_of, text_type
@@ -53,6 +54,19 @@ def test_inserts_updates_and_deletes_repeat_to_the_same(target: Target, many: in
     for _ in range(2):
         lane.apply(NetChange(table, deletes=gone))
         assert rows_of(lane.session, table) == [row for row in changed + fresh if (row[0],) not in gone]
+
+
+def test_postgres_finds_the_rows_of_a_gather_by_their_key(target: Target) -> None:
+    """Without statistics of either table it would read the whole target table at every gather."""
+    if target.kind != "postgres":
+        pytest.skip("the other servers get lists of keys")
+    lane, table = made(target, people(target.schema))
+    lane.apply(NetChange(table, replaces=[person(each) for each in range(5000)]))
+    plan, link = postgres_plan(table, 99), lane.session._link
+    link.execute(plan.create_temporary, [])
+    steps = "\n".join(str(row[0]) for row in link.execute(f"EXPLAIN {plan.delete_copied}", []))
+    assert "Index Scan" in steps
+    assert "Seq Scan on people" not in steps
 
 
 @pytest.mark.parametrize("many", [2, PEOPLE])
