@@ -192,7 +192,7 @@ def test_secret_files_and_environment(tmp_path: Path) -> None:
         ("target: hq", "target: zz", "c.yaml:21: pipelines.to-hq.target: there is no target 'zz'; known: hq"),
         (
             "public.{table}",
-                "'{table}'",
+            "'{table}'",
             "c.yaml:24: pipelines.to-hq.routes.0.to: '{table}' is no target table; write schema",
         ),
         (
