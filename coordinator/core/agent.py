@@ -202,7 +202,7 @@ def _dispatched(state: AgentState, message: Dispatch, now: float, out: list[Agen
     if state.ending is None or message.op in {Op.REMOVE, Op.FORGET}:
         held = _unit(state, message.unit, told, now, out)
     header = _header(state, held.epoch)
-    out.append(Send(DispatchResponse(header, state.name, message.header.op_seq, held.status)))
+    out.append(Send(DispatchResponse(header, state.name, message.header.op_seq, held.status, message.op)))
 
 
 def _renewed(state: AgentState, message: HeartbeatResponse, now: float, out: list[AgentEffect]) -> None:

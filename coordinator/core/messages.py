@@ -147,12 +147,14 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class DispatchResponse:
-    """`answers` is the op_seq of the dispatch; `status` is the unit's whole state after it."""
+    """`answers` is the op_seq of the dispatch, `op` what it asked for (0, None: nobody asked, the state has changed);
+    `status` is the unit's whole state after it."""
 
     header: Header
     agent: str
     answers: int
     status: UnitStatus
+    op: Op | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from coordinator.core.messages import (
     VERSION,
     Announce,
     Checkpoint,
+    Dispatch,
     DispatchResponse,
     Heartbeat,
     HeartbeatResponse,
@@ -125,13 +126,26 @@ def _of_this_term(state: OwnerState, member: Member, message: Up, now: float, ou
         case Sync() | Heartbeat():
             _whole(state, member, message.statuses, now, out)
             out.append(Send(member.name, _grant(state, member)))
-        case DispatchResponse(status=status):
-            _status(state, member, status, now, out)
+        case DispatchResponse():
+            _answered(state, member, message, now, out)
         case Checkpoint(marks=marks):
             for unit, epoch, mark in marks:
                 if _replica(state, member, unit, epoch) is not None:
                     memo = state.memos[unit]
                     memo.mark = forward(memo.mark, mark)
+
+
+def _answered(
+    state: OwnerState, member: Member, message: DispatchResponse, now: float, out: list[Effect]
+) -> None:
+    """An answer never makes the owner say the same again: that would go back and forth as fast as the network allows
+    while, say, an older replica is still stopping. The next heartbeat brings it again."""
+    said: list[Effect] = []
+    _status(state, member, message.status, now, said)
+    for effect in said:
+        sent = effect.message if isinstance(effect, Send) and effect.agent == member.name else None
+        if not (isinstance(sent, Dispatch) and sent.op is message.op):
+            out.append(effect)
 
 
 def _whole(

@@ -11,6 +11,7 @@ from coordinator.core.messages import (
     Announce,
     Checkpoint,
     Dispatch,
+    DispatchResponse,
     Down,
     Header,
     Heartbeat,
@@ -374,6 +375,20 @@ def test_a_preparation_that_hangs_is_given_up_and_tried_elsewhere() -> None:
     cluster.now += 2
     cluster.do(Tick())
     assert cluster.dispatched() == [("b", "u", "prepare")]
+
+
+def test_an_answer_does_not_make_the_owner_say_the_same_again() -> None:
+    """Found by the simulation: while an older replica stops, prepare and its answer went back and forth in a storm."""
+    cluster = Cluster()
+    cluster.join("a")
+    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Tick())
+    cluster.dispatched()
+    older = UnitStatus("u", 1, Reported.STOPPING)
+    cluster.up(DispatchResponse, "a", answers=1, status=older, op=Op.PREPARE)
+    assert ("a", "u", "prepare") not in cluster.dispatched()
+    cluster.beat("a", older)
+    assert ("a", "u", "prepare") in cluster.dispatched()
 
 
 def test_a_failing_unit_waits_longer_each_time() -> None:

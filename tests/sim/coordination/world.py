@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -107,6 +108,7 @@ class World:
         self.agents = {name: AgentNode(name) for name in AGENTS}
         self.judge = Judge(self)
         self.events = 0
+        self.storm: Counter[int] = Counter()
         self._begin()
 
     def spec(self, unit: str) -> UnitSpec:
@@ -145,6 +147,9 @@ class World:
             self.now, _, what = heapq.heappop(self.heap)
             what()
             self.events += 1
+            self.storm[int(self.now)] += 1
+            if self.storm[int(self.now)] > 3000:
+                raise AssertionError(f"a storm: {self.storm[int(self.now)]} events in second {int(self.now)}")
             if done is not None and self.now - checked > 0.5:
                 checked = self.now
                 if done():
