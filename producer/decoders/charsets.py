@@ -13,9 +13,7 @@ UTF8 = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
 """Charsets whose bytes are UTF-8 as they are."""
 
 _CODECS = {
-    "armscii8": None,
-    "big5": "big5",
-    "binary": None,
+    "big5": "cp950",
     "cp1250": "cp1250",
     "cp1251": "cp1251",
     "cp1256": "cp1256",
@@ -24,8 +22,7 @@ _CODECS = {
     "cp852": "cp852",
     "cp866": "cp866",
     "cp932": "cp932",
-    "eucjpms": "euc_jp",
-    "euckr": "euc_kr",
+    "euckr": "cp949",
     "gb18030": "gb18030",
     "gb2312": "gb2312",
     "gbk": "gbk",
@@ -47,6 +44,17 @@ _CODECS = {
     "utf32": "utf-32-be",
 }
 
+# Where MySQL's tables differ from Python's: character of Python → of MySQL (tests/integration/test_decoder_charsets.py).
+_DIFFERENCES = {
+    "big5": dict(zip("￠￡￥‧¯～⊙⊕∕﹨﹑", "¢£¥•‾∼☉♁／＼､", strict=True)),
+    "cp866": {"¤": "²", "№": "ⁿ"},
+    "gb18030": {"\ue7c7": "ḿ", "ḿ": "\ue7c7"},
+    "greek": {"\u2018": "ʽ", "\u2019": "ʼ"},
+    "hebrew": {"¯": "‾"},
+    "koi8u": {"∙": "•"},
+    "sjis": {"＼": "\\"},
+}
+
 # MySQL's latin1 is cp1252 with the five undefined bytes mapped to the control characters of the same number.
 _LATIN1 = "".join(bytes([i]).decode("cp1252", "ignore") or chr(i) for i in range(256))
 
@@ -64,7 +72,11 @@ def decoder_of(charset: str | None) -> Callable[[bytes], str] | None:
     if name is None:
         raise LookupError(f"text in character set {charset!r} cannot be decoded")
     decode = codecs.lookup(name).decode
-    return lambda data: utf8_in_latin1(decode(data)[0])
+    differences = _DIFFERENCES.get(charset)
+    if differences is None:
+        return lambda data: utf8_in_latin1(decode(data)[0])
+    table = str.maketrans(differences)
+    return lambda data: utf8_in_latin1(decode(data)[0].translate(table))
 
 
 def utf8_in_latin1(text: str) -> str:

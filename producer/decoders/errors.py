@@ -13,7 +13,3 @@ class DefinitionMismatch(DecodeError):  # noqa: N818 - named for what is wrong
 
 class UndecodableRow(DecodeError):  # noqa: N818 - named for what is wrong
     """A row image is not full, or holds a type or form that is not known."""
-
-
-class CompressedTransaction(DecodeError):  # noqa: N818 - named for what is wrong
-    """A TRANSACTION_PAYLOAD event: binlog_transaction_compression is ON."""

@@ -307,3 +307,17 @@ def test_json_text_is_what_mysql_prints(mysql: Any, mysql_db: str, data: st.Data
 )  # fmt: skip
 def test_doubles_in_json(value: float, text: str) -> None:
     assert double_text(value) == text
+
+
+def test_generated_hidden_and_instantly_altered_columns(server: Server) -> None:
+    hidden = ", INDEX ((UPPER(b)))" if server.kind == "mysql" else ""
+    table = server.create(
+        ["a INT", "v INT AS (a + 1) VIRTUAL", "s INT AS (a + 2) STORED", f"b VARCHAR(9){hidden}", "c INT"]
+    )
+    server.execute(f"INSERT INTO {table.name} (id, a, b, c) VALUES (1, 5, 'x', 6), (2, NULL, 'y', 7)")
+    assert [after for _, after in server.logged(table)] == server.select(table)
+    server.execute(f"ALTER TABLE {table.name} DROP COLUMN c, ADD COLUMN n DECIMAL(5,2) DEFAULT 1.5 FIRST")
+    server.log.mark()
+    server.execute(f"UPDATE {table.name} SET a = 9 ORDER BY id")
+    altered = read_table(server.connection, server.db, table.name)
+    assert [after for _, after in server.logged(altered)] == server.select(altered)
