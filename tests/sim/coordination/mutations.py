@@ -177,7 +177,7 @@ MUTATIONS = (
         "B3",
         (cells((Act.DROP,), (S.PREPARE, R.PRIMARY, N.STOPPING), (S.COMMIT, R.PRIMARY, N.STOPPING)),),
     ),
-    Mutation("a late remove stops a later assignment", "B3, no generation", (attribute(agent_unit, "_remove", _remove_whatever),)),
+    Mutation("a late remove stops a later assignment", "B3, no generation", (attribute(agent_unit, "_remove", _remove_whatever),), faults=("ancient", "delay", "double", "commands", "worker fails")),
     Mutation("orphans are ignored", "B4", (attribute(replication, "_report", _no_orphans),)),
     Mutation("the last replica's crash leaves the set", "B5, #6477", (cells((Act.KEEP,), (S.REMOVING, R.UNDETERMINED, N.GONE)),)),
     Mutation("a primary's crash is only logged", "B6", (cells((Act.KEEP,), (S.REPLICATING, R.PRIMARY, N.GONE)),)),
