@@ -213,12 +213,13 @@ def texts(server: Server, database: str, table: str) -> list[list[Any]]:
         {"options": "-c TimeZone=UTC"} if postgres else {"init_command": "SET time_zone = '+00:00'"}
     )
     with contextlib.closing(server.connect(database, **options)) as conn, conn.cursor() as cursor:
-        cursor.execute(f"SELECT {shown} FROM {table} ORDER BY id")
+        cursor.execute(f"SELECT {shown} FROM {table}")
         found = cursor.fetchall()
-    return [
+    spelt = [
         [None if value is None else _spelling(column.type.kind, str(value), postgres) for column, value in zip(TABLE.columns, row, strict=True)]
         for row in found
     ]  # fmt: skip
+    return sorted(spelt, key=lambda row: Decimal(row[0]))
 
 
 def _mysql(column: Column) -> str:
