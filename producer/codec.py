@@ -25,10 +25,11 @@ from collections.abc import Iterator
 import orjson
 
 from producer.decoders import types as t
-from producer.decoders.columns import Format, format_of
+from producer.decoders.columns import format_of
 from producer.decoders.context import SourceContext, TopicTail, TransactionContext
 from producer.decoders.envelope import LAST_FALSE, LAST_TRUE, Frame
 from producer.decoders.errors import DefinitionMismatch, UndecodableRow
+from producer.decoders.fragments import Format
 from producer.decoders.generate import ImageFunction, Images, Layout, LoopFunction, compile_loop
 from producer.decoders.rows import is_row_event, plain_rows_event, rows_start, table_id_of
 from producer.decoders.skip import skip_format

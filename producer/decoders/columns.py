@@ -9,46 +9,18 @@ In the fragments `data` is the body of the event and `text` the same as a latin-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 
-from producer.decoders import scalars
+from producer.decoders import scalars, times
 from producer.decoders import types as t
 from producer.decoders.charsets import decoder_of, utf8_in_latin1
 from producer.decoders.errors import DefinitionMismatch, UndecodableRow
+from producer.decoders.fragments import Fixed, Format, Part, Variable, big_endian, digits, text
 from producer.decoders.table_map import ColumnMap
 from producer.jsonb import json_latin1
 from schemas.table import ColumnType, Kind
-
-
-def _text(fields: str) -> str:
-    """Return the source of an f-string that is a JSON string of `fields`."""
-    return f"""f'"{fields}"'"""
-
-
-Part = tuple[str, str]
-"""(byte order "<", ">" or "" for single bytes, struct code)."""
-
-
-class Fixed(msgspec.Struct):
-    """`render(names, out)` gets the variables that hold the parts and returns source lines that set variable `out`."""
-
-    parts: tuple[Part, ...]
-    render: Callable[[list[str], str], list[str]]
-    names: Mapping[str, Any] = {}  # globals that the lines use
-
-
-class Variable(msgspec.Struct):
-    """`render(start, end, out)` gets expressions of the value's bounds."""
-
-    length_bytes: int
-    render: Callable[[str, str, str], list[str]]
-    names: Mapping[str, Any] = {}
-
-
-Format = Fixed | Variable
 
 
 def format_of(i: int, logged: ColumnMap, column: ColumnType) -> Format:
@@ -105,24 +77,10 @@ def _float(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
 def _bit(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
     if logged.type != t.BIT or logged.metadata != column.length:
         return None
-    parts, join = _big_endian((column.length + 7) // 8)
+    parts, join = big_endian((column.length + 7) // 8)
     if column.length <= 53:
         return Fixed(parts=parts, render=lambda n, v: [f"{v} = {join(n)}"])
     return Fixed(parts=parts, render=lambda n, v: [f"{v} = big({join(n)})"], names={"big": scalars.big})
-
-
-def _big_endian(size: int) -> tuple[tuple[Part, ...], Callable[[list[str]], str]]:
-    """Return struct parts of an unsigned big-endian integer, and the expression that joins them."""
-    codes = {1: "B", 2: "H", 3: "BH", 4: "I", 5: "BI", 6: "HI", 7: "BHI", 8: "Q"}[size]
-    width = {"B": 8, "H": 16, "I": 32, "Q": 64}
-
-    def join(names: list[str]) -> str:
-        expression = names[0]
-        for name, code in zip(names[1:], codes[1:], strict=True):
-            expression = f"({expression} << {width[code]} | {name})"
-        return expression
-
-    return tuple((">" if code != "B" else "", code) for code in codes), join
 
 
 DECIMAL_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
@@ -132,20 +90,20 @@ def _decimal(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
     if logged.type != t.NEWDECIMAL or logged.metadata != column.precision << 8 | column.scale:
         return None
     head, full = (column.precision - column.scale) % 9, (column.precision - column.scale) // 9
-    digits = [head] * bool(head) + [9] * full
+    whole_sizes = [head] * bool(head) + [9] * full
     fraction = [9] * (column.scale // 9) + [column.scale % 9] * bool(column.scale % 9)
-    groups = [(d, *_big_endian(DECIMAL_BYTES[d])) for d in digits + fraction]
+    groups = [(d, *big_endian(DECIMAL_BYTES[d])) for d in whole_sizes + fraction]
     parts = tuple(part for _, codes, _ in groups for part in codes)
 
     def render(names: list[str], out: str) -> list[str]:
         return [
             f"if {names[0]} & {_top(parts[0])}:",
-            f"    {out} = {text(names, False)}",
+            f"    {out} = {number(names, False)}",
             "else:",
-            f"    {out} = {text(names, True)}",
+            f"    {out} = {number(names, True)}",
         ]
 
-    def text(names: list[str], negative: bool) -> str:
+    def number(names: list[str], negative: bool) -> str:
         left = [
             _flipped(name, part, n == 0, negative)
             for n, (name, part) in enumerate(zip(names, parts, strict=True))
@@ -154,12 +112,12 @@ def _decimal(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
         for n, (count, codes, join) in enumerate(groups):
             value = join(left[: len(codes)])
             left = left[len(codes) :]
-            if n < len(digits):
+            if n < len(whole_sizes):
                 whole = f"({whole} * {10**count} + {value})" if whole else value
             else:
-                pieces.append(_digits(value, count))
+                pieces.append(digits(value, count))
         point = "." + "".join(pieces) if pieces else ""
-        return _text(f"{'-' * negative}{{{whole or '0'}}}{point}")
+        return text(f"{'-' * negative}{{{whole or '0'}}}{point}")
 
     names = {"D1": scalars.D1, "D2": scalars.D2, "D3": scalars.D3}
     return Fixed(parts=parts, render=render, names=names)
@@ -176,116 +134,6 @@ def _flipped(name: str, part: Part, first: bool, negative: bool) -> str:
     """Undo DECIMAL's order-preserving form: the sign bit is inverted, and all the others of a negative number."""
     mask = (_MASKS[part[1]] if negative else 0) ^ (_top(part) if first else 0)
     return f"({name} ^ {mask})" if mask else name
-
-
-def _digits(value: str, count: int) -> str:
-    """Return f-string fields of `value` in `count` digits: look-ups of three are cheaper than formatting."""
-    if count <= 3:
-        return f"{{D{count}[{value}]}}"
-    high = f"({value} // 1000)"
-    return _digits(high, count - 3) + f"{{D3[{value} % 1000]}}"
-
-
-# --- dates and times
-
-
-def _date(_i: int, logged: ColumnMap, _column: ColumnType) -> Format | None:
-    if logged.type not in (t.DATE, t.NEWDATE):
-        return None
-    return Fixed(
-        parts=(("<", "H"), ("", "B")),
-        render=lambda n, v: [f"{v} = {_text(f'{{DATE3[{n[1]} << 16 | {n[0]}]}}')}"],
-        names={"DATE3": scalars.DATE3},
-    )
-
-
-def _fraction_bytes(fsp: int) -> int:
-    return (fsp + 1) // 2
-
-
-def _fraction(value: str, fsp: int) -> str:
-    """Return what stands in an f-string for ".ffff": the stored number has an even number of digits, the text `fsp`."""
-    value = f"(({value}) // 10)" if fsp % 2 else f"({value})"
-    return "." + _digits(value, fsp)
-
-
-_FRACTION_NAMES = {"D1": scalars.D1, "D2": scalars.D2, "D3": scalars.D3}
-
-
-def _datetime(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
-    if logged.type == t.DATETIME and not column.fsp:
-        names = {"OLD_DATETIME": scalars.OLD_DATETIME}
-        return Fixed(
-            parts=(("<", "Q"),),
-            render=lambda n, v: [f"{v} = {_text(f'{{OLD_DATETIME[{n[0]}]}}')}"],
-            names=names,
-        )
-    if logged.type != t.DATETIME2 or logged.metadata != column.fsp:
-        return None
-    size = _fraction_bytes(column.fsp)
-    parts, join = _big_endian(5 + size)
-
-    def render(n: list[str], v: str) -> list[str]:
-        if not size:
-            return [f"{v} = {_text(f'{{DATETIME_SECOND[{join(n)}]}}')}"]
-        second = f"{{DATETIME_SECOND[{v} >> {8 * size}]}}"
-        fraction = _fraction(f"{v}f", column.fsp)
-        return [
-            f"{v} = {join(n)}",
-            f"{v}f = {v} & {(1 << 8 * size) - 1}",
-            f"{v} = {_text(second + fraction)}",
-        ]
-
-    return Fixed(
-        parts=parts, render=render, names={"DATETIME_SECOND": scalars.DATETIME_SECOND, **_FRACTION_NAMES}
-    )
-
-
-def _timestamp(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
-    if logged.type == t.TIMESTAMP and not column.fsp:
-        parts: tuple[Part, ...] = (("<", "I"),)
-    elif logged.type == t.TIMESTAMP2 and logged.metadata == column.fsp:
-        parts = ((">", "I"), *(_big_endian(_fraction_bytes(column.fsp))[0] if column.fsp else ()))
-    else:
-        return None
-    zero = "0000-00-00 00:00:00" + ("." + "0" * column.fsp if column.fsp else "")
-
-    def render(n: list[str], v: str) -> list[str]:
-        fraction = ""
-        if column.fsp:
-            join = _big_endian(_fraction_bytes(column.fsp))[1]
-            fraction = _fraction(join(n[1:]), column.fsp)
-        return [f"""{v} = {_text(f"{{UTC_SECOND[{n[0]}]}}{fraction}Z")} if {n[0]} else '"{zero}"'"""]
-
-    return Fixed(parts=parts, render=render, names={"UTC_SECOND": scalars.UTC_SECOND, **_FRACTION_NAMES})
-
-
-def _time(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
-    if logged.type == t.TIME and not column.fsp:
-        names = {"OLD_TIME": scalars.OLD_TIME}
-        return Fixed(
-            parts=(("<", "H"), ("", "b")),
-            render=lambda n, v: [f"{v} = {_text(f'{{OLD_TIME[{n[1]} << 16 | {n[0]}]}}')}"],
-            names=names,
-        )
-    if logged.type != t.TIME2 or logged.metadata != column.fsp:
-        return None
-    size = _fraction_bytes(column.fsp)
-    parts, join = _big_endian(3 + size)
-
-    def render(n: list[str], v: str) -> list[str]:
-        fraction = _fraction(f"{v} & {(1 << 8 * size) - 1}", column.fsp) if size else ""
-        clock = f"{{CLOCK[{v} >> {8 * size}]}}{fraction}"
-        return [
-            f"{v} = {join(n)} - {0x800000 << 8 * size}",
-            f"if {v} < 0:",
-            f"    {v} = -{v}",
-            f"    {v} = {_text('-' + clock)}",
-            "else:",
-            f"    {v} = {_text(clock)}",
-        ]
-
-    return Fixed(parts=parts, render=render, names={"CLOCK": scalars.CLOCK, **_FRACTION_NAMES})
 
 
 # --- text and bytes
@@ -395,10 +243,10 @@ _RULES: dict[Kind, Callable[[int, ColumnMap, ColumnType], Format | None]] = {
     Kind.DOUBLE: _float,
     Kind.BIT: _bit,
     Kind.DECIMAL: _decimal,
-    Kind.DATE: _date,
-    Kind.TIME: _time,
-    Kind.DATETIME: _datetime,
-    Kind.TIMESTAMP: _timestamp,
+    Kind.DATE: times.date_format,
+    Kind.TIME: times.time_format,
+    Kind.DATETIME: times.datetime_format,
+    Kind.TIMESTAMP: times.timestamp_format,
     Kind.CHAR: _string,
     Kind.VARCHAR: _string,
     Kind.TEXT: _string,

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from producer.decoders.charsets import utf8_in_latin1
-from producer.decoders.columns import Format
+from producer.decoders.fragments import Format
 from producer.decoders.scalars import quote
 from producer.decoders.source import Writer, compiled
 

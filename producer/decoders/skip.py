@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from producer.decoders import types as t
-from producer.decoders.columns import DECIMAL_BYTES, Fixed, Format, Variable
+from producer.decoders.columns import DECIMAL_BYTES
+from producer.decoders.fragments import Fixed, Format, Variable
 from producer.decoders.table_map import ColumnMap
 
 _SIZES = {

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from producer.decoders.columns import Fixed, Format, Part
+from producer.decoders.fragments import Fixed, Format, Part
 
 _LENGTH_PARTS: dict[int, tuple[Part, ...]] = {
     1: (("", "B"),),

@@ -26,7 +26,7 @@ from tests import schemas_strategies
 from tests.decoder_support import SOURCE, LogReader, decoded, library_events, transaction
 
 MODERATE = settings(
-    max_examples=20,
+    max_examples=15,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking through a server takes minutes
@@ -278,7 +278,7 @@ _OPAQUE = st.sampled_from([
 
 
 @given(data=st.data())
-@settings(MODERATE, max_examples=15)
+@settings(MODERATE, max_examples=8)
 def test_json_text_is_what_mysql_prints(mysql: Any, mysql_db: str, data: st.DataObject) -> None:
     server = Server(mysql, mysql_db)
     server.execute("DROP TABLE IF EXISTS t1")

@@ -80,12 +80,12 @@ def chunks_of(server: Server, table: Table, limit: int) -> Iterator[list[Row]]:
 
 
 @pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("limit", [1, 2])
-def test_chunks_cover_every_row_once(server: Server, key: str, limit: int) -> None:
+def test_chunks_cover_every_row_once(server: Server, key: str) -> None:
     table = server.table(*KEYS[key])
     [whole] = chunks_of(server, table, 1000)
     assert len(whole) == KEYS[key][1].count("(")
-    assert [row for chunk in chunks_of(server, table, limit) for row in chunk] == whole
+    for limit in (1, 2):
+        assert [row for chunk in chunks_of(server, table, limit) for row in chunk] == whole
 
 
 def test_a_key_of_several_columns(server: Server) -> None:

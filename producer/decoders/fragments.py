@@ -1,0 +1,57 @@
+"""What column formats are made of: parts of a struct, and fragments of source that turn them into JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+Part = tuple[str, str]
+"""(byte order "<", ">" or "" for single bytes, struct code)."""
+
+
+class Fixed(msgspec.Struct):
+    """`render(names, out)` gets the variables that hold the parts and returns source lines that set variable `out`."""
+
+    parts: tuple[Part, ...]
+    render: Callable[[list[str], str], list[str]]
+    names: Mapping[str, Any] = {}  # globals that the lines use
+
+
+class Variable(msgspec.Struct):
+    """`render(start, end, out)` gets expressions of the value's bounds."""
+
+    length_bytes: int
+    render: Callable[[str, str, str], list[str]]
+    names: Mapping[str, Any] = {}
+
+
+Format = Fixed | Variable
+
+
+def text(fields: str) -> str:
+    """Return the source of an f-string that is a JSON string of `fields`."""
+    return f"""f'"{fields}"'"""
+
+
+def big_endian(size: int) -> tuple[tuple[Part, ...], Callable[[list[str]], str]]:
+    """Return struct parts of an unsigned big-endian integer, and the expression that joins them."""
+    codes = {1: "B", 2: "H", 3: "BH", 4: "I", 5: "BI", 6: "HI", 7: "BHI", 8: "Q"}[size]
+    width = {"B": 8, "H": 16, "I": 32, "Q": 64}
+
+    def join(names: list[str]) -> str:
+        expression = names[0]
+        for name, code in zip(names[1:], codes[1:], strict=True):
+            expression = f"({expression} << {width[code]} | {name})"
+        return expression
+
+    return tuple((">" if code != "B" else "", code) for code in codes), join
+
+
+def digits(value: str, count: int) -> str:
+    """Return f-string fields of `value` in `count` digits: look-ups of three are cheaper than formatting."""
+    if count <= 3:
+        return f"{{D{count}[{value}]}}"
+    high = f"({value} // 1000)"
+    return digits(high, count - 3) + f"{{D3[{value} % 1000]}}"
