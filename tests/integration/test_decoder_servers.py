@@ -147,6 +147,8 @@ def _values(declared: str, column: ColumnType) -> st.SearchStrategy[Value]:
 @MODERATE
 def test_log_and_select_agree(server: Server, data: st.DataObject) -> None:
     types = data.draw(st.lists(TYPES, min_size=1, max_size=9), label="types")
+    if server.kind == "mariadb":
+        types = [kind.replace("gb18030", "gbk") for kind in types]  # which MariaDB does not have
     table = server.create([f'`c%{i}{{"é` {kind}'.replace("%", "") for i, kind in enumerate(types)])
     strategy = st.tuples(
         *(_values(kind, column.type) for kind, column in zip(types, table.columns[1:], strict=True))
