@@ -184,11 +184,11 @@ def _latency(bench: Bench, name: str, module: str, *, idle: bool) -> list[float]
         contextlib.closing(bench.targets["postgres"].connect(name)) as target,
         contextlib.closing(bench.source.connect(SOURCE_DB)) as source,
     ):
-        for number in range(-40, 0):  # warms the JVM
+        for number in range(-30, 0):  # warms the JVM
             _probe(source, target, table, number)
         if idle:
             _idle(bench, apply_tree)
-        return [_probe(source, target, table, number) for number in range(200)]
+        return [_probe(source, target, table, number) for number in range(100)]
 
 
 def _probe(source: Any, target: Any, table: str, number: int) -> float:
