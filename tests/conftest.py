@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,12 @@ import pytest
 pytest_plugins = ("tests.services",)
 
 _MARKED_FOLDERS = {"integration": "integration", "faults": "faults"}
+
+
+def pytest_configure() -> None:
+    """Started in the background by a shell, we would hand an ignored SIGINT down to every process that we start."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
