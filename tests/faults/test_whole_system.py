@@ -110,11 +110,14 @@ def kill_capture(system: System) -> None:
 
 
 def kill_python_worker(system: System) -> None:
-    """Kill the workers (children of the daemon), never the daemon; the query must go on."""
+    """Kill the workers (children of the daemon), never the daemon; the query must go on.
+
+    "-m": the JVM's own command line names the daemon's module, too.
+    """
     driver = {process.pid for process in system.run.find("consumer.main")}
 
     def workers() -> list[psutil.Process]:
-        daemons = [p for p in system.run.find("consumer.daemon") if p.ppid() not in driver]
+        daemons = [p for p in system.run.find("-m consumer.daemon") if p.ppid() not in driver]
         pids = {p.pid for p in daemons}
         return [p for p in daemons if p.ppid() in pids]
 
