@@ -10,15 +10,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
+from pydantic import Field, PrivateAttr, SecretStr
 
+from schemas.config_base import Model, Port, Text
+from schemas.config_coordination import CoordinationConfig, CoordinationTls
 from schemas.config_errors import ConfigErrors, Problem
 
 __all__ = [
     "Config",
     "ConfigErrors",
+    "CoordinationConfig",
+    "CoordinationTls",
     "KafkaConfig",
     "PipelineConfig",
     "Problem",
@@ -30,21 +34,8 @@ __all__ = [
     "load_config",
 ]
 
-Port = Annotated[int, Field(ge=1, le=65535)]
-Text = Annotated[str, Field(min_length=1)]
 
-
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        hide_input_in_errors=True,
-        populate_by_name=True,
-        coerce_numbers_to_str=True,
-    )
-
-
-class KafkaConfig(_Model):
+class KafkaConfig(Model):
     """The Kafka cluster between sources and targets."""
 
     bootstrap: Text = Field(description="Brokers to begin with: `host:port`, several separated by commas.")
@@ -64,7 +55,7 @@ class KafkaConfig(_Model):
     )
 
 
-class TlsConfig(_Model):
+class TlsConfig(Model):
     """TLS towards a database."""
 
     verify: Literal["full", "ca", "none"] = Field(
@@ -78,7 +69,7 @@ class TlsConfig(_Model):
     key: Path | None = Field(default=None, description="File with rowlock's own private key.")
 
 
-class SourceConfig(_Model):
+class SourceConfig(Model):
     """A database whose changes are captured. Its name (letters, digits, `_`, `-`) becomes part of its topics' names."""
 
     type: Literal["mysql", "mariadb", "tdsql", "oracle"] = Field(description="What the database is.")
@@ -105,7 +96,7 @@ class SourceConfig(_Model):
     tls: TlsConfig | None = Field(default=None, description="TLS towards the database (default: none).")
 
 
-class TargetConfig(_Model):
+class TargetConfig(Model):
     """A database that is written."""
 
     type: Literal["mysql", "mariadb", "tdsql", "postgres", "oracle", "kafka"] = Field(
@@ -123,7 +114,7 @@ class TargetConfig(_Model):
     tls: TlsConfig | None = Field(default=None, description="TLS towards the database (default: none).")
 
 
-class Route(_Model):
+class Route(Model):
     """Which source tables go where. The first route that matches a table counts; a table without one is not applied."""
 
     from_: str = Field(alias="from", description="Source tables: `database.table` with `*` and `?`.")
@@ -137,7 +128,7 @@ class Route(_Model):
     )
 
 
-class PipelineConfig(_Model):
+class PipelineConfig(Model):
     """Sources → one target. Its name (letters, digits, `_`, `-`) is the key of its progress in the target: keep it."""
 
     sources: list[str] = Field(min_length=1, description="Names of sources.")
@@ -171,7 +162,7 @@ class PipelineConfig(_Model):
     )
 
 
-class SparkConfig(_Model):
+class SparkConfig(Model):
     """The Spark that runs the pipelines."""
 
     master: str = Field(
@@ -183,7 +174,7 @@ class SparkConfig(_Model):
     )
 
 
-class Config(_Model):
+class Config(Model):
     """The whole file."""
 
     kafka: KafkaConfig = Field(description="The Kafka cluster.")
@@ -192,6 +183,9 @@ class Config(_Model):
         description="Folder for caches and logs, never the truth. Relative to the configuration file.",
     )
     spark: SparkConfig = Field(default_factory=SparkConfig, description="The Spark that runs the pipelines.")
+    coordination: CoordinationConfig = Field(
+        default_factory=CoordinationConfig, description="Coordinators and agents on several machines."
+    )
     sources: dict[str, SourceConfig] = Field(min_length=1, description="Databases that are read, by name.")
     targets: dict[str, TargetConfig] = Field(
         default_factory=dict, description="Databases that are written, by name."

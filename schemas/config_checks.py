@@ -10,14 +10,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from string import Formatter
 from typing import TYPE_CHECKING
 
+from schemas.config_coordination_checks import check_coordination
 from schemas.config_yaml import Document, is_secret_option
 
 if TYPE_CHECKING:
-    from schemas.config import Config, KafkaConfig, PipelineConfig, Route, SourceConfig, TargetConfig
+    from schemas.config import (
+        Config,
+        CoordinationConfig,
+        KafkaConfig,
+        PipelineConfig,
+        Route,
+        SourceConfig,
+        TargetConfig,
+    )
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,80}\Z")
@@ -58,6 +66,7 @@ class Parts:
     """The parts of a file that are valid on their own; `names` are those of each section, valid or not."""
 
     kafka: KafkaConfig | None
+    coordination: CoordinationConfig | None
     names: Mapping[str, list[str]]
     sources: Mapping[str, SourceConfig]
     targets: Mapping[str, TargetConfig]
@@ -69,6 +78,8 @@ def cross_check(parts: Parts, document: Document) -> None:
     _check_names(parts, document)
     if parts.kafka:
         _check_kafka(parts.kafka, document)
+    if parts.coordination:
+        check_coordination(parts.coordination, parts.names["sources"], document)
     for name, source in parts.sources.items():
         _check_source(name, source, document)
     for name, pipeline in parts.pipelines.items():
@@ -121,20 +132,14 @@ def _check_source(name: str, source: SourceConfig, document: Document) -> None:
 def _check_pipeline(name: str, pipeline: PipelineConfig, parts: Parts, document: Document) -> None:
     place = ("pipelines", name)
     if pipeline.target not in parts.names["targets"]:
-        _unknown(document, (*place, "target"), "target", pipeline.target, parts.names["targets"])
+        document.unknown((*place, "target"), "target", pipeline.target, parts.names["targets"])
     for i, source in enumerate(pipeline.sources):
         if source not in parts.names["sources"]:
-            _unknown(document, (*place, "sources", str(i)), "source", source, parts.names["sources"])
+            document.unknown((*place, "sources", str(i)), "source", source, parts.names["sources"])
         if source in pipeline.sources[:i]:
             document.problem((*place, "sources", str(i)), f"source {source!r} is named twice", "name it once")
     for i, route in enumerate(pipeline.routes):
         _check_route(route, pipeline.routes[:i], (*place, "routes", str(i)), document)
-
-
-def _unknown(document: Document, place: tuple[str, ...], what: str, name: str, known: list[str]) -> None:
-    close = get_close_matches(name, known, n=1)
-    choice = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
-    document.problem(place, f"there is no {what} {name!r}", choice)
 
 
 def _check_route(route: Route, earlier: list[Route], place: tuple[str, ...], document: Document) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import types
+from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -16,6 +17,8 @@ from pydantic_core import PydanticUndefined
 
 from schemas.config import (
     Config,
+    CoordinationConfig,
+    CoordinationTls,
     KafkaConfig,
     PipelineConfig,
     Route,
@@ -35,8 +38,17 @@ _SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("`pipelines.NAME.routes[]`", "routes", Route),
     ("`sources.NAME.tls`, `targets.NAME.tls`", "tls", TlsConfig),
     ("`spark`", "spark", SparkConfig),
+    ("`coordination`", "coordination", CoordinationConfig),
+    ("`coordination.tls`", "coordination-tls", CoordinationTls),
 )
-_WORDS = {str: "text", int: "whole number", bool: "true or false", Path: "path", SecretStr: "secret"}
+_WORDS = {
+    str: "text",
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    Path: "path",
+    SecretStr: "secret",
+}
 _HEAD = """\
 # Configuration
 
@@ -45,7 +57,7 @@ _HEAD = """\
 One YAML file, given with `-c FILE`. A complete example with comments: `deploy/config.example.yaml`.
 
 - `${NAME}` anywhere in a value is replaced from the environment; `$$` is a dollar sign. A missing variable is an error.
-- Secrets (`password`, and Kafka options such as `sasl.password`) can be read from a file: `password_file: FILE`. One line
+- Secrets (`password`, `token`, and Kafka options such as `sasl.password`) can be read from a file: `password_file: FILE`. One line
   end at the file's end is dropped. They never appear in logs, messages or `repr`.
 - Relative paths are relative to the configuration file.
 - Unknown keys are refused. All errors are reported at once, as `file:line: place: what was seen; what would be right`.
@@ -70,7 +82,7 @@ def _section(title: str, model: type[BaseModel]) -> str:
     lines = [
         f"## {title}",
         "",
-        (model.__doc__ or "").strip(),
+        cleandoc(model.__doc__ or ""),
         "",
         "| key | type | default | meaning |",
         "|---|---|---|---|",
@@ -124,8 +136,10 @@ def _default(info: FieldInfo) -> str:
         return "required"
     if info.default is PydanticUndefined or info.default is None:
         return "–"
+    if isinstance(info.default, list):
+        return f"`[{', '.join(map(str, info.default))}]`"
     value = str(info.default).lower() if isinstance(info.default, bool) else str(info.default)
-    return f"`{value}`"
+    return f"`{value.removesuffix('.0')}`"
 
 
 def _fixed() -> str:

@@ -14,6 +14,8 @@ from schemas import config_yaml
 from schemas.config import (
     Config,
     ConfigErrors,
+    CoordinationConfig,
+    CoordinationTls,
     KafkaConfig,
     PipelineConfig,
     Route,
@@ -52,10 +54,28 @@ def build(file: Path, text: str, env: Mapping[str, str]) -> Config:
 
 def _placed(config: Config, file: Path, lines: dict[tuple[str, ...], int]) -> Config:
     here = file.absolute().parent
-    config = config.model_copy(update={"state_dir": (here / config.state_dir.expanduser()).resolve()})
+    state_dir = (here / config.state_dir.expanduser()).resolve()
+    coordination = _placed_files(config.coordination, here)
+    config = config.model_copy(
+        update={
+            "state_dir": state_dir,
+            "coordination": coordination,
+            "sources": {name: _placed_files(each, here) for name, each in config.sources.items()},
+            "targets": {name: _placed_files(each, here) for name, each in config.targets.items()},
+        }
+    )
     config._path = file.absolute()
     config._lines = lines
     return config
+
+
+def _placed_files(section: M, here: Path) -> M:
+    """Return the section with the files of its `tls` made absolute."""
+    tls: BaseModel | None = getattr(section, "tls", None)
+    if tls is None:
+        return section
+    files = {name: here / value.expanduser() for name, value in tls if isinstance(value, Path)}
+    return section.model_copy(update={"tls": tls.model_copy(update=files)})
 
 
 def _validate(document: config_yaml.Document) -> Config | None:
@@ -99,6 +119,8 @@ def _wanted(kind: str, context: Mapping[str, Any]) -> str:
         "int_parsing": "a whole number",
         "int_type": "a whole number",
         "int_from_float": "a whole number",
+        "float_parsing": "a number",
+        "float_type": "a number",
         "string_type": "text (in quotes where YAML reads something else)",
         "string_too_short": "text that is not empty",
         "bool_parsing": "true or false",
@@ -138,8 +160,9 @@ def _model_at(path: tuple[str, ...]) -> type[BaseModel]:
 def _nested(model: type[BaseModel], key: str) -> type[BaseModel]:
     nested: tuple[tuple[str, type[BaseModel]], ...] = (
         ("kafka", KafkaConfig),
+        ("coordination", CoordinationConfig),
         ("spark", SparkConfig),
-        ("tls", TlsConfig),
+        ("tls", CoordinationTls if model is CoordinationConfig else TlsConfig),
         ("routes", Route),
     )
     return next((found for name, found in nested if name == key), model)
@@ -166,6 +189,7 @@ def _parts(data: Any) -> Parts:
     kafka = data.get("kafka") if isinstance(data, dict) else None
     return Parts(
         kafka=_attempt(KafkaConfig, kafka),
+        coordination=_attempt(CoordinationConfig, _section(data, "coordination")),
         names={name: list(section) for name, section in sections.items()},
         sources=_valid(SourceConfig, sections["sources"]),
         targets=_valid(TargetConfig, sections["targets"]),

@@ -8,8 +8,9 @@ environment come in as arguments: the walk itself is pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 import yaml
@@ -20,7 +21,7 @@ Path = tuple[str, ...]
 _REFERENCE = re.compile(r"\$\$|\$\{([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 #: Keys whose scalar is taken as it is written (a password 0123 is not the number 83).
-_VERBATIM = {"password"}
+_VERBATIM = {"password", "token"}
 #: Mappings all of whose scalars are taken as they are written.
 _VERBATIM_MAPS = {("kafka", "options")}
 
@@ -45,6 +46,12 @@ class Document:
 
     def problem(self, path: Path, seen: str, right: str) -> None:
         self.problems.append(Problem(self.line(path), ".".join(path), seen, right))
+
+    def unknown(self, path: Path, what: str, name: str, known: Sequence[str]) -> None:
+        """Add that nothing defines `name`, with what may have been meant."""
+        close = get_close_matches(name, known, n=1)
+        choice = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
+        self.problem(path, f"there is no {what} {name!r}", choice)
 
 
 def parse(text: str, env: Mapping[str, str], read_file: Callable[[str], str]) -> Document:

@@ -275,6 +275,62 @@ def test_what_is_not_built_yet_parses_and_is_named(
     assert "is not supported in this version" in found[0].message
 
 
+def coordination(tmp_path: Path, section: str) -> Config:
+    return load(tmp_path, GOOD + f"coordination: {section}\n")
+
+
+def test_coordination_needs_nothing_on_one_machine(tmp_path: Path) -> None:
+    config = load(tmp_path, GOOD).coordination
+    assert config.coordinators == [config.listen] == [config.advertised] == ["127.0.0.1:7701"]
+    assert config.advertised_rest == config.rest == "127.0.0.1:7780"
+    assert (config.token, config.tls) == (None, None)
+    assert config.lease_s >= 3 * config.interval_s
+
+
+def test_coordination_of_several_machines(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("very-secret\n")
+    section = """{coordinators: [a:1, b:1], listen: "0.0.0.0:1", rest: "[::]:2", advertise: a, token_file: token,
+      tls: {ca: ca.pem, cert: /c.pem, key: k.pem}, apart: {branch1: x}}"""
+    config = coordination(tmp_path, section).coordination
+    assert (config.advertised, config.advertised_rest) == ("a:1", "a:2")
+    assert config.token is not None
+    assert config.token.get_secret_value() == "very-secret"
+    assert "very-secret" not in repr(config)
+    assert config.tls is not None
+    assert (config.tls.ca, config.tls.cert) == (tmp_path / "ca.pem", Path("/c.pem"))
+    assert config.tls.mutual
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        (
+            "{rest: '10.0.0.1:80'}",
+            "rest: 10.0.0.1 can be reached from elsewhere and no token is asked for; set",
+        ),
+        (
+            "{rest: 'host:80', token: ''}",
+            "rest: host can be reached from elsewhere and no token is asked for",
+        ),
+        ("{listen: '0.0.0.0:80'}", "listen: 0.0.0.0 is every address of this machine, so nobody can be told"),
+        ("{coordinators: ['[::]:80']}", "coordinators.0: '[::]:80' is no place to connect to; name the host"),
+        ("{coordinators: [a]}", "coordinators.0: 'a' is no address; write host:port"),
+        ("{coordinators: []}", "coordinators: an empty list does not fit; at least one entry"),
+        ("{listen: '::1:80'}", "listen: '::1:80' is no address; write host:port (IPv6: [address]:port)"),
+        ("{listen: 'a:70000'}", "listen: 'a:70000' is no address"),
+        ("{lease_s: 2}", "interval_s: heartbeats every 1 s are too few for a lease of 2 s; make lease_s at"),
+        ("{lease_s: many}", "lease_s: 'many' does not fit; a number"),
+        ("{tls: {ca: a, cert: b}}", "tls.key: 'key' is missing; add key: File with its private key."),
+        ("{apart: {branch2: x}}", "apart.branch2: there is no source 'branch2'; did you mean 'branch1'?"),
+        ("{tokn: x}", "tokn: unknown key 'tokn'; did you mean 'token'?"),
+    ],
+)
+def test_one_mistake_in_coordination(tmp_path: Path, section: str, expected: str) -> None:
+    lines = problems(tmp_path, GOOD + f"coordination: {section}\n")
+    assert len(lines) == 1
+    assert lines[0].startswith(f"c.yaml:26: coordination.{expected}"), lines
+
+
 def test_the_reference_is_current() -> None:
     page = ROOT / "docs" / "reference" / "configuration.md"
     assert page.read_text() == render(), (

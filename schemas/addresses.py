@@ -1,0 +1,38 @@
+"""Addresses of rowlock's own servers, as text "host:port". Pure: no name is looked up."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of "host:port" or "[v6]:port". Raises ValueError when it is neither; port 0 is allowed."""
+    host, _, port = address.strip().rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{address!r} is no address; write host:port (IPv6: [address]:port)")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{address!r} is no address; write host:port")
+    return host, int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """Return "host:port", an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach `host`. A name other than localhost counts as reachable."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def is_any(host: str) -> bool:
+    """Tell whether `host` stands for all addresses of the machine: good to listen on, useless to connect to."""
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return False
