@@ -60,4 +60,6 @@ def _renderers() -> list[Any]:
     if style() == "json":
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    return [structlog.dev.ConsoleRenderer(colors=colors)]
+    # structlog's own choice prints the variables of every frame: secrets among them
+    plain = structlog.dev.plain_traceback
+    return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]

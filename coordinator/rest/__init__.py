@@ -1,0 +1,6 @@
+"""REST over a running coordinator: `create_app` over a `Control`, and a server thread for it."""
+
+from coordinator.rest.app import create_app
+from coordinator.rest.server import RestServer
+
+__all__ = ["RestServer", "create_app"]

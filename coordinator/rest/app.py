@@ -1,0 +1,222 @@
+"""The REST interface of a coordinator: what there is, and the commands of `rowlock units | agents | rebalance | resign`.
+
+Paths are thin: `Control` answers and decides. Only the leader answers about units; another coordinator answers 503 and
+names it. Handlers are ordinary functions, so they run in threads and may wait for the owner.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Path, Query
+from fastapi.openapi.utils import get_openapi
+from pydantic import SecretStr
+
+from coordinator.core.owner_state import Command, Drain, Move, Pause, Rebalance, Resign, Resume
+from coordinator.rest import problems
+from coordinator.rest.access import access
+from coordinator.rest.models import (
+    Accepted,
+    Agent,
+    AgentList,
+    Counters,
+    Health,
+    Leader,
+    MoveTo,
+    Pipeline,
+    PipelineList,
+    Problem,
+    Unit,
+    UnitList,
+    UnitQuery,
+)
+from coordinator.rest.problems import UnknownError
+from coordinator.server.control import Control, NotLeaderError, RefusedError, View
+
+TITLE = "rowlock coordinator"
+_ABOUT = "What runs where, how far it is, and what is to change. Every error is `application/problem+json`."
+
+UnitName = Annotated[
+    str, Path(description="Name of the unit, with its slashes.", examples=["capture/branch1"])
+]
+AgentName = Annotated[str, Path(description="Name of the agent.")]
+
+
+def create_app(control: Control, *, token: SecretStr | None) -> FastAPI:
+    """Return the application over `control`. `token`: what requests must bear; None: none, for loopback only."""
+    app = FastAPI(
+        title=TITLE, version="1", description=_ABOUT, openapi_url=None, docs_url=None, redoc_url=None
+    )
+    problems.install(app)
+    secured = APIRouter(prefix="/v1", dependencies=[Depends(access(token))])
+    _listings(secured, control)
+    _commands(secured, control)
+    _description(secured, app)
+    app.include_router(secured)
+    _health(app, control)
+    return app
+
+
+def _leading(control: Control) -> View:
+    view = control.view()
+    if not view.leading:
+        raise NotLeaderError(view.leader)
+    return view
+
+
+def _listings(router: APIRouter, control: Control) -> None:
+    @router.get("/leader", tags=["coordinators"])
+    def leader() -> Leader:
+        """Who leads; every coordinator answers this."""
+        found = control.leader()
+        if found is None:
+            raise NotLeaderError(None)
+        return Leader.model_validate(found)
+
+    @router.get("/counters", tags=["coordinators"])
+    def counters() -> Counters:
+        """What the coordinator counts."""
+        return Counters(counters=dict(_leading(control).counters))
+
+    @router.get("/agents", tags=["agents"])
+    def agents() -> AgentList:
+        """All agents."""
+        return AgentList(agents=[Agent.model_validate(row) for row in _leading(control).agents])
+
+    @router.get("/agents/{name}", tags=["agents"])
+    def agent(name: AgentName) -> Agent:
+        """One agent."""
+        found = next((row for row in _leading(control).agents if row.name == name), None)
+        if found is None:
+            raise UnknownError(f"there is no agent {name}")
+        return Agent.model_validate(found)
+
+    @router.get("/pipelines", tags=["pipelines"])
+    def pipelines() -> PipelineList:
+        """All pipelines with their checkpoints."""
+        return PipelineList(pipelines=[Pipeline.model_validate(row) for row in _leading(control).pipelines])
+
+    _units(router, control)
+
+
+def _units(router: APIRouter, control: Control) -> None:
+    @router.get("/units", tags=["units"])
+    def units(wanted: Annotated[UnitQuery, Query()]) -> UnitList:
+        """Units, a page at a time."""
+        found = [row for row in _leading(control).units if wanted.fits(row)]
+        page = [Unit.model_validate(row) for row in found[: wanted.limit]]
+        return UnitList(units=page, next=page[-1].unit if len(found) > wanted.limit else None)
+
+    @router.get("/units/{unit:path}", tags=["units"])
+    def unit(unit: UnitName) -> Unit:
+        """One unit."""
+        found = next((row for row in _leading(control).units if row.unit == unit), None)
+        if found is None:
+            raise UnknownError(f"there is no unit {unit}")
+        return Unit.model_validate(found)
+
+
+def _commands(router: APIRouter, control: Control) -> None:
+    def give(command: Command) -> Accepted:
+        try:
+            control.command(command)
+        except RefusedError as refused:
+            raise (_unknown(control, command) or refused) from None
+        return Accepted()
+
+    @router.post("/units/{unit:path}/pause", tags=["units"], status_code=202)
+    def pause(unit: UnitName) -> Accepted:
+        """Stop a unit until it is resumed; also a new coordinator knows of it."""
+        return give(Pause(unit))
+
+    @router.post("/units/{unit:path}/resume", tags=["units"], status_code=202)
+    def resume(unit: UnitName) -> Accepted:
+        """Let a paused unit run again."""
+        return give(Resume(unit))
+
+    @router.post("/units/{unit:path}/move", tags=["units"], status_code=202)
+    def move(unit: UnitName, to: MoveTo) -> Accepted:
+        """Move a unit to another agent; the old one goes on until the new one is ready."""
+        return give(Move(unit, to.agent))
+
+    @router.post("/agents/{name}/drain", tags=["agents"], status_code=202)
+    def drain(name: AgentName) -> Accepted:
+        """Give all units of an agent to others, and no more to it."""
+        return give(Drain(name))
+
+    @router.post("/rebalance", tags=["coordinators"], status_code=202)
+    def rebalance() -> Accepted:
+        """Even out the load now."""
+        return give(Rebalance())
+
+    @router.post("/resign", tags=["coordinators"], status_code=202)
+    def resign() -> Accepted:
+        """Have this coordinator give up leading; another one, or it again, is elected."""
+        return give(Resign())
+
+
+def _unknown(control: Control, command: Command) -> UnknownError | None:
+    """Tell a command about nothing (404) from one that cannot be carried out (409), once it has been refused."""
+    view = control.view()
+    match command:
+        case Move(unit) | Pause(unit) | Resume(unit):
+            known = any(row.unit == unit for row in view.units)
+            return None if known else UnknownError(f"there is no unit {unit}")
+        case Drain(agent):
+            known = any(row.name == agent for row in view.agents)
+            return None if known else UnknownError(f"there is no agent {agent}")
+    return None
+
+
+def _health(app: FastAPI, control: Control) -> None:
+    @app.get("/healthz", tags=["health"])
+    def healthz() -> Health:
+        """The process serves; needs no token."""
+        leader = control.leader()
+        return Health(status="ok", leads=leader is not None and leader.am_i)
+
+    @app.get("/readyz", tags=["health"])
+    def readyz() -> Health:
+        """It leads, or knows who does; needs no token."""
+        leader = control.leader()
+        if leader is None:
+            raise NotLeaderError(None)
+        return Health(status="ok", leads=leader.am_i)
+
+
+def _description(router: APIRouter, app: FastAPI) -> None:
+    @router.get("/openapi.json", include_in_schema=False)
+    def openapi() -> dict[str, Any]:
+        """This interface, described."""
+        return describe(app)
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI description: the framework's, with errors as this interface really answers them."""
+    found = get_openapi(title=app.title, version=app.version, description=_ABOUT, routes=app.routes)
+    schemas = found.setdefault("components", {}).setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    own = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    own.pop("$defs", None)  # Leader is there as an answer of its own
+    schemas["Problem"] = own
+    for path, methods in found["paths"].items():
+        for method, operation in methods.items():
+            _errors(path, method, operation["responses"])
+    return found
+
+
+def _errors(path: str, method: str, responses: dict[str, Any]) -> None:
+    said = {"503": "Another coordinator leads, or nobody does just now.", "500": "An error in rowlock."}
+    if path.startswith("/v1"):
+        said |= {"401": "The token is missing or wrong.", "403": "Without a token: not from this machine."}
+        said |= {"504": "The owner did not answer in time."}
+    if "{" in path:
+        said["404"] = "There is no such thing."
+    if "422" in responses:
+        said["422"] = "The request does not fit."
+    if method == "post":
+        said["409"] = "It cannot be carried out; the detail says why."
+    content = {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for status, what in sorted(said.items()):
+        responses[status] = {"description": what, "content": content}

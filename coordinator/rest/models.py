@@ -1,0 +1,176 @@
+"""What REST answers, as models: the JSON contract of REST and of the command line's `--output json`.
+
+Fields are added, never renamed or removed within `/v1`. They mirror the rows of `server.control`; their descriptions are
+the reference (docs/reference/rest.md is generated from them).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from coordinator.server.control import UnitRow
+
+Ts = int | None
+
+
+class Answer(BaseModel):
+    """Read from the rows' attributes."""
+
+    model_config = ConfigDict(from_attributes=True, frozen=True)
+
+
+class Leader(Answer):
+    """Who leads."""
+
+    rev: int = Field(description="Its term; grows with every election.")
+    name: str = Field(description="Its name.")
+    address: str = Field(description="`host:port` where agents reach it.")
+    rest: str = Field(description="`host:port` of its REST interface.")
+    since_s: float = Field(description="Seconds since the coordinator that was asked saw its claim.")
+    am_i: bool = Field(description="Whether the coordinator that was asked is it.")
+
+
+class Agent(Answer):
+    """A process that runs units."""
+
+    name: str = Field(description="Its name.")
+    incarnation: str = Field(description="Names this start of it.")
+    agent_epoch: int = Field(description="Number of this start; a restarted agent has a higher one.")
+    state: str = Field(
+        description="`registered`: not heard in this term yet; `synced`; `expired`: silent for longer than its lease."
+    )
+    liveness: str = Field(description="What it says itself: `alive` or `stopping`.")
+    draining: bool = Field(description="Whether it was asked to give its units away.")
+    connected: bool = Field(description="Whether a stream of it is open.")
+    last_heard_s: float = Field(description="Seconds since its last message.")
+    units: int = Field(description="Units that it holds, in whatever state.")
+    rows_per_s: int = Field(description="Rows a second over the units that it runs.")
+    counters: dict[str, int] = Field(description="Statistics of its messages, by name.")
+
+
+class Unit(Answer):
+    """What is scheduled: a capture unit (one source) or an apply unit (one topic of one pipeline)."""
+
+    unit: str = Field(description="Its name: `capture/SOURCE` or `apply/PIPELINE/TOPIC`.")
+    kind: str = Field(description="`capture` or `apply`.")
+    source: str = Field(description="The source its rows come from.")
+    pipeline: str | None = Field(description="Its pipeline; null: a capture unit.")
+    state: str = Field(
+        description="`absent`, `recovering` (a new coordinator waits for its agents), `prepare`, `commit`, `replicating`, "
+        "`removing`."
+    )
+    agent: str | None = Field(description="The agent that runs it, or that gets ready to.")
+    moving_to: str | None = Field(description="The new agent of a move under way.")
+    epoch: int = Field(description="Number of its assignment: the fencing token in the target.")
+    checkpoint_ts: Ts = Field(
+        description="Source commit time (ms) up to which it is applied; null: not known."
+    )
+    resolved_ts: Ts = Field(
+        description="Source commit time (ms) up to which it is captured; null: not known."
+    )
+    position: str | None = Field(description="Position in the source's log up to which it is done.")
+    rows_per_s: int = Field(description="Measured rows a second.")
+    paused: bool = Field(description="Whether it shall not run until it is resumed.")
+    error: str | None = Field(description="Why it last stopped by itself, until it replicates again.")
+    failures: int = Field(description="How often it failed since it was last stable.")
+    since_s: float = Field(description="Seconds in this state.")
+
+
+class Pipeline(Answer):
+    """How far a pipeline is. Source commit times in ms; null: not known yet."""
+
+    pipeline: str = Field(description="Its name.")
+    checkpoint_ts: Ts = Field(description="Everything up to here is applied, of every unit; never goes back.")
+    resolved_ts: Ts = Field(description="Everything up to here is captured.")
+    cut_ts: Ts = Field(description="Up to here all sources are applied: where the target is consistent.")
+    by_source: dict[str, int] = Field(description="The same for each source alone.")
+    waits_for: tuple[str, ...] = Field(
+        description="Units and sources that keep the checkpoint from going on."
+    )
+
+
+class AgentList(Answer):
+    """All agents, by name."""
+
+    agents: list[Agent] = Field(description="The agents.")
+
+
+class UnitList(Answer):
+    """A page of units, by name."""
+
+    units: list[Unit] = Field(description="The units.")
+    next: str | None = Field(description="Give it as `after` for the next page; null: this is the last one.")
+
+
+class PipelineList(Answer):
+    """All pipelines, by name."""
+
+    pipelines: list[Pipeline] = Field(description="The pipelines.")
+
+
+class Counters(Answer):
+    """What the coordinator counts since its term began."""
+
+    counters: dict[str, int] = Field(description="Messages dropped by reason, queue lengths, refusals.")
+
+
+class Health(Answer):
+    """That the process serves, and (readiness) that a leader is known."""
+
+    status: str = Field(description="`ok`.")
+    leads: bool = Field(description="Whether this coordinator leads.")
+
+
+class Accepted(Answer):
+    """The command is accepted: the listings show how it goes on."""
+
+    status: str = Field(default="accepted", description="`accepted`.")
+
+
+class UnitQuery(BaseModel):
+    """Which units, and which page of them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: Literal["capture", "apply"] | None = Field(default=None, description="Only units of this kind.")
+    source: str | None = Field(default=None, description="Only of this source.")
+    pipeline: str | None = Field(default=None, description="Only of this pipeline.")
+    agent: str | None = Field(default=None, description="Only on this agent, or on the way to it.")
+    state: str | None = Field(default=None, description="Only in this state.")
+    after: str = Field(default="", description="Only names greater than this: `next` of a page.")
+    limit: int = Field(default=1000, ge=1, le=10_000, description="Most units in the answer.")
+
+    def fits(self, row: UnitRow) -> bool:
+        """Tell whether a unit is asked for."""
+        if row.unit <= self.after or (
+            self.agent is not None and self.agent not in {row.agent, row.moving_to}
+        ):
+            return False
+        wanted = ((self.kind, row.kind), (self.source, row.source), (self.pipeline, row.pipeline))
+        return all(value is None or value == seen for value, seen in (*wanted, (self.state, row.state)))
+
+
+class MoveTo(BaseModel):
+    """Where a unit shall go."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    agent: str = Field(min_length=1, description="Name of the agent.")
+
+
+class Problem(BaseModel):
+    """Every error, as `application/problem+json` (RFC 9457)."""
+
+    type: str = Field(description="What kind of error, stable: `urn:rowlock:problem:…`.")
+    title: str = Field(description="The kind of error in words.")
+    status: int = Field(description="The HTTP status.")
+    detail: str = Field(description="Who is to blame, what was seen, what to do.")
+    instance: str = Field(description="The path that was asked.")
+    leader: Leader | None = Field(
+        default=None, description="With `not-leader`: who leads; null: nobody just now, ask again."
+    )
+    errors: list[str] | None = Field(
+        default=None, description="With `invalid`: each thing that is wrong with the request."
+    )

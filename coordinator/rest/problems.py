@@ -1,0 +1,106 @@
+"""Errors of REST: every one is `application/problem+json` (RFC 9457), also those of the framework."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from coordinator.rest.models import Leader, Problem
+from coordinator.server.control import NoAnswerError, NotLeaderError, RefusedError
+
+MEDIA_TYPE = "application/problem+json"
+_LOG = structlog.get_logger()
+_KINDS = {
+    400: "bad-request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not-found",
+    405: "method-not-allowed",
+    409: "refused",
+    422: "invalid",
+    503: "not-leader",
+    504: "no-answer",
+}
+
+
+class UnknownError(Exception):
+    """What a path names does not exist."""
+
+
+def install(app: FastAPI) -> None:
+    """Have `app` answer every error as a problem."""
+    app.add_exception_handler(NotLeaderError, _not_leader)
+    app.add_exception_handler(RefusedError, _of(409))
+    app.add_exception_handler(NoAnswerError, _of(504))
+    app.add_exception_handler(UnknownError, _of(404))
+    app.add_exception_handler(HTTPException, _framework)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def answer(
+    request: Request,
+    status: int,
+    detail: str,
+    *,
+    leader: Leader | None = None,
+    errors: list[str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """Return a problem as the answer to `request`."""
+    kind = _KINDS.get(status, "error")
+    problem = Problem(
+        type=f"urn:rowlock:problem:{kind}",
+        title=HTTPStatus(status).phrase if kind != "not-leader" else "Not the leader",
+        status=status,
+        detail=detail,
+        instance=request.url.path,
+        leader=leader,
+        errors=errors,
+    )
+    left_out = {name for name in ("leader", "errors") if getattr(problem, name) is None}
+    if kind == "not-leader":
+        left_out.discard("leader")  # null says that nobody leads
+    content = problem.model_dump(exclude=left_out)
+    return JSONResponse(content, status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
+
+
+def _of(status: int) -> Callable[[Request, Exception], JSONResponse]:
+    def handler(request: Request, error: Exception) -> JSONResponse:
+        return answer(request, status, str(error))
+
+    return handler
+
+
+def _not_leader(request: Request, error: Exception) -> JSONResponse:
+    seen = error.leader if isinstance(error, NotLeaderError) else None
+    leader = Leader.model_validate(seen) if seen is not None else None
+    return answer(request, 503, str(error), leader=leader, headers={"Retry-After": "1"})
+
+
+def _framework(request: Request, error: Exception) -> JSONResponse:
+    if not isinstance(error, HTTPException):
+        return _unexpected(request, error)
+    detail = error.detail
+    if error.status_code == 404:
+        detail = f"there is nothing at {request.url.path}; GET /v1/openapi.json says what there is"
+    return answer(request, error.status_code, detail, headers=error.headers)
+
+
+def _invalid(request: Request, error: Exception) -> JSONResponse:
+    found = error.errors() if isinstance(error, RequestValidationError) else []
+    errors = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found]
+    return answer(request, 422, "the request does not fit: " + "; ".join(errors), errors=errors)
+
+
+def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    where = "".join(traceback.format_exception(error))
+    _LOG.error("request failed", path=request.url.path, error=repr(error), traceback=where)
+    return answer(request, 500, "an error in rowlock; the coordinator's log has the details")

@@ -1,0 +1,75 @@
+"""Serves the application from a thread: the coordinator's own threads are not asyncio's."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from schemas.addresses import join_address, split_address
+
+STOP_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Files (PEM) that make it HTTPS."""
+
+    cert: Path
+    key: Path
+
+
+class RestServer:
+    """Listens on "host:port" (port 0: a free one). `start` raises OSError where that is not possible."""
+
+    def __init__(self, app: FastAPI, listen: str, ssl: Certificate | None = None) -> None:
+        self._listen = listen
+        self._config = uvicorn.Config(
+            app,
+            log_config=None,
+            log_level="critical",  # what goes wrong is logged by rest.problems
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            ssl_certfile=ssl.cert if ssl else None,
+            ssl_keyfile=ssl.key if ssl else None,
+            timeout_graceful_shutdown=int(STOP_S),
+        )
+        self._server: uvicorn.Server | None = None
+        self._socket: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+        self.address = listen
+
+    def start(self) -> str:
+        """Listen and serve; return the address with the port that it has."""
+        host, port = split_address(self._listen)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.create_server(address[:2], family=family, backlog=128)
+        self._config.load()  # a bad certificate is said here, not in a thread
+        self.address = join_address(host, listening.getsockname()[1])
+        server = uvicorn.Server(self._config)
+        self._socket, self._server = listening, server
+        serve = partial(server.run, sockets=[listening])
+        self._thread = threading.Thread(target=serve, name="rest", daemon=True)
+        self._thread.start()
+        return self.address
+
+    def close(self) -> None:
+        """Answer what is under way, then end."""
+        if self._server is None or self._thread is None:
+            return
+        self._server.should_exit = True
+        self._thread.join(STOP_S)
+        if self._thread.is_alive():
+            self._server.force_exit = True
+            self._thread.join(STOP_S)
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.close()
+        self._server = None

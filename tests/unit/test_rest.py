@@ -1,0 +1,290 @@
+"""REST over a coordinator that is none: answers, errors as problems, who may ask, and its own description."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from pydantic import SecretStr
+
+from coordinator.core.owner_state import Command, Drain, Move, Pause, Rebalance, Resign, Resume
+from coordinator.rest import RestServer, create_app
+from coordinator.rest.app import describe
+from coordinator.rest.server import Certificate
+from coordinator.server.control import LeaderView, NoAnswerError, RefusedError
+from tests.certificates import Authority
+from tests.fake_control import FakeControl, unit
+
+OTHER = LeaderView(8, "c2", "10.0.0.2:7701", "10.0.0.2:7780", 1.0)
+UNIT = "apply/p/t.b1.bank.acct"
+
+
+@pytest.fixture
+def control() -> FakeControl:
+    return FakeControl()
+
+
+Client = Callable[..., httpx.Client]
+
+
+class Shared:
+    """The control of the test that runs, behind servers that all tests use."""
+
+    now: FakeControl
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.now, name)
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[Shared, dict[str, str]]]:
+    """Yield a shared control, and by token the URL of a server over it."""
+    shared, tokens = Shared(), ("", "topsecret")
+    servers = {
+        token: RestServer(create_app(shared, token=SecretStr(token)), "127.0.0.1:0") for token in tokens
+    }
+    yield shared, {token: f"http://{server.start()}" for token, server in servers.items()}
+    for server in servers.values():
+        server.close()
+
+
+@pytest.fixture
+def client(control: FakeControl, served: tuple[Shared, dict[str, str]]) -> Iterator[Client]:
+    """Yield what makes a client of a server over `control`; `host`: the name that it asks for."""
+    shared, urls = served
+    shared.now = control
+    with ExitStack() as stack:
+
+        def make(token: str = "", host: str | None = None) -> httpx.Client:
+            headers = {"Host": host} if host else {}
+            return stack.enter_context(httpx.Client(base_url=urls[token], headers=headers, trust_env=False))
+
+        yield make
+
+
+def problem(answer: httpx.Response, status: int, kind: str) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    body: dict[str, Any] = answer.json()
+    assert (body["status"], body["type"]) == (status, f"urn:rowlock:problem:{kind}")
+    assert body["detail"]
+    assert body["instance"] == answer.request.url.path
+    return body
+
+
+def test_listings(client: Client, control: FakeControl) -> None:
+    rest = client()
+    assert rest.get("/v1/leader").json()["rest"] == "127.0.0.1:7780"
+    assert [each["name"] for each in rest.get("/v1/agents").json()["agents"]] == ["a1", "a2"]
+    assert rest.get("/v1/agents/a2").json()["draining"] is True
+    assert rest.get(f"/v1/units/{UNIT}").json()["pipeline"] == "p"
+    assert rest.get("/v1/pipelines").json()["pipelines"][0]["by_source"] == {"b1": 1_790_000_000_000}
+    assert rest.get("/v1/counters").json() == {"counters": {"dropped late": 3}}
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", [UNIT, "capture/b1"]),
+        ("kind=capture", ["capture/b1"]),
+        ("pipeline=p", [UNIT]),
+        ("agent=a1", [UNIT]),
+        ("agent=a3", ["capture/b1"]),
+        ("state=absent", []),
+        ("source=b1&kind=apply", [UNIT]),
+    ],
+)
+def test_units_that_are_asked_for(client: Client, control: FakeControl, query: str, found: list[str]) -> None:
+    control.units = (unit(UNIT), unit("capture/b1", agent="a2", moving_to="a3"))
+    answer = client().get(f"/v1/units?{query}").json()
+    assert [each["unit"] for each in answer["units"]] == found
+    assert answer["next"] is None
+
+
+def test_pages_of_units_hold_each_unit_once(client: Client, control: FakeControl) -> None:
+    control.units = tuple(unit(f"apply/p/t{i:03}") for i in range(25))
+    rest, names, after = client(), [], ""
+    while after is not None:
+        page = rest.get("/v1/units", params={"after": after, "limit": 10}).json()
+        names += [each["unit"] for each in page["units"]]
+        after = page["next"]
+    assert names == [row.unit for row in control.units]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "command"),
+    [
+        (f"/v1/units/{UNIT}/pause", None, Pause(UNIT)),
+        (f"/v1/units/{UNIT}/resume", None, Resume(UNIT)),
+        (f"/v1/units/{UNIT}/move", {"agent": "a2"}, Move(UNIT, "a2")),
+        ("/v1/agents/a1/drain", None, Drain("a1")),
+        ("/v1/rebalance", None, Rebalance()),
+        ("/v1/resign", None, Resign()),
+    ],
+)
+def test_commands(client: Client, control: FakeControl, path: str, body: object, command: Command) -> None:
+    answer = client().post(path, json=body)
+    assert (answer.status_code, answer.json()) == (202, {"status": "accepted"})
+    assert control.commands == [command]
+
+
+def test_a_refused_command_is_409_and_one_about_nothing_404(client: Client, control: FakeControl) -> None:
+    control.fails = {Move: RefusedError("agent a9 is unknown"), Drain: RefusedError("there is no agent a9")}
+    rest = client()
+    refused = rest.post(f"/v1/units/{UNIT}/move", json={"agent": "a9"})
+    assert problem(refused, 409, "refused")["detail"] == "agent a9 is unknown"
+    problem(rest.post("/v1/units/apply/p/no/move", json={"agent": "a1"}), 404, "not-found")
+    problem(rest.post("/v1/agents/a9/drain"), 404, "not-found")
+    problem(rest.post("/v1/agents/a1/drain"), 409, "refused")
+
+
+def test_an_owner_that_does_not_answer(client: Client, control: FakeControl) -> None:
+    control.fails = {Rebalance: NoAnswerError("the owner did not answer within 5 s")}
+    problem(client().post("/v1/rebalance"), 504, "no-answer")
+
+
+@pytest.mark.parametrize("leader", [OTHER, None])
+def test_who_does_not_lead_names_the_leader(
+    client: Client, control: FakeControl, leader: LeaderView | None
+) -> None:
+    control.seen_leader = leader
+    rest = client()
+    for answer in (rest.get("/v1/units"), rest.get("/v1/units/x"), rest.post("/v1/rebalance")):
+        body = problem(answer, 503, "not-leader")
+        assert answer.headers["retry-after"] == "1"
+        assert (body["leader"] and body["leader"]["rest"]) == (leader and leader.rest)
+    assert rest.get("/v1/leader").status_code == (200 if leader else 503)
+    assert rest.get("/readyz").status_code == (200 if leader else 503)
+    assert rest.get("/healthz").json() == {"status": "ok", "leads": False}
+
+
+def test_mistakes_of_the_asker(client: Client, control: FakeControl) -> None:
+    rest = client()
+    problem(rest.get("/v1/nothing"), 404, "not-found")
+    problem(rest.get("/v1/agents/no"), 404, "not-found")
+    problem(rest.get("/v1/units/apply/p/no"), 404, "not-found")
+    problem(rest.delete("/v1/agents"), 405, "method-not-allowed")
+    invalid = problem(rest.post(f"/v1/units/{UNIT}/move", json={"agnt": "a"}), 422, "invalid")
+    assert len(invalid["errors"]) == 2
+    problem(rest.post(f"/v1/units/{UNIT}/move", content=b"{"), 422, "invalid")
+    problem(rest.get("/v1/units?limit=0"), 422, "invalid")
+    problem(rest.get("/v1/units?pipline=p"), 422, "invalid")
+    assert control.commands == []
+
+
+def test_our_own_error_tells_nothing_but_is_a_problem(
+    client: Client, control: FakeControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
+        raise ValueError("geheim")
+
+    monkeypatch.setattr(control, "view", broken)
+    assert "geheim" not in str(problem(client().get("/v1/units"), 500, "error"))
+
+
+@pytest.mark.parametrize("header", [None, "Bearer wrong", "Bearer", "Basic dG9wOg==", "Bearer töken"])
+def test_without_the_token_nothing_is_told_or_done(
+    client: Client, control: FakeControl, header: str | None
+) -> None:
+    rest = client("topsecret")
+    headers = {"Authorization": header.encode()} if header else {}
+    for method, path in (("GET", "/v1/units"), ("POST", "/v1/resign"), ("GET", "/v1/openapi.json")):
+        answer = rest.request(method, path, headers=headers)
+        assert "topsecret" not in str(problem(answer, 401, "unauthorized"))
+        assert answer.headers["www-authenticate"] == "Bearer"
+    assert control.commands == []
+    assert rest.get("/healthz").status_code == 200
+
+
+def test_with_the_token_from_anywhere(client: Client, control: FakeControl) -> None:
+    rest = client("topsecret", "node1.example")
+    assert rest.post("/v1/resign", headers={"Authorization": "Bearer topsecret"}).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("localhost:80", None, 202),
+        ("[::1]:7780", None, 202),
+        ("127.0.0.1:7780", "http://127.0.0.1:7780", 202),
+        ("127.0.0.1:7780", "http://127.0.0.1:8080", 403),
+        ("127.0.0.1:7780", "http://evil.example", 403),
+        ("127.0.0.1:7780", "null", 403),
+        ("rebound.example", "http://rebound.example", 403),
+    ],
+)
+def test_without_a_token_no_page_in_a_browser_may_ask(
+    client: Client, control: FakeControl, host: str, origin: str | None, status: int
+) -> None:
+    answer = client(host=host).post("/v1/resign", headers={"Origin": origin} if origin else {})
+    assert answer.status_code == status
+    assert len(control.commands) == (status == 202)
+
+
+def test_the_description_says_what_the_interface_does(client: Client, control: FakeControl) -> None:
+    rest = client()
+    said = rest.get("/v1/openapi.json").json()
+    assert set(said["paths"]) == {
+        "/v1/leader", "/v1/counters", "/v1/agents", "/v1/agents/{name}", "/v1/agents/{name}/drain", "/v1/pipelines",
+        "/v1/units", "/v1/units/{unit}", "/v1/units/{unit}/pause", "/v1/units/{unit}/resume", "/v1/units/{unit}/move",
+        "/v1/rebalance", "/v1/resign", "/healthz", "/readyz",
+    }  # fmt: skip
+    assert "ValidationError" not in str(said)
+    for path, methods in said["paths"].items():
+        for method, operation in methods.items():
+            answers = operation["responses"]
+            assert operation["summary"], (path, method)
+            assert operation["tags"], (path, method)
+            assert {"500", "503"} <= set(answers)
+            assert ("409" in answers) == (method == "post")
+            for status, answer in answers.items():
+                kind = "application/problem+json" if int(status) >= 400 else "application/json"
+                assert list(answer["content"]) == [kind], (path, method, status)
+
+
+def test_the_description_names_the_token(control: FakeControl) -> None:
+    with_token: FastAPI = create_app(control, token=SecretStr("x"))
+    said = describe(with_token)
+    assert said["paths"]["/v1/units"]["get"]["security"] == [{"HTTPBearer": []}]
+    assert "security" not in said["paths"]["/healthz"]["get"]
+
+
+@pytest.fixture(params=["http", "https"])
+def server(request: pytest.FixtureRequest, control: FakeControl, tmp_path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield a real server's URL and what its certificate is verified with."""
+    ssl, verify = None, True
+    if request.param == "https":
+        issued = Authority(tmp_path).issue("127.0.0.1")
+        ssl, verify = Certificate(issued.cert, issued.key), str(issued.ca)
+    server = RestServer(create_app(control, token=None), "127.0.0.1:0", ssl)
+    yield f"{request.param}://{server.start()}", verify
+    server.close()
+
+
+def test_a_real_server(server: tuple[str, Any], control: FakeControl) -> None:
+    import ssl
+
+    url, verify = server
+    context = ssl.create_default_context(cafile=verify) if isinstance(verify, str) else True
+    with httpx.Client(base_url=url, verify=context, trust_env=False) as rest:
+        assert len(rest.get("/v1/units").json()["units"]) == 2
+        assert rest.post("/v1/rebalance").status_code == 202
+    assert control.commands == [Rebalance()]
+
+
+def test_a_server_ends_and_frees_its_port(control: FakeControl) -> None:
+    app = create_app(control, token=None)
+    first = RestServer(app, "127.0.0.1:0")
+    address = first.start()
+    with pytest.raises(OSError, match="in use"):
+        RestServer(app, address).start()
+    first.close()
+    first.close()
+    again = RestServer(app, address)
+    assert again.start() == address
+    again.close()
