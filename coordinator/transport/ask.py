@@ -1,0 +1,74 @@
+"""Who leads? Ask every coordinator at once, within a bounded time."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Sequence
+
+import grpc
+import structlog
+
+from coordinator.transport.channel import ASK_LEADER, open_channel
+from coordinator.transport.columns import WireError
+from coordinator.transport.events import LeaderInfo
+from coordinator.transport.security import Security
+from coordinator.transport.wire import get_leader
+from schemas import coordination_pb2 as pb
+
+_log = structlog.get_logger(__name__)
+
+#: Seconds that the others still have once somebody says that it leads: it may be one that has not noticed its end.
+GRACE = 0.1
+
+
+def ask_leader(
+    peers: Sequence[str], known_rev: int = 0, security: Security | None = None, timeout: float = 1.0
+) -> LeaderInfo | None:
+    """Return the leader of the highest term that a peer knows, None if nobody knows one of `known_rev` or later.
+
+    Blocks at most `timeout` seconds; less when a leader answers itself. Peers that do not answer are passed over.
+    """
+    answers: queue.SimpleQueue[tuple[str, grpc.Future]] = queue.SimpleQueue()
+    channels = [open_channel(peer, security) for peer in peers]
+    request = pb.AskLeaderRequest(known_rev=known_rev).SerializeToString()
+    deadline = time.monotonic() + timeout
+    best: LeaderInfo | None = None
+    try:
+        for peer, channel in zip(peers, channels, strict=True):
+            asked = channel.unary_unary(ASK_LEADER).future(request, timeout=timeout)
+            asked.add_done_callback(lambda done, peer=peer: answers.put((peer, done)))
+        for _ in peers:
+            try:
+                peer, done = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                break
+            info = _answer(peer, done)
+            if info is None or info.rev < max(1, known_rev) or not info.address:
+                continue
+            if info.mine:
+                deadline = min(deadline, time.monotonic() + GRACE)
+            if best is None or (info.rev, info.mine) > (best.rev, best.mine):
+                best = info
+    finally:
+        for channel in channels:
+            channel.close()
+    return best
+
+
+def why(error: BaseException) -> str:
+    """Return what went wrong in one line."""
+    if isinstance(error, grpc.Call):
+        return f"{error.code().name}: {error.details()}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _answer(peer: str, done: grpc.Future) -> LeaderInfo | None:
+    error = done.exception()
+    if error is None:
+        try:
+            return get_leader(done.result())
+        except WireError as unreadable:
+            error = unreadable
+    _log.debug("coordinator did not answer", peer=peer, error=why(error))
+    return None

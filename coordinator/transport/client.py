@@ -1,0 +1,237 @@
+"""The agent's end: finds the leader, keeps a stream to it, and finds the next one when that ends.
+
+One thread asks, connects and reads; gRPC's own thread writes what was sent. Nothing is kept over a lost stream: what still
+holds is said again by the agent's core.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import grpc
+import structlog
+
+from coordinator.core.messages import Down, Up
+from coordinator.transport.ask import ask_leader
+from coordinator.transport.ask import why as failure
+from coordinator.transport.channel import HEARTBEAT, Keepalive, open_channel
+from coordinator.transport.columns import WireError
+from coordinator.transport.events import LeaderInfo
+from coordinator.transport.security import Security
+from coordinator.transport.wire import (
+    FromAgent,
+    FromOwner,
+    NotLeader,
+    Opening,
+    Serving,
+    frame_up,
+    unframe_down,
+)
+
+__all__ = ["ClientTiming", "HeartbeatClient", "LeaderInfo", "Security", "ask_leader"]
+
+_log = structlog.get_logger(__name__)
+
+_FRAME = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTiming:
+    """All in seconds. Their sum from a lost leader to the next stream has to be below the lease.
+
+    `ask`: for all peers together. `opening`: until a stream is served. `quiet`: without a word from the owner although we
+    have sent something: the stream is given up. `retry_first`, `retry_most`: back-off, doubled, with full jitter.
+    """
+
+    ask: float = 1.0
+    opening: float = 2.0
+    quiet: float = 5.0
+    retry_first: float = 0.05
+    retry_most: float = 1.0
+    keepalive: Keepalive = field(default_factory=Keepalive)
+
+
+class _Outbox:
+    """What waits to go up one stream."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._queue: deque[FromAgent] = deque()
+        self._changed = threading.Condition()
+        self._ended = False
+
+    def put(self, message: FromAgent) -> bool:
+        with self._changed:
+            if self._ended or len(self._queue) >= self._capacity:
+                return False
+            self._queue.append(message)
+            self._changed.notify()
+            return True
+
+    def end(self) -> None:
+        """What waits is still sent, then the stream is half-closed."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def frames(self) -> Iterator[bytes]:
+        while True:
+            with self._changed:
+                while not self._queue and not self._ended:
+                    self._changed.wait()
+                if not self._queue:
+                    return
+                waiting = [self._queue.popleft() for _ in range(min(_FRAME, len(self._queue)))]
+            yield frame_up(waiting)
+
+
+class HeartbeatClient:
+    """`peers`: every coordinator's "host:port". `on_message` is called from the client's thread, in order, and should be
+    quick; an exception that leaves it ends the stream."""
+
+    def __init__(
+        self,
+        agent: str,
+        peers: Sequence[str],
+        on_message: Callable[[Down], None],
+        *,
+        security: Security | None = None,
+        timing: ClientTiming | None = None,
+        capacity: int = 10_000,
+    ) -> None:
+        self._agent, self._peers, self._on_message = agent, tuple(peers), on_message
+        self._security, self._timing, self._capacity = security, timing or ClientTiming(), capacity
+        self._instance = uuid.uuid4().hex
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"heartbeat-of-{agent}", daemon=True)
+        self._outbox: _Outbox | None = None  # of a stream that is served
+        self._call: grpc.Call | None = None
+        self._hint = ""
+        self._said = ("", "")
+        self._asked_at: float | None = None  # sent since we last heard
+        self.known_rev = 0
+        self.counts: Counter[str] = Counter()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def send(self, message: Up) -> bool:
+        """Whether the message was queued: not without a stream that is served, nor when too many wait. Never blocks."""
+        now = time.monotonic()
+        with self._lock:
+            outbox, call = self._outbox, self._call
+            quiet_since = self._asked_at
+            if outbox is not None and self._asked_at is None:
+                self._asked_at = now
+        if outbox is None or call is None:
+            self.counts["not sent: no stream"] += 1
+            return False
+        if quiet_since is not None and now - quiet_since > self._timing.quiet:
+            _log.warning("leader is silent", agent=self._agent, seconds=round(now - quiet_since, 1))
+            call.cancel()
+        if not outbox.put(message):
+            self.counts["not sent: queue full"] += 1
+            return False
+        return True
+
+    def close(self, grace: float = 1.0) -> None:
+        """Send what waits, for at most `grace` seconds, then end."""
+        self._closing.set()
+        with self._lock:
+            outbox, call = self._outbox, self._call
+        if outbox is not None:
+            outbox.end()
+        if self._thread is threading.current_thread() or not self._thread.is_alive():
+            return
+        if outbox is not None:
+            self._thread.join(grace)
+        if self._thread.is_alive() and (call := self._call) is not None:
+            call.cancel()
+        self._thread.join(self._timing.ask + self._timing.opening + 1)
+
+    # the thread
+
+    def _run(self) -> None:
+        wait = self._timing.retry_first
+        while not self._closing.is_set():
+            peers = tuple(dict.fromkeys([*self._peers, *([self._hint] if self._hint else [])]))
+            leader = ask_leader(peers, self.known_rev, self._security, self._timing.ask)
+            served = False
+            if leader is not None and leader.address and not self._closing.is_set():
+                self.known_rev = max(self.known_rev, leader.rev)
+                served = self._serve(leader)
+            wait = self._timing.retry_first if served else min(2 * wait, self._timing.retry_most)
+            self._closing.wait(random.uniform(wait / 4, wait))  # noqa: S311  # not all at once
+
+    def _serve(self, leader: LeaderInfo) -> bool:
+        """Have a stream to the leader until it ends; whether it was served at all."""
+        outbox = _Outbox(self._capacity)
+        outbox.put(Opening(self._agent, self._instance))
+        channel = open_channel(leader.address, self._security, self._timing.keepalive)
+        call = channel.stream_stream(HEARTBEAT)(outbox.frames())
+        self._call = call
+        late = threading.Timer(self._timing.opening, call.cancel)
+        late.name, late.daemon = f"heartbeat-opening-{self._agent}", True
+        late.start()
+        why = "the coordinator ended it"
+        try:
+            for frame in call:
+                late.cancel()
+                over = [end for message in unframe_down(frame) if (end := self._heard(message, outbox))]
+                if over:
+                    why = over[0]
+                    break
+        except grpc.RpcError as error:
+            why = failure(error)
+        except WireError as error:
+            why = f"unreadable: {error}"
+        except Exception as error:  # noqa: BLE001  # the user's: said, and the stream ends
+            _log.exception("stream ended by an error", agent=self._agent)
+            why = failure(error)
+        finally:
+            late.cancel()
+            served = self._lost(outbox)
+            call.cancel()
+            channel.close()
+        said = (leader.address, why)
+        if not self._closing.is_set() and (served or said != self._said):
+            self._said = said
+            _log.info(
+                "stream to the leader ended", agent=self._agent, leader=leader.address, why=why, served=served
+            )
+        return served
+
+    def _heard(self, message: FromOwner, outbox: _Outbox) -> str | None:
+        """Take in one message; return why the stream shall not go on, if so."""
+        if isinstance(message, NotLeader):
+            self.known_rev, self._hint = max(self.known_rev, message.known_rev), message.address
+            self.counts["not leader"] += 1
+            return "not the leader any more"
+        if isinstance(message, Serving):
+            if message.owner_rev < self.known_rev:
+                self.counts["stale leader"] += 1
+                return f"it leads term {message.owner_rev}, but {self.known_rev} has begun"
+            self.known_rev = message.owner_rev
+            with self._lock:
+                self._outbox, self._asked_at = outbox, None
+            self.counts["streams"] += 1
+            return None
+        with self._lock:
+            self._asked_at = None
+        self.known_rev = max(self.known_rev, message.header.owner_rev)
+        self._on_message(message)
+        return None
+
+    def _lost(self, outbox: _Outbox) -> bool:
+        with self._lock:
+            served = self._outbox is outbox
+            self._outbox = self._call = None
+        outbox.end()
+        return served
