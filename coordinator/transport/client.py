@@ -93,7 +93,7 @@ class _Outbox:
 
 class HeartbeatClient:
     """`peers`: every coordinator's "host:port". `on_message` is called from the client's thread, in order, and should be
-    quick; an exception that leaves it ends the stream."""
+    quick; an exception that leaves it ends the stream. `on_open` may be set: called when a stream is served."""
 
     def __init__(
         self,
@@ -117,6 +117,7 @@ class HeartbeatClient:
         self._said = ("", "")
         self._asked_at: float | None = None  # sent since we last heard
         self.known_rev = 0
+        self.on_open: Callable[[], None] | None = None
         self.counts: Counter[str] = Counter()
 
     def start(self) -> None:
@@ -222,6 +223,8 @@ class HeartbeatClient:
             with self._lock:
                 self._outbox, self._asked_at = outbox, None
             self.counts["streams"] += 1
+            if self.on_open is not None:
+                self.on_open()
             return None
         with self._lock:
             self._asked_at = None

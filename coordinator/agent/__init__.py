@@ -1,0 +1,1 @@
+"""The agent's process: the shell around `coordinator.core.agent`."""

@@ -1,0 +1,256 @@
+"""The agent's shell: gives its pure core (`core/agent.py`) events and time, and carries out what it says.
+
+One thread runs the core and never waits for anything but the next event or the next wake-up: it must see the end of a
+lease in time, also while the network or a worker hangs. What the transport says comes in through `receive`; workers are
+called from a thread of their own, in order.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import structlog
+
+from coordinator.core import agent as core
+from coordinator.core.agent_unit import Ended, OpenWorker, StartWorker, StopWorker, UnitEffect, WorkerEvent
+from coordinator.core.messages import Down, Mark, Reported, Up
+from coordinator.transport.client import HeartbeatClient, Security
+
+_log = structlog.get_logger(__name__)
+
+#: Exit codes of `Agent.run`.
+CLEAN, SUPERSEDED = 0, 3
+_SHUT_DOWN = "shut down"
+#: Seconds between two looks at the stop event.
+_GLANCE = 0.1
+#: Events that are handled before the time is looked at for a wake-up anew.
+_BATCH = 256
+
+
+class Workers(Protocol):
+    """What does the units' work. Calls come one after the other from one thread, and should return soon.
+
+    For each (unit, epoch): `open`, then perhaps `start`, then perhaps `stop`. The workers say `Ready` once opened, `Progressed`
+    now and then, `Ended` exactly once, when nothing of it can write any more; also by themselves, with the error. A call
+    that raises counts as `Ended` with that error.
+    """
+
+    def listen(self, on_event: Callable[[str, WorkerEvent], None]) -> None:
+        """Called once, first. `on_event(unit, event)` may be called from any thread and never blocks."""
+
+    def open(self, unit: str, epoch: int, mark: Mark | None) -> None:
+        """Get ready, write nothing. `mark`: how far the unit was, as far as the owner knows."""
+
+    def start(self, unit: str, epoch: int, mark: Mark | None) -> None:
+        """Take over the progress row with `epoch`, then write."""
+
+    def stop(self, unit: str, epoch: int) -> None:
+        """Stop writing at once, close, say `Ended`."""
+
+    def close(self) -> None:
+        """Stop everything; when this returns nothing runs any more."""
+
+
+class Client(Protocol):
+    """What `Agent` needs of a HeartbeatClient."""
+
+    def start(self) -> None: ...
+
+    def send(self, message: Up) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+class Agent:
+    """One incarnation of an agent. The client has to give `receive` what comes down, and should call `opened` when it has
+    a new stream. `patience`: seconds that workers have to end after a shutdown; then they are closed."""
+
+    def __init__(
+        self,
+        name: str,
+        client: Client,
+        workers: Workers,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        incarnation: str | None = None,
+        patience: float = 30.0,
+    ) -> None:
+        self._client, self._workers, self._clock, self._patience = client, workers, clock, patience
+        self._state = core.AgentState(name, incarnation or uuid.uuid4().hex)
+        self._events: queue.SimpleQueue[core.AgentEvent | None] = queue.SimpleQueue()
+        self._calls = _Calls(f"workers-of-{name}", self._worker_said)
+        self._ending_since: float | None = None
+        self._closed = False
+        self._ends: str | None = None
+
+    @classmethod
+    def connect(
+        cls, name: str, peers: Sequence[str], workers: Workers, *, security: Security | None = None
+    ) -> Agent:
+        """Return an agent with a client of its own. `peers`: every coordinator's "host:port"."""
+        client = HeartbeatClient(
+            name,
+            peers,
+            lambda message: agent.receive(message),  # noqa: PLW0108  # there is no agent yet
+            security=security,
+        )
+        agent = cls(name, client, workers)
+        client.on_open = agent.opened
+        return agent
+
+    def receive(self, message: Down) -> None:
+        """From any thread."""
+        self._events.put(core.Received(message))
+
+    def opened(self) -> None:
+        """There is a new stream: the owner shall hear of us at once. From any thread."""
+        self._events.put(None)
+
+    def drain(self) -> None:
+        """Ask for this agent's units to be moved away, for good. From any thread."""
+        self._events.put(core.Drain())
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Messages that were not obeyed, by reason."""
+        return dict(self._state.dropped)
+
+    def run(self, stop: threading.Event) -> int:
+        """Work until `stop` is set and all workers have ended (0), or another process has this agent's name (3)."""
+        self._workers.listen(self._worker_said)
+        self._calls.start()
+        self._client.start()
+        _log.info("agent runs", agent=self._state.name, incarnation=self._state.incarnation)
+        try:
+            while self._ends is None:
+                self._round()
+                self._end_when_due(stop.is_set())
+            self._last_words()
+        finally:
+            self._calls.close()
+            self._close_workers()
+            self._client.close()
+        _log.info("agent ends", agent=self._state.name, why=self._ends)
+        return CLEAN if self._ends == _SHUT_DOWN else SUPERSEDED
+
+    # the core's thread
+
+    def _round(self) -> None:
+        """Wait for an event or the next wake-up, whatever comes first; handle what is there."""
+        due = self._due()
+        wait = min(_GLANCE, max(0.0, due - self._clock()))
+        try:
+            self._handle(self._events.get(timeout=wait) if wait else self._events.get_nowait())
+            for _ in range(_BATCH):
+                if self._clock() >= due or self._ends is not None:
+                    break
+                self._handle(self._events.get_nowait())
+        except queue.Empty:
+            pass
+        if self._clock() >= due:
+            self._step(core.Tick())
+
+    def _due(self) -> float:
+        state = self._state
+        due = core.next_wakeup(state)
+        return min(due, state.next_checkpoint) if state.moved else due
+
+    def _handle(self, event: core.AgentEvent | None) -> None:
+        if event is None:
+            self._beat()
+        else:
+            self._step(event)
+
+    def _step(self, event: core.AgentEvent) -> None:
+        self._state, effects = core.step(self._state, event, self._clock())
+        for effect in effects:
+            match effect:
+                case core.Send(message):
+                    self._client.send(message)
+                case core.Ends(why):
+                    self._ends = why
+                case _:
+                    self._call(effect)
+
+    def _beat(self) -> None:
+        """The next heartbeat is due now."""
+        self._state.next_beat = min(self._state.next_beat, self._clock())
+        self._step(core.Tick())
+
+    def _end_when_due(self, stop: bool) -> None:
+        """Shut down once when asked to; close workers that do not end in time, which ends them."""
+        state, now = self._state, self._clock()
+        if stop and state.ending is None:
+            self._step(core.Shutdown(_SHUT_DOWN))
+            self._beat()
+        if state.ending is None or self._ends is not None:
+            return
+        self._ending_since = now if self._ending_since is None else self._ending_since
+        if now > self._ending_since + self._patience and not self._closed:
+            left = [held for held in state.units.values() if held.state is Reported.STOPPING]
+            _log.error(
+                "workers did not end in time", agent=self._state.name, units=[held.unit for held in left]
+            )
+            self._close_workers()
+            for held in left:
+                self._worker_said(held.unit, Ended(held.epoch, None, "closed with the agent"))
+
+    def _last_words(self) -> None:
+        """Everything has ended: tell the owner at once, with the marks, and that we take nothing any more."""
+        if self._ends == _SHUT_DOWN:
+            self._beat()
+
+    # workers
+
+    def _call(self, effect: UnitEffect) -> None:
+        workers = self._workers
+        match effect:
+            case OpenWorker(unit, epoch, mark):
+                self._calls.put(unit, epoch, lambda: workers.open(unit, epoch, mark))
+            case StartWorker(unit, epoch, mark):
+                self._calls.put(unit, epoch, lambda: workers.start(unit, epoch, mark))
+            case StopWorker(unit, epoch):
+                self._calls.put(unit, epoch, lambda: workers.stop(unit, epoch))
+
+    def _worker_said(self, unit: str, event: WorkerEvent) -> None:
+        """From any thread."""
+        self._events.put(core.Worker(unit, event))
+
+    def _close_workers(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._workers.close()
+
+
+class _Calls:
+    """A thread that calls workers in order."""
+
+    def __init__(self, name: str, on_event: Callable[[str, WorkerEvent], None]) -> None:
+        self._on_event = on_event
+        self._queue: queue.SimpleQueue[tuple[str, int, Callable[[], None]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, unit: str, epoch: int, call: Callable[[], None]) -> None:
+        self._queue.put((unit, epoch, call))
+
+    def close(self) -> None:
+        """End after what waits; a call that hangs is left behind."""
+        self._queue.put(None)
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        while (asked := self._queue.get()) is not None:
+            unit, epoch, call = asked
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001  # the owner is told
+                _log.exception("worker failed", unit=unit, epoch=epoch)
+                self._on_event(unit, Ended(epoch, None, f"{type(error).__name__}: {error}"))

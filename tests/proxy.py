@@ -1,0 +1,122 @@
+"""A TCP proxy for fault tests: cuts one direction or both without closing anything, as a broken network does.
+
+`up` is from the client to the server. A cut direction swallows nothing: what was on the way arrives when it heals, as with
+TCP's retransmissions. `close_connections` resets what there is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import struct
+import threading
+from types import TracebackType
+
+_CHUNK = 65536
+
+
+class _Pipe:
+    """One direction of one connection: a thread that copies while it may."""
+
+    def __init__(self, origin: socket.socket, to: socket.socket, gate: threading.Event, name: str) -> None:
+        self._origin, self._to, self._gate = origin, to, gate
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                self._gate.wait()
+                data = self._origin.recv(_CHUNK)
+                self._gate.wait()
+                if not data:
+                    break
+                self._to.sendall(data)
+            self._to.shutdown(socket.SHUT_WR)
+
+    def join(self) -> None:
+        self._thread.join(5)
+
+
+class TcpProxy:
+    """Listens on 127.0.0.1:`port` and passes on to 127.0.0.1:`target_port` until `close`."""
+
+    def __init__(self, target_port: int) -> None:
+        self._target = ("127.0.0.1", target_port)
+        self._up, self._down = threading.Event(), threading.Event()
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self._pipes: list[_Pipe] = []
+        self._closing = False
+        self.accepted = 0
+        self.heal()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._accept, name=f"proxy-{self.port}", daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def cut(self, *, up: bool = True, down: bool = True) -> None:
+        """Hold back everything in these directions, of connections now and later."""
+        if up:
+            self._up.clear()
+        if down:
+            self._down.clear()
+
+    def heal(self) -> None:
+        self._up.set()
+        self._down.set()
+
+    def close_connections(self) -> None:
+        """Reset every connection."""
+        with self._lock:
+            sockets, self._sockets = self._sockets, []
+        for sock in sockets:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def close(self) -> None:
+        self._closing = True
+        self.heal()
+        self._thread.join(5)
+        self._listener.close()
+        self.close_connections()
+        for pipe in self._pipes:
+            pipe.join()
+
+    def __enter__(self) -> TcpProxy:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ)
+            while not self._closing:
+                if selector.select(0.05):
+                    self._connect(self._listener.accept()[0])
+
+    def _connect(self, client: socket.socket) -> None:
+        try:
+            server = socket.create_connection(self._target, timeout=5)
+        except OSError:
+            client.close()
+            return
+        server.settimeout(None)
+        self.accepted += 1
+        with self._lock:
+            self._sockets += [client, server]
+        name = f"proxy-{self.port}-{self.accepted}"
+        self._pipes += [
+            _Pipe(client, server, self._up, f"{name}-up"),
+            _Pipe(server, client, self._down, f"{name}-down"),
+        ]
