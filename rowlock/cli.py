@@ -1,4 +1,4 @@
-"""The command line: `rowlock run | check | status | verify | quarantine | demo`.
+"""The command line: `rowlock run | check | status | verify | quarantine | demo`, and the commands of a cluster (coordination_cli).
 
 Results go to stdout, logs and errors to stderr. Exit 0: fine; 1: a finding (check refused, verify found a difference);
 2: an error. The parts that need Spark, Kafka or a driver are imported by the command that uses them.
@@ -10,53 +10,15 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from rowlock import __version__, log
-from rowlock.errors import CommandError
-from schemas.config import Config, ConfigErrors, load_config
-
-FINE, FINDING, ERROR = 0, 1, 2
-
-config_option = click.option(
-    "-c",
-    "--config",
-    "config_file",
-    required=True,
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The configuration.",
-)
-output_option = click.option(
-    "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
-)
-
-
-def fail(message: str) -> NoReturn:
-    """End the command with exit code 2 and a message on stderr."""
-    for line in message.splitlines():
-        click.echo(f"rowlock: {line}", err=True)
-    sys.exit(ERROR)
-
-
-def reported(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn the errors that a command may end with into one message and exit code 2."""
-
-    @wraps(command)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return command(*args, **kwargs)
-        except (ConfigErrors, CommandError) as error:
-            fail(str(error))
-        except KeyboardInterrupt:
-            fail("interrupted")
-
-    return wrapper
+from rowlock.cli_kit import FINDING, FINE, config_option, fail, output_option, reported
+from rowlock.coordination_cli import COMMANDS
+from schemas.config import Config, load_config
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -67,6 +29,10 @@ def reported(command: Callable[..., Any]) -> Callable[..., Any]:
 def main(log_level: str) -> None:
     """Replicates committed rows from MySQL and MariaDB through Kafka into PostgreSQL and MySQL."""
     log.configure(log_level)
+
+
+for _command in COMMANDS:
+    main.add_command(_command)
 
 
 @main.command()

@@ -30,11 +30,11 @@ def findings_table(findings: Sequence[Finding]) -> Table:
     table = Table("", "place", "what was found", "what to do", show_lines=True)
     for finding in by_weight(findings):
         level = f"[{_LEVEL_STYLE.get(finding.level, '')}]{finding.level}[/]"
-        table.add_row(level, *(_plain(text) for text in (finding.place, finding.message, finding.remedy)))
+        table.add_row(level, *(plain(text) for text in (finding.place, finding.message, finding.remedy)))
     return table
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return text whose brackets rich does not take for markup."""
     return text.replace("[", r"\[")
 
@@ -42,7 +42,7 @@ def _plain(text: str) -> str:
 def sources_table(status: Status) -> Table:
     table = Table("source", "state", "captured to", "lag", "events", "snapshot pending", "error")
     for source in status.sources:
-        table.add_row(*(_plain(cell) for cell in _source_cells(source)))
+        table.add_row(*(plain(cell) for cell in _source_cells(source)))
     return table
 
 
@@ -61,7 +61,7 @@ def _source_cells(source: SourceStatus) -> tuple[str, ...]:
 def units_table(status: Status) -> Table:
     table = Table("pipeline", "topic", "state", "position", "offset", "behind", "lag", "held", "message")
     for unit in status.units:
-        table.add_row(*(_plain(cell) for cell in _unit_cells(unit)))
+        table.add_row(*(plain(cell) for cell in _unit_cells(unit)))
     return table
 
 

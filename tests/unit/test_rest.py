@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from coordinator.core.owner_state import Command, Drain, Move, Pause, Rebalance, Resign, Resume
 from coordinator.rest import RestServer, create_app
 from coordinator.rest.app import describe
+from coordinator.rest.docs import render
 from coordinator.rest.server import Certificate
 from coordinator.server.control import LeaderView, NoAnswerError, RefusedError
 from tests.certificates import Authority
@@ -288,3 +289,8 @@ def test_a_server_ends_and_frees_its_port(control: FakeControl) -> None:
     again = RestServer(app, address)
     assert again.start() == address
     again.close()
+
+
+def test_the_reference_is_current() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "rest.md"
+    assert page.read_text() == render(), "run: python -m coordinator.rest.docs > docs/reference/rest.md"

@@ -1,0 +1,162 @@
+"""The commands of a cluster: `rowlock coordinator | agent`, and what operators ask the coordinator that leads.
+
+`rowlock units | agents | pipelines | rebalance | resign` are REST calls (docs/reference/rest.md); `--output json` prints
+what REST answers.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from rowlock.cli_kit import config_option, output_option, reported
+from schemas.config import load_config
+
+if TYPE_CHECKING:
+    from rowlock.leader import LeaderClient
+
+
+def _client(config_file: Path) -> LeaderClient:
+    from rowlock.leader import LeaderClient
+
+    return LeaderClient(load_config(config_file).coordination)
+
+
+def _show(name: str, rows: list[dict[str, Any]], output: str, table: Callable[[], Any]) -> None:
+    if output == "json":
+        click.echo(json.dumps({"version": 1, name: rows}))
+        return
+    from rowlock.tables import console
+
+    console().print(table())
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _give(config_file: Path, path: str, done: str, body: dict[str, Any] | None = None) -> None:
+    with _client(config_file) as leader:
+        leader.post(path, body)
+    click.echo(done)
+
+
+@click.group()
+def units() -> None:
+    """What is scheduled: capture units (a source each) and apply units (a topic of a pipeline each)."""
+
+
+@units.command("list")
+@config_option
+@output_option
+@click.option("--pipeline", help="Only of this pipeline.")
+@click.option("--source", help="Only of this source.")
+@click.option("--agent", help="Only on this agent, or on the way to it.")
+@click.option("--state", help="Only in this state.")
+@reported
+def units_list(config_file: Path, output: str, **wanted: str | None) -> None:
+    """List units: where they run, how far they are, why they last failed."""
+    with _client(config_file) as leader:
+        rows = leader.all_units({name: value for name, value in wanted.items() if value is not None})
+    from rowlock.coordination_view import units_table
+
+    _show("units", rows, output, lambda: units_table(rows, _now_ms()))
+
+
+@units.command("move")
+@config_option
+@click.argument("unit")
+@click.argument("agent")
+@reported
+def units_move(config_file: Path, unit: str, agent: str) -> None:
+    """Move UNIT to AGENT; the old agent goes on until the new one is ready."""
+    _give(config_file, f"/v1/units/{quote(unit)}/move", f"{unit} moves to {agent}", {"agent": agent})
+
+
+@units.command("pause")
+@config_option
+@click.argument("unit")
+@reported
+def units_pause(config_file: Path, unit: str) -> None:
+    """Stop UNIT until it is resumed."""
+    _give(config_file, f"/v1/units/{quote(unit)}/pause", f"{unit} is being paused")
+
+
+@units.command("resume")
+@config_option
+@click.argument("unit")
+@reported
+def units_resume(config_file: Path, unit: str) -> None:
+    """Let a paused UNIT run again."""
+    _give(config_file, f"/v1/units/{quote(unit)}/resume", f"{unit} is being resumed")
+
+
+@click.group()
+def agents() -> None:
+    """Processes that run units."""
+
+
+@agents.command("list")
+@config_option
+@output_option
+@reported
+def agents_list(config_file: Path, output: str) -> None:
+    """List agents."""
+    with _client(config_file) as leader:
+        rows = leader.get("/v1/agents")["agents"]
+    from rowlock.coordination_view import agents_table
+
+    _show("agents", rows, output, lambda: agents_table(rows))
+
+
+@agents.command("drain")
+@config_option
+@click.argument("agent")
+@reported
+def agents_drain(config_file: Path, agent: str) -> None:
+    """Give all units of AGENT to others, and no more to it until it is started again."""
+    _give(config_file, f"/v1/agents/{quote(agent, safe='')}/drain", f"{agent} is being drained")
+
+
+@click.group()
+def pipelines() -> None:
+    """How far pipelines are."""
+
+
+@pipelines.command("list")
+@config_option
+@output_option
+@reported
+def pipelines_list(config_file: Path, output: str) -> None:
+    """List pipelines with their checkpoints."""
+    with _client(config_file) as leader:
+        rows = leader.get("/v1/pipelines")["pipelines"]
+    from rowlock.coordination_view import pipelines_table
+
+    _show("pipelines", rows, output, lambda: pipelines_table(rows, _now_ms()))
+
+
+@click.command()
+@config_option
+@reported
+def rebalance(config_file: Path) -> None:
+    """Even out the load of the agents now."""
+    _give(config_file, "/v1/rebalance", "the load is being evened out")
+
+
+@click.command()
+@config_option
+@reported
+def resign(config_file: Path) -> None:
+    """Have the coordinator that leads give that up; another one, or it again, is elected."""
+    _give(config_file, "/v1/resign", "the coordinator resigns")
+
+
+COMMANDS: tuple[click.Command, ...] = (units, agents, pipelines, rebalance, resign)
+"""What `rowlock` has of this module."""

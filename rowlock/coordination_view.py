@@ -1,0 +1,69 @@
+"""How agents, units and pipelines look in a terminal. Pure: rows as REST gives them, and the time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from rowlock.tables import plain, seconds
+
+Row = dict[str, Any]
+
+
+def units_table(units: Sequence[Row], now_ms: int) -> Table:
+    """Return units with how far they are behind the clock (by source commit time)."""
+    table = Table("unit", "state", "agent", "epoch", "applied to", "rows/s", "error")
+    for unit in units:
+        failed = f"{unit['error']} ({unit['failures']}×)" if unit["error"] else ""
+        cells = (
+            unit["unit"],
+            _state(unit),
+            _agent(unit),
+            str(unit["epoch"] or "–"),
+            age(unit["checkpoint_ts"], now_ms),
+        )
+        table.add_row(*map(plain, (*cells, f"{unit['rows_per_s']:,}", failed)))
+    return table
+
+
+def _state(unit: Row) -> str:
+    return f"paused ({unit['state']})" if unit["paused"] else str(unit["state"])
+
+
+def _agent(unit: Row) -> str:
+    moving = f" → {unit['moving_to']}" if unit["moving_to"] else ""
+    return f"{unit['agent'] or '–'}{moving}"
+
+
+def agents_table(agents: Sequence[Row]) -> Table:
+    table = Table("agent", "state", "units", "rows/s", "last heard", "epoch")
+    for agent in agents:
+        state = "draining" if agent["draining"] else agent["liveness"]
+        shown = state if agent["state"] == "synced" and agent["connected"] else f"{state}, {_away(agent)}"
+        cells = (agent["name"], shown, str(agent["units"]), f"{agent['rows_per_s']:,}")
+        table.add_row(
+            *map(plain, (*cells, f"{seconds(agent['last_heard_s'])} ago", str(agent["agent_epoch"])))
+        )
+    return table
+
+
+def _away(agent: Row) -> str:
+    return str(agent["state"]) if agent["state"] != "synced" else "not connected"
+
+
+def pipelines_table(pipelines: Sequence[Row], now_ms: int) -> Table:
+    table = Table("pipeline", "applied to", "captured to", "sources", "waits for")
+    for pipeline in pipelines:
+        sources = ", ".join(f"{name} {age(ts, now_ms)}" for name, ts in sorted(pipeline["by_source"].items()))
+        waits = pipeline["waits_for"]
+        more = f" and {len(waits) - 3} more" if len(waits) > 3 else ""
+        ages = (age(pipeline["checkpoint_ts"], now_ms), age(pipeline["resolved_ts"], now_ms))
+        table.add_row(*map(plain, (pipeline["pipeline"], *ages, sources, ", ".join(waits[:3]) + more)))
+    return table
+
+
+def age(ts: int | None, now_ms: int) -> str:
+    """Return how long ago a source commit time was."""
+    return "–" if ts is None else f"{seconds(max(0, now_ms - ts) / 1000)} ago"

@@ -1,0 +1,226 @@
+"""The commands of a cluster against real REST servers over coordinators that are none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from pydantic import SecretStr
+
+from coordinator.core.owner_state import Command, Drain, Move, Pause, Rebalance, Resign, Resume
+from coordinator.rest import RestServer, create_app
+from coordinator.rest.server import Certificate
+from coordinator.server.control import LeaderView, RefusedError
+from rowlock import leader as leader_module
+from rowlock.cli import main
+from rowlock.errors import CommandError
+from rowlock.leader import LeaderClient
+from schemas.config import CoordinationConfig
+from tests.certificates import Authority
+from tests.fake_control import FakeControl, unit
+
+CONFIG = """\
+kafka: {bootstrap: "127.0.0.1:1"}
+sources:
+  b1: {type: mariadb, host: 127.0.0.1, port: 1, user: u, password: x, tables: [bank.*]}
+"""
+UNIT = "apply/p/t.b1.bank.acct"
+NOWHERE = "127.0.0.1:1"
+Serve = Callable[..., str]
+
+
+@pytest.fixture
+def control() -> FakeControl:
+    return FakeControl()
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Yield what serves a control and returns the address."""
+    servers: list[RestServer] = []
+
+    def start(control: FakeControl, token: str = "", ssl: Certificate | None = None) -> str:
+        servers.append(RestServer(create_app(control, token=SecretStr(token)), "127.0.0.1:0", ssl))
+        return servers[-1].start()
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def rowlock(serve: Serve, control: FakeControl, tmp_path: Path) -> Callable[..., Result]:
+    """Return what runs a command against a coordinator of its own (or the one at `rest`)."""
+
+    def run(command: str, rest: str | None = None) -> Result:
+        file = tmp_path / "c.yaml"
+        file.write_text(
+            CONFIG + f"coordination: {{rest: '{rest or serve(control)}', coordinators: ['{NOWHERE}']}}\n"
+        )
+        return CliRunner().invoke(main, [*command.split(), "-c", str(file)])
+
+    return run
+
+
+def test_units_of_all_pages_as_json(rowlock: Callable[..., Result], control: FakeControl) -> None:
+    control.units = tuple(unit(f"apply/p/t{i:05}") for i in range(10_001))
+    shown = json.loads(rowlock("units list --output json").stdout)
+    assert shown["version"] == 1
+    assert [each["unit"] for each in shown["units"]] == [row.unit for row in control.units]
+    assert shown["units"][0]["state"] == "replicating"
+
+
+def test_units_as_a_table(rowlock: Callable[..., Result], control: FakeControl) -> None:
+    control.units = (
+        unit(UNIT, moving_to="a2", state="prepare"),
+        unit(
+            "capture/b1",
+            paused=True,
+            state="absent",
+            agent=None,
+            checkpoint_ts=None,
+            error="[no] grant",
+            failures=3,
+        ),
+    )
+    lines = rowlock("units list").stdout.splitlines()
+    assert any(UNIT in line and "prepare" in line and "a1 → a2" in line for line in lines)
+    assert any("paused (absent)" in line and "[no] grant (3×)" in line for line in lines)
+
+
+def test_only_some_units(rowlock: Callable[..., Result]) -> None:
+    shown = json.loads(rowlock("units list --agent a2 --output json").stdout)
+    assert [each["unit"] for each in shown["units"]] == ["capture/b1"]
+
+
+def test_agents_and_pipelines(rowlock: Callable[..., Result]) -> None:
+    assert [each["name"] for each in json.loads(rowlock("agents list --output json").stdout)["agents"]] == [
+        "a1",
+        "a2",
+    ]
+    assert "draining" in rowlock("agents list").stdout
+    shown = json.loads(rowlock("pipelines list --output json").stdout)
+    assert shown["pipelines"][0]["cut_ts"] == 1_790_000_000_000
+    assert "b1" in rowlock("pipelines list").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (f"units move {UNIT} a2", Move(UNIT, "a2")),
+        (f"units pause {UNIT}", Pause(UNIT)),
+        (f"units resume {UNIT}", Resume(UNIT)),
+        ("agents drain a1", Drain("a1")),
+        ("rebalance", Rebalance()),
+        ("resign", Resign()),
+    ],
+)
+def test_commands(rowlock: Callable[..., Result], control: FakeControl, words: str, command: Command) -> None:
+    result = rowlock(words)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert control.commands == [command]
+
+
+def test_what_the_leader_refuses_is_exit_2_with_its_reason(
+    rowlock: Callable[..., Result], control: FakeControl
+) -> None:
+    control.fails = {Move: RefusedError("agent a9 is unknown, away or draining")}
+    result = rowlock(f"units move {UNIT} a9")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "rowlock: agent a9 is unknown, away or draining\n"
+
+
+def test_a_name_with_odd_characters_arrives_as_it_is(
+    rowlock: Callable[..., Result], control: FakeControl
+) -> None:
+    assert rowlock("units pause apply/p/t.b1.größe?#%2F").exit_code == 0
+    assert control.commands == [Pause("apply/p/t.b1.größe?#%2F")]
+
+
+def test_another_coordinator_names_the_leader(
+    rowlock: Callable[..., Result], control: FakeControl, serve: Serve
+) -> None:
+    follower = FakeControl(LeaderView(8, "c1", "x:1", serve(control)))
+    assert rowlock("rebalance", serve(follower)).exit_code == 0
+    assert (control.commands, follower.commands) == ([Rebalance()], [])
+
+
+def test_where_nobody_answers_the_coordinators_are_asked(
+    rowlock: Callable[..., Result], control: FakeControl, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = serve(control)
+    monkeypatch.setattr(leader_module, "find_rest", lambda _: at)
+    assert rowlock("rebalance", NOWHERE).exit_code == 0
+    assert control.commands == [Rebalance()]
+
+
+def test_no_coordinator_at_all_is_said_at_once(rowlock: Callable[..., Result]) -> None:
+    result = rowlock("units list", NOWHERE)
+    assert result.exit_code == 2
+    assert f"{NOWHERE} does not answer" in result.stderr
+    assert "start `rowlock coordinator`" in result.stderr
+
+
+def test_something_else_on_the_port(rowlock: Callable[..., Result], serve: Serve, tmp_path: Path) -> None:
+    import threading
+    from http.server import HTTPServer, SimpleHTTPRequestHandler
+
+    with HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as other:
+        threading.Thread(target=other.handle_request, daemon=True).start()
+        result = rowlock("resign", f"127.0.0.1:{other.server_port}")
+    assert result.exit_code == 2
+    assert "is no coordinator; correct coordination.rest" in result.stderr
+
+
+def test_during_an_election_a_command_waits(
+    control: FakeControl, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elected, control.seen_leader = control.seen_leader, None
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 5:
+            control.seen_leader = elected
+
+    monkeypatch.setattr(leader_module.time, "sleep", wait)
+    with LeaderClient(CoordinationConfig(rest=serve(control)), find=lambda: None) as leader:
+        leader.post("/v1/rebalance")
+    assert len(waits) == 5
+    assert control.commands == [Rebalance()]
+
+
+def test_an_election_that_takes_too_long(control: FakeControl, serve: Serve) -> None:
+    control.seen_leader = None
+    config = CoordinationConfig(rest=serve(control))
+    with LeaderClient(config, patience_s=0.0, find=lambda: None) as leader:
+        with pytest.raises(CommandError, match="nobody leads just now"):
+            leader.get("/v1/units")
+
+
+def test_token_and_certificate(control: FakeControl, serve: Serve, tmp_path: Path) -> None:
+    issued = Authority(tmp_path).issue("127.0.0.1")
+    rest = serve(control, "topsecret", Certificate(issued.cert, issued.key))
+    tls = f"tls: {{ca: '{issued.ca}', cert: '{issued.cert}', key: '{issued.key}'}}"
+    for token, exit_code in (("topsecret", 0), ("another", 2)):
+        file = tmp_path / "c.yaml"
+        file.write_text(CONFIG + f"coordination: {{rest: '{rest}', token: {token}, {tls}}}\n")
+        result = CliRunner().invoke(main, ["rebalance", "-c", str(file)])
+        assert result.exit_code == exit_code, result.output
+        assert token not in result.output
+    assert control.commands == [Rebalance()]
+
+
+def test_a_foreign_certificate_is_not_trusted(control: FakeControl, serve: Serve, tmp_path: Path) -> None:
+    theirs, ours = Authority(tmp_path, "theirs").issue("127.0.0.1"), Authority(tmp_path, "ours").issue("x")
+    rest = serve(control, ssl=Certificate(theirs.cert, theirs.key))
+    config = CoordinationConfig.model_validate(
+        {"rest": rest, "tls": {"ca": ours.ca, "cert": ours.cert, "key": ours.key}}
+    )
+    with LeaderClient(config, find=lambda: None) as leader:
+        with pytest.raises(CommandError, match="certificate verify failed"):
+            leader.post("/v1/resign")
+    assert control.commands == []
