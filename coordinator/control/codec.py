@@ -1,0 +1,189 @@
+"""What stands in the control topic, and its bytes: JSON, versioned. The only place that knows either.
+
+A message is a claim, a beat, a batch of records, the beginning of a snapshot, or a resignation. A snapshot is its marker
+and the batches behind it in the same transaction: readers of committed messages see all of it or nothing. The kind of a
+record is the first part of its key (`owner_state.key_of`); a kind that is not known here is skipped (newer minor version).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from coordinator.core.owner_state import (
+    AgentRecord,
+    CounterRecord,
+    PausedRecord,
+    PipelineRecord,
+    Record,
+    UnitRecord,
+)
+
+VERSION = "1.0"
+MAJOR = 1
+#: Payload of one message at most, well below the 1 MB that brokers take by default.
+MESSAGE_BYTES = 512 * 1024
+
+Change = tuple[str, Record | None]
+"""A key and its new record; None deletes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A coordinator that can lead. `address`, `rest`: "host:port" of its gRPC and its REST, as others reach it."""
+
+    name: str
+    address: str
+    rest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The candidate leads from this message on; its offset is the term (owner_rev). `nonce`: of this one attempt."""
+
+    candidate: Candidate
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything before is replaced by the batches that follow. It repeats the claim, which may be deleted then."""
+
+    rev: int
+    candidate: Candidate
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    rev: int
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The owner of this term is there."""
+
+    rev: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resigned:
+    """The owner of this term has given it up: nobody needs to wait for it."""
+
+    rev: int
+
+
+Message = Claim | Snapshot | Changes | Beat | Resigned
+
+
+class UndecodableError(ValueError):
+    """Not a message of ours: somebody else wrote to the topic."""
+
+
+class NewerVersionError(ValueError):
+    """A newer major version wrote this: this program must not lead, for it would lose what it cannot read."""
+
+
+class _Wire(msgspec.Struct, omit_defaults=True):
+    v: str
+    kind: str
+    rev: int = 0
+    nonce: str = ""
+    candidate: Candidate | None = None
+    records: list[tuple[str, msgspec.Raw]] = []
+
+
+_RECORDS: dict[str, type[Record]] = {
+    "counter": CounterRecord,
+    "agent": AgentRecord,
+    "unit": UnitRecord,
+    "paused": PausedRecord,
+    "pipeline": PipelineRecord,
+}
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(_Wire)
+_RECORD_DECODERS: dict[str, msgspec.json.Decoder[Record]] = {
+    kind: msgspec.json.Decoder(cls) for kind, cls in _RECORDS.items()
+}
+_NOTHING = msgspec.Raw(b"null")
+_OVERHEAD = 16
+
+
+def encode(message: Message) -> bytes:
+    """Return the bytes of a message. A `Changes` that could be too large for one is to be split before (`batches`)."""
+    match message:
+        case Claim(candidate, nonce):
+            wire = _Wire(VERSION, "claim", nonce=nonce, candidate=candidate)
+        case Snapshot(rev, candidate, nonce):
+            wire = _Wire(VERSION, "snapshot", rev, nonce, candidate)
+        case Changes(rev, changes):
+            wire = _Wire(VERSION, "records", rev, records=[(key, _raw(record)) for key, record in changes])
+        case Beat(rev):
+            wire = _Wire(VERSION, "beat", rev)
+        case Resigned(rev):
+            wire = _Wire(VERSION, "resigned", rev)
+    return _ENCODER.encode(wire)
+
+
+def _raw(record: Record | None) -> msgspec.Raw:
+    return _NOTHING if record is None else msgspec.Raw(_ENCODER.encode(record))
+
+
+def decode(data: bytes | None) -> Message:
+    """Return the message. Raises UndecodableError, NewerVersionError."""
+    try:
+        wire = _DECODER.decode(data or b"")
+        major = int(wire.v.partition(".")[0])
+        if major > MAJOR:
+            raise NewerVersionError(f"the control topic has a record of version {wire.v}, this is {VERSION}")
+        return _message(wire)
+    except NewerVersionError:
+        raise
+    except ValueError as error:  # msgspec's errors are ValueErrors, too
+        raise UndecodableError(f"not a record of the control topic: {error}") from error
+
+
+def _message(wire: _Wire) -> Message:
+    if wire.kind == "records":
+        return Changes(wire.rev, tuple(_changes(wire.records)))
+    if wire.kind == "beat":
+        return Beat(wire.rev)
+    if wire.kind == "resigned":
+        return Resigned(wire.rev)
+    if wire.candidate is not None and wire.kind == "claim":
+        return Claim(wire.candidate, wire.nonce)
+    if wire.candidate is not None and wire.kind == "snapshot":
+        return Snapshot(wire.rev, wire.candidate, wire.nonce)
+    raise UndecodableError(f"unknown kind {wire.kind!r}")
+
+
+def _changes(records: Sequence[tuple[str, msgspec.Raw]]) -> Iterator[Change]:
+    for key, raw in records:
+        decoder = _RECORD_DECODERS.get(key.partition("/")[0])
+        if decoder is not None:
+            yield key, None if bytes(raw) == b"null" else decoder.decode(raw)
+
+
+def batches(rev: int, changes: Sequence[Change], limit: int = MESSAGE_BYTES) -> Iterator[bytes]:
+    """Yield the messages that carry `changes` in order, each of about `limit` bytes at most (one record is never split)."""
+    gathered: list[tuple[str, msgspec.Raw]] = []
+    size = 0
+    for key, record in changes:
+        raw = _raw(record)
+        cost = len(key) + len(bytes(raw)) + _OVERHEAD
+        if gathered and size + cost > limit:
+            yield _ENCODER.encode(_Wire(VERSION, "records", rev, records=gathered))
+            gathered, size = [], 0
+        gathered.append((key, raw))
+        size += cost
+    if gathered:
+        yield _ENCODER.encode(_Wire(VERSION, "records", rev, records=gathered))
+
+
+def snapshot(rev: int, candidate: Candidate, nonce: str, records: Mapping[str, Record]) -> Iterator[bytes]:
+    """Yield the messages of a snapshot, for one transaction."""
+    yield encode(Snapshot(rev, candidate, nonce))
+    yield from batches(rev, [(key, record) for key, record in sorted(records.items())])

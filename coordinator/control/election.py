@@ -1,0 +1,204 @@
+"""Who leads: one candidate's election as a pure state machine.
+
+```
+  FOLLOWING ──quiet for long──▶ CLAIMING ──committed──▶ CLAIMED ──read back, newest──▶ LEADING
+      ▲                            │ failed               │ overtaken, too late           │ a write failed, overtaken,
+      └──── Discarded ────────── FENCED ◀─────────────────┴───────────────────────────────┘ asked to resign
+```
+A claim is a transaction of the one producer id that all candidates share: beginning it fences every earlier producer, so that
+of two candidates at once the later one wins and the other finds out at its next commit. Nothing here is needed for safety
+but that rule of Kafka's; patience and jitter only keep candidates from disturbing a leader that is well.
+
+`quiet_since` is set anew by every message of the leader, by every moment in which the topic could not be asked, and by a pause of
+this very process: none of them proves that the leader is gone. All times are this process's monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+
+class Phase(Enum):
+    FOLLOWING = "following"
+    CLAIMING = "claiming"
+    CLAIMED = "claimed"
+    LEADING = "leading"
+    FENCED = "fenced"  # the producer is of no more use; waits until it is thrown away
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionConfig:
+    """Seconds. `patience`: without a message of the leader. `pause`: between two steps, longer means this process stood
+    still. `read_back`: for reading one's own claim."""
+
+    patience: float = 2.5
+    pause: float = 1.5
+    read_back: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """`rev`: of our claim, once committed. `newest`: of the newest claim read; `vacant`: its owner resigned, or there is
+    none; `readable`: nothing was met that only a newer version understands. `jitter`: waited on top of everything.
+    `not_before`: one that has just failed or given up lets the others go first."""
+
+    quiet_since: float
+    stepped_at: float
+    jitter: float
+    phase: Phase = Phase.FOLLOWING
+    rev: int = 0
+    newest: int = 0
+    vacant: bool = True
+    readable: bool = True
+    not_before: float = float("-inf")
+    deadline: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Messages were read; all of it is of the fold after them. `alive`: some of them came from the newest claim's owner."""
+
+    newest: int
+    vacant: bool
+    readable: bool = True
+    alive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Reachable:
+    """The topic answers, and has been read to its end at least once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """The topic does not answer: silence says nothing about the leader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """Our claim is committed at this offset."""
+
+    rev: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A claim or a write of ours failed, or its outcome is not known: the producer is never used again."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResignAsked:
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """The producer is thrown away. `jitter`: for the next time, drawn anew."""
+
+    jitter: float
+
+
+ElectionEvent = Observed | Reachable | Unreachable | Claimed | Failed | ResignAsked | Discarded
+
+
+@dataclass(frozen=True, slots=True)
+class StartClaim:
+    """Make a producer, fence the others, commit a claim; then Claimed or Failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elect:
+    """This candidate leads, with the records read so far."""
+
+    rev: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lose:
+    """The term is over; what it still had to write is dropped."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Tell the others that the term is given up; they need not wait."""
+
+    rev: int
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Throw the producer away; then Discarded."""
+
+    why: str
+
+
+ElectionEffect = StartClaim | Elect | Lose | GiveUp | Discard
+Stepped = tuple[Election, tuple[ElectionEffect, ...]]
+
+
+def begin(now: float, jitter: float) -> Election:
+    return Election(now, now, jitter)
+
+
+def step(state: Election, event: ElectionEvent, now: float, config: ElectionConfig) -> Stepped:
+    """Return the election after `event` at `now`, and what is to be done, in order."""
+    if now - state.stepped_at > config.pause:
+        state = replace(state, quiet_since=now)
+    state = replace(state, stepped_at=now)
+    match event:
+        case Observed(newest, vacant, readable, alive):
+            state = replace(state, newest=newest, vacant=vacant, readable=readable)
+            return _settle(replace(state, quiet_since=now) if alive else state, now)
+        case Reachable():
+            return _reachable(state, now, config)
+        case Unreachable():
+            return _settle(replace(state, quiet_since=now), now)
+        case Claimed(rev) if state.phase is Phase.CLAIMING:
+            deadline = now + config.read_back
+            return _settle(replace(state, phase=Phase.CLAIMED, rev=rev, deadline=deadline), now)
+        case Failed(why) if state.phase not in {Phase.FOLLOWING, Phase.FENCED}:
+            return _fence(state, why)
+        case ResignAsked(why) if state.phase is Phase.LEADING:
+            return _resign(state, why)
+        case Discarded(jitter) if state.phase is Phase.FENCED:
+            later = now + config.patience + jitter
+            return replace(state, phase=Phase.FOLLOWING, jitter=jitter, not_before=later), ()
+    return state, ()
+
+
+def _reachable(state: Election, now: float, config: ElectionConfig) -> Stepped:
+    if state.phase is not Phase.FOLLOWING:
+        return _settle(state, now)
+    patience = state.jitter if state.vacant else config.patience + state.jitter
+    if not state.readable or now < max(state.not_before, state.quiet_since + patience):
+        return state, ()
+    return replace(state, phase=Phase.CLAIMING), (StartClaim(),)
+
+
+def _settle(state: Election, now: float) -> Stepped:
+    """Follow from what was read what becomes of a claim or a term of ours."""
+    if state.phase not in {Phase.CLAIMED, Phase.LEADING}:
+        return state, ()
+    if state.newest > state.rev:
+        return _fence(state, f"another coordinator has claimed at {state.newest}")
+    if not state.readable:
+        return _fence(state, "a newer version has written to the control topic")
+    if state.phase is Phase.CLAIMED and state.newest == state.rev:
+        return replace(state, phase=Phase.LEADING), (Elect(state.rev),)
+    if state.phase is Phase.CLAIMED and now >= state.deadline:
+        return _fence(state, "the claim could not be read back in time")
+    return state, ()
+
+
+def _fence(state: Election, why: str) -> Stepped:
+    lost: tuple[ElectionEffect, ...] = (Lose(why),) if state.phase is Phase.LEADING else ()
+    return replace(state, phase=Phase.FENCED, rev=0), (*lost, Discard(why))
+
+
+def _resign(state: Election, why: str) -> Stepped:
+    return replace(state, phase=Phase.FENCED, rev=0), (Lose(why), GiveUp(state.rev), Discard(why))

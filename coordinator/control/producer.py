@@ -1,0 +1,78 @@
+"""The transactional producer of one claim: used for one term at most, thrown away at the first error.
+
+A commit whose outcome is not known must not be followed by another transaction of the same producer: Kafka could end that
+one with the late answer to the first (scheduling.md §5). In a delivery callback after a fatal error even looking at the
+error raises; the commit says what happened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer
+
+from coordinator.control.topic import producer_settings, quiet_logger, topic_name
+from schemas.config import KafkaConfig
+
+
+class WriteFailedError(Exception):
+    """The transaction failed, or nobody knows. `fenced`: a later claim has begun."""
+
+    def __init__(self, what: str, error: KafkaException) -> None:
+        kafka_error = error.args[0]
+        self.fenced = kafka_error.name() in {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
+        why = (
+            "another coordinator has begun a claim"
+            if self.fenced
+            else f"outcome unknown: {kafka_error.str()}"
+        )
+        super().__init__(f"{what}: {why}")
+
+
+class TermProducer:
+    """Making it fences every earlier one. Raises WriteFailedError. `timeout`: seconds for each step."""
+
+    def __init__(self, kafka: KafkaConfig, timeout: float) -> None:
+        self._topic = topic_name(kafka)
+        self._timeout = timeout
+        self._offsets: list[int] = []
+        self._producer = Producer(producer_settings(kafka), logger=quiet_logger())
+        try:
+            self._producer.init_transactions(timeout)
+        except KafkaException as error:
+            self.discard()
+            raise WriteFailedError("claim not begun", error) from error
+
+    def commit(self, payloads: Iterable[bytes], what: str, timeout: float | None = None) -> int:
+        """Write all in one transaction; returns the offset of the first. Raises WriteFailedError."""
+        self._offsets.clear()
+        try:
+            self._producer.begin_transaction()
+            for payload in payloads:
+                self._produce(payload)
+            self._producer.commit_transaction(self._timeout if timeout is None else timeout)
+        except KafkaException as error:
+            raise WriteFailedError(what, error) from error
+        return self._offsets[0]
+
+    def _produce(self, payload: bytes) -> None:
+        while True:
+            try:
+                self._producer.produce(self._topic, payload, partition=0, on_delivery=self._delivered)
+            except BufferError:
+                self._producer.poll(0.1)  # a snapshot larger than librdkafka's queue
+            else:
+                return
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is None:
+            self._offsets.append(message.offset())
+
+    def discard(self) -> None:
+        """Throw the producer away; what was not committed never will be."""
+        with contextlib.suppress(KafkaException):  # a fenced producer says so once more
+            self._producer.purge()
+        with contextlib.suppress(KafkaException):
+            self._producer.close()

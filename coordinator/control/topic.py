@@ -1,0 +1,156 @@
+"""The control topic and the settings of its clients: what the guarantees rest on is set here and by nobody else."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from schemas.config import KafkaConfig
+
+#: Nothing is ever deleted but what an owner deletes behind its snapshot; LogAppendTime because candidates' clocks differ.
+TOPIC_CONFIG = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "message.timestamp.type": "LogAppendTime",
+}
+#: A dead owner's open transaction hides the topic's end for so long at most; a claim ends it at once.
+TRANSACTION_MS = 15_000
+_KEPT = ("cleanup.policy", "retention.ms", "retention.bytes")
+_PATIENCE = 15.0
+
+log = structlog.get_logger("control")
+
+
+class ControlTopicError(Exception):
+    """The control topic cannot serve; says what to do."""
+
+
+def topic_name(kafka: KafkaConfig) -> str:
+    return f"{kafka.prefix}.control"
+
+
+def client_settings(kafka: KafkaConfig) -> dict[str, Any]:
+    return {**kafka.options, "bootstrap.servers": kafka.bootstrap, "reconnect.backoff.max.ms": 500}
+
+
+def producer_settings(kafka: KafkaConfig) -> dict[str, Any]:
+    """Settings of the one transactional producer: all candidates have the same id, so the last to begin fences the others."""
+    return {
+        **client_settings(kafka),
+        "transactional.id": f"{kafka.prefix}.coordinator",
+        "enable.idempotence": True,
+        "acks": "all",
+        "transaction.timeout.ms": TRANSACTION_MS,
+        "message.timeout.ms": TRANSACTION_MS - 1000,
+        "socket.timeout.ms": TRANSACTION_MS - 1000,
+        "linger.ms": 0,
+        "compression.type": "lz4",
+        "client.id": "rowlock-coordinator",
+    }
+
+
+def consumer_settings(kafka: KafkaConfig) -> dict[str, Any]:
+    """Settings of a reader of committed messages that begins where it is told and never commits an offset."""
+    return {
+        **client_settings(kafka),
+        "group.id": f"{kafka.prefix}.coordinator-reads-by-offset",
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "earliest",
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 100,
+        "client.id": "rowlock-coordinator",
+    }
+
+
+class _ToStructlog(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        log.debug("librdkafka", level=record.levelname, text=record.getMessage())
+
+
+def quiet_logger() -> logging.Logger:
+    """A logger for librdkafka's own messages: being fenced is ordinary here and is said by us."""
+    logger = logging.getLogger("rowlock.control.librdkafka")
+    if not logger.handlers:
+        logger.addHandler(_ToStructlog())
+        logger.propagate = False
+        logger.setLevel(logging.INFO)
+    return logger
+
+
+class ControlTopic:
+    """The topic's administration."""
+
+    def __init__(self, kafka: KafkaConfig) -> None:
+        self._kafka = kafka
+        self.name = topic_name(kafka)
+        self._admin = AdminClient(client_settings(kafka), logger=quiet_logger())
+
+    def ensure(self) -> None:
+        """Create the topic, or see that the existing one serves. Raises ControlTopicError, KafkaException (no answer)."""
+        known = self._admin.list_topics(timeout=_PATIENCE).topics.get(self.name)
+        if known is None or not known.partitions:
+            self._create()
+        elif len(known.partitions) != 1:
+            raise ControlTopicError(
+                f"topic {self.name} has {len(known.partitions)} partitions and must have one: terms are its offsets; "
+                "delete it while no coordinator runs, or choose another kafka.prefix"
+            )
+        self._keep()
+
+    def _create(self) -> None:
+        replication = self._kafka.replication
+        config = {**TOPIC_CONFIG, "min.insync.replicas": "2"} if replication >= 2 else dict(TOPIC_CONFIG)
+        new = NewTopic(self.name, num_partitions=1, replication_factor=replication, config=config)
+        try:
+            self._admin.create_topics([new], operation_timeout=_PATIENCE, request_timeout=30)[
+                self.name
+            ].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise ControlTopicError(
+                    f"Kafka refuses to create topic {self.name} with {replication} replicas: {error.args[0].str()}: "
+                    "set kafka.replication to what the cluster can do, or allow the user to create topics"
+                ) from error
+
+    def _keep(self) -> None:
+        """See that the topic keeps everything: one that a broker made by itself forgets the state after a week."""
+        resource = ConfigResource(ResourceType.TOPIC, self.name)
+        have = self._admin.describe_configs([resource], request_timeout=_PATIENCE)[resource].result()
+        wrong = [name for name in _KEPT if have[name].value != TOPIC_CONFIG[name]]
+        if not wrong:
+            return
+        changes = [
+            ConfigEntry(name, TOPIC_CONFIG[name], incremental_operation=AlterConfigOpType.SET)
+            for name in wrong
+        ]
+        change = ConfigResource(ResourceType.TOPIC, self.name, incremental_configs=changes)
+        try:
+            self._admin.incremental_alter_configs([change])[change].result(_PATIENCE)
+        except KafkaException as error:
+            wanted = ", ".join(f"{name}={TOPIC_CONFIG[name]}" for name in wrong)
+            raise ControlTopicError(
+                f"topic {self.name} would forget the coordinator's state, and its settings cannot be changed: "
+                f"{error.args[0].str()}: set {wanted}"
+            ) from error
+
+    def trim(self, before: int) -> None:
+        """Delete what is before an offset. A refusal is logged only: the topic grows, and nothing is wrong with it."""
+        where = TopicPartition(self.name, 0, before)
+        try:
+            self._admin.delete_records([where], request_timeout=_PATIENCE)[where].result(_PATIENCE)
+        except KafkaException as error:
+            log.warning("control topic not trimmed", topic=self.name, before=before, error=str(error))
