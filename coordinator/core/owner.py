@@ -49,14 +49,17 @@ from coordinator.core.schedulers import MoveRequest
 
 
 def begin(
-    owner: str, rev: int, records: Mapping[str, Record], config: OwnerConfig, now: float
+    owner: str, rev: int, records: Mapping[str, Record], config: OwnerConfig, now: float, *, floor: int = 0
 ) -> tuple[OwnerState, list[Effect]]:
-    """Return the state of a new term. `rev`: offset of the claim; `records`: the control topic folded up to it.
+    """Return the state of a new term. `rev`: offset of the claim; `records`: the control topic folded up to it;
+    `floor`: the wall clock's ms at the claim: every fresh epoch is above it, should the records have been lost (docs/adr/0005).
 
     Every lease that an earlier owner can have granted ends before `now` + owner_lease + silence: so long an agent that
     says nothing is taken for alive.
     """
-    state = OwnerState(owner, rev, config, confirmed_at=now, next_balance=now + config.balance_every)
+    state = OwnerState(
+        owner, rev, config, confirmed_at=now, counter=floor, next_balance=now + config.balance_every
+    )
     out: list[Effect] = []
     for _, record in sorted(records.items()):
         _restore(state, record, now)
