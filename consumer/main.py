@@ -19,7 +19,8 @@ from typing import Any
 
 import structlog
 
-from consumer.driver import Driver, Pipeline
+from consumer.driver import Driver
+from consumer.pipeline import Pipeline
 from consumer.query import JARS_ENV, session_settings, slots_of, start_session
 from consumer.status import StatusWriter
 from schemas.config import Config, ConfigErrors, load_config

@@ -13,6 +13,8 @@ from typing import Literal
 
 import msgspec
 
+from schemas.position import Position
+
 MAX_REPORTS = 100
 """Reports in one datagram: 100 of 400 bytes stay below the limit of 64 KiB."""
 MESSAGE_LENGTH = 300
@@ -25,7 +27,8 @@ class Report(msgspec.Struct, omit_defaults=True):
 
     state: "ok"; "behind": a transient error outlasted the task's retries, progress is where it is; "stopped": it
     waits for a person; "fenced": another attempt or epoch owns the unit. `offset`: lowest lane; `applied`, `dropped`,
-    `held`: events of this attempt; `commit_ts_ms`: source commit time of the last applied event (0: unknown).
+    `held`: events of this attempt; `commit_ts_ms`: source commit time of the last applied event (0: unknown);
+    `position`: source position of the lowest lane; `query`: in which query.
     """
 
     topic: str
@@ -36,6 +39,8 @@ class Report(msgspec.Struct, omit_defaults=True):
     dropped: int = 0
     held: int = 0
     commit_ts_ms: int = 0
+    position: Position | None = None
+    query: str = ""
     message: str = ""
 
 

@@ -52,6 +52,10 @@ class Watched:
     held: int = 0
 
 
+FIGURES = ("state", "offset", "applied", "dropped", "held", "commit_ts_ms", "message")
+"""What `reported` takes of a report."""
+
+
 def reported(
     unit: Watched,
     *,

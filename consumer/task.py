@@ -32,34 +32,26 @@ def run_task(config: TaskConfig, batches: Iterable[Any]) -> Iterator[Any]:
     worker = _worker(config)
     reports: list[Report] = []
     for topic, slices in by_topic(batches):
-        spec = config.units.get(topic)
-        if spec is not None and not worker.draining:
-            reports.append(worker.apply(spec, _until_drained(worker, slices)))
+        report = worker.apply(config, topic, slices)
+        if report is not None:
+            reports.append(report)
         for _ in slices:
             pass  # what was not applied is read again by a later attempt
     worker.send(reports)
     return iter(())
 
 
-def _until_drained(worker: Worker, slices: Iterable[Slice]) -> Iterator[Slice]:
-    for records in slices:
-        yield records
-        if worker.draining:
-            return
-
-
 def _worker(config: TaskConfig) -> Worker:
-    """Return this process's state for the run; that of an earlier run is closed."""
-    worker = _WORKERS.get(config.run)
-    if worker is None:
-        for old in _WORKERS.values():
-            old.close()
-        _WORKERS.clear()
+    """Return this process's state for the pipeline's run; that of an earlier run of it is closed."""
+    worker = _WORKERS.get(config.pipeline)
+    if worker is None or worker.run != config.run:
+        if worker is not None:
+            worker.close()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         # Hundreds of thousands of rows in flight and hardly a cycle among them: the collector would take a third of
         # the time to find nothing. PySpark's worker collects after every task.
         gc.disable()
-        worker = _WORKERS[config.run] = Worker(config)
+        worker = _WORKERS[config.pipeline] = Worker(config)
     return worker
 
 

@@ -39,7 +39,10 @@ ReadMissing = Callable[[int, int], Iterable[Slice]]
 
 @dataclass(frozen=True, slots=True)
 class UnitSpec:
-    """What a worker must know of a unit. `source`: its name in the configuration."""
+    """What a worker must know of a unit. `source`: its name in the configuration.
+
+    `assigned`: the coordinator's epoch, where there is one: what is known of the target table is kept through it.
+    """
 
     unit: Unit
     source: str
@@ -51,11 +54,28 @@ class UnitSpec:
     replace: bool = True
     limits: Limits = field(default_factory=Limits)
     short: int = SHORT
+    assigned: int | None = None
 
 
 def initial_layout(routes: tuple[Route, ...], lanes: int) -> Layout:
     """Return the layout of a unit that has no definition yet."""
     return Layout(lanes=lanes, routes=fingerprint(routes))
+
+
+def prepared(spec: UnitSpec, session: Session, table: Table) -> InForce:
+    """Return what the source's `table` comes to in the target as it is now."""
+    return prepare(session, table, source_name=spec.source, routes=spec.routes, create=spec.create_tables)
+
+
+def definition_in_force(
+    spec: UnitSpec, session: Session, text: str, tables: MutableMapping[tuple[str, int], InForce]
+) -> InForce:
+    """Return what the stored definition `text` comes to, from `tables` where it is known."""
+    place = (spec.unit.topic, spec.epoch if spec.assigned is None else spec.assigned)
+    cached = tables.get(place)
+    if cached is None or cached.text != text:
+        cached = tables[place] = prepared(spec, session, stored_table(text))
+    return cached
 
 
 class TopicRun:
@@ -68,7 +88,7 @@ class TopicRun:
         read_missing: ReadMissing,
         tables: MutableMapping[tuple[str, int], InForce],
     ) -> None:
-        """`tables`: definitions in force by (topic, epoch), kept by the worker process."""
+        """`tables`: definitions in force by (topic, epoch or assignment), kept by the process."""
         self.spec = spec
         self._sessions = sessions
         self._read_missing = read_missing
@@ -115,17 +135,7 @@ class TopicRun:
     def _prepared(self, text: str | None) -> InForce | None:
         if text is None:
             return None
-        place = (self.spec.unit.topic, self.spec.epoch)
-        cached = self._tables.get(place)
-        if cached is None or cached.text != text:
-            cached = self._tables[place] = self._prepare(stored_table(text))
-        return cached
-
-    def _prepare(self, table: Table) -> InForce:
-        spec = self.spec
-        return prepare(
-            self._session, table, source_name=spec.source, routes=spec.routes, create=spec.create_tables
-        )
+        return definition_in_force(self.spec, self._session, text, self._tables)
 
     def _wanted_layout(self, in_force: InForce | None) -> Layout:
         layout = initial_layout(self.spec.routes, self.spec.lanes)
@@ -167,6 +177,7 @@ class TopicRun:
             dropped=self.dropped,
             held=self.held,
             commit_ts_ms=lowest.commit_ts_ms if lowest else 0,
+            position=lowest.position if lowest else None,
             message=str(error) if error else "",
         )
 
@@ -349,7 +360,7 @@ class TopicRun:
         if table is None:
             return
         self._drain()
-        in_force = retried(lambda: self._prepare(table))
+        in_force = retried(lambda: prepared(self.spec, self._session, table))
         layout = self._wanted_layout(in_force)
         rows = relaid([advanced(row, mark) for row in self._progress.rows], layout)
         state = UnitState(definition=in_force.text, ddl=None, stopped=None)

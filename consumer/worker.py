@@ -7,13 +7,13 @@ number), never per topic: slots × lanes of them, whatever the number of topics.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 import structlog
 
+from consumer.board import Attempts, BoardReader
 from consumer.definition import InForce
 from consumer.errors import ConsumerError, TransientError
 from consumer.kafka_reader import client_options, read_range
@@ -25,34 +25,40 @@ from schemas.config import TargetConfig
 
 log = structlog.get_logger(__name__)
 
+BOARDS = 8
+"""Queries of a pipeline that a worker can meet at the same time, and more: one, two while one takes the other's place."""
 PAUSE_S = 1.0
 """After a failed connection: how long other topics of the task do not try again."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskConfig:
-    """What a run of the query hands to its workers. Pickled, never printed: it holds the target's password.
+    """What a query hands to its workers. Pickled, never printed: it holds the target's password.
 
-    `run`: name of this start of the query. `drain`: a file that says, by being there, that no more is to be begun.
+    `run`: through which workers keep what they have (connections, definitions); `query`: this start of the query.
+    `units`: what the query reads; `board`: the file that says which of them it applies now, under which epoch.
+    `attempts`: the file of the locks that running attempts hold (consumer.board).
     """
 
     run: str
+    query: str
     pipeline: str
     target: TargetConfig = field(repr=False)
     bootstrap: str
     kafka_options: Mapping[str, str] = field(repr=False)
     units: Mapping[str, UnitSpec]
-    drain: str
+    board: str
+    attempts: str
     report_port: int
     report_token: str = field(repr=False)
 
 
 class SessionCache:
-    """The connections of this process to the target of the run."""
+    """Connections to a target, by lane. `name`: of the connections, in the server's list."""
 
-    def __init__(self, config: TaskConfig) -> None:
-        self._target = config.target
-        self._name = f"rowlock {config.pipeline}"
+    def __init__(self, target: TargetConfig, name: str) -> None:
+        self._target = target
+        self._name = name
         self._sessions: dict[int, Session] = {}
         self._failed_at = -PAUSE_S
 
@@ -91,23 +97,42 @@ class Worker:
     """This process's part in one run of the query."""
 
     def __init__(self, config: TaskConfig) -> None:
-        self.config = config
-        self._sessions = SessionCache(config)
+        self.run = config.run
+        self._sessions = SessionCache(config.target, f"rowlock {config.pipeline}")
         self._tables: dict[tuple[str, int], InForce] = {}
         self._sender = ReportSender(config.report_port, config.report_token)
-        self._drain = Path(config.drain)
+        self._boards: dict[str, BoardReader] = {}
+        self._attempts = Attempts(config.attempts)
         self._reader = client_options(config.bootstrap, config.kafka_options)
         self._stopped: dict[str, Report] = {}
 
-    @property
-    def draining(self) -> bool:
-        return self._drain.exists()
+    def apply(self, config: TaskConfig, topic: str, slices: Iterable[Slice]) -> Report | None:
+        """Run one attempt of a unit, if it is the query's; one that was fenced or stopped is not tried again."""
+        with self._attempts.running(
+            topic
+        ):  # before the board is read: whoever takes the unit off it can then tell
+            board = self._board(config)
+            epoch = board.epoch(topic)
+            spec = config.units.get(topic)
+            if epoch is None or spec is None:
+                return None
+            stopped = self._stopped.get(topic)
+            if stopped is not None and stopped.epoch == epoch:
+                return stopped
+            report = self._attempt(replace(spec, epoch=epoch), _while_ours(board, topic, epoch, slices))
+            report.query = config.query
+            return report
 
-    def apply(self, spec: UnitSpec, slices: Iterable[Slice]) -> Report:
-        """Run one attempt of a unit; one that was fenced or stopped in this run is not tried again."""
+    def _board(self, config: TaskConfig) -> BoardReader:
+        board = self._boards.get(config.board)
+        if board is None:
+            board = self._boards[config.board] = BoardReader(config.board)
+            while len(self._boards) > BOARDS:
+                del self._boards[next(iter(self._boards))]
+        return board
+
+    def _attempt(self, spec: UnitSpec, slices: Iterable[Slice]) -> Report:
         topic = spec.unit.topic
-        if topic in self._stopped:
-            return self._stopped[topic]
         report = apply_topic(
             spec,
             self._sessions,
@@ -130,3 +155,11 @@ class Worker:
     def close(self) -> None:
         self._sessions.close()
         self._sender.close()
+        self._attempts.close()
+
+
+def _while_ours(board: BoardReader, topic: str, epoch: int, slices: Iterable[Slice]) -> Iterator[Slice]:
+    for records in slices:
+        yield records
+        if board.epoch(topic) != epoch:
+            return

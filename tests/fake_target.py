@@ -63,7 +63,14 @@ class FakeSession:
         self._target = target
 
     def take_over(
-        self, unit: Unit, topic_id: str, layout: str, lanes: int
+        self,
+        unit: Unit,
+        topic_id: str,
+        layout: str,
+        lanes: int,
+        *,
+        assigned: int | None = None,
+        above: int = 0,
     ) -> tuple[int, list[LaneProgress], UnitState]:
         state = self._target.state
         if not state.lanes:

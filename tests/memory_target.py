@@ -85,7 +85,14 @@ class MemorySession:
         self.target.rows.setdefault(table.name, {})
 
     def take_over(
-        self, unit: Unit, topic_id: str, layout: str, lanes: int
+        self,
+        unit: Unit,
+        topic_id: str,
+        layout: str,
+        lanes: int,
+        *,
+        assigned: int | None = None,
+        above: int = 0,
     ) -> tuple[int, list[LaneProgress], UnitState]:
         with self.target.mutex:
             if not self.target.progress:

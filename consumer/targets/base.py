@@ -62,9 +62,19 @@ class Session(Protocol):
         """Create rowlock_progress, rowlock_unit, rowlock_quarantine, rowlock_displaced where missing."""
 
     def take_over(
-        self, unit: Unit, topic_id: str, layout: str, lanes: int
+        self,
+        unit: Unit,
+        topic_id: str,
+        layout: str,
+        lanes: int,
+        *,
+        assigned: int | None = None,
+        above: int = 0,
     ) -> tuple[int, list[LaneProgress], UnitState]:
         """Raise the epoch of the unit, creating its rows where missing (offset -1). Clears `stopped`.
+
+        `assigned`: the coordinator's epoch of the unit; the new epoch is then within it (consumer.epochs), and a row of
+        a later assignment raises FencedError. `above`: an epoch that the caller had already, never given again.
 
         Waits a bounded time for a zombie's lock, then finds the blocker from the lock wait itself, ends its
         connection and tries again. Returns (new epoch, lane rows, unit state). Stored topic_id and layout are kept.

@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 
 import structlog
 
+from consumer.epochs import next_epoch
 from consumer.errors import ConsumerError, FencedError, TransientError, UniqueViolationError
 from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, UnitState
 from consumer.targets.base import Transaction
@@ -145,12 +146,22 @@ class SqlSession:
             self._alone(lambda name=name: self._run((self._books.create(name), [])))  # type: ignore[misc]
 
     def take_over(
-        self, unit: Unit, topic_id: str, layout: str, lanes: int
+        self,
+        unit: Unit,
+        topic_id: str,
+        layout: str,
+        lanes: int,
+        *,
+        assigned: int | None = None,
+        above: int = 0,
     ) -> tuple[int, list[LaneProgress], UnitState]:
+        def epoch_after(highest: int) -> int:
+            return next_epoch(unit, highest, assigned=assigned, above=above, now_ms=now_ms())
+
         last: ConsumerError | None = None
         for _ in range(TAKE_OVER_TRIES):
             try:
-                return self._take_over_once(unit, topic_id, layout, lanes)
+                return self._take_over_once(unit, topic_id, layout, lanes, epoch_after)
             except (
                 TransientError,
                 UniqueViolationError,
@@ -165,17 +176,15 @@ class SqlSession:
         ) from last
 
     def _take_over_once(
-        self, unit: Unit, topic_id: str, layout: str, lanes: int
+        self, unit: Unit, topic_id: str, layout: str, lanes: int, epoch_after: Callable[[int], int]
     ) -> tuple[int, list[LaneProgress], UnitState]:
-        """Raise the epoch above the row's, and to the clock's milliseconds at least (docs/adr/0005): a target restored
-        from a backup must not hand out an epoch again that a paused worker still holds."""
         self._link.connect()
         with self._rolled_back_on_error():
             rows = [lane_from(row) for row in self._lock_ending_blockers(unit)]
             if not rows:
                 rows = [LaneProgress(lane, 0, 0, topic_id, -1, ZERO, 0, layout) for lane in range(lanes)]
                 self._run(self._books.insert_lanes(unit, rows))
-            epoch = max(max(row.epoch for row in rows) + 1, now_ms())
+            epoch = epoch_after(max(row.epoch for row in rows))
             self._run(self._books.raise_epoch(unit, epoch))
             state = unit_from(self._run(self._books.select_unit(unit)))
             if state is None:

@@ -17,7 +17,7 @@ from consumer.router import Route
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
 from consumer.unit import Slice, UnitSpec, apply_topic, initial_layout
-from consumer.worker import SessionCache, TaskConfig
+from consumer.worker import SessionCache
 from schemas.codec import encode_event
 from schemas.config import TargetConfig
 from schemas.event import Event
@@ -41,19 +41,7 @@ class Real:
             password="",  # type: ignore[arg-type]
             database=database,
         )
-        self.cache = SessionCache(
-            TaskConfig(
-                run="r",
-                pipeline="p",
-                target=self.config,
-                bootstrap="",
-                kafka_options={},
-                units={},
-                drain="",
-                report_port=0,
-                report_token="",
-            )
-        )
+        self.cache = SessionCache(self.config, "rowlock p")
         self.session: Session = open_session(self.config, name="test")
         self.session.ensure_bookkeeping()
         self.tables: dict[tuple[str, int], InForce] = {}

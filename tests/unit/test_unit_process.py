@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer import daemon
-from consumer.driver import _cause, _end_offsets
 from consumer.query import java_options, kafka_options, session_settings, slots_of
 from consumer.reports import MAX_REPORTS, Report, ReportReceiver, ReportSender
+from consumer.running import cause, end_offsets
 from consumer.status import StatusWriter
 from consumer.supervision import LONGEST_PAUSE_S, QUIET_S, Backoff, Watched, left_behind, reported, troubled
 from consumer.task import by_topic
@@ -171,12 +171,14 @@ def test_what_workers_get_is_pickled_whole_and_printed_without_secrets() -> None
     target = TargetConfig(type="postgres", host="h", port=1, user="u", password="secret7", database="d")  # type: ignore[arg-type]
     config = TaskConfig(
         run="r",
+        query="q",
         pipeline="p",
         target=target,
         bootstrap="b",
         kafka_options={"sasl.password": "secret8"},
         units={},
-        drain="/d",
+        board="/d",
+        attempts="/a",
         report_port=1,
         report_token="secret9",
     )
@@ -186,9 +188,9 @@ def test_what_workers_get_is_pickled_whole_and_printed_without_secrets() -> None
 
 
 def test_the_end_of_a_batch_is_read_in_both_forms() -> None:
-    assert _end_offsets({"sources": [{"endOffset": {"t": {"0": 4}}}]}) == {"t": 4}
-    assert _end_offsets({"sources": [{"endOffset": '{"t": {"0": 4}}'}, {"endOffset": None}]}) == {"t": 4}
-    assert _end_offsets(None) == {}
+    assert end_offsets({"sources": [{"endOffset": {"t": {"0": 4}}}]}) == {"t": 4}
+    assert end_offsets({"sources": [{"endOffset": '{"t": {"0": 4}}'}, {"endOffset": None}]}) == {"t": 4}
+    assert end_offsets(None) == {}
 
 
 def test_the_cause_is_the_last_error_of_a_trace() -> None:
@@ -198,7 +200,7 @@ def test_the_cause_is_the_last_error_of_a_trace() -> None:
         "Caused by: java.io.IOException: gone",
         "... 3 more",
     ]
-    assert _cause(trace) == "Caused by: java.io.IOException: gone"
+    assert cause(trace) == "Caused by: java.io.IOException: gone"
 
 
 def test_the_daemon_patches_only_the_version_it_knows() -> None:

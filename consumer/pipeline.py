@@ -1,0 +1,90 @@
+"""What is known of a pipeline before anything runs: its part of the configuration, and what follows for its units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from consumer.lanes import Limits
+from consumer.model import Unit
+from consumer.router import Route
+from consumer.unit import UnitSpec, initial_layout
+from consumer.worker import TaskConfig
+from schemas.config import Config, PipelineConfig, TargetConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """What a driver needs of the configuration. `slots`: tasks of one query that run at once."""
+
+    name: str
+    config: PipelineConfig
+    target: TargetConfig
+    bootstrap: str
+    prefix: str
+    kafka_options: Mapping[str, str]
+    state_dir: Path
+    slots: int
+    routes: tuple[Route, ...] = field(default=())
+
+    @classmethod
+    def of(cls, config: Config, name: str, slots: int) -> Pipeline:
+        """Raises KeyError when there is no pipeline `name`."""
+        pipeline = config.pipelines[name]
+        return cls(
+            name=name,
+            config=pipeline,
+            target=config.targets[pipeline.target],
+            bootstrap=config.kafka.bootstrap,
+            prefix=config.kafka.prefix,
+            kafka_options=config.kafka.options,
+            state_dir=config.state_dir / "apply" / name,
+            slots=slots,
+            routes=tuple(Route.of(route) for route in pipeline.routes),
+        )
+
+    @property
+    def limits(self) -> Limits:
+        most = self.config.max_gather
+        return Limits() if most is None else Limits(max_gather=most)
+
+    @property
+    def layout(self) -> str:
+        """The layout of a unit that has no progress yet, as it is stored."""
+        return initial_layout(self.routes, self.config.lanes).encode()
+
+    def spec(
+        self, topic: str, source: str, *, epoch: int, topic_id: str, assigned: int | None = None
+    ) -> UnitSpec:
+        """Return what a worker must know of the unit `topic`. `assigned`: the coordinator's epoch, if it gave one."""
+        return UnitSpec(
+            unit=Unit(self.name, topic),
+            source=source,
+            epoch=epoch,
+            topic_id=topic_id,
+            routes=self.routes,
+            lanes=self.config.lanes,
+            create_tables=self.config.create_tables,
+            replace=self.config.conflicts == "replace",
+            limits=self.limits,
+            assigned=assigned,
+        )
+
+    def task_config(
+        self, run: str, query: str, units: Mapping[str, UnitSpec], report_port: int, report_token: str
+    ) -> TaskConfig:
+        """Return what the query `query` of the run `run` hands to its workers; it puts its board in itself."""
+        return TaskConfig(
+            run=run,
+            query=query,
+            pipeline=self.name,
+            target=self.target,
+            bootstrap=self.bootstrap,
+            kafka_options=dict(self.kafka_options),
+            units=units,
+            board="",
+            attempts=str(self.state_dir.resolve() / "attempts"),
+            report_port=report_port,
+            report_token=report_token,
+        )

@@ -1,0 +1,130 @@
+"""One started query with its board: what it reads, whose units it applies now, how it ends.
+
+The board is a folder's file of the query's own, so that two queries of a pipeline can run side by side while units go
+from one to the other: the guards in the target tell their attempts apart, whatever the timing.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from consumer.board import post
+from consumer.pipeline import Pipeline
+from consumer.query import kafka_options, start_query
+from consumer.task import run_task
+from consumer.worker import TaskConfig
+
+log = structlog.get_logger(__name__)
+
+DRAIN_S = 30.0
+"""Longest wait for the batch in flight when the query is stopped."""
+
+
+class RunningQuery:
+    """`starting`: topic → first offset (-1: the end). `config.units`: what workers know of the topics.
+
+    `epochs`: the units to apply from the first batch on, with their epochs.
+    """
+
+    def __init__(
+        self,
+        spark: Any,
+        pipeline: Pipeline,
+        config: TaskConfig,
+        starting: Mapping[str, int],
+        *,
+        epochs: Mapping[str, int],
+        slots: int,
+    ) -> None:
+        self.name = config.query
+        self.topics = frozenset(starting)
+        self._folder = pipeline.state_dir.resolve() / "queries" / self.name
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._board = self._folder / "board"
+        self._epochs = dict(epochs)
+        post(self._board, epochs)
+        self._query = start_query(
+            spark,
+            name=self.name,
+            options=kafka_options(pipeline.bootstrap, starting, pipeline.kafka_options, {}),
+            task=functools.partial(run_task, replace(config, board=str(self._board))),
+            slots=slots,
+            checkpoints=self._folder / "checkpoint",
+        )
+
+    def post(self, epochs: Mapping[str, int]) -> None:
+        """From now on the query applies exactly these units (topic → epoch)."""
+        if epochs != self._epochs:
+            self._epochs = dict(epochs)
+            post(self._board, epochs)
+
+    @property
+    def active(self) -> bool:
+        return bool(self._query.isActive)
+
+    def cause(self) -> str:
+        """Return what a query that is no longer active died of."""
+        error = self._query.exception()
+        return cause(str(error).strip().splitlines() if error is not None else ["the query ended"])
+
+    def ends(self) -> dict[str, int]:
+        """Return topic → next offset behind the last finished batch."""
+        return end_offsets(self._query.lastProgress)
+
+    def stop(self) -> None:
+        """Let the batch in flight end (tasks that see the empty board begin nothing more), then stop the query.
+
+        Spark's stop alone would cancel the running task in the middle of its transactions.
+        """
+        self.post({})
+        try:
+            if self._query.isActive:
+                self._wait_for_batch()
+                self._query.stop()
+        except Exception as error:  # noqa: BLE001  # py4j raises what the query died of; it is gone either way
+            log.warning(
+                "the query died while stopping", query=self.name, error=cause(str(error).splitlines())
+            )
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _wait_for_batch(self) -> None:
+        deadline = time.monotonic() + DRAIN_S
+        before = _batch(self._query)
+        while time.monotonic() < deadline and self._query.isActive:
+            if not self._query.status["isTriggerActive"] or _batch(self._query) != before:
+                return
+            time.sleep(0.02)
+        log.warning("the batch in flight did not end in time", query=self.name, seconds=DRAIN_S)
+
+
+def _batch(query: Any) -> int:
+    progress = query.lastProgress
+    return -1 if progress is None else int(progress["batchId"])
+
+
+def end_offsets(progress: Any) -> dict[str, int]:
+    """Return topic → next offset behind the batch of Spark's `progress`."""
+    if progress is None:
+        return {}
+    ends: dict[str, int] = {}
+    for source in progress["sources"]:
+        offsets = source["endOffset"]
+        if isinstance(offsets, str):
+            offsets = json.loads(offsets)
+        ends |= {topic: parts["0"] for topic, parts in (offsets or {}).items()}
+    return ends
+
+
+def cause(lines: list[str]) -> str:
+    """Return the last line of a Java or Python trace that says something."""
+    said = [line.strip() for line in lines if line.strip() and not line.strip().startswith(("at ", "..."))]
+    errors = [line for line in said if "Error" in line or "Exception" in line]
+    return (errors or said or ["unknown"])[-1][:400]
