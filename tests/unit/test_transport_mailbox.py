@@ -1,0 +1,130 @@
+"""Dispatches that wait for an answer end in exactly one way; and which stream a message goes down."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.core.messages import Announce, Header, HeartbeatResponse, Superseded
+from coordinator.transport.mailbox import Mailbox
+from coordinator.transport.stream import Registry, Stream
+
+
+def test_an_answer_ends_the_waiting_and_a_second_one_is_late() -> None:
+    box = Mailbox(timeout=5)
+    box.register("a", 1, 10, "u", now=0.0)
+    assert not box.answered("b", 10), "of another agent"
+    assert box.answered("a", 10)
+    assert not box.answered("a", 10)
+    assert box.ended == {"late": 2, "replied": 1}
+    assert len(box) == 0
+
+
+def test_no_answer_in_time() -> None:
+    box = Mailbox(timeout=5)
+    box.register("a", 1, 10, "u", now=0.0)
+    box.register("a", 1, 11, "v", now=1.0)
+    assert box.sweep(4.9) == []
+    assert [entry.unit for entry in box.sweep(5.0)] == ["u"]
+    assert not box.answered("a", 10)
+    assert box.answered("a", 11)
+    assert box.ended == {"timed out": 1, "late": 1, "replied": 1}
+
+
+def test_a_later_dispatch_supersedes_of_the_same_unit_and_agent_only() -> None:
+    box = Mailbox()
+    for op_seq, agent, unit in [(1, "a", "u"), (2, "b", "u"), (3, "a", "v"), (4, "a", "u")]:
+        box.register(agent, 1, op_seq, unit, now=0.0)
+    assert box.ended == {"superseded": 1}
+    assert not box.answered("a", 1)
+    assert all(box.answered(agent, op_seq) for agent, op_seq in [("b", 2), ("a", 3), ("a", 4)])
+
+
+def test_a_closed_channel_ends_what_went_down_it_and_nothing_else() -> None:
+    box = Mailbox()
+    box.register("a", 1, 1, "u", now=0.0)
+    box.register("a", 2, 2, "v", now=0.0)
+    assert box.closed(1) == 1
+    assert box.closed(1) == 0
+    assert box.answered("a", 2)
+    assert box.ended == {"channel closed": 1, "replied": 1}
+
+
+_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("register"), st.sampled_from("ab"), st.sampled_from("uv"), st.integers(1, 3)),
+        st.tuples(st.just("answered"), st.sampled_from("ab"), st.integers(1, 30), st.just(0)),
+        st.tuples(st.just("closed"), st.integers(1, 3), st.just(0), st.just(0)),
+        st.tuples(st.just("sweep"), st.just(0), st.just(0), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@given(_steps)
+@settings(max_examples=100)
+def test_nothing_is_lost_and_nothing_ends_twice(steps: list[tuple[str, object, object, int]]) -> None:
+    box, registered = Mailbox(timeout=3), 0
+    for now, (what, first, second, third) in enumerate(steps):
+        if what == "register":
+            registered += 1
+            box.register(str(first), third, registered, str(second), float(now))
+        elif what == "answered":
+            box.answered(str(first), int(str(second)))
+        elif what == "closed":
+            box.closed(int(str(first)))
+        else:
+            box.sweep(float(now))
+        ended = sum(count for how, count in box.ended.items() if how != "late")
+        assert registered == len(box) + ended
+    box.sweep(1e9)
+    assert len(box) == 0
+    assert not box._by_unit
+
+
+def _stream(number: int, instance: str, agent_epoch: int = 0) -> Stream:
+    stream = Stream("a", instance, number, capacity=2)
+    stream.agent_epoch = agent_epoch
+    return stream
+
+
+def test_an_old_streams_end_never_removes_a_newer_one() -> None:
+    registry = Registry()
+    old, new = _stream(1, "x"), _stream(2, "x")
+    assert registry.add(old) == []
+    assert registry.add(new) == [old]
+    registry.remove(old)
+    registry.remove(old)
+    assert registry.find("a", Superseded(Header(1, 1))) is new
+    registry.remove(new)
+    assert registry.find("a", Superseded(Header(1, 1))) is None
+    assert len(registry) == 0
+
+
+def test_two_processes_of_one_name_are_told_apart_by_their_epoch() -> None:
+    registry = Registry()
+    first, second = _stream(1, "x", agent_epoch=5), _stream(2, "y")
+    registry.add(first)
+    assert registry.add(second) == []
+    assert registry.find("a", Superseded(Header(1, 5))) is first
+    assert registry.find("a", Announce(Header(1, 6), "o", "inc", 1.0, 1.0)) is second
+    second.agent_epoch = 6
+    third = _stream(3, "x", agent_epoch=5)  # the first process comes back: it is not the one that is meant
+    registry.add(third)
+    assert registry.find("a", HeartbeatResponse(Header(1, 6), 0.0, 0.0, 0.0)) is second
+    assert registry.find("a", Superseded(Header(1, 5))) is third
+
+
+def test_a_stream_is_bounded_and_counts_what_it_drops() -> None:
+    stream = _stream(1, "x")
+    said = [Superseded(Header(1, 1, 0, number)) for number in range(3)]
+    assert [stream.put(message) for message in said] == [True, True, False]
+    assert stream.dropped == 1
+    assert stream.take() == said[:2]
+    assert stream.put(said[2])
+    stream.end("first")
+    stream.end("second")
+    assert (stream.why, stream.take(), stream.put(said[0])) == ("first", [], False)
+    assert Counter(dropped=stream.dropped) == {"dropped": 1}
