@@ -1,0 +1,88 @@
+"""Messages to the owner's machine beside those of agents and of the control log, and the answers some of them wait for."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from coordinator.core.owner_state import Catalogue, Command
+from coordinator.server.control import NoAnswerError, View
+from coordinator.server.machines import AgentMachine
+
+T = TypeVar("T")
+
+
+class Answer(Generic[T]):
+    """Filled once by the owner's machine, awaited by whoever asked. Later fillings are ignored."""
+
+    def __init__(self) -> None:
+        self._filled = threading.Event()
+        self._value: T | None = None
+        self._error: Exception | None = None
+
+    @property
+    def filled(self) -> bool:
+        return self._filled.is_set()
+
+    def give(self, value: T) -> None:
+        if not self.filled:
+            self._value = value
+            self._filled.set()
+
+    def fail(self, error: Exception) -> None:
+        if not self.filled:
+            self._error = error
+            self._filled.set()
+
+    def wait(self, timeout: float) -> T:
+        """Return the value. Raises what `fail` was given; NoAnswerError after `timeout` seconds."""
+        if not self._filled.wait(timeout):
+            raise NoAnswerError(f"the owner has not answered within {timeout:g} s")
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]  # filled without an error
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """An agent has a stream."""
+
+    machine: AgentMachine
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    machine: AgentMachine
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TickDue:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The catalogue, asked for in term `rev`."""
+
+    rev: int
+    catalogue: Catalogue
+
+
+@dataclass(frozen=True, slots=True)
+class FenceDone:
+    rev: int
+    unit: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommandAsked:
+    command: Command
+    answer: Answer[None]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewAsked:
+    answer: Answer[View]

@@ -1,0 +1,168 @@
+"""The owner's helpers that may block, each in threads of its own: the clock's tick, the catalogue, fences at the targets."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+
+from coordinator.core.owner_state import Catalogue
+
+log = structlog.get_logger("coordinator")
+
+
+class Ticker:
+    """Calls `tick` every `interval` seconds while the last one is `done`; after a slow one it rests four times as long."""
+
+    def __init__(self, interval: float, tick: Callable[[], None]) -> None:
+        self._interval, self._tick = interval, tick
+        self._done = threading.Event()
+        self._done.set()
+        self._stop = threading.Event()
+        self._began = 0.0
+        self._rest_until = 0.0
+        self.last = 0.0
+        self._thread = threading.Thread(target=self._run, name="coordinator-ticker", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def done(self, took: float) -> None:
+        """The tick was worked on for `took` seconds."""
+        self.last = took
+        self._rest_until = time.monotonic() + 4 * took
+        self._done.set()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval):
+            if self._done.is_set() and time.monotonic() >= self._rest_until:
+                self._done.clear()
+                self._tick()
+
+
+class CataloguePoller:
+    """Asks for the catalogue while somebody leads: at once when a term begins, then every `every` seconds.
+
+    `give(rev, catalogue)`: the first of each term, then only what differs. An error is logged, once while it stays the same; the
+    owner goes on with what it has. Nothing of an earlier term is given: it may be hours old.
+    """
+
+    def __init__(
+        self, ask: Callable[[], Catalogue], give: Callable[[int, Catalogue], None], every: float
+    ) -> None:
+        self._ask, self._give, self._every = ask, give, every
+        self._changed = threading.Condition()
+        self._rev = 0
+        self._stopping = False
+        self._trouble = ""
+        self.errors = 0
+        self._thread = threading.Thread(target=self._run, name="coordinator-catalogue", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def lead(self, rev: int) -> None:
+        """A term begins; 0: none."""
+        with self._changed:
+            self._rev = rev
+            self._changed.notify()
+
+    def close(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        self._thread.join(2)
+
+    def _run(self) -> None:
+        known: tuple[int, Catalogue | None] = (0, None)
+        while (rev := self._next(known[0])) is not None:
+            found = self._asked()
+            if found is not None and (rev, found) != known:
+                known = (rev, found)
+                self._give(rev, found)
+            elif found is None and rev != known[0]:
+                known = (rev, None)
+
+    def _next(self, known: int) -> int | None:
+        """Wait for the next time to ask; returns the term, None to end."""
+        with self._changed:
+            if self._rev == known and not self._stopping:
+                self._changed.wait(self._every)
+            while not self._rev and not self._stopping:
+                self._changed.wait()
+            return None if self._stopping else self._rev
+
+    def _asked(self) -> Catalogue | None:
+        try:
+            found = self._ask()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the owner goes on with what it knows
+            self.errors += 1
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                log.warning("catalogue not read", error=self._trouble, kind=type(error).__name__)
+            return None
+        self._trouble = ""
+        return found
+
+
+class FencePool:
+    """Carries out fences, `count` at once. `fence(unit, uid, epoch)` blocks and raises; `done(rev, unit, epoch)` on success.
+
+    A failure is logged: the owner asks again. What is under way already is not begun a second time.
+    """
+
+    def __init__(
+        self, fence: Callable[[str, str, int], None], done: Callable[[int, str, int], None], count: int
+    ) -> None:
+        self._fence, self._done = fence, done
+        self._queue: queue.Queue[tuple[int, str, str, int] | None] = queue.Queue()
+        self._lock = threading.Lock()
+        self._under_way: set[tuple[int, str, str, int]] = set()
+        self.failed = 0
+        self._threads = [
+            threading.Thread(target=self._run, name=f"coordinator-fence-{number}", daemon=True)
+            for number in range(count)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def ask(self, rev: int, unit: str, uid: str, epoch: int) -> None:
+        job = (rev, unit, uid, epoch)
+        with self._lock:
+            if job in self._under_way:
+                return
+            self._under_way.add(job)
+        self._queue.put(job)
+
+    def close(self) -> None:
+        """End the threads; one that a target keeps waiting is left behind (daemon)."""
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join(1)
+
+    def _run(self) -> None:
+        while (job := self._queue.get()) is not None:
+            rev, unit, uid, epoch = job
+            try:
+                self._fence(unit, uid, epoch)
+            except Exception as error:  # noqa: BLE001 - the target's; the owner asks again
+                self.failed += 1
+                log.warning("unit not fenced", unit=unit, epoch=epoch, error=str(error))
+            else:
+                self._done(rev, unit, epoch)
+            finally:
+                with self._lock:
+                    self._under_way.discard(job)

@@ -1,0 +1,274 @@
+"""The owner's machine: turns what comes in into the core's events, and carries out the core's effects.
+
+The control machine of the batch system, so never in two threads at once, and nothing in it is locked. Between two terms it
+keeps nothing but who leads: a new term begins from the durable records and from what agents report.
+
+An error in the core ends the term and not the process: the state is thrown away, another coordinator (or this one) begins
+anew from the records, and agents go on meanwhile as long as their leases last.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import structlog
+
+from coordinator.control.codec import Candidate, Change
+from coordinator.control.events import Confirmed, Elected, Lost, NewLeader, Persisted
+from coordinator.core import owner
+from coordinator.core import owner_state as core
+from coordinator.core.messages import Down
+from coordinator.core.owner_state import (
+    Alarm,
+    Effect,
+    Event,
+    Fence,
+    OwnerConfig,
+    OwnerState,
+    Persist,
+    Refused,
+    Send,
+)
+from coordinator.server.asked import CommandAsked, FenceDone, Found, Joined, Left, TickDue, ViewAsked
+from coordinator.server.control import LeaderView, NotLeaderError, RefusedError, View
+from coordinator.server.machines import AgentMachine, Mail
+from coordinator.server.view import build
+from coordinator.transport.events import LeaderInfo
+
+log = structlog.get_logger("coordinator")
+
+
+class Outside(Protocol):
+    """What the owner's machine does to the world; nothing of it blocks."""
+
+    def push(self, agent: str, message: Down) -> bool: ...
+
+    def append(self, rev: int, token: int, changes: tuple[Change, ...]) -> None: ...
+
+    def resign(self, why: str) -> None: ...
+
+    def fence(self, rev: int, unit: str, uid: str, epoch: int) -> None: ...
+
+    def set_leader(self, leader: LeaderInfo) -> None: ...
+
+    def leading(self, rev: int) -> None:
+        """A term of ours begins; 0: it is over."""
+
+    def ticked(self, took: float) -> None: ...
+
+    def counters(self) -> dict[str, int]: ...
+
+
+class OwnerMachine:
+    """`leader` may be read from any thread. `clock`: monotonic seconds; `wall`: seconds since 1970."""
+
+    def __init__(
+        self,
+        me: Callable[[], Candidate],
+        config: OwnerConfig,
+        outside: Outside,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._me, self._config, self._outside, self._clock, self._wall = me, config, outside, clock, wall
+        self.leader: LeaderView | None = None
+        self._since = 0.0
+        self._state: OwnerState | None = None
+        self._streams: dict[str, AgentMachine] = {}
+        self._errors: dict[str, str] = {}
+        self._commands: dict[int, CommandAsked] = {}
+        self._asked: CommandAsked | None = None
+        self.counts: Counter[str] = Counter()
+
+    def is_stopped(self) -> bool:
+        return False
+
+    def handle(self, message: object) -> None:
+        """Take in one message; an error ends the term."""
+        try:
+            self._handle(message)
+        except Exception:
+            log.exception("owner failed", message=type(message).__name__)
+            self.counts["owner.failures"] += 1
+            if isinstance(message, CommandAsked | ViewAsked):
+                message.answer.fail(NotLeaderError(None))
+            self._end("internal error")
+
+    def _handle(self, message: object) -> None:
+        match message:
+            case Mail(machine):
+                self._mail(machine)
+            case TickDue():
+                self._tick()
+            case Persisted(rev, token) if self._is(rev):
+                self._step(core.Persisted(token))
+                self._durable(token)
+            case Confirmed(rev, at) if self._is(rev):
+                self._step(core.Confirmed(at))
+            case FenceDone(rev, unit, epoch) if self._is(rev):
+                self._step(core.Fenced(unit, epoch))
+            case Found(rev, catalogue) if self._is(rev):
+                self._step(catalogue)
+            case CommandAsked():
+                self._command(message)
+            case ViewAsked(answer):
+                answer.give(self._view())
+            case Joined(machine):
+                self._streams[machine.agent] = machine
+            case Left(machine, why):
+                self._left(machine, why)
+            case Elected(rev, records):
+                self._begin(rev, records)
+            case NewLeader(rev, candidate):
+                self._led_by(rev, candidate)
+            case Lost(rev, why) if self._is(rev):
+                self._over(why)
+
+    def _is(self, rev: int) -> bool:
+        return self._state is not None and self._state.rev == rev
+
+    # terms
+
+    def _begin(self, rev: int, records: Mapping[str, core.Record]) -> None:
+        me = self._me()
+        now, floor = self._clock(), int(self._wall() * 1000)
+        self._lead(LeaderView(rev, me.name, me.address, me.rest, am_i=True))
+        self._state, effects = owner.begin(me.name, rev, records, self._config, now, floor=floor)
+        log.info("term begins", rev=rev, units=len(self._state.sets), agents=len(self._state.members))
+        self._outside.leading(rev)
+        self._carry_out(effects)
+
+    def _led_by(self, rev: int, candidate: Candidate | None) -> None:
+        if self._is(rev):
+            return
+        if candidate is None:
+            self._lead(None, rev)
+        else:
+            self._lead(LeaderView(rev, candidate.name, candidate.address, candidate.rest))
+
+    def _lead(self, leader: LeaderView | None, rev: int = 0) -> None:
+        """Tell agents (and operators, by `leader`) whom to ask. Streams end unless it is this coordinator."""
+        self.leader, self._since = leader, self._clock()
+        if leader is None:
+            self._outside.set_leader(LeaderInfo(rev))
+        else:
+            self._outside.set_leader(LeaderInfo(leader.rev, leader.address, leader.rest, leader.am_i))
+
+    def _end(self, why: str) -> None:
+        """Give the term up by ourselves."""
+        if self._state is not None:
+            self._over(why)
+            self._outside.resign(why)
+
+    def _over(self, why: str) -> None:
+        if self._state is None:
+            return
+        log.info("term over", rev=self._state.rev, why=why)
+        rev, self._state = self._state.rev, None
+        self._errors.clear()
+        waiting, self._commands = self._commands, {}
+        for asked in waiting.values():
+            asked.answer.fail(NotLeaderError(None))
+        self._outside.leading(0)
+        self._lead(None, rev)
+
+    # events of the core
+
+    def _step(self, event: Event) -> None:
+        if self._state is None:
+            return
+        self._state, effects = owner.step(self._state, event, self._clock())
+        self._carry_out(effects)
+
+    def _mail(self, machine: AgentMachine) -> None:
+        messages, errors = machine.take()
+        if self._state is None:
+            self.counts["owner.not leading"] += len(messages)
+            return
+        self._errors.update(errors)
+        for message in messages:
+            self._step(core.Received(message))
+
+    def _tick(self) -> None:
+        began = time.perf_counter()
+        try:
+            self._step(core.Tick())
+        finally:
+            self._outside.ticked(time.perf_counter() - began)
+
+    def _left(self, machine: AgentMachine, why: str) -> None:
+        if self._streams.get(machine.agent) is machine:
+            del self._streams[machine.agent]
+        log.info("agent's stream ended", agent=machine.agent, why=why)
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if self._state is None:
+                return  # the term ended with an effect before this one
+            self._effect(self._state, effect)
+
+    def _effect(self, state: OwnerState, effect: Effect) -> None:
+        match effect:
+            case Send(agent, message):
+                if not self._outside.push(agent, message):
+                    self.counts["owner.unsent"] += 1
+            case Persist(token, changes):
+                self._outside.append(state.rev, token, changes)
+                if self._asked is not None:
+                    self._commands[token] = self._asked
+            case Fence(unit, uid, epoch):
+                self._outside.fence(state.rev, unit, uid, epoch)
+            case Alarm(what, about):
+                log.warning(what, about=about)
+                self.counts[f"alarm.{what}"] += 1
+            case Refused(_, why):
+                if self._asked is not None:
+                    self._asked.answer.fail(RefusedError(why))
+            case core.StepDown(why):
+                self._step_down(why)
+
+    def _step_down(self, why: str) -> None:
+        if self._asked is not None:
+            self._asked.answer.give(None)
+        self._end(why)
+
+    # operators
+
+    def _command(self, asked: CommandAsked) -> None:
+        """Carry out a command; it is answered when what it has stored is durable, at once if it stores nothing."""
+        if self._state is None or self._state.silent:
+            asked.answer.fail(NotLeaderError(self.leader if self._state is None else None))
+            return
+        self._asked = asked
+        try:
+            self._step(asked.command)
+        finally:
+            self._asked = None
+        if not any(waiting is asked for waiting in self._commands.values()):
+            asked.answer.give(None)
+
+    def _durable(self, token: int) -> None:
+        asked = self._commands.pop(token, None)
+        if asked is not None and not any(waiting is asked for waiting in self._commands.values()):
+            asked.answer.give(None)
+
+    def _view(self) -> View:
+        now = self._clock()
+        leader = self.leader_now(now)
+        counters = {**self._outside.counters(), **self.counts}
+        if self._state is None:
+            return View(leader, counters=counters)
+        streams = {name: machine.counters() for name, machine in self._streams.items()}
+        return build(self._state, leader, now, errors=self._errors, streams=streams, counters=counters)
+
+    def leader_now(self, now: float) -> LeaderView | None:
+        """Return who leads, with the time since then."""
+        leader = self.leader
+        if leader is None:
+            return None
+        since = round(now - self._since, 3)
+        return LeaderView(leader.rev, leader.name, leader.address, leader.rest, since, leader.am_i)
