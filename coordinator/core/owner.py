@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from coordinator.core import owner_reports, owner_ticks, replication
+from coordinator.core import handlers, owner_members, owner_ticks, replication
 from coordinator.core.members import Member
 from coordinator.core.owner_feed import feed, fence_unless_wanted, fenced, persist
 from coordinator.core.owner_state import (
@@ -101,7 +101,7 @@ def step(state: OwnerState, event: Event, now: float) -> tuple[OwnerState, list[
         return state, out
     match event:
         case Received(message):
-            owner_reports.receive(state, message, now, out)
+            handlers.receive(state, message, now, out)
         case Persisted(token):
             _persisted(state, token, now, out)
         case Confirmed(at):
@@ -122,13 +122,13 @@ def step(state: OwnerState, event: Event, now: float) -> tuple[OwnerState, list[
 
 
 def _tick(state: OwnerState, now: float, out: list[Effect]) -> None:
-    owner_reports.expire(state, now, out)
+    owner_members.expire(state, now, out)
     owner_ticks.give_up(state, now, out)
     owner_ticks.fence_again(state, now, out)
     if not state.silent:
         owner_ticks.schedule(state, now, out)
     owner_ticks.progress(state, now, out)
-    owner_reports.retire(state, now, out)
+    owner_members.retire(state, now, out)
 
 
 def _persisted(state: OwnerState, token: int, now: float, out: list[Effect]) -> None:
@@ -137,7 +137,7 @@ def _persisted(state: OwnerState, token: int, now: float, out: list[Effect]) -> 
     if unit is not None:
         feed(state, unit[0], replication.Persisted(unit[1]), now, out)
     if agent is not None:
-        owner_reports.registered(state, agent[0], agent[1], now, out)
+        owner_members.registered(state, agent[0], agent[1], now, out)
 
 
 def _catalogue(state: OwnerState, event: Catalogue, now: float, out: list[Effect]) -> None:
@@ -177,7 +177,7 @@ def _command(state: OwnerState, command: Command, now: float, out: list[Effect])
             state.paused.pop(unit, None)
             persist(state, [], now, out, delete=[f"paused/{unit}"])
         case Resign():
-            owner_reports.step_down(state, "asked to resign", out)
+            owner_members.step_down(state, "asked to resign", out)
 
 
 def _refusal(state: OwnerState, command: Command) -> str | None:

@@ -16,12 +16,12 @@ from coordinator.core import (
     agent_unit,
     members,
     owner_feed,
-    owner_reports,
     owner_ticks,
     progress,
     replication,
 )
 from coordinator.core.agent_unit import Held
+from coordinator.core.handlers import reports
 from coordinator.core.members import Verdict
 from coordinator.core.messages import Announce, HeartbeatResponse, Op
 from coordinator.core.replication import Assign, Instruct, ReplicationSet
@@ -60,7 +60,7 @@ def _any_incarnation(member: members.Member, agent_epoch: int, *args: Any, **kwa
 
 _hear = members.hear
 _report, _assign, _classify = replication._report, replication._assign, replication._classify
-_prepare, _replica, _advance = agent_unit._prepare, owner_reports._replica, progress.advance
+_prepare, _replica, _advance = agent_unit._prepare, reports._replica, progress.advance
 _receive, _wanted, _step = agents._receive, owner_feed.wanted, agent_unit.step
 
 
@@ -185,7 +185,7 @@ MUTATIONS = (
     Mutation("a new owner forgets what is stopping", "tiflow#6538", (attribute(replication, "_classify", _blind_classify),), faults=("commands", "slow target", "crash owner", "two owners")),
     Mutation("start beside one that is stopping", "tiflow#6538", (_promote_beside_leaving,)),
     Mutation("stopped before the sink is closed", "tiflow#9618", options={"early_stop": True}),
-    Mutation("a final mark is refused as stale", "ticdc#6283", (attribute(owner_reports, "_replica", _only_primaries),)),
+    Mutation("a final mark is refused as stale", "ticdc#6283", (attribute(reports, "_replica", _only_primaries),)),
     Mutation("a unit's old mark is kept", "tiflow#4464", (attribute(agent_unit, "_prepare", _keep_old_mark), attribute(agent_unit, "step", _keep_on_forget))),
     Mutation(
         "a dropped unit is added again", "ticdc#4874",

@@ -1,0 +1,52 @@
+"""What an owner makes of the messages of agents: a chain of handlers, each a small class with one duty.
+
+| handler | duty | ends the chain |
+|---|---|---|
+| `CheckVersion` | protocol version | for a newer one |
+| `CheckLeader` | whether a later owner is obeyed there | by stepping down |
+| `Register` | `Hello`: incarnations get an agent epoch, which is stored | always, for a `Hello` |
+| `CheckMember` | whether the agent is registered | for a stranger, who is told |
+| `CheckTerm` | messages to an earlier term | with an announcement |
+| `KeepLease` | incarnation, order, when it was heard; liveness | for stale and late ones, and before its Sync |
+| `CollectStatistics` | marks and rows a second of the replicas that may speak | never |
+| `ReportUnits` | replication sets, what is missing, failures | never |
+| `AnswerUnit` | one unit's answer to a dispatch | never |
+| `GrantLeases` | what the agent may go on writing | never |
+
+What has to be stored comes out of `Register` and of the replication sets as `Persist` effects, before anybody is told.
+Each class is tested by itself; the order is this tuple. A stale message (another incarnation, an earlier number) changes
+nothing behind `KeepLease`, which counts it in `dropped`.
+"""
+
+from __future__ import annotations
+
+from coordinator.core.handlers.context import Context, Handler
+from coordinator.core.handlers.entrance import CheckLeader, CheckMember, CheckTerm, CheckVersion, Register
+from coordinator.core.handlers.leases import GrantLeases, KeepLease
+from coordinator.core.handlers.reports import AnswerUnit, CollectStatistics, ReportUnits
+from coordinator.core.messages import Up
+from coordinator.core.owner_state import Effect, OwnerState
+
+CHAIN: tuple[Handler, ...] = (
+    CheckVersion(),
+    CheckLeader(),
+    Register(),
+    CheckMember(),
+    CheckTerm(),
+    KeepLease(),
+    CollectStatistics(),
+    ReportUnits(),
+    AnswerUnit(),
+    GrantLeases(),
+)
+
+
+def receive(state: OwnerState, message: Up, now: float, out: list[Effect]) -> None:
+    """Take in one message; what is of another term, incarnation or order is dropped and counted."""
+    context = Context(state, message, now, out)
+    for handler in CHAIN:
+        if not handler.handle(context):
+            return
+
+
+__all__ = ["CHAIN", "Context", "Handler", "receive"]

@@ -1,0 +1,85 @@
+"""The handlers that decide whether a message is for this owner at all, and register who is new."""
+
+from __future__ import annotations
+
+from coordinator.core.handlers.context import Context
+from coordinator.core.members import Member
+from coordinator.core.messages import VERSION, Hello, Rejected, Superseded
+from coordinator.core.owner_feed import fresh_epoch, header, persist
+from coordinator.core.owner_members import announce, other_incarnation, step_down
+from coordinator.core.owner_state import AgentRecord, Send
+
+
+class CheckVersion:
+    """A newer protocol is refused, never guessed at."""
+
+    def handle(self, context: Context) -> bool:
+        if context.message.header.version <= VERSION:
+            return True
+        context.state.dropped["version"] += 1
+        return False
+
+
+class CheckLeader:
+    """Who hears that a later owner is obeyed is no owner any more."""
+
+    def handle(self, context: Context) -> bool:
+        message, rev = context.message, context.state.rev
+        known = message.known_rev if isinstance(message, Rejected) else 0
+        if max(message.header.owner_rev, known) <= rev:
+            return True
+        step_down(context.state, f"agent {message.agent} obeys a later owner", context.out)
+        return False
+
+
+class Register:
+    """A known incarnation is announced to; a new one is stored first, then announced to (`owner_members.registered`)."""
+
+    def handle(self, context: Context) -> bool:
+        if not isinstance(context.message, Hello):
+            return True
+        state, message = context.state, context.message
+        known = state.members.get(message.agent)
+        if known is None or known.incarnation != message.incarnation:
+            self._store(context, message)
+        elif known.durable:
+            announce(state, known, context.out)
+        return False
+
+    @staticmethod
+    def _store(context: Context, message: Hello) -> None:
+        state, now = context.state, context.now
+        epoch = fresh_epoch(state)
+        state.members[message.agent] = Member(message.agent, message.incarnation, epoch, now, durable=False)
+        record = AgentRecord(message.agent, message.incarnation, epoch)
+        persist(state, [record], now, context.out, agent=(message.agent, epoch))
+
+
+class CheckMember:
+    """A stranger is told that nobody knows it: it begins anew. One whose registration is under way is not heard yet."""
+
+    def handle(self, context: Context) -> bool:
+        state, message = context.state, context.message
+        member = state.members.get(message.agent)
+        if member is not None and member.durable:
+            context.known = member
+            return True
+        state.dropped["unknown agent"] += 1
+        if member is None:
+            superseded = Superseded(header(state, message.header.agent_epoch))
+            context.out.append(Send(message.agent, superseded))
+        return False
+
+
+class CheckTerm:
+    """An agent that still obeys an earlier owner is announced to. A rejection has said all it has to say by now."""
+
+    def handle(self, context: Context) -> bool:
+        state, message, member = context.state, context.message, context.member
+        if message.header.owner_rev >= state.rev:
+            return not isinstance(message, Rejected)
+        if message.header.agent_epoch == member.agent_epoch:
+            announce(state, member, context.out)
+        else:
+            other_incarnation(state, member, message.header.agent_epoch, context.out)
+        return False

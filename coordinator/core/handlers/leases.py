@@ -1,0 +1,65 @@
+"""The handlers of leases: that of the agent (it was heard), and those of its units (it may go on writing)."""
+
+from __future__ import annotations
+
+from coordinator.core import members
+from coordinator.core.handlers.context import Context
+from coordinator.core.members import Member, Verdict
+from coordinator.core.messages import Heartbeat, HeartbeatResponse, Sync
+from coordinator.core.owner_feed import header
+from coordinator.core.owner_members import announce, other_incarnation
+from coordinator.core.owner_state import OwnerState, Send
+from coordinator.core.replication_table import Role, Seen, SetState
+
+
+class KeepLease:
+    """The agent is alive; its state counts only from its Sync on, and only in the order in which it spoke."""
+
+    def handle(self, context: Context) -> bool:
+        state, message, head = context.state, context.message, context.message.header
+        is_sync = isinstance(message, Sync)
+        member, verdict = members.hear(
+            context.member, head.agent_epoch, head.op_seq, context.now, is_sync=is_sync
+        )
+        if verdict is Verdict.OTHER:
+            other_incarnation(state, member, head.agent_epoch, context.out)
+            return False
+        if verdict is Verdict.LATE:
+            state.dropped["late"] += 1
+            return False
+        if isinstance(message, Sync | Heartbeat):
+            member = members.told(member, message.sent, message.liveness)
+        if member.accepts is not context.member.accepts:
+            state.work = True
+        context.known = state.members[member.name] = member
+        if verdict is Verdict.UNSYNCED:
+            announce(state, member, context.out)
+        return verdict is Verdict.APPLY
+
+
+class GrantLeases:
+    """Renew the leases of the primaries there, and of what a recovering set has seen to write."""
+
+    def handle(self, context: Context) -> bool:
+        if isinstance(context.message, Sync | Heartbeat):
+            state, member = context.state, context.member
+            config = state.config
+            granted = tuple(_granted(state, member))
+            head = header(state, member.agent_epoch)
+            response = HeartbeatResponse(
+                head, member.echo, config.lease, config.interval, granted, member.draining
+            )
+            context.out.append(Send(member.name, response))
+        return True
+
+
+def _granted(state: OwnerState, member: Member) -> list[tuple[str, int]]:
+    granted: list[tuple[str, int]] = []
+    me = (member.name, member.agent_epoch)
+    for unit in state.by_agent.get(member.name, {}):
+        current = state.sets[unit]
+        for replica in current.replicas:
+            recovering = current.state is SetState.RECOVERING and replica.seen is Seen.REPLICATING
+            if (replica.agent, replica.agent_epoch) == me and (replica.role is Role.PRIMARY or recovering):
+                granted.append((unit, replica.epoch))
+    return granted

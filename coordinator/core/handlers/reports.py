@@ -1,0 +1,131 @@
+"""The handlers of what an agent says about its units."""
+
+from __future__ import annotations
+
+from coordinator.core.handlers.context import Context
+from coordinator.core.members import Member
+from coordinator.core.messages import (
+    Checkpoint,
+    Dispatch,
+    DispatchResponse,
+    Heartbeat,
+    Mark,
+    Reported,
+    Sync,
+    UnitStatus,
+)
+from coordinator.core.owner_feed import failed, feed
+from coordinator.core.owner_state import Effect, OwnerState, Send
+from coordinator.core.progress import forward
+from coordinator.core.replication import Replica, Report
+from coordinator.core.replication_table import Role, Seen, SetState
+
+_STEADY = (SetState.REPLICATING, Role.PRIMARY, Seen.REPLICATING)
+
+
+class CollectStatistics:
+    """Marks and rows a second, from replicas that may speak for their unit; the rest goes on as `news`."""
+
+    def handle(self, context: Context) -> bool:
+        state, member, message = context.state, context.member, context.message
+        match message:
+            case Checkpoint(marks=marks):
+                for unit, epoch, mark in marks:
+                    _take(state, member, unit, epoch, mark)
+            case Sync() | Heartbeat():
+                context.news = [s for s in message.statuses if not self._collect(state, member, s)]
+            case DispatchResponse(status=status):
+                context.news = [] if self._collect(state, member, status) else [status]
+        return True
+
+    @staticmethod
+    def _collect(state: OwnerState, member: Member, status: UnitStatus) -> bool:
+        """Take one status; returns whether that was all there is to it: nearly always, so this way is short."""
+        if _as_it_was(state, member, status):
+            memo = state.memos[status.unit]
+            if memo.mark != status.mark:
+                memo.mark = forward(memo.mark, status.mark)
+            memo.rows_per_s = status.rows_per_s
+            state.cells[_STEADY] += 1
+            return True
+        if _take(state, member, status.unit, status.epoch, status.mark):
+            state.memos[status.unit].rows_per_s = status.rows_per_s
+        return False
+
+
+def _as_it_was(state: OwnerState, member: Member, status: UnitStatus) -> bool:
+    """Whether the unit replicates as it did. The replication set would change nothing."""
+    current = state.sets.get(status.unit)
+    if current is None or current.state is not SetState.REPLICATING or len(current.replicas) != 1:
+        return False
+    if status.state is not Reported.REPLICATING or status.error is not None:
+        return False
+    one = current.replicas[0]
+    if one.epoch != status.epoch or one.seen is not Seen.REPLICATING:
+        return False
+    return one.agent == member.name and one.agent_epoch == member.agent_epoch
+
+
+def _take(state: OwnerState, member: Member, unit: str, epoch: int, mark: Mark | None) -> bool:
+    if _replica(state, member, unit, epoch) is None:
+        return False
+    memo = state.memos[unit]
+    memo.mark = forward(memo.mark, mark)
+    return True
+
+
+def _replica(state: OwnerState, member: Member, unit: str, epoch: int) -> Replica | None:
+    """Return the replica that may speak for the unit: one that writes, or stops having written. A final mark counts
+    although its epoch is superseded, as long as the set still waits for it."""
+    current = state.sets.get(unit)
+    me = (member.name, member.agent_epoch, epoch)
+    for replica in current.replicas if current else ():
+        if (replica.agent, replica.agent_epoch, replica.epoch) == me and replica.role is not Role.SECONDARY:
+            return replica
+    return None
+
+
+class ReportUnits:
+    """Everything the agent holds; what it does not mention it does not hold."""
+
+    def handle(self, context: Context) -> bool:
+        if isinstance(context.message, Sync | Heartbeat):
+            state, member, now, out = context.state, context.member, context.now, context.out
+            said = {status.unit for status in context.message.statuses}
+            missing = [unit for unit in state.by_agent.get(member.name, {}) if unit not in said]
+            for status in context.news:
+                report(state, member, status, now, out)
+            for unit in missing:
+                feed(state, unit, Report(member.name, member.agent_epoch, 0, Reported.ABSENT), now, out)
+        return True
+
+
+class AnswerUnit:
+    """An answer never makes the owner say the same again: that would go back and forth as fast as the network allows
+    while, say, an older replica is still stopping. The next heartbeat brings it again."""
+
+    def handle(self, context: Context) -> bool:
+        message = context.message
+        if isinstance(message, DispatchResponse):
+            said: list[Effect] = []
+            for status in context.news:
+                report(context.state, context.member, status, context.now, said)
+            context.out += [effect for effect in said if not self._repeats(effect, message)]
+        return True
+
+    @staticmethod
+    def _repeats(effect: Effect, message: DispatchResponse) -> bool:
+        if not isinstance(effect, Send) or effect.agent != message.agent:
+            return False
+        return isinstance(effect.message, Dispatch) and effect.message.op is message.op
+
+
+def report(state: OwnerState, member: Member, status: UnitStatus, now: float, out: list[Effect]) -> None:
+    """Feed one status to its replication set."""
+    unit = status.unit
+    state.counter = max(state.counter, status.epoch)  # should the control topic have been lost
+    if status.error is not None and status.state is Reported.STOPPED and unit in state.sets:
+        replicas = state.sets[unit].replicas
+        if any(r.agent == member.name and r.epoch == status.epoch for r in replicas):
+            failed(state, unit, member.name, now)
+    feed(state, unit, Report(member.name, member.agent_epoch, status.epoch, status.state), now, out)
