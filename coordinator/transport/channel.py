@@ -41,6 +41,10 @@ class Keepalive:
         return [
             ("grpc.keepalive_time_ms", every),
             ("grpc.keepalive_timeout_ms", timeout),
+            (
+                "grpc.http2.ping_timeout_ms",
+                timeout,
+            ),  # for the ping itself: the one before is off as soon as anything is read
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.http2.min_ping_interval_without_data_ms", every),

@@ -149,7 +149,10 @@ class HeartbeatServer:
         if not context.add_callback(lambda: stream.end("the connection was lost")):
             stream.end("the connection was lost")
         reader = threading.Thread(
-            target=self._read, args=(stream, rest, frames), name=f"heartbeat-from-{stream.agent}", daemon=True
+            target=self._read,
+            args=(stream, rest, frames, context),
+            name=f"heartbeat-from-{stream.agent}",
+            daemon=True,
         )
         with self._lock:
             self._readers[stream.number] = reader
@@ -203,7 +206,13 @@ class HeartbeatServer:
 
     # what arrives
 
-    def _read(self, stream: Stream, messages: list[FromAgent], frames: Iterator[bytes]) -> None:
+    def _read(
+        self,
+        stream: Stream,
+        messages: list[FromAgent],
+        frames: Iterator[bytes],
+        context: grpc.ServicerContext,
+    ) -> None:
         """The reader's thread, from Opened to Closed."""
         try:
             self._on_event(Opened(stream.agent, stream.number))
@@ -212,7 +221,7 @@ class HeartbeatServer:
                 if stream.why is not None:
                     break
                 self._arrived(stream, unframe_up(frame), len(frame))
-            stream.end("the agent ended it")
+            stream.end("the agent ended it" if context.is_active() else "the connection was lost")
         except grpc.RpcError:
             stream.end("the connection was lost")
         except WireError as error:

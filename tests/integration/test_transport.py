@@ -1,0 +1,318 @@
+"""Heartbeat streams on loopback: who is served, how a stream ends, and that no fault leaves an agent without one."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from coordinator.core.messages import (
+    Dispatch,
+    DispatchResponse,
+    Header,
+    Heartbeat,
+    Op,
+    Reported,
+    Superseded,
+    UnitStatus,
+)
+from coordinator.transport.ask import ask_leader
+from coordinator.transport.channel import HEARTBEAT, open_channel
+from coordinator.transport.client import ClientTiming
+from coordinator.transport.events import Arrived, Closed, LeaderInfo, Opened, TransportEvent
+from coordinator.transport.server import HeartbeatServer
+from coordinator.transport.wire import NotLeader, Opening, Serving, encode_up, frame_up, unframe_down
+from tests.proxy import TcpProxy
+from tests.transport_kit import PATIENT, QUICK, Server, calling, serving, threads_of, until
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving(name="one") as one:
+        yield one
+
+
+@pytest.fixture
+def other() -> Iterator[Server]:
+    with serving(name="two") as two:
+        yield two
+
+
+def test_a_streams_events_come_in_order_and_messages_both_ways(server: Server) -> None:
+    server.lead(5)
+    with calling("a", server.address) as agent:
+        until(lambda: all(agent.beat() for _ in range(50)))
+        until(lambda: len(server.arrived()) >= 50)
+        said = [Superseded(Header(5, 1, 0, number)) for number in range(300)]
+        assert all(server.server.push("a", message) for message in said)
+        until(lambda: len(agent.heard) == 300)
+        assert agent.heard == said
+        assert agent.client.known_rev == 5
+    until(server.closed)
+    sent = [message.sent for message in server.arrived()]
+    assert sent == sorted(sent)
+    kinds = [type(event) for event in server.events]
+    assert kinds == [Opened, *[Arrived] * len(sent), Closed]
+    assert not server.server.push("a", said[0])
+    counters = server.server.counters()
+    assert counters["no stream"] == 1
+    assert counters["up messages"] == len(sent)
+    assert counters["down messages"] == 301
+
+
+def test_what_is_sent_before_the_end_arrives(server: Server) -> None:
+    server.lead(5)
+    with calling("a", server.address) as agent:
+        until(agent.beat)
+        before = len(server.arrived())
+        for _ in range(200):
+            assert agent.beat()
+    until(server.closed)
+    assert len(server.arrived()) >= before + 200
+    assert server.closed() == {1: "the agent ended it"}
+
+
+def test_agents_follow_the_leader(server: Server, other: Server) -> None:
+    server.lead(5)
+    other.follow(5, server.address)
+    with calling("a", other.address) as agent:  # it only knows the one that does not lead
+        until(agent.beat)
+        other.lead(9)
+        server.follow(9, other.address)
+        until(other.opened)
+        until(lambda: agent.beat() and other.arrived())
+        assert server.closed() == {1: "not the leader"}
+        assert agent.client.known_rev == 9
+
+
+def test_a_leader_of_an_earlier_term_is_not_joined(server: Server, other: Server) -> None:
+    """It was paused, say, and has not noticed its end; it may even be the first to answer."""
+    server.lead(9)
+    with calling("a", server.address, other.address) as agent:
+        until(agent.beat)
+        server.follow(9, "")
+        other.lead(5)
+        until(server.closed)
+        until(lambda: agent.client.counts["not leader"] >= 1)
+        assert ask_leader([server.address, other.address], 9) is None
+        assert not other.opened()
+        other.lead(10)
+        until(other.opened)
+
+
+def test_the_server_itself_says_which_term_it_serves(server: Server) -> None:
+    """An answer to AskLeader may be older than the stream."""
+    server.lead(5)
+    with open_channel(server.address, None) as channel:
+        call = channel.stream_stream(HEARTBEAT)(iter([encode_up(Opening("a", "x"))]))
+        assert unframe_down(next(call)) == [Serving(5)]
+        call.cancel()
+    server.follow(7, "127.0.0.1:1")
+    with open_channel(server.address, None) as channel:
+        call = channel.stream_stream(HEARTBEAT)(iter([encode_up(Opening("a", "x"))]))
+        assert [unframe_down(frame) for frame in call] == [[NotLeader(7, "127.0.0.1:1")]]
+
+
+def test_ask_leader_takes_the_latest_term_and_passes_over_the_dead(server: Server, other: Server) -> None:
+    with socket_that_never_answers() as silent:
+        peers = [silent, server.address, other.address]
+        assert ask_leader(peers, timeout=0.5) is None
+        server.lead(5)
+        other.lead(7)
+        assert ask_leader(peers, timeout=2) == LeaderInfo(7, other.address, "", mine=True)
+        assert ask_leader(peers, known_rev=7, timeout=2) == LeaderInfo(7, other.address, "", mine=True)
+        assert ask_leader(peers, known_rev=8, timeout=0.5) is None
+        other.follow(9, "127.0.0.1:9")
+        assert ask_leader(peers, timeout=0.5) == LeaderInfo(9, "127.0.0.1:9", "", mine=False)
+    assert ask_leader([], timeout=0.5) is None
+
+
+@contextlib.contextmanager
+def socket_that_never_answers() -> Iterator[str]:
+    with TcpProxy(1) as proxy:
+        proxy.cut()
+        yield proxy.address
+
+
+def test_the_end_of_an_old_stream_leaves_the_new_one(other: Server) -> None:
+    """The server believes in the old connection long after the agent has come back (GreptimeDB's registry)."""
+    with serving(name="slow", keepalive=PATIENT) as server, TcpProxy(server.port) as proxy:
+        other.follow(5, proxy.address)
+        server.server.set_leader(LeaderInfo(5, proxy.address, "", mine=True))
+        with calling("a", proxy.address, other.address) as agent:
+            until(agent.beat)
+            proxy.cut()
+            until(lambda: not agent.beat())  # its keepalive has noticed
+            proxy.heal()
+            until(lambda: len(server.opened()) >= 2)
+            until(lambda: len(server.closed()) == len(server.opened()) - 1)
+            until(agent.beat)
+            assert server.server.push("a", Superseded(Header(5, 1)))
+            until(lambda: agent.heard)
+            assert server.server.counters()["streams"] == 1
+
+
+@pytest.mark.parametrize(
+    ("up", "down"), [(True, False), (False, True), (True, True)], ids=["up", "down", "both"]
+)
+def test_a_cut_network_is_noticed_and_healed(up: bool, down: bool) -> None:
+    with (
+        serving(name="cut", keepalive=QUICK.keepalive) as server,
+        TcpProxy(server.port) as proxy,
+    ):
+        server.server.set_leader(LeaderInfo(5, proxy.address, "", mine=True))
+        with calling("a", proxy.address) as agent:
+            until(agent.beat)
+            first = server.opened()[0]
+            proxy.cut(up=up, down=down)
+            until(
+                lambda: first in server.closed()
+            )  # the coordinator notices, too: it hears nothing, or no ping's answer
+            until(lambda: not agent.beat())
+            proxy.heal()
+            until(agent.beat)
+            before = len(server.arrived())
+            until(lambda: agent.beat() and len(server.arrived()) > before)
+            assert server.server.push("a", Superseded(Header(5, 1)))
+            until(lambda: agent.heard)
+
+
+def test_a_reset_connection_is_replaced(server: Server) -> None:
+    with TcpProxy(server.port) as proxy:
+        server.server.set_leader(LeaderInfo(5, proxy.address, "", mine=True))
+        with calling("a", proxy.address) as agent:
+            for _ in range(3):
+                until(agent.beat)
+                until(lambda: len(server.closed()) == len(server.opened()) - 1)
+                proxy.close_connections()
+                until(lambda: len(server.closed()) == len(server.opened()))
+            until(agent.beat)
+
+
+def test_a_silent_leader_is_left(server: Server) -> None:
+    """It is there as far as the network can tell, and answers nothing."""
+    server.lead(5)
+    timing = ClientTiming(quiet=0.2, retry_first=0.01, retry_most=0.1)
+    with calling("a", server.address, timing=timing) as agent:
+        until(lambda: (agent.beat() or True) and len(server.opened()) >= 3)
+        assert len(server.closed()) >= 2
+
+
+def test_a_slow_reader_is_bounded_and_holds_up_nobody(other: Server) -> None:
+    gate = threading.Event()
+    with serving(name="bounded", capacity=100) as server:
+        server.lead(5)
+        with calling("a", server.address) as agent, calling("b", server.address) as quick:
+            until(lambda: agent.beat() and quick.beat())
+            agent.client._on_message = lambda message: (gate.wait(), agent.heard.append(message))
+            grants = "x" * 100_000
+            taken = 0
+            while server.server.push("a", _dispatch(taken, grants)):
+                taken += 1
+            assert server.server.counters()["down dropped"] == 1
+            assert server.server.push("b", Superseded(Header(5, 1)))
+            until(lambda: quick.heard)
+            gate.set()
+            until(lambda: len(agent.heard) == taken)
+            assert [message.header.op_seq for message in agent.heard] == list(range(taken))
+            assert server.server.push("a", Superseded(Header(5, 1)))
+            until(lambda: len(agent.heard) == taken + 1)
+
+
+def _dispatch(op_seq: int, unit: str = "u") -> Dispatch:
+    return Dispatch(Header(5, 1, 8, op_seq), unit, Op.PREPARE)
+
+
+def test_dispatches_and_their_answers_are_counted() -> None:
+    with serving(name="counts", answer_within=0.2) as server:
+        server.lead(5)
+        with calling("a", server.address) as agent:
+            until(agent.beat)
+            for op_seq, unit in [(1, "u"), (2, "v"), (3, "v"), (4, "w")]:
+                assert server.server.push("a", _dispatch(op_seq, unit))
+            until(lambda: len(agent.heard) == 4)
+            for answers in (1, 1, 0):
+                status = UnitStatus("u", 8, Reported.PREPARING)
+                assert agent.client.send(DispatchResponse(Header(5, 1, 8, 90), "a", answers, status))
+            until(lambda: server.server.counters()["dispatch waiting"] == 0)
+            counters = server.server.counters()
+            ended = {
+                how: counters[f"dispatch {how}"] for how in ("replied", "late", "superseded", "timed out")
+            }
+            assert ended == {"replied": 1, "late": 1, "superseded": 1, "timed out": 2}
+            assert server.server.push("a", _dispatch(5, "x"))
+        until(server.closed)
+        counters = server.server.counters()
+        assert counters["dispatch waiting"] == 0
+
+
+def test_an_error_of_the_user_ends_that_stream_only(server: Server) -> None:
+    def fails(event: TransportEvent) -> None:
+        server.events.append(event)
+        if isinstance(event, Arrived) and event.message.agent == "a":
+            raise ValueError("no")
+
+    server.server._on_event = fails
+    server.lead(5)
+    with calling("a", server.address) as bad, calling("b", server.address) as good:
+        until(good.beat)
+        until(bad.beat)
+        until(lambda: server.closed("a"))
+        assert set(server.closed("a").values()) == {"ValueError: no"}
+        until(lambda: len(server.opened("a")) >= 2)
+        until(lambda: good.beat() and server.arrived())
+        assert not server.closed("b")
+
+
+def test_nobody_speaks_for_another(server: Server) -> None:
+    server.lead(5)
+    with calling("a", server.address) as agent:
+        until(agent.beat)
+        assert agent.client.send(Heartbeat(Header(1, 1, 0, 99), "b", 1.0))
+        until(server.closed)
+        assert "a message of b in the stream of a" in server.closed()[1]
+
+
+@pytest.mark.parametrize(
+    "first", [b"\xff\xff", frame_up([Heartbeat(Header(1, 1), "a", 1.0)]), encode_up(Opening("", "x"))]
+)
+def test_a_stream_begins_with_an_opening(server: Server, first: bytes) -> None:
+    server.lead(5)
+    with open_channel(server.address, None) as channel:
+        call = channel.stream_stream(HEARTBEAT)(iter([first]))
+        with pytest.raises(grpc.RpcError) as refused:
+            next(call)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert not server.events
+
+
+def test_two_processes_of_one_name_are_both_heard(server: Server) -> None:
+    """The one that is superseded is told so down its own stream, or it would never know."""
+    server.lead(5)
+    with calling("a", server.address) as old, calling("a", server.address) as new:
+        until(lambda: old.beat(agent_epoch=1))
+        until(lambda: new.beat(agent_epoch=2))
+        until(lambda: len(server.arrived()) >= 2)
+        assert server.server.push("a", Superseded(Header(5, 1)))
+        until(lambda: old.heard)
+        assert server.server.push("a", Superseded(Header(5, 2)))
+        until(lambda: new.heard)
+        assert len(old.heard) == len(new.heard) == 1
+
+
+def test_an_address_that_is_taken_is_refused(server: Server) -> None:
+    with pytest.raises(OSError, match=f"cannot listen on {server.address}"):
+        HeartbeatServer(server.address, server.events.append).start()
+
+
+def test_nothing_is_left_after_close() -> None:
+    with serving(name="leaves-nothing") as server:
+        server.lead(5)
+        with calling("leaver", server.address) as agent, calling("stayer", server.address) as stayer:
+            until(lambda: agent.beat() and stayer.beat())
+            server.server.close()
+            assert sorted(server.closed("leaver")) + sorted(server.closed("stayer")) != []
+    until(lambda: not threads_of("leaves-nothing", "leaver", "stayer"))
