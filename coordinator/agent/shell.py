@@ -28,6 +28,8 @@ CLEAN, SUPERSEDED = 0, 3
 _SHUT_DOWN = "shut down"
 #: Seconds between two looks at the stop event.
 _GLANCE = 0.1
+#: Seconds that a call of a worker may take without a warning.
+_SLOW = 2.0
 #: Events that are handled before the time is looked at for a wake-up anew.
 _BATCH = 256
 
@@ -249,8 +251,11 @@ class _Calls:
     def _run(self) -> None:
         while (asked := self._queue.get()) is not None:
             unit, epoch, call = asked
+            begun = time.monotonic()
             try:
                 call()
             except Exception as error:  # noqa: BLE001  # the owner is told
                 _log.exception("worker failed", unit=unit, epoch=epoch)
                 self._on_event(unit, Ended(epoch, None, f"{type(error).__name__}: {error}"))
+            if (seconds := time.monotonic() - begun) > _SLOW:
+                _log.warning("worker call was slow: others waited", unit=unit, seconds=round(seconds, 1))
