@@ -18,13 +18,13 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Protocol, TypeVar
 
-from consumer.dispatch import Dispatcher, Origin
+from consumer.dispatch import Change, Dispatcher
 from consumer.errors import CommitUnknownError, ConsumerError, FencedError, RefusedError, TransientError
 from consumer.lane_threads import LaneThreads
 from consumer.lanes import Batch, Limits
 from consumer.layout import Layout
 from consumer.locks import LockTable
-from consumer.model import Held, LaneProgress, NetChange, RowChange, TargetTable, Unit
+from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit
 from consumer.netchange import net_change
 from consumer.progress import Mark, advanced, committed
 from consumer.targets.base import Session, Transaction
@@ -32,7 +32,6 @@ from schemas.errors import ValueRefusedError
 from schemas.table import Table
 
 T = TypeVar("T")
-Change = tuple[RowChange, Origin]
 
 SHORT = 500
 """Events up to which one transaction is cheaper than waking the lanes."""
@@ -181,7 +180,7 @@ class Applier:
     def submit(self, changes: list[Change]) -> None:
         """Take `changes`; applies when there are too many for the short way. Raises consumer.errors."""
         if self._lanes is not None:
-            self._submit(self._lanes, changes)
+            self._lanes.submit(self._plan, changes)
             return
         self._pending += changes
         if len(self._pending) > self._short:
@@ -228,11 +227,7 @@ class Applier:
             dispatcher, locks, self._apply, limits=self._limits, held=self._held, replace=self._replace
         ).__enter__()
         pending, self._pending = self._pending, []
-        self._submit(self._lanes, pending)
-
-    def _submit(self, lanes: LaneThreads, changes: list[Change]) -> None:
-        plan = self._plan
-        lanes.submit([(plan, change, origin) for change, origin in changes])
+        self._lanes.submit(self._plan, pending)
 
     def _apply(self, lane: int, batch: Batch) -> None:
         def body(tx: Transaction) -> None:

@@ -1,7 +1,7 @@
 """From row changes to items for lanes, with the tickets that order them across lanes (design.md §6 Dispatch).
 
 Use: one `Dispatcher` per task attempt; `plan(target)` once a table; then per chunk of a few hundred accepted events
-`dispatch([(plan, change, origin), …])` in offset order and `take()` the items per lane.
+`dispatch(plan, [(change, origin), …])` in offset order and `take()` the items per lane.
 
 Tickets: one per distinct (unique index, folded value) of before and after image, in the order of the event ids. The
 key itself needs none: equal folded keys go to one lane. An update that moves the key is two parts, (offset, 0) the
@@ -54,7 +54,7 @@ class TablePlan:
 
 _Index = tuple[dict[LockKey, Lock], int, Callable[[Row], Any], Fold]
 """(slot of the table's locks, index number, getter of the exact values, fold)."""
-Routed = tuple[TablePlan, RowChange, Origin]
+Change = tuple[RowChange, Origin]
 """What goes into `Dispatcher.dispatch`: `change.id` is (offset, 0)."""
 Item = tuple[RowChange, TablePlan, bytes, Origin, tuple[Lock, ...], tuple[Wait, ...]]
 """What a lane gets: (change, plan, folded key, origin, tickets to release, events to wait for)."""
@@ -83,22 +83,23 @@ class Dispatcher:
             known = self._plans[name] = TablePlan(target, self.layout, self._locks, source)
         return known
 
-    def dispatch(self, changes: Iterable[Routed]) -> None:
-        """Queue `changes` (offset order) to their lanes. Registers tickets: the shell holds the locks' mutex."""
+    def dispatch(self, plan: TablePlan, changes: Iterable[Change]) -> None:
+        """Queue `changes` of a table (offset order) to their lanes. Registers tickets: the shell holds the locks' mutex."""
         queues, passed, apart = self._queues, self._passed, self._apart
-        for plan, change, origin in changes:
+        fold_key, key_of, lane_of, indexes = plan.fold_key, plan.key_of, plan.lane_of, plan.indexes
+        for change, origin in changes:
             before, after = change.before, change.after
             if before is None:
-                key = plan.fold_key(after or _image(change))
+                key = fold_key(after or _image(change))
             else:
-                key = plan.fold_key(before)
-                if after is not None and plan.key_of(before) != plan.key_of(after):
+                key = fold_key(before)
+                if after is not None and key_of(before) != key_of(after):
                     self._move(plan, change, origin, key)
                     continue
-            lane = plan.lane_of(key)
+            lane = lane_of(key)
             if origin[0] <= apart and origin[0] <= passed[lane]:
                 continue
-            if plan.indexes:
+            if indexes:
                 tickets, waits = self._tickets(plan, change.id, before, after, lane)
                 queues[lane].append((change, plan, key, origin, tickets, waits))
             else:

@@ -3,7 +3,7 @@
 ```python
 with LaneThreads(dispatcher, locks, apply, limits=Limits(), held=held) as lanes:
     for chunk in chunks:                       # a few hundred accepted events
-        lanes.submit([(plan, change, origin), ...])
+        lanes.submit(plan, [(change, origin), ...])
     idle = lanes.drain(mark)                   # batch end or barrier: all lanes stand at mark, but for `idle`
     new = progress.idle_rows(rows, idle, mark) # the caller writes these in one transaction, guarded by their old rows
 ```
@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol
 
-from consumer.dispatch import Dispatcher, Routed
+from consumer.dispatch import Change, Dispatcher, TablePlan
 from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor, release
 from consumer.locks import LockTable, Wait
 from consumer.model import Held
@@ -86,11 +86,11 @@ class LaneThreads:
         if error is None and self._error is not None:
             raise self._error
 
-    def submit(self, changes: Sequence[Routed]) -> None:
-        """Dispatch `changes` and hand them to the lanes; blocks while more than `max_pending` events are queued."""
+    def submit(self, plan: TablePlan, changes: Sequence[Change]) -> None:
+        """Dispatch `changes` of a table and hand them to the lanes; blocks while more than `max_pending` events are queued."""
         with self._mutex:
             self._check()
-            self._dispatcher.dispatch(changes)
+            self._dispatcher.dispatch(plan, changes)
             for number, items in enumerate(self._dispatcher.take()):
                 if items:
                     self._pending += len(items)

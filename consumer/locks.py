@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
 import xxhash
 
 from consumer.model import EventId
@@ -23,14 +24,17 @@ LockKey = tuple[int, bytes]
 SLOTS = 64
 
 
-class Lock:
-    """One unique value that is in flight. Filled by `register`, not by __init__: thousands a second are made."""
+class Lock(msgspec.Struct, gc=False, eq=False):
+    """One unique value that is in flight (a Struct, because thousands a second are made).
 
-    __slots__ = ("count", "held", "key", "lane", "last", "slot")
-    count: int  # events registered and not yet released
-    held: set[EventId] | None  # their ids, kept from the second on; None: only `last`
+    `count`: events registered and not yet released; `held`: their ids, kept from the second on (None: only `last`);
+    `lane`: of `last`; `slot`: the map it stands in under `key`.
+    """
+
+    count: int
+    held: set[EventId] | None
     key: LockKey
-    lane: int  # the lane of `last`
+    lane: int
     last: EventId
     slot: dict[LockKey, Lock]
 
@@ -69,7 +73,7 @@ class LockTable:
         """
         lock = slot.get(key)
         if lock is None:
-            lock = slot[key] = new_lock(slot, key, event, lane)
+            lock = slot[key] = Lock(1, None, key, lane, event, slot)
             return lock, None
         wait = (lock, lock.last, lock.lane) if lock.lane != lane else None
         if lock.held is None:
@@ -93,9 +97,9 @@ class LockTable:
             for lock in tickets:
                 if lock.count == 1:
                     lock.count = 0
+                    del lock.slot[lock.key]
                     if lock.held is not None:
                         lock.held.clear()
-                    del lock.slot[lock.key]
                 else:
                     lock.count -= 1
                     if lock.held is not None:  # always, with more than one
@@ -104,11 +108,4 @@ class LockTable:
 
 def new_lock(slot: dict[LockKey, Lock], key: LockKey, event: EventId, lane: int) -> Lock:
     """Return a lock that `event` holds (not put into `slot`)."""
-    lock = Lock()
-    lock.count = 1
-    lock.held = None
-    lock.key = key
-    lock.lane = lane
-    lock.last = event
-    lock.slot = slot
-    return lock
+    return Lock(1, None, key, lane, event, slot)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from schemas.position import Position
 from schemas.table import Key, Row, Table
 
@@ -37,8 +39,7 @@ class TargetTable:
         return self.table.name
 
 
-@dataclass(slots=True)
-class RowChange:
+class RowChange(msgspec.Struct, gc=False):
     """One row change in offset order: insert (before None), delete (after None) or update, possibly of the key."""
 
     id: EventId

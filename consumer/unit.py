@@ -15,9 +15,10 @@ from typing import Any
 
 import msgspec
 
-from consumer.applier import SHORT, Applier, AttemptLostError, Change, Progress, Sessions, retried
+from consumer.applier import SHORT, Applier, AttemptLostError, Progress, Sessions, retried
 from consumer.dedup import Deduplicator
 from consumer.definition import InForce, definition_change, prepare, stored_table
+from consumer.dispatch import Change
 from consumer.errors import FencedError, TransientError, UnitStoppedError
 from consumer.events import ROW_OPS, Decode, bad_event, decode_any, full_event
 from consumer.kafka_reader import Record

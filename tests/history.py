@@ -17,7 +17,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from consumer.dedup import Deduplicator
-from consumer.dispatch import Dispatcher, Routed, TablePlan
+from consumer.dispatch import Change, Dispatcher, TablePlan
 from consumer.lane_threads import LaneThreads
 from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor, release
 from consumer.layout import Layout
@@ -169,14 +169,14 @@ class Attempt:
         self.dispatcher = Dispatcher(plan.layout, self.locks, rows)
         self.plan: TablePlan = self.dispatcher.plan(table)
 
-    def routed(self, topic: list[Event], begin: int, end: int) -> list[Routed]:
+    def routed(self, topic: list[Event], begin: int, end: int) -> list[Change]:
         """Judge the records [begin, end) of the topic and return the accepted ones."""
-        out: list[Routed] = []
+        out: list[Change] = []
         for offset in range(begin, end):
             event = topic[offset]
             if not self.marks.judge(offset, event.position, event.prev, event.gen):
                 origin = (offset, event.position, event.gen, 0, b"{}")
-                out.append((self.plan, RowChange((offset, 0), event.before, event.after), origin))
+                out.append((RowChange((offset, 0), event.before, event.after), origin))
         return out
 
     @property
@@ -263,7 +263,7 @@ def _turns(
     at = attempt.start
     while at < end:
         upto = min(end, at + rng.randint(1, 5))
-        attempt.dispatcher.dispatch(attempt.routed(history.topic, at, upto))
+        attempt.dispatcher.dispatch(attempt.plan, attempt.routed(history.topic, at, upto))
         for machine, items in zip(machines, attempt.dispatcher.take(), strict=True):
             machine.feed(items)
         at = upto
@@ -325,6 +325,6 @@ def _threaded_batch(
         attempt.dispatcher, attempt.locks, apply, limits=Limits(max_gather=max_gather)
     ) as threads:
         for at in range(attempt.start, end, 4):
-            threads.submit(attempt.routed(history.topic, at, min(end, at + 4)))
+            threads.submit(attempt.plan, attempt.routed(history.topic, at, min(end, at + 4)))
         if not crash:
             write_idle(main, attempt.rows, threads.drain(attempt.mark), attempt.mark)

@@ -307,9 +307,7 @@ def report(figures: Figures, command: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--events", type=int, default=300_000)
-    parser.add_argument(
-        "--only", default=",".join(PARTS), help="comma-separated parts"
-    )
+    parser.add_argument("--only", default=",".join(PARTS), help="comma-separated parts")
     parser.add_argument("--no-write", action="store_true", help="leave docs/benchmarks.md alone")
     options = parser.parse_args()
     with benches(options.events) as bench:

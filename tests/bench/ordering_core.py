@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from consumer.dedup import Deduplicator
-from consumer.dispatch import Dispatcher, Routed
+from consumer.dispatch import Change, Dispatcher
 from consumer.lanes import Apply, Lane, Limits, release
 from consumer.layout import Layout
 from consumer.locks import LockTable
@@ -22,7 +22,7 @@ from schemas.position import ZERO
 from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 
 EVENTS, CHUNK, BATCH = 100_000, 500, 10_000
-Change = tuple[Row | None, Row | None]
+Images = tuple[Row | None, Row | None]
 
 
 def table(*, unique: bool) -> TargetTable:
@@ -38,7 +38,7 @@ def table(*, unique: bool) -> TargetTable:
     )
 
 
-def workload() -> list[Change]:
+def workload() -> list[Images]:
     rng, live, out = random.Random(1), [], []
 
     def row(key: int, version: int) -> Row:
@@ -65,7 +65,7 @@ def workload() -> list[Change]:
     return out
 
 
-def measure(target: TargetTable, changes: list[Change]) -> dict[str, float]:
+def measure(target: TargetTable, changes: list[Images]) -> dict[str, float]:
     """Return µs of CPU per event, by part."""
     spent: dict[str, float] = defaultdict(float)
 
@@ -81,17 +81,17 @@ def measure(target: TargetTable, changes: list[Change]) -> dict[str, float]:
     plan = dispatcher.plan(target)
     lanes = [Lane(n, locks, Limits()) for n in range(4)]
 
-    def judged(begin: int) -> list[Routed]:
-        out: list[Routed] = []
+    def judged(begin: int) -> list[Change]:
+        out: list[Change] = []
         for offset in range(begin, begin + CHUNK):
             position = (0, 1, offset + 1, 0)
             if not marks.judge(offset, position, None, 1):
-                out.append((plan, RowChange((offset, 0), *changes[offset]), (offset, position, 1, 0, b"{}")))
+                out.append((RowChange((offset, 0), *changes[offset]), (offset, position, 1, 0, b"{}")))
         return out
 
     for begin in range(0, EVENTS, CHUNK):
         routed = timed("duplicates", lambda begin=begin: judged(begin))
-        timed("dispatch", lambda routed=routed: dispatcher.dispatch(routed))
+        timed("dispatch", lambda routed=routed: dispatcher.dispatch(plan, routed))
         for lane, items in zip(lanes, dispatcher.take(), strict=True):
             timed("gather", lambda lane=lane, items=items: lane.feed(items))
         if (begin + CHUNK) % BATCH == 0:

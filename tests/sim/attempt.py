@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from consumer.dedup import Deduplicator
-from consumer.dispatch import Dispatcher, Item, Routed, TablePlan
+from consumer.dispatch import Change, Dispatcher, Item, TablePlan
 from consumer.errors import CommitUnknownError, ConsumerError, FencedError, UnitStoppedError
 from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor, release
 from consumer.layout import Layout
@@ -179,7 +179,7 @@ class Attempt:
         drained: dict[int, bool] = {}
         self.actors += [self._lane(lane, lanes, locks, drained) for lane in lanes]
         for at in range(begin, end, 3):
-            dispatcher.dispatch(self._routed(marks, table, at, min(at + 3, end)))
+            dispatcher.dispatch(table, self._routed(marks, table, at, min(at + 3, end)))
             _hand(lanes, dispatcher.take())
             yield
         mark: Mark = (marks.offset, marks.position, marks.gen, 0)
@@ -203,8 +203,8 @@ class Attempt:
     def _passed(self) -> list[LaneProgress]:
         return self.rows
 
-    def _routed(self, marks: Deduplicator, table: TablePlan, begin: int, end: int) -> list[Routed]:
-        out: list[Routed] = []
+    def _routed(self, marks: Deduplicator, table: TablePlan, begin: int, end: int) -> list[Change]:
+        out: list[Change] = []
         for offset in range(begin, end):
             record = self.query.topic.records[offset]
             gen = record.gen if self.rules.zombies_are_dropped else 0
@@ -213,7 +213,7 @@ class Attempt:
             before, after = self._row(record.before), self._row(record.after)
             wire = msgspec.json.encode({"before": before, "after": after})
             change = RowChange((offset, 0), before, after, record.snapshot)
-            out.append((table, change, (offset, record.position, record.gen, 0, wire)))
+            out.append((change, (offset, record.position, record.gen, 0, wire)))
         return out
 
     def _row(self, row: SourceRow | None) -> Row | None:

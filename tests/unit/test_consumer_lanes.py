@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer.collations import text_fold
-from consumer.dispatch import Dispatcher, Item, Routed
+from consumer.dispatch import Change, Dispatcher, Item
 from consumer.errors import FencedError, RefusedError, TransientError, UniqueViolationError
 from consumer.fold import fold_decimal, fold_float, fold_whole, index_fold, key_fold
 from consumer.lane_threads import LaneThreads
@@ -40,16 +40,16 @@ class Bench:
         self.lanes = [Lane(n, self.locks, settings, held, replace=replace) for n in range(lanes)]
         self.offset = 0
 
-    def routed(self, *changes: tuple[Row | None, Row | None]) -> list[Routed]:
-        out: list[Routed] = []
+    def routed(self, *changes: tuple[Row | None, Row | None]) -> list[Change]:
+        out: list[Change] = []
         for before, after in changes:
             origin = (self.offset, (0, 1, self.offset, 0), 1, 0, b'{"n":%d}' % self.offset)
-            out.append((self.plan, RowChange((self.offset, 0), before, after), origin))
+            out.append((RowChange((self.offset, 0), before, after), origin))
             self.offset += 1
         return out
 
     def feed(self, *changes: tuple[Row | None, Row | None]) -> list[list[Item]]:
-        self.dispatcher.dispatch(self.routed(*changes))
+        self.dispatcher.dispatch(self.plan, self.routed(*changes))
         queues = self.dispatcher.take()
         for lane, items in zip(self.lanes, queues, strict=True):
             lane.feed(items)
@@ -125,8 +125,8 @@ def test_a_lane_commits_before_it_waits_and_the_holder_commits_when_asked() -> N
 def test_snapshot_rows_and_live_changes_do_not_share_a_transaction() -> None:
     bench = Bench()
     routed = bench.routed((None, row(1)), (None, row(2)), (None, row(3)))
-    routed[1][1].snapshot = True
-    bench.dispatcher.dispatch(routed)
+    routed[1][0].snapshot = True
+    bench.dispatcher.dispatch(bench.plan, routed)
     (lane,) = bench.lanes
     lane.feed(bench.dispatcher.take()[0])
     lane.drain(END)
@@ -257,7 +257,7 @@ def test_the_first_error_of_a_lane_stops_all_and_is_raised_to_the_caller() -> No
 
     def work() -> None:
         with threads:
-            threads.submit(bench.routed(*((None, row(k)) for k in range(40))))
+            threads.submit(bench.plan, bench.routed(*((None, row(k)) for k in range(40))))
             threads.drain(END)
 
     with pytest.raises(FencedError):
@@ -277,7 +277,7 @@ def test_submit_blocks_at_the_limit_and_lanes_then_commit_what_they_have() -> No
     )
     with threads:
         for _ in range(20):
-            threads.submit(bench.routed(*((None, row(bench.offset + k)) for k in range(5))))
+            threads.submit(bench.plan, bench.routed(*((None, row(bench.offset + k)) for k in range(5))))
         threads.drain(END)
     assert sum(counts) == 100
     assert max(counts) < 100

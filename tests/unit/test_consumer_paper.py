@@ -131,7 +131,7 @@ def _play(order: list[EventId], locks: LockTable) -> tuple[list[Row], list[Event
     plan = dispatcher.plan(TABLE)
     with LaneThreads(dispatcher, locks, apply, limits=Limits(max_gather=1), scheduler=script) as lanes:
         lanes.submit(
-            [(plan, change, (change.id[0], (0, 1, change.id[0], 0), 1, 0, b"{}")) for change in CHANGES]
+            plan, [(change, (change.id[0], (0, 1, change.id[0], 0), 1, 0, b"{}")) for change in CHANGES]
         )
         lanes.drain((2, (0, 1, 2, 0), 1, 0))
     return sorted(target.rows["sync_table"].values()), script.done

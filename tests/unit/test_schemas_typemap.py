@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from schemas.collations import chooser
 from schemas.defaults import mysql_default, postgres_default
 from schemas.errors import UnsupportedTypeError, ValueRefusedError
 from schemas.mysql_values import row_from_select, select_list, to_mysql
-from schemas.postgres_values import copy_line, row_from_postgres, to_postgres
+from schemas.postgres_values import copy_line, escape_copy, row_from_postgres, to_postgres
 from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
 from schemas.typemap import mysql_type, neutral_from_postgres, postgres_type, quote_literal, wire_equal
 from schemas.typemap_doc import page
@@ -165,6 +167,38 @@ def test_a_copy_line_is_one_line(text: str) -> None:
 def test_copy_tells_null_from_its_spelling() -> None:
     line = copy_line(one(ColumnType(kind=Kind.TEXT)))
     assert (line((None,)), line((r"\N",))) == ("\\N\n", "\\\\N\n")
+
+
+_CELLS: dict[Kind, st.SearchStrategy[Any]] = {
+    Kind.INT: st.integers(-5, 5),
+    Kind.DECIMAL: st.sampled_from(["1.50", "-0.00"]),
+    Kind.TEXT: st.text(st.sampled_from("ab\\\t\n\r\0N"), max_size=4),
+    Kind.JSON: st.sampled_from(['{"a": "\\\\n"}', "[]", '"\\u0000"']),
+    Kind.DATETIME: st.sampled_from(
+        ["2026-11-21 12:41:49.753328", "0000-00-00 00:00:00", "2026-02-31 00:00:00"]
+    ),
+    Kind.TIMESTAMP: st.sampled_from(
+        ["2026-11-21T12:41:49.753Z", "2026-11-22T00:00:00Z", "0000-00-00 00:00:00"]
+    ),
+    Kind.DOUBLE: st.floats(allow_nan=False),
+    Kind.BLOB: st.sampled_from(["", "AP8="]),
+}
+
+
+@pytest.mark.parametrize("kinds", [tuple(_CELLS), tuple(_CELLS)[:-1]], ids=["with bytes", "without bytes"])
+@given(data=st.data())
+def test_a_whole_copy_line_is_its_escaped_values(kinds: tuple[Kind, ...], data: st.DataObject) -> None:
+    columns = tuple(Column(name=f"c{i}", type=ColumnType(kind=kind)) for i, kind in enumerate(kinds))
+    table = msgspec.structs.replace(one(ColumnType(kind=Kind.INT)), columns=columns)
+    row = data.draw(st.tuples(*(st.none() | _CELLS[kind] for kind in kinds)))
+    try:
+        values = to_postgres(table)(row)
+    except ValueRefusedError:
+        with pytest.raises(ValueRefusedError):
+            copy_line(table)(row)
+    else:
+        cells = [r"\N" if value is None else escape_copy(str(value)) for value in values]
+        assert copy_line(table)(row) == "\t".join(cells) + "\n"
 
 
 @pytest.mark.parametrize(
