@@ -63,8 +63,8 @@ def mysql() -> Iterator[MySQL]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgreSQL]:
-    """A PostgreSQL 18 whose commits do not wait for the disk."""
-    yield from _shared(PostgreSQL(extra=["-c", "synchronous_commit=off"]))
+    """A PostgreSQL 18 whose commits do not wait for the disk (those of rowlock wait for the operating system)."""
+    yield from _shared(PostgreSQL(extra=["-c", "synchronous_commit=off", "-c", "fsync=off"]))
 
 
 @pytest.fixture

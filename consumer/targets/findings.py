@@ -68,7 +68,8 @@ def findings_for_session(session: SqlSession, place: str) -> list[Finding]:
         session.probe_blockers()
     except TargetConfigError as error:
         return [Finding("error", place, str(error), "run the GRANT that the message names")]
-    return []
+    risk = session.probe_durability()
+    return [Finding("warning", place, risk, "SET GLOBAL innodb_flush_log_at_trx_commit = 1")] if risk else []
 
 
 def _many_to_one(table: Table, added: tuple[str, ...], sources: int) -> list[Finding]:

@@ -169,6 +169,17 @@ class MySqlLink:
         self._lock_wait_s = LOCK_WAIT_S
         self.max_packet = int(str(self.execute("SELECT @@max_allowed_packet", [])[0][0]))
 
+    def durability(self) -> str | None:
+        """Unlike PostgreSQL's, this setting is the server's: a session cannot see to it by itself."""
+        flush = int(str(self.execute("SELECT @@innodb_flush_log_at_trx_commit", [])[0][0]))
+        if flush == 1:
+            return None
+        lost = "of the server's machine" if flush == 2 else "of the server"
+        return (
+            f"innodb_flush_log_at_trx_commit is {flush}: a crash {lost} takes back commits of about a second that readers "
+            "have seen. rowlock applies them again, but rows are seen going back"
+        )
+
     def begin(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
         wanted = lock_wait_s or LOCK_WAIT_S
         if wanted != self._lock_wait_s:

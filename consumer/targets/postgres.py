@@ -60,6 +60,10 @@ _SETTINGS = {
     "enable_seqscan": "off",
     "jit": "off",
 }
+#: With "off" a crash of the server takes back commits that readers have seen: rows would be seen going back.
+_DURABLE = (
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+)
 _TLS = {"full": "verify-full", "ca": "verify-ca", "none": "require"}
 
 #: SQLSTATE (class of two characters, or whole) → error; the whole code counts before its class.
@@ -109,6 +113,10 @@ class PostgresLink:
             return
         with self.translated():
             self._raw = psycopg.connect(**self._arguments(), autocommit=True)
+            self._raw.execute(_DURABLE)
+
+    def durability(self) -> str | None:
+        return None  # seen to at `connect`
 
     def _arguments(self) -> dict[str, Any]:
         target = self._target

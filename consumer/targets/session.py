@@ -71,6 +71,9 @@ class Link(Protocol):
     def end_blockers_of(self, identity: int) -> list[int]:
         """End the connections that hold a lock for which connection `identity` waits. Returns their numbers."""
 
+    def durability(self) -> str | None:
+        """Return why a crash of the server may take back commits that readers have seen; None: it may not."""
+
     def ping(self) -> bool: ...
 
     def close(self) -> None: ...
@@ -300,6 +303,11 @@ class SqlSession:
         """Ask for blockers of nobody: raises TargetConfigError, with the GRANT, when a take-over could not ask."""
         self._link.connect()
         self._link.end_blockers_of(self._link.identity())
+
+    def probe_durability(self) -> str | None:
+        """Return why a crash of the target may take back commits that readers have seen; None: it may not."""
+        self._link.connect()
+        return self._link.durability()
 
     def create_table(self, table: Table) -> None:
         for text in self.catalogue.create_statements(table):

@@ -222,3 +222,15 @@ def test_a_wrong_password_and_a_closed_port_are_told_apart(target: Target) -> No
         closed = proxy.port
     with pytest.raises(TransientError):
         target.open(port=closed)
+
+
+def test_a_commit_that_readers_see_survives_a_crash(target: Target) -> None:
+    """The tests' PostgreSQL has synchronous_commit = off, the tests' MySQL and MariaDB write their log once a second."""
+    session = target.open()
+    session.ensure_bookkeeping()
+    risk = session.probe_durability()
+    if target.kind == "postgres":
+        assert target.sql("SHOW synchronous_commit") == [("off",)]
+        assert session._link.execute("SHOW synchronous_commit", []) == [("on",)]
+    assert (risk is not None) == (target.kind != "postgres")
+    assert risk is None or "innodb_flush_log_at_trx_commit is 2" in risk
