@@ -1,0 +1,398 @@
+"""Heartbeats at scale: a real coordinator process, real gRPC, and many agents in a few processes.
+
+The agents are the real core with workers that are ready at once and always have progress; one thread a process drives them
+all. A tenth of the agents lives in a process of its own: killing that is the loss of these agents.
+
+python -m tests.bench.heartbeats [--units 10000] [--agents 100] [--kafka BOOTSTRAP] (without Kafka: a log in memory)
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import queue
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+import structlog
+
+from coordinator.agent.shell import checkpoint_every
+from coordinator.core import agent as core
+from coordinator.core.agent_unit import Ended, OpenWorker, Progressed, Ready, StartWorker, StopWorker
+from coordinator.core.messages import Dispatch, Down, Mark, Op, Reported
+from coordinator.core.owner_state import Catalogue, OwnerConfig, Record
+from coordinator.core.schedulers import Kind, UnitSpec
+
+PIPELINES = 10
+PROCESSES = 10
+
+
+def catalogue(units: int) -> Catalogue:
+    """Return apply units of ten pipelines, each of ten sources."""
+    specs = []
+    for number in range(units):
+        pipeline, source = f"to-head-office-{number % PIPELINES}", f"branch{number // PIPELINES % 10}"
+        unit = f"apply/{pipeline}/rowlock.{source}.bank.account_{number:06}"
+        specs.append(UnitSpec(unit, Kind.APPLY, source, pipeline, "1"))
+    sources = {f"to-head-office-{n}": tuple(f"branch{m}" for m in range(10)) for n in range(PIPELINES)}
+    return Catalogue(tuple(specs), sources)
+
+
+# the coordinator's process
+
+
+class MemoryLog:
+    """Stands in for the control log: elected at once, records durable after as long as a Kafka transaction takes."""
+
+    def __init__(
+        self, _kafka: object, candidate: Any, on_event: Callable[[Any], None], _config: object
+    ) -> None:
+        self._candidate, self._tell = candidate, on_event
+        self._queue: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="memory-log", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def append(self, rev: int, token: int, _changes: tuple[tuple[str, Record | None], ...]) -> None:
+        self._queue.put((rev, token))
+
+    def resign(self, why: str) -> None:
+        raise RuntimeError(f"resigned: {why}")
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join(5)
+
+    def counters(self) -> dict[str, int]:
+        return {}
+
+    def _run(self) -> None:
+        from coordinator.control.events import Confirmed, Elected, NewLeader, Persisted
+
+        self._tell(Elected(1, {}))
+        self._tell(NewLeader(1, self._candidate))
+        while True:
+            with contextlib.suppress(queue.Empty):
+                if (first := self._queue.get(timeout=1.0)) is None:
+                    return
+                time.sleep(0.005)
+                self._tell(Persisted(*first))
+                for _ in range(self._queue.qsize()):
+                    if (more := self._queue.get()) is None:
+                        return
+                    self._tell(Persisted(*more))
+            self._tell(Confirmed(1, time.monotonic()))
+
+
+def coordinator_main(options: dict[str, Any]) -> None:
+    """Serve until stdin ends; a line on stdin asks for figures, which come as a JSON line."""
+    from coordinator.server import coordinator as server
+    from coordinator.server.config import ServerConfig
+    from schemas.config import KafkaConfig
+
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    if not options["kafka"]:
+        server.ControlLog = MemoryLog  # type: ignore[misc, assignment]
+    found = catalogue(options["units"])
+    watched = Watched(
+        ServerConfig("bench", "127.0.0.1:0", owner=OwnerConfig(interval=options["interval"], lease=options["lease"])),
+        KafkaConfig(bootstrap=options["kafka"] or "none:1", prefix=f"bench-{os.getpid()}"),
+        lambda: found,
+        lambda unit, uid, epoch: None,
+    )  # fmt: skip
+    print(json.dumps({"port": watched.start()}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(watched.figures(line.strip())), flush=True)
+    watched.close()
+
+
+def _watched() -> type[Any]:
+    from coordinator.server.coordinator import Coordinator
+
+    class Watched(Coordinator):
+        """A coordinator that remembers when what was dispatched."""
+
+        prepared: dict[str, float]
+        first: float | None = None
+
+        def push(self, agent: str, message: Down) -> bool:
+            if isinstance(message, Dispatch) and message.op is Op.PREPARE:
+                self.__dict__.setdefault("prepared", {})[message.unit] = time.monotonic()
+            return super().push(agent, message)
+
+        def figures(self, what: str) -> dict[str, Any]:
+            prepared: dict[str, float] = self.__dict__.setdefault("prepared", {})
+            if what == "forget":
+                prepared.clear()
+            view = self.view(timeout=60)
+            states: dict[str, int] = {}
+            for unit in view.units:
+                states[unit.state] = states.get(unit.state, 0) + 1
+            return {
+                "states": states,
+                "agents": {a.name: (a.state, a.units) for a in view.agents},
+                "counters": dict(view.counters),
+                "prepared": len(prepared),
+                "last_prepare": max(prepared.values(), default=None),
+                "first_prepare": min(prepared.values(), default=None),
+            }
+
+    return Watched
+
+
+class Watched:
+    """Made when it is needed: importing the coordinator takes what agents' processes do without."""
+
+    def __new__(cls, *arguments: Any) -> Any:
+        return _watched()(*arguments)
+
+
+# the agents' processes
+
+
+@dataclass
+class Simulated:
+    """One agent: the real core, workers that do at once what they are asked."""
+
+    name: str
+    state: core.AgentState
+    send: Callable[[Any], bool] = lambda _message: False
+    todo: list[core.AgentEvent] = field(default_factory=list)
+
+    def step(self, event: core.AgentEvent) -> None:
+        self.todo.append(event)
+        while self.todo:
+            self.state, effects = core.step(self.state, self.todo.pop(0), time.monotonic())
+            for effect in effects:
+                self._carry_out(effect)
+
+    def _carry_out(self, effect: core.AgentEffect) -> None:
+        match effect:
+            case core.Send(message):
+                self.send(message)
+            case OpenWorker(unit, epoch, _):
+                self.todo.append(core.Worker(unit, Ready(epoch)))
+            case StartWorker(unit, epoch, _):
+                self.todo.append(core.Worker(unit, Progressed(epoch, _mark(unit), 100)))
+            case StopWorker(unit, epoch):
+                self.todo.append(core.Worker(unit, Ended(epoch, _mark(unit))))
+
+    def beat_if_due(self) -> float:
+        """Every unit has progress before every heartbeat. Returns when the next one is due."""
+        now = time.monotonic()
+        self.state.checkpoint_every = checkpoint_every(len(self.state.units))
+        if now >= self.state.next_beat:
+            for unit, held in list(self.state.units.items()):
+                if held.state is Reported.REPLICATING:
+                    self.step(core.Worker(unit, Progressed(held.epoch, _mark(unit), 100 + hash(unit) % 50)))
+            self.step(core.Tick())
+        return core.next_wakeup(self.state)
+
+
+def _mark(unit: str) -> Mark:
+    now = int(time.time() * 1000)
+    return Mark(now, now + 5, (0, 3, now, 17))
+
+
+def agents_main(options: dict[str, Any]) -> None:
+    """Run agents until stdin ends."""
+    from coordinator.transport.client import HeartbeatClient
+
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+                        logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # fmt: skip
+    inbox: queue.SimpleQueue[tuple[Simulated, core.AgentEvent]] = queue.SimpleQueue()
+    agents, clients = [], []
+    for name in options["names"]:
+        agent = Simulated(name, core.AgentState(name, f"{name}-{os.getpid()}"))
+        agent.state.next_beat = time.monotonic() + random.random()
+        client = HeartbeatClient(name, options["peers"], _into(inbox, agent))
+        agent.send = client.send
+        client.start()
+        agents.append(agent)
+        clients.append(client)
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+    while True:
+        due = min(agent.beat_if_due() for agent in agents)
+        with contextlib.suppress(queue.Empty):
+            while True:
+                agent, event = inbox.get(timeout=max(0.0, due - time.monotonic()))
+                agent.step(event)
+                if time.monotonic() >= due:
+                    break
+
+
+def _into(inbox: queue.SimpleQueue[Any], agent: Simulated) -> Callable[[Down], None]:
+    return lambda message: inbox.put((agent, core.Received(message)))
+
+
+# the measurement
+
+
+class Child:
+    def __init__(self, role: str, options: Mapping[str, Any]) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.bench.heartbeats", "--child", role, json.dumps(options)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def read(self) -> dict[str, Any]:
+        line = self.process.stdout.readline() if self.process.stdout else ""
+        if not line:
+            raise RuntimeError("the coordinator's process has ended")
+        return dict(json.loads(line))
+
+    def ask(self, what: str = "") -> dict[str, Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(what + "\n")
+        self.process.stdin.flush()
+        return self.read()
+
+    def close(self) -> None:
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def run(
+    units: int,
+    agents: int,
+    *,
+    kafka: str | None = None,
+    interval: float = 1.0,
+    lease: float = 10.0,
+    steady: float = 20.0,
+    patience: float = 300.0,
+) -> dict[str, Any]:
+    """Return the figures of one measurement. `kafka`: bootstrap of a real broker for the control log; None: in memory.
+
+    Seconds: `interval` and `lease` as the owner tells them, `steady`: how long the steady state is measured.
+    """
+    owner = Child("coordinator", {"units": units, "kafka": kafka, "interval": interval, "lease": lease})
+    with contextlib.ExitStack() as stack:
+        stack.callback(owner.close)
+        peers = [f"127.0.0.1:{owner.read()['port']}"]
+        names = [f"agent-{number:04}" for number in range(agents)]
+        groups = [
+            Child("agents", {"names": names[start::PROCESSES], "peers": peers}) for start in range(PROCESSES)
+        ]
+        for group in groups:
+            stack.callback(group.close)
+        begun = time.monotonic()
+        _settled(owner, units, patience)
+        figures = {"units": units, "agents": agents, "interval_s": interval, "lease_s": lease,
+                   "control_log": "kafka" if kafka else "memory", "placed_s": time.monotonic() - begun}  # fmt: skip
+        figures |= _steady(owner, steady)
+        figures |= _loss(owner, groups[0], units, patience, lease)
+    return figures
+
+
+def _settled(owner: Child, units: int, patience: float) -> dict[str, Any]:
+    """Wait until every unit replicates."""
+    deadline = time.monotonic() + patience
+    while (found := owner.ask())["states"].get("replicating", 0) < units:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not all of {units} units replicate after {patience} s: {found['states']}")
+        time.sleep(1 + units / 20_000)  # asking costs the coordinator time
+    return found
+
+
+def _steady(owner: Child, seconds: float) -> dict[str, Any]:
+    """Measure the coordinator's process while nothing happens but heartbeats."""
+    process = psutil.Process(owner.process.pid)
+    time.sleep(3)
+    before, began, used = owner.ask()["counters"], time.monotonic(), sum(process.cpu_times()[:2])
+    ticks = []
+    time.sleep(seconds)
+    cpu, took = sum(process.cpu_times()[:2]) - used, time.monotonic() - began
+    after = owner.ask()["counters"]
+    ticks.append(after["owner.tick_us"])
+
+    def rate(what: str) -> float:
+        return (after[what] - before[what]) / took
+
+    return {
+        "cpu_percent": 100 * cpu / took,
+        "up_bytes_s": rate("transport.up bytes"),
+        "down_bytes_s": rate("transport.down bytes"),
+        "up_messages_s": rate("transport.up messages"),
+        "memory_mib": process.memory_info().rss / 2**20,
+        "tick_ms": max(ticks) / 1000,
+        "threads": process.num_threads(),
+    }
+
+
+def _loss(owner: Child, group: Child, units: int, patience: float, lease: float) -> dict[str, Any]:
+    """Kill a tenth of the agents; measure from when the owner takes the first of their units away until its plan for all
+    of them is out, and until they replicate elsewhere."""
+    lost = sum(count for _, count in _of(owner.ask("forget"), group).values())
+    group.process.send_signal(signal.SIGKILL)
+    killed = time.monotonic()
+    deadline = killed + patience
+    while (found := owner.ask())["prepared"] < lost:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{found['prepared']} of {lost} units dispatched after {patience} s")
+        time.sleep(0.5)
+    _settled(owner, units, patience)
+    return {
+        "lost_units": lost,
+        "lost_noticed_s": found["first_prepare"] - killed,
+        "planned_s": found["last_prepare"] - found["first_prepare"],
+        "kill_to_planned_s": found["last_prepare"] - killed,
+        "kill_to_replicating_s": time.monotonic() - killed,
+    }
+
+
+def _of(figures: dict[str, Any], group: Child) -> dict[str, Any]:
+    names = {name for name in figures["agents"] if int(name.split("-")[1]) % PROCESSES == 0}
+    return {name: figures["agents"][name] for name in names}
+
+
+def _children() -> Iterator[None]:
+    yield
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--child", nargs=2)
+    parser.add_argument("--units", type=int, default=10_000)
+    parser.add_argument("--agents", type=int, default=100)
+    parser.add_argument("--kafka")
+    parser.add_argument("--interval", type=float, default=1.0)
+    parser.add_argument("--lease", type=float, default=10.0)
+    parser.add_argument("--steady", type=float, default=20.0)
+    options = parser.parse_args()
+    if options.child:
+        role, given = options.child
+        {"coordinator": coordinator_main, "agents": agents_main}[role](json.loads(given))
+        return
+    figures = run(options.units, options.agents, kafka=options.kafka, interval=options.interval,
+                  lease=options.lease, steady=options.steady)  # fmt: skip
+    print(
+        json.dumps(
+            {key: round(value, 3) if isinstance(value, float) else value for key, value in figures.items()}
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
