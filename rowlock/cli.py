@@ -7,7 +7,6 @@ Results go to stdout, logs and errors to stderr. Exit 0: fine; 1: a finding (che
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -52,26 +51,11 @@ def run(config_file: Path, until_caught_up: bool) -> None:
     _refuse_with_errors(config)
     from rowlock.caught_up import CaughtUp
     from rowlock.run import run as run_processes
+    from rowlock.spark_jars import provide_spark_jars
 
-    _provide_spark_jars()
+    provide_spark_jars()
     goal = CaughtUp(config, _say) if until_caught_up else None
     sys.exit(run_processes(config, goal))
-
-
-def _provide_spark_jars() -> None:
-    """Give the apply processes Spark's Kafka source from rowlock's cache, which survives and is checked by checksum.
-
-    Where it cannot be had, Spark's own way of fetching it is left, and its message if that fails, too.
-    """
-    from deploy.embedded.downloads import spark_kafka_jars
-    from deploy.embedded.errors import EmbeddedError
-
-    if "ROWLOCK_SPARK_JARS" in os.environ:
-        return
-    try:
-        os.environ["ROWLOCK_SPARK_JARS"] = ",".join(str(jar) for jar in spark_kafka_jars())
-    except EmbeddedError as error:
-        click.echo(f"rowlock: {error}", err=True)
 
 
 def _say(text: str) -> None:

@@ -7,6 +7,7 @@ what REST answers.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,9 @@ from urllib.parse import quote
 import click
 
 from rowlock.cli_kit import config_option, output_option, reported
-from schemas.config import load_config
+from rowlock.errors import CommandError
+from schemas.config import Config, load_config
+from schemas.config_checks import unsupported
 
 if TYPE_CHECKING:
     from rowlock.leader import LeaderClient
@@ -45,6 +48,28 @@ def _give(config_file: Path, path: str, done: str, body: dict[str, Any] | None =
     with _client(config_file) as leader:
         leader.post(path, body)
     click.echo(done)
+
+
+@click.command()
+@config_option
+@click.option("--name", help="What others call it [default: host name and process number].")
+@click.option("--listen", metavar="HOST:PORT", help="Instead of coordination.listen.")
+@click.option("--rest", metavar="HOST:PORT", help="Instead of coordination.rest.")
+@reported
+def coordinator(config_file: Path, name: str | None, listen: str | None, rest: str | None) -> None:
+    """Lead the agents, or follow and be ready to, until SIGTERM or Ctrl-C. Start two or three, on different machines."""
+    given = (("listen", listen), ("rest", rest))
+    config = load_config(config_file, changes={("coordination", key): value for key, value in given if value})
+    _refuse_unsupported(config)
+    from rowlock.coordinator import default_name, run
+
+    sys.exit(run(config, name or default_name()))
+
+
+def _refuse_unsupported(config: Config) -> None:
+    found = [f"{config.where(*each.place)}: {each.message}" for each in unsupported(config)]
+    if found:
+        raise CommandError("\n".join(found))
 
 
 @click.group()
@@ -158,5 +183,5 @@ def resign(config_file: Path) -> None:
     _give(config_file, "/v1/resign", "the coordinator resigns")
 
 
-COMMANDS: tuple[click.Command, ...] = (units, agents, pipelines, rebalance, resign)
+COMMANDS: tuple[click.Command, ...] = (coordinator, units, agents, pipelines, rebalance, resign)
 """What `rowlock` has of this module."""

@@ -29,7 +29,10 @@ def units_table(units: Sequence[Row], now_ms: int) -> Table:
 
 
 def _state(unit: Row) -> str:
-    return f"paused ({unit['state']})" if unit["paused"] else str(unit["state"])
+    state = str(unit["state"])
+    if not unit["paused"]:
+        return state
+    return "paused" if state == "absent" else f"paused ({state})"
 
 
 def _agent(unit: Row) -> str:

@@ -1,4 +1,4 @@
-"""The apply units of a configuration: which topic of which pipeline is written to which target."""
+"""What there is to run of a configuration: sources to capture, and which topic of which pipeline goes to which target."""
 
 from __future__ import annotations
 
@@ -27,3 +27,9 @@ def units(config: Config, topics: Iterable[str]) -> list[UnitName]:
         chosen = select_topics(names, prefix=config.kafka.prefix, sources=options.sources, routes=routes)
         out += [UnitName(pipeline, source, topic, options.target) for topic, source in chosen.units.items()]
     return sorted(out)
+
+
+def captured_sources(config: Config) -> list[str]:
+    """Return the sources to capture, sorted: those that a pipeline reads, or all where there is no pipeline."""
+    read = {name for pipeline in config.pipelines.values() for name in pipeline.sources}
+    return sorted(read or set(config.sources))

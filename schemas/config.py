@@ -209,8 +209,15 @@ class Config(Model):
         return f"{self._path}:{self._lines[place]}" if place else str(self._path)
 
 
-def load_config(path: Path | str, env: Mapping[str, str] | None = None) -> Config:
+def load_config(
+    path: Path | str,
+    env: Mapping[str, str] | None = None,
+    *,
+    changes: Mapping[tuple[str, ...], str] | None = None,
+) -> Config:
     """Read and check the file; relative paths in it are relative to it.
+
+    `changes`: values that the command line gives instead of the file's, by place (("coordination", "rest")).
 
     Raises ConfigErrors with everything that is wrong. What parses but is not built yet is *not* refused here:
     see `schemas.config_checks.unsupported`.
@@ -227,4 +234,4 @@ def load_config(path: Path | str, env: Mapping[str, str] | None = None) -> Confi
         raise ConfigErrors(str(path), [problem]) from error
     except UnicodeDecodeError as error:
         raise ConfigErrors(str(path), [Problem(0, "", "is not UTF-8 text", "save it as UTF-8")]) from error
-    return build(file, text, os.environ if env is None else env)
+    return build(file, text, os.environ if env is None else env, changes or {})

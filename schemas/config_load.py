@@ -35,8 +35,10 @@ _SECTIONS: dict[str, type[BaseModel]] = {
 }
 
 
-def build(file: Path, text: str, env: Mapping[str, str]) -> Config:
-    """Make the Config of `text`. Raises ConfigErrors with all problems."""
+def build(
+    file: Path, text: str, env: Mapping[str, str], changes: Mapping[tuple[str, ...], str] | None = None
+) -> Config:
+    """Make the Config of `text`, with `changes` of single values by place. Raises ConfigErrors with all problems."""
     here = file.absolute().parent
 
     def read_secret(name: str) -> str:
@@ -45,11 +47,22 @@ def build(file: Path, text: str, env: Mapping[str, str]) -> Config:
     document = config_yaml.parse(text, env, read_secret)
     if document.data is None:
         raise ConfigErrors(str(file), document.problems)
+    for place, value in (changes or {}).items():
+        _change(document.data, place, value)
     config = _validate(document)
     cross_check(_parts(document.data), document)
     if document.problems or config is None:
         raise ConfigErrors(str(file), document.problems)
     return _placed(config, file, document.lines)
+
+
+def _change(data: Any, place: tuple[str, ...], value: str) -> None:
+    for name in place[:-1]:
+        if not isinstance(data, dict):
+            return  # a file of another shape: said by the validation
+        data = data.setdefault(name, {})
+    if isinstance(data, dict):
+        data[place[-1]] = value
 
 
 def _placed(config: Config, file: Path, lines: dict[tuple[str, ...], int]) -> Config:

@@ -331,6 +331,19 @@ def test_one_mistake_in_coordination(tmp_path: Path, section: str, expected: str
     assert lines[0].startswith(f"c.yaml:26: coordination.{expected}"), lines
 
 
+def test_values_of_the_command_line_are_checked_like_those_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(GOOD)
+    changes = {("coordination", "rest"): "127.0.0.1:1", ("coordination", "listen"): "127.0.0.1:2"}
+    config = load_config(file, ENV, changes=changes)
+    assert (config.coordination.rest, config.coordination.listen) == ("127.0.0.1:1", "127.0.0.1:2")
+    with pytest.raises(ConfigErrors, match="can be reached from elsewhere and no token"):
+        load_config(file, ENV, changes={("coordination", "rest"): "0.0.0.0:1"})
+    file.write_text(GOOD + "coordination: 3\n")
+    with pytest.raises(ConfigErrors, match="coordination: 3 does not fit; a mapping of keys"):
+        load_config(file, ENV, changes=changes)
+
+
 def test_the_reference_is_current() -> None:
     page = ROOT / "docs" / "reference" / "configuration.md"
     assert page.read_text() == render(), (

@@ -1,0 +1,80 @@
+"""`rowlock coordinator`: a candidate that follows, or leads; joins election, owner, transport and REST of one process."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import structlog
+
+from coordinator.core.owner_state import OwnerConfig
+from coordinator.rest import RestServer, create_app
+from coordinator.rest.server import Certificate
+from coordinator.server.config import ServerConfig
+from coordinator.server.coordinator import Coordinator
+from rowlock.catalogue import CatalogueReader
+from rowlock.errors import CommandError
+from rowlock.fences import Fences
+from rowlock.leader import security_of
+from rowlock.stopping import stopped_by_signals
+from schemas.addresses import join_address, split_address
+from schemas.config import Config, CoordinationConfig
+
+_LOG = structlog.get_logger()
+
+
+def default_name() -> str:
+    """Return a name that no other coordinator process has."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+def server_config(config: CoordinationConfig, name: str) -> ServerConfig:
+    """Return what the coordinator is told of the configuration. Raises CommandError for a file that cannot be read."""
+    return ServerConfig(
+        name=name,
+        listen=config.listen,
+        rest=config.advertised_rest,
+        advertise=config.advertise,
+        security=security_of(config.tls),
+        owner=OwnerConfig(
+            interval=config.interval_s, lease=config.lease_s, balance_every=config.balance_every_s
+        ),
+    )
+
+
+def run(config: Config, name: str) -> int:
+    """Serve until SIGTERM or SIGINT. Returns the exit code; raises CommandError when it cannot begin."""
+    wanted = config.coordination
+    with stopped_by_signals() as stop:
+        coordinator = Coordinator(
+            server_config(wanted, name), config.kafka, CatalogueReader(config), Fences(config)
+        )
+        rest = _rest(wanted, coordinator)
+        try:
+            coordinator.start(rest=_reachable(wanted, rest.address))
+        except OSError as error:
+            rest.close()
+            raise CommandError(f"coordinator cannot listen on {wanted.listen}: {error}; {_FREE}") from error
+        _LOG.info("coordinator serves REST", name=name, address=rest.address)
+        try:
+            return coordinator.run(stop)
+        finally:
+            rest.close()
+
+
+_FREE = "choose a free address of this machine with --listen, --rest or in the configuration"
+
+
+def _rest(config: CoordinationConfig, coordinator: Coordinator) -> RestServer:
+    certificate = Certificate(config.tls.cert, config.tls.key) if config.tls else None
+    server = RestServer(create_app(coordinator, token=config.token), config.rest, certificate)
+    try:
+        server.start()
+    except OSError as error:
+        raise CommandError(f"REST cannot listen on {config.rest}: {error}; {_FREE}") from error
+    return server
+
+
+def _reachable(config: CoordinationConfig, listening: str) -> str:
+    host, port = split_address(listening)
+    return join_address(config.advertise or host, port)

@@ -1,0 +1,75 @@
+"""Fences of the coordinator: units that nobody shall run any more, so that nobody's take-over would fence their last worker.
+
+An apply unit: its progress rows get the epoch, like in a take-over, which also ends a connection that holds them. A capture
+unit needs none: what a paused capture process writes once it goes on is the continuation of the log, and as soon as
+anybody captures that source again, readers drop it by its lower `gen`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+import structlog
+
+from consumer.errors import FencedError
+from consumer.model import Unit
+from consumer.pipeline import Pipeline
+from consumer.targets.base import Session
+from consumer.targets.dialect import open_session
+from consumer.unit import initial_layout
+from rowlock.catalogue import parts_of
+from schemas.config import Config
+
+_LOG = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What rows that are not there yet begin with."""
+
+    topic_id: str
+    layout: str
+    lanes: int
+
+
+class Fences:
+    """Call it with (unit, uid, epoch); returns once every lower epoch is refused. From any thread; raises ConsumerError."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def __call__(self, unit: str, uid: str, epoch: int) -> None:
+        parts = parts_of(unit, uid)
+        if parts is None:
+            return
+        pipeline, topic, target, topic_id = parts
+        if target not in self._config.targets:
+            _LOG.warning("unit not fenced: its target is not configured any more", unit=unit, target=target)
+            return
+        session = open_session(self._config.targets[target], name=f"rowlock fence {pipeline}")
+        with contextlib.closing(session):
+            session.ensure_bookkeeping()
+            fence(session, Unit(pipeline, topic), epoch, Beginning(topic_id, *self._layout(pipeline)))
+        _LOG.info("unit fenced", unit=unit, epoch=epoch)
+
+    def _layout(self, pipeline: str) -> tuple[str, int]:
+        """A pipeline that is gone leaves rows of no use to anybody else."""
+        if pipeline not in self._config.pipelines:
+            return initial_layout((), 1).encode(), 1
+        known = Pipeline.of(self._config, pipeline, slots=1)
+        return known.layout, known.config.lanes
+
+
+def fence(session: Session, unit: Unit, epoch: int, beginning: Beginning) -> None:
+    """Raise the unit's epoch into the assignment `epoch`. A unit that waits for a person goes on doing so.
+
+    Rows of a later assignment are fenced already.
+    """
+    _, before = session.read(unit, lanes=False)
+    with contextlib.suppress(FencedError):
+        taken, _, _ = session.take_over(
+            unit, beginning.topic_id, beginning.layout, beginning.lanes, assigned=epoch
+        )
+        if before is not None and before.stopped is not None:
+            session.stop_unit(unit, taken, before.stopped)

@@ -1,0 +1,116 @@
+"""Which units there shall be, by configuration and topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from coordinator.core.schedulers import Kind
+from rowlock.catalogue import IDS_EVERY_S, CatalogueReader, apply_unit, capture_unit, parts_of, uid_of
+from rowlock.coordinator import server_config
+from rowlock.errors import CommandError
+from rowlock.leader import security_of
+from schemas.config import Config, CoordinationTls, load_config
+
+CONFIG = """\
+kafka: {bootstrap: "127.0.0.1:1"}
+sources:
+  b1: {type: mariadb, host: 127.0.0.1, user: u, password: x, tables: [bank.*]}
+  b2: {type: mariadb, host: 127.0.0.1, user: u, password: x, tables: [bank.*]}
+  unread: {type: mariadb, host: 127.0.0.1, user: u, password: x, tables: [bank.*]}
+targets:
+  hq: {type: postgres, host: 127.0.0.1, port: 1, user: u, password: x, database: d}
+pipelines:
+  p: {sources: [b1, b2], target: hq, routes: [{from: bank.*, to: "public.{table}"}]}
+  q: {sources: [b1], target: hq, routes: [{from: bank.acct, to: "q.{table}"}]}
+coordination: {lease_s: 20, interval_s: 2, balance_every_s: 30, apart: {b1: x}}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG)
+    return load_config(file, {})
+
+
+class Kafka:
+    """Topics with ids. `asked`: how often for ids."""
+
+    def __init__(self, *names: str) -> None:
+        self.ids = {name: f"id-{name}" for name in names}
+        self.asked = 0
+
+    def topics(self) -> list[str]:
+        return list(self.ids)
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        self.asked += 1
+        return {topic: self.ids[topic] for topic in topics if topic in self.ids}
+
+
+def test_units_of_sources_and_topics(config: Config) -> None:
+    kafka = Kafka(
+        "rowlock.b1.bank.acct", "rowlock.b2.bank.cust", "rowlock.b1.other.t", "rowlock.b1.watermark"
+    )
+    found = CatalogueReader(config, kafka)()
+    assert {
+        spec.unit: (spec.kind, spec.source, spec.pipeline, spec.uid, spec.apart) for spec in found.units
+    } == {
+        "capture/b1": (Kind.CAPTURE, "b1", None, "", "x"),
+        "capture/b2": (Kind.CAPTURE, "b2", None, "", None),
+        "apply/p/rowlock.b1.bank.acct": (Kind.APPLY, "b1", "p", "hq/id-rowlock.b1.bank.acct", "x"),
+        "apply/q/rowlock.b1.bank.acct": (Kind.APPLY, "b1", "q", "hq/id-rowlock.b1.bank.acct", "x"),
+        "apply/p/rowlock.b2.bank.cust": (Kind.APPLY, "b2", "p", "hq/id-rowlock.b2.bank.cust", None),
+    }
+    assert found.sources == {"p": ("b1", "b2"), "q": ("b1",)}
+
+
+def test_ids_are_asked_for_when_names_change_and_now_and_then(config: Config) -> None:
+    now, kafka = [0.0], Kafka("rowlock.b1.bank.acct")
+    read = CatalogueReader(config, kafka, lambda: now[0])
+    first = read()
+    assert read() == first
+    assert kafka.asked == 1
+    kafka.ids["rowlock.b2.bank.acct"] = "new"
+    assert read() != first
+    assert kafka.asked == 2
+    kafka.ids["rowlock.b2.bank.acct"] = "made again"
+    now[0] += IDS_EVERY_S
+    assert any(spec.uid == "hq/made again" for spec in read().units)
+
+
+def test_a_topic_that_goes_while_it_is_asked_for_is_no_unit(config: Config) -> None:
+    class Vanishing(Kafka):
+        def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+            return {}
+
+    found = CatalogueReader(config, Vanishing("rowlock.b1.bank.acct"))()
+    assert [spec.unit for spec in found.units] == ["capture/b1", "capture/b2"]
+
+
+def test_a_unit_says_what_it_is() -> None:
+    topic = "rowlock.b1.bank.a_x2f_b"
+    assert parts_of(apply_unit("p", topic), uid_of("hq", "a/b")) == ("p", topic, "hq", "a/b")
+    assert parts_of(capture_unit("b1"), "") is None
+
+
+def test_the_coordinator_is_told_what_the_configuration_says(config: Config) -> None:
+    told = server_config(config.coordination, "c1")
+    assert (told.name, told.listen, told.rest, told.security) == (
+        "c1",
+        "127.0.0.1:7701",
+        "127.0.0.1:7780",
+        None,
+    )
+    assert (told.owner.lease, told.owner.interval, told.owner.balance_every) == (20, 2, 30)
+
+
+def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    missing = tmp_path / "ca.pem"
+    with pytest.raises(
+        CommandError, match=r"cannot use .*ca\.pem: No such file.*; correct coordination\.tls"
+    ):
+        security_of(CoordinationTls(ca=missing, cert=missing, key=missing))
