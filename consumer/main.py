@@ -1,4 +1,5 @@
-"""`python -m consumer.main --config F --pipeline P`: the apply process of one pipeline, as `rowlock run` starts it.
+"""`python -m consumer.main --config F --pipeline P`: the apply process of one pipeline, as `rowlock run` starts it;
+with `--assigned` instead of a pipeline: of all pipelines' units that an agent gives it on stdin (consumer.assigned).
 
 Ends when SIGTERM or SIGINT arrives, or when stdin reaches its end (the supervisor is gone): the batch in flight ends,
 progress is written, exit 0. stdout carries JSON lines (consumer.status), stderr the log.
@@ -7,6 +8,7 @@ progress is written, exit 0. stdout carries JSON lines (consumer.status), stderr
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import signal
@@ -19,9 +21,11 @@ from typing import Any
 
 import structlog
 
+from consumer.assigned.lines import Lines
+from consumer.assigned.process import AssignedProcess
 from consumer.driver import Driver
 from consumer.pipeline import Pipeline
-from consumer.query import JARS_ENV, session_settings, slots_of, start_session
+from consumer.query import JARS_ENV, assigned_master, session_settings, slots_of, start_session
 from consumer.status import StatusWriter
 from schemas.config import Config, ConfigErrors, load_config
 
@@ -57,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         config = load_config(arguments.config)
         slots = slots_of(config.spark.master)
-        pipeline = Pipeline.of(config, arguments.pipeline, slots)
+        pipeline = None if arguments.assigned else Pipeline.of(config, arguments.pipeline, slots)
     except (ConfigErrors, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -66,14 +70,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     stop = threading.Event()
     _stop_on_signals(stop)
+    if pipeline is None:
+        return _run_assigned(config, slots, stop)
     _stop_on_eof(stop, arguments.keep_stdin)
     return _run(config, pipeline, stop)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="consumer.main", description="Apply one pipeline.")
+    parser = argparse.ArgumentParser(
+        prog="consumer.main", description="Apply one pipeline, or what is assigned."
+    )
     parser.add_argument("--config", required=True, type=Path)
-    parser.add_argument("--pipeline", required=True)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--pipeline")
+    what.add_argument("--assigned", action="store_true", help="units are given on stdin, as JSON lines")
     parser.add_argument("--keep-stdin", action="store_true", help="do not end when stdin ends (by hand)")
     return parser.parse_args(argv)
 
@@ -81,7 +91,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def _run(config: Config, pipeline: Pipeline, stop: threading.Event) -> int:
     status = StatusWriter(pipeline.name, sys.stdout)
     started = time.monotonic()
-    spark = _start_spark(config, pipeline)
+    spark = _start_spark(config, pipeline.state_dir, config.spark.master)
     status.ready(time.monotonic() - started)
     driver = Driver(pipeline, spark, status, stop.is_set)
     try:
@@ -93,13 +103,27 @@ def _run(config: Config, pipeline: Pipeline, stop: threading.Event) -> int:
     return 0
 
 
-def _start_spark(config: Config, pipeline: Pipeline) -> Any:
-    folder = pipeline.state_dir.resolve()
+def _run_assigned(config: Config, slots: int, stop: threading.Event) -> int:
+    lines = Lines(sys.stdout)
+    started = time.monotonic()
+    master = assigned_master(config.spark.master, 2 * len(config.pipelines))
+    spark = _start_spark(config, config.state_dir / "apply", master)
+    lines.write(json.dumps({"kind": "ready", "seconds": round(time.monotonic() - started, 2)}) + "\n")
+    try:
+        AssignedProcess(config, spark, slots, lines).run(stop)
+    finally:
+        spark.stop()
+    log.info("apply process ended")
+    return 0
+
+
+def _start_spark(config: Config, where: Path, master: str) -> Any:
+    folder = where.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     log4j = folder / "log4j2.properties"
     log4j.write_text(LOG4J)
     settings = session_settings(
-        master=config.spark.master,
+        master=master,
         memory=config.spark.memory,
         jars=os.environ.get(JARS_ENV),
         local_dir=str(folder / "spark"),

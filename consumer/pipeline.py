@@ -55,9 +55,19 @@ class Pipeline:
         return initial_layout(self.routes, self.config.lanes).encode()
 
     def spec(
-        self, topic: str, source: str, *, epoch: int, topic_id: str, assigned: int | None = None
+        self,
+        topic: str,
+        source: str,
+        *,
+        epoch: int,
+        topic_id: str,
+        assigned: int | None = None,
+        create: bool = True,
     ) -> UnitSpec:
-        """Return what a worker must know of the unit `topic`. `assigned`: the coordinator's epoch, if it gave one."""
+        """Return what a worker must know of the unit `topic`.
+
+        `assigned`: the coordinator's epoch, if it gave one. `create`: False leaves a missing target table missing.
+        """
         return UnitSpec(
             unit=Unit(self.name, topic),
             source=source,
@@ -65,7 +75,7 @@ class Pipeline:
             topic_id=topic_id,
             routes=self.routes,
             lanes=self.config.lanes,
-            create_tables=self.config.create_tables,
+            create_tables=create and self.config.create_tables,
             replace=self.config.conflicts == "replace",
             limits=self.limits,
             assigned=assigned,

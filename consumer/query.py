@@ -102,6 +102,22 @@ def slots_of(master: str) -> int:
     return int(number) if number.strip().isdigit() else os.cpu_count() or 2
 
 
+MOST_SLOTS = 16
+
+
+def assigned_master(master: str, queries: int) -> str:
+    """Return the local master for a session of `queries` queries at once: slots for each, up to MOST_SLOTS.
+
+    Spark gives a free slot to whoever asked first, so that a batch with a backlog would hold up everybody else's events;
+    the machine's own scheduler shares the processors better. Other masters stay as they are.
+    """
+    if not master.startswith("local["):
+        return master
+    slots = slots_of(master)
+    _, _, failures = master[len("local[") : -1].partition(",")
+    return f"local[{max(slots, min(slots * queries, MOST_SLOTS))},{failures}]"
+
+
 def kafka_options(
     bootstrap: str, starting: Mapping[str, int], options: Mapping[str, str], extra: Mapping[str, str]
 ) -> dict[str, str]:

@@ -79,6 +79,12 @@ class RunningQuery:
         """Return topic → next offset behind the last finished batch."""
         return end_offsets(self._query.lastProgress)
 
+    def look(self) -> tuple[int, dict[str, int], bool]:
+        """Return (last finished batch or -1, next offsets behind it, no batch is under way)."""
+        idle = not self._query.status["isTriggerActive"]
+        progress = self._query.lastProgress
+        return -1 if progress is None else int(progress["batchId"]), end_offsets(progress), idle
+
     def stop(self) -> None:
         """Let the batch in flight end (tasks that see the empty board begin nothing more), then stop the query.
 

@@ -209,13 +209,15 @@ def delete_topic(bootstrap: str, name: str) -> None:
     until(lambda: name not in admin.list_topics(timeout=5).topics, what="topic gone")
 
 
-def until(condition: Callable[[], Any], *, seconds: float = 150, what: str = "condition") -> Any:
+def until(
+    condition: Callable[[], Any], *, seconds: float = 150, what: str = "condition", every: float = 0.05
+) -> Any:
     """Wait until `condition()` is true and return its value."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if value := condition():
             return value
-        time.sleep(0.05)
+        time.sleep(every)
     raise AssertionError(f"not within {seconds} s: {what}")
 
 

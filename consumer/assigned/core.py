@@ -1,0 +1,287 @@
+"""Decisions about one pipeline's assigned units, pure: who works on them, which queries there are, who is on which board.
+
+`step` changes the state it is given and returns it. Times are monotonic seconds. Facts come from hands (threads that ask
+target and Kafka), from workers' reports and from looks at Spark's progress; hands work on one unit one at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from consumer.assigned.queries import Queries, QueryHere, plan
+from consumer.assigned.units import (
+    Abort,
+    Effect,
+    Event,
+    Failed,
+    Fence,
+    Fenced,
+    Kind,
+    Looked,
+    Open,
+    Phase,
+    QueryFailed,
+    QueryLost,
+    QueryUp,
+    Reported,
+    Say,
+    Start,
+    Stop,
+    Take,
+    Took,
+    UnitHere,
+    Warm,
+    Warmed,
+)
+from consumer.reports import Report
+from consumer.supervision import FIGURES, reported
+
+SMALL = 5_000
+"""Events that a unit may lack and still be applied by the live query, which gets them from Kafka beside Spark."""
+
+
+@dataclass(slots=True)
+class State:
+    """`units`: by topic."""
+
+    units: dict[str, UnitHere] = field(default_factory=dict)
+    queries: Queries = field(default_factory=Queries)
+
+
+def step(state: State, event: Event, now: float) -> tuple[State, list[Effect]]:
+    """Return the state after `event` at `now`, and what is to be done, in order."""
+    out: list[Effect] = []
+    match event:
+        case Open() | Start() | Stop():
+            _asked(state, event, out)
+        case Warmed() | Took() | Fenced() | Failed():
+            _answered(state, event, now, out)
+        case Reported(reports):
+            for query, report in reports:
+                _reported(state, query, report, now)
+        case QueryUp():
+            _query_up(state, event)
+        case QueryFailed(kind):
+            state.queries.failed(kind, now)
+        case QueryLost(number):
+            _query_lost(state, number, now, out)
+        case Looked():
+            _looked(state, event, now)
+    # Plan first: a unit is off its board before anybody raises its epoch.
+    plan(state.queries, state.units, now, out)
+    _continue(state, now, out)
+    return state, out
+
+
+# what the agent says
+
+
+def _asked(state: State, event: Open | Start | Stop, out: list[Effect]) -> None:
+    held = state.units.get(event.topic)
+    unit = held if held is not None and held.assignment == event.assignment else None
+    match event:
+        case Open():
+            _open(state, event, out)
+        case Start() if unit is not None:
+            unit.start_asked = True
+        case Start():
+            why = "the unit is not open here"
+            out.append(Say(event.topic, "", event.assignment, "ended", error=why))
+        case Stop() if unit is not None:
+            _close(state, unit, None, out)
+        case Stop():  # it never was here, or has ended: nothing of that assignment writes
+            out.append(Say(event.topic, "", event.assignment, "ended"))
+
+
+def _open(state: State, event: Open, out: list[Effect]) -> None:
+    held = state.units.get(event.topic)
+    if held is not None:
+        if held.assignment != event.assignment:
+            why = f"the unit is still here under the assignment {held.assignment}"
+            out.append(Say(event.topic, event.source, event.assignment, "ended", error=why))
+        return
+    unit = UnitHere(event.topic, event.source, event.assignment)
+    state.units[event.topic] = unit
+
+
+def _close(state: State, unit: UnitHere, error: str | None, out: list[Effect]) -> None:
+    """End a unit: off the board first, then the epoch, unless it never had one."""
+    if unit.phase is Phase.STOPPING:
+        return
+    unit.error = unit.error or error
+    unit.home = None
+    if unit.phase in {Phase.OPENING, Phase.READY}:
+        _gone(state, unit, out)
+        return
+    unit.stop_asked = True
+    if unit.busy:
+        out.append(Abort(unit.topic, unit.assignment))
+
+
+def _gone(
+    state: State, unit: UnitHere, out: list[Effect], offset: int | None = None, position: object = None
+) -> None:
+    del state.units[unit.topic]
+    known = position if isinstance(position, tuple) else None
+    out.append(Say(unit.topic, unit.source, unit.assignment, "ended", offset, known, unit.error))
+
+
+# what hands say
+
+
+def _answered(state: State, event: Warmed | Took | Fenced | Failed, now: float, out: list[Effect]) -> None:
+    unit = state.units.get(event.topic)
+    if unit is None or unit.assignment != event.assignment:
+        return  # of an assignment that is over
+    unit.busy = False
+    match event:
+        case Warmed():
+            unit.topic_id = event.topic_id
+        case Took():
+            _took(unit, event)
+        case Fenced():
+            _gone(state, unit, out, event.offset, event.position)
+        case Failed():
+            _failed(state, unit, event, now, out)
+
+
+def _took(unit: UnitHere, event: Took) -> None:
+    unit.epoch, unit.position = event.epoch, event.position
+    watched = unit.watched
+    unit.watched = replace(
+        watched,
+        offset=event.offset,
+        state="ok",
+        message="",
+        commit_ts_ms=max(watched.commit_ts_ms, event.commit_ts_ms),
+        applied=watched.applied + event.applied,
+    )
+    if not unit.stop_asked:
+        unit.phase, unit.home, unit.since, unit.suspect = Phase.RUNNING, None, None, None
+        unit.behind = event.end - (event.offset + 1) > SMALL
+
+
+def _failed(state: State, unit: UnitHere, event: Failed, now: float, out: list[Effect]) -> None:
+    unit.epoch = max(unit.epoch, event.epoch)
+    if event.again:
+        unit.watched = replace(unit.watched, state="behind", message=event.error)
+        unit.backoff = unit.backoff.after_trouble(now)
+        unit.try_at = unit.backoff.next_at
+    else:
+        unit.waits = event.waits
+        _close(state, unit, event.error, out)
+
+
+# what workers say
+
+
+def _reported(state: State, query: int, report: Report, now: float) -> None:
+    """Note figures and trouble. What another query's attempts say of a unit that has gone on is no trouble."""
+    unit = state.units.get(report.topic)
+    if unit is None or report.epoch != unit.epoch or unit.phase is not Phase.RUNNING:
+        return
+    said = report.state if query == unit.home else "ok"
+    facts = {name: getattr(report, name) for name in FIGURES} | {"state": said}
+    if report.offset >= unit.watched.offset and report.position is not None:
+        unit.position = report.position
+    unit.watched = reported(unit.watched, **facts)
+    if said == "ok":
+        return
+    if said == "stopped":
+        unit.error, unit.waits, unit.stop_asked = report.message, True, True
+        unit.home = None
+    else:
+        _again(unit, now)
+
+
+def _again(unit: UnitHere, now: float) -> None:
+    """Have the unit taken over anew: its attempts ended in trouble, or its query did."""
+    if unit.phase is Phase.RUNNING:
+        unit.phase, unit.home = Phase.TAKING, None
+        unit.backoff = unit.backoff.after_trouble(now)
+        unit.try_at = unit.backoff.next_at
+
+
+# what Spark says
+
+
+def _query_up(state: State, event: QueryUp) -> None:
+    old = state.queries.up(QueryHere(event.number, event.kind, dict(event.topics)))
+    for unit in state.units.values():
+        if old is not None and unit.home == old:
+            unit.home = event.number if event.topics.get(unit.topic) == unit.topic_id else None
+            unit.since = unit.suspect = None
+
+
+def _query_lost(state: State, number: int, now: float, out: list[Effect]) -> None:
+    state.queries.lost(number, now, out)
+    for unit in state.units.values():
+        if unit.home == number:
+            _again(unit, now)
+
+
+def _looked(state: State, event: Looked, now: float) -> None:
+    query = state.queries.here.get(event.number)
+    if query is None:
+        return
+    for unit in state.units.values():
+        if unit.phase is not Phase.RUNNING:
+            continue
+        if query.kind is Kind.LIVE and unit.behind and unit.topic in event.ends:
+            unit.behind = event.ends[unit.topic] - (unit.watched.offset + 1) > SMALL
+            if not unit.behind:
+                unit.home = None  # from the catching-up query's board to the live one's
+        if unit.home == event.number and _left_behind(unit, event):
+            unit.watched = replace(unit.watched, state="behind", message="Spark is past what is applied")
+            _again(unit, now)
+
+
+def _left_behind(unit: UnitHere, look: Looked) -> bool:
+    """Tell whether Spark handed records over that nobody applied: before the unit was on the board, or in a lost task.
+
+    Two looks apart, and only by batches that began when the unit was on the board: their reports have arrived.
+    """
+    if unit.suspect is not None and unit.watched.offset + 1 < unit.suspect:
+        return True
+    unit.suspect = None
+    if unit.since is None:
+        unit.since = look.finished
+    elif (look.idle or look.finished >= unit.since + 2) and unit.watched.offset + 1 < look.ends.get(
+        unit.topic, 0
+    ):
+        unit.suspect = look.ends[unit.topic]
+    return False
+
+
+# what follows
+
+
+def _continue(state: State, now: float, out: list[Effect]) -> None:
+    """Give every unit that waits for a hand one, and say what has become true."""
+    for unit in list(state.units.values()):
+        if unit.busy or (now < unit.try_at and not unit.stop_asked):
+            continue
+        if unit.stop_asked:
+            unit.phase, unit.busy = Phase.STOPPING, True
+            out.append(_fence(unit))
+        elif unit.phase is Phase.OPENING:
+            _get_ready(state, unit, out)
+        if unit.phase is Phase.READY and unit.start_asked:
+            unit.phase = Phase.TAKING
+        if unit.phase is Phase.TAKING and not unit.busy:
+            unit.busy = True
+            out.append(Take(unit.topic, unit.source, unit.assignment, unit.topic_id, unit.epoch))
+
+
+def _fence(unit: UnitHere) -> Fence:
+    stopped = unit.error if unit.waits else None
+    return Fence(unit.topic, unit.source, unit.assignment, unit.topic_id, unit.epoch, stopped)
+
+
+def _get_ready(state: State, unit: UnitHere, out: list[Effect]) -> None:
+    if not unit.topic_id:
+        unit.busy = True
+        out.append(Warm(unit.topic, unit.source, unit.assignment))
+    elif state.queries.reads(Kind.LIVE, unit.topic, unit.topic_id):
+        unit.phase = Phase.READY
+        out.append(Say(unit.topic, unit.source, unit.assignment, "ready"))

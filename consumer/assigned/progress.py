@@ -1,0 +1,85 @@
+"""What is said to the agent about units: ready, progressed (once a second, when something changed), ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from consumer.assigned.lines import Lines, Mark, Said, unit_name
+from consumer.assigned.source_times import SourceTimes
+from consumer.assigned.units import Phase, Say, UnitHere
+from schemas.position import Position
+
+INTERVAL_S = 0.5
+RATE_S = 2.0
+"""Over how long rows/s are counted."""
+
+
+@dataclass(slots=True)
+class _Spoken:
+    """Of one unit: the last mark and rate that were said; and where counting began."""
+
+    mark: Mark | None = None
+    rate: int = 0
+    counted: int = 0
+    counted_at: float = 0.0
+
+
+class Speaker:
+    """Turns offsets into marks. `opened` may come from another thread than the rest."""
+
+    def __init__(self, pipeline: str, lines: Lines, times: SourceTimes) -> None:
+        self._pipeline = pipeline
+        self._lines = lines
+        self._times = times
+        self._spoken: dict[tuple[str, int], _Spoken] = {}
+        self._next = 0.0
+
+    def opened(self, topic: str, assignment: int, mark: Mark | None) -> None:
+        """`mark`: how far the unit was when it was given to us; less is never said."""
+        self._spoken[topic, assignment] = _Spoken(mark)
+
+    def say(self, what: Say) -> None:
+        """Say "ready" or "ended"."""
+        place = (what.topic, what.assignment)
+        mark = self._spoken.get(place, _Spoken()).mark
+        if what.offset is not None:
+            mark = self._mark(what.topic, what.source, what.offset, what.position, mark)
+        unit = unit_name(self._pipeline, what.topic)
+        if what.what == "ended":
+            self._spoken.pop(place, None)
+        self._lines.say(Said(unit, what.assignment, what.what, mark, error=what.error))
+
+    def tick(self, now: float, units: Mapping[str, UnitHere]) -> None:
+        """Say what has changed, when it is time."""
+        if now < self._next:
+            return
+        self._next = now + INTERVAL_S
+        for unit in units.values():
+            if unit.epoch and unit.phase in {Phase.TAKING, Phase.RUNNING}:
+                self._progressed(now, unit)
+
+    def _progressed(self, now: float, unit: UnitHere) -> None:
+        spoken = self._spoken.get((unit.topic, unit.assignment))
+        if spoken is None:
+            return
+        rate = spoken.rate
+        if now - spoken.counted_at >= RATE_S:
+            applied = unit.watched.applied
+            if spoken.counted_at:
+                rate = round((applied - spoken.counted) / (now - spoken.counted_at))
+            spoken.counted, spoken.counted_at = applied, now
+        mark = self._mark(unit.topic, unit.source, unit.watched.offset, unit.position, spoken.mark)
+        if mark != spoken.mark or rate != spoken.rate:
+            spoken.mark, spoken.rate = mark, rate
+            name = unit_name(self._pipeline, unit.topic)
+            self._lines.say(Said(name, unit.assignment, "progressed", mark, rate))
+
+    def _mark(
+        self, topic: str, source: str, offset: int, position: Position | None, before: Mark | None
+    ) -> Mark:
+        checkpoint, resolved = self._times.times(source, topic, offset)
+        if before is not None:
+            checkpoint, resolved = max(checkpoint, before.checkpoint_ts), max(resolved, before.resolved_ts)
+            position = position if position is not None else before.position
+        return Mark(checkpoint, resolved, position)

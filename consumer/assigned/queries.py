@@ -1,0 +1,174 @@
+"""Which queries a pipeline has, and when one takes another's place. Pure; part of consumer.assigned.core.
+
+A query cannot change what it reads. So a new one is started beside it that reads what is wanted, the boards change, and
+the old one is stopped: the units in it notice nothing. Starts are gathered, and kept apart, because each costs a second
+of a core. What is read and no longer open here is left in the query for a while: it costs less than a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from consumer.assigned.units import Effect, Kind, Phase, Post, StartQuery, StopQuery, UnitHere
+from consumer.supervision import Backoff
+
+GATHER_S = 0.25
+"""How long a start waits for units that are still being looked at."""
+APART_S = 2.0
+"""Least time between two starts of the same kind."""
+LEFTOVER_S = 30.0
+"""How long a query may read topics that are no longer open here."""
+
+
+@dataclass(slots=True)
+class QueryHere:
+    """A running query: `topics`: topic → id. `posted`: its board."""
+
+    number: int
+    kind: Kind
+    topics: dict[str, str]
+    posted: dict[str, int] = field(default_factory=dict)
+    leftover_since: float | None = None
+
+
+@dataclass(slots=True)
+class Queries:
+    """`current`: of each kind the one that units go to. `wanted_since`: since when a start is wanted."""
+
+    here: dict[int, QueryHere] = field(default_factory=dict)
+    current: dict[Kind, int] = field(default_factory=dict)
+    starting: dict[Kind, int] = field(default_factory=dict)
+    wanted_since: dict[Kind, float] = field(default_factory=dict)
+    not_before: dict[Kind, float] = field(default_factory=dict)
+    backoff: dict[Kind, Backoff] = field(default_factory=dict)
+    numbers: int = 0
+
+    def reads(self, kind: Kind, topic: str, topic_id: str) -> bool:
+        query = self.here.get(self.current.get(kind, -1))
+        return query is not None and query.topics.get(topic) == topic_id
+
+    def up(self, query: QueryHere) -> int | None:
+        """Note that `query` runs; returns the number of the one whose place it takes."""
+        self.starting.pop(query.kind, None)
+        old = self.current.get(query.kind)
+        self.here[query.number], self.current[query.kind] = query, query.number
+        return old
+
+    def failed(self, kind: Kind, now: float) -> None:
+        self.starting.pop(kind, None)
+        self._wait(kind, now)
+
+    def lost(self, number: int, now: float, out: list[Effect]) -> None:
+        """Note that a query has died. One that is not known yet will be said to have died again."""
+        query = self.here.pop(number, None)
+        if query is None:
+            return
+        out.append(StopQuery(number))
+        if self.current.get(query.kind) == number:
+            del self.current[query.kind]
+            self._wait(query.kind, now)
+
+    def _wait(self, kind: Kind, now: float) -> None:
+        self.backoff[kind] = self.backoff.get(kind, Backoff()).after_trouble(now)
+        self.not_before[kind] = self.backoff[kind].next_at
+
+
+def plan(queries: Queries, units: Mapping[str, UnitHere], now: float, out: list[Effect]) -> None:
+    """Find homes, start and stop queries, and write the boards that changed (departures before arrivals)."""
+    for unit in units.values():
+        kind = Kind.CATCHING_UP if unit.behind else Kind.LIVE
+        if _homeless(unit) and queries.reads(kind, unit.topic, unit.topic_id):
+            unit.home = queries.current[kind]
+            unit.since = unit.suspect = None
+    for kind in Kind:
+        _start(queries, kind, units, now, out)
+    _post(queries, units, out)
+    _retire(queries, units, now, out)
+
+
+def _homeless(unit: UnitHere) -> bool:
+    return unit.phase is Phase.RUNNING and unit.home is None and not unit.stop_asked
+
+
+def _members(kind: Kind, units: Mapping[str, UnitHere]) -> list[UnitHere]:
+    """Return the units whose topics a query of this kind shall read."""
+    if kind is Kind.LIVE:
+        return [unit for unit in units.values() if unit.topic_id and not unit.stop_asked]
+    return [u for u in units.values() if u.behind and u.phase is Phase.RUNNING and not u.stop_asked]
+
+
+def _start(
+    queries: Queries, kind: Kind, units: Mapping[str, UnitHere], now: float, out: list[Effect]
+) -> None:
+    members = _members(kind, units)
+    missing = any(not queries.reads(kind, unit.topic, unit.topic_id) for unit in members)
+    if kind is Kind.CATCHING_UP:
+        missing = any(unit.home is None for unit in members)
+    if not (missing or (members and _leftovers(queries, kind, members, now))):
+        queries.wanted_since.pop(kind, None)
+        return
+    since = queries.wanted_since.setdefault(kind, now)
+    if kind in queries.starting or now < queries.not_before.get(kind, now):
+        return
+    if now < since + GATHER_S and any(unit.busy for unit in units.values()):
+        return
+    queries.numbers += 1
+    queries.starting[kind] = queries.numbers
+    queries.not_before[kind] = now + APART_S
+    starting = {unit.topic: _first_offset(kind, unit) for unit in members}
+    about = [(unit.topic, unit.source, unit.topic_id, unit.assignment) for unit in members]
+    out.append(StartQuery(queries.numbers, kind, starting, about))
+
+
+def _first_offset(kind: Kind, unit: UnitHere) -> int:
+    """Where a new query begins to read: only the catching-up one must not miss anything, the others' gaps are filled."""
+    if kind is Kind.CATCHING_UP or (unit.phase is Phase.RUNNING and not unit.behind):
+        return unit.watched.offset + 1
+    return -1
+
+
+def _leftovers(queries: Queries, kind: Kind, members: list[UnitHere], now: float) -> bool:
+    """Tell whether the query has read for nothing for too long."""
+    query = queries.here.get(queries.current.get(kind, -1))
+    if query is None:
+        return False
+    if query.topics.keys() <= {unit.topic for unit in members}:
+        query.leftover_since = None
+        return False
+    if query.leftover_since is None:
+        query.leftover_since = now
+    return kind is Kind.LIVE and now - query.leftover_since > LEFTOVER_S
+
+
+def _post(queries: Queries, units: Mapping[str, UnitHere], out: list[Effect]) -> None:
+    boards: dict[int, dict[str, int]] = {number: {} for number in queries.here}
+    for unit in units.values():
+        if unit.home in boards:
+            boards[unit.home][unit.topic] = unit.epoch
+    changed = [number for number, board in boards.items() if board != queries.here[number].posted]
+    for number in sorted(changed, key=lambda each: len(boards[each]) > len(queries.here[each].posted)):
+        queries.here[number].posted = boards[number]
+        out.append(Post(number, boards[number]))
+
+
+def _retire(queries: Queries, units: Mapping[str, UnitHere], now: float, out: list[Effect]) -> None:
+    """Stop the queries that have been replaced, a catching-up one that nobody is in, and a live one without units."""
+    for number, query in list(queries.here.items()):
+        if queries.current.get(query.kind) == number and not _useless(query, units, now):
+            continue
+        del queries.here[number]
+        if queries.current.get(query.kind) == number:
+            del queries.current[query.kind]
+        out.append(StopQuery(number))
+
+
+def _useless(query: QueryHere, units: Mapping[str, UnitHere], now: float) -> bool:
+    if query.posted:
+        query.leftover_since = None if query.kind is Kind.CATCHING_UP else query.leftover_since
+        return False
+    if query.kind is Kind.LIVE and units:
+        return False
+    if query.leftover_since is None:
+        query.leftover_since = now
+    return now - query.leftover_since > (LEFTOVER_S if query.kind is Kind.LIVE else APART_S)

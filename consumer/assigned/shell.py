@@ -1,0 +1,282 @@
+"""One pipeline's assigned units at work: a thread that runs the core, and the threads that do what it asks for.
+
+Everything that happens comes through one queue: instructions, what hands, workers and Spark say, and time. Nothing in
+the core's thread waits for a database, Kafka or Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import structlog
+from py4j.protocol import Py4JError
+
+from consumer.assigned import core
+from consumer.assigned.hands import FENCERS, TAKERS, Hands
+from consumer.assigned.lines import Lines, Mark, Said, unit_name
+from consumer.assigned.progress import Speaker
+from consumer.assigned.source_times import SourceTimes
+from consumer.assigned.units import (
+    Abort,
+    Effect,
+    Event,
+    Fence,
+    Kind,
+    Looked,
+    Open,
+    Post,
+    QueryFailed,
+    QueryLost,
+    QueryUp,
+    Reported,
+    Say,
+    Start,
+    StartQuery,
+    Stop,
+    StopQuery,
+    Take,
+    Tick,
+    Warm,
+)
+from consumer.board import Attempts
+from consumer.discovery import select_topics
+from consumer.errors import ConsumerError
+from consumer.pipeline import Pipeline
+from consumer.reports import ReportReceiver
+from consumer.running import RunningQuery, cause
+from consumer.status import StatusWriter
+
+log = structlog.get_logger(__name__)
+
+TICK_S = 0.1
+FAULT = 3
+"""Exit code after an error of the program itself."""
+LOOK_S = 0.25
+"""How often Spark's progress is looked at."""
+
+
+@contextmanager
+def fault_ends_process(pipeline: str) -> Iterator[None]:
+    """An error of the program itself: nothing is known for certain any more, so that all units end with the process."""
+    try:
+        yield
+    except BaseException:
+        log.critical("the apply process has a fault", pipeline=pipeline, exc_info=True)
+        os._exit(FAULT)
+
+
+class PipelineShell:
+    """`spark`: a SparkSession, shared. Instructions may come from any thread."""
+
+    def __init__(self, pipeline: Pipeline, spark: Any, lines: Lines, times: SourceTimes) -> None:
+        self._pipeline = pipeline
+        self._spark = spark
+        self._lines = lines
+        self._status = StatusWriter(pipeline.name, lines)
+        self._speaker = Speaker(pipeline.name, lines, times)
+        self._state = core.State()
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._queries: dict[int, RunningQuery] = {}
+        self._run = f"{pipeline.name}-{secrets.token_hex(4)}"
+        self._ending = threading.Event()
+        pipeline.state_dir.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(pipeline.state_dir / "queries", ignore_errors=True)
+        self._attempts = Attempts(str(pipeline.state_dir.resolve() / "attempts"))
+        self._receiver = ReportReceiver()
+        self._hands = Hands(pipeline, self._attempts, times.seed)
+        self._takers = ThreadPoolExecutor(TAKERS, f"take {pipeline.name}")
+        self._fencers = ThreadPoolExecutor(FENCERS, f"fence {pipeline.name}")
+        self._starter = ThreadPoolExecutor(1, f"start {pipeline.name}")
+        self._stopper = ThreadPoolExecutor(2, f"stop {pipeline.name}")
+        self._threads = [
+            threading.Thread(
+                target=self._guarded, args=(target,), name=f"{what} {pipeline.name}", daemon=True
+            )
+            for what, target in (("core", self._loop), ("reports", self._receive), ("look", self._look))
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def _guarded(self, target: Callable[[], None]) -> None:
+        with fault_ends_process(self._pipeline.name):
+            target()
+
+    # -- instructions
+
+    def open(self, topic: str, assignment: int, mark: Mark | None) -> None:
+        source = self._source_of(topic)
+        if source is None:
+            why = f"{topic} is not a topic of the pipeline {self._pipeline.name}"
+            unit = unit_name(self._pipeline.name, topic)
+            self._lines.say(Said(unit, assignment, "ended", mark, error=why))
+            return
+        self._speaker.opened(topic, assignment, mark)
+        self._events.put(Open(topic, source, assignment))
+
+    def start_unit(self, topic: str, assignment: int) -> None:
+        self._events.put(Start(topic, assignment))
+
+    def stop_unit(self, topic: str, assignment: int) -> None:
+        self._events.put(Stop(topic, assignment))
+
+    def _source_of(self, topic: str) -> str | None:
+        pipeline = self._pipeline
+        found = select_topics(
+            [topic], prefix=pipeline.prefix, sources=pipeline.config.sources, routes=pipeline.routes
+        )
+        return found.units.get(topic)
+
+    def close(self) -> None:
+        """Stop all units, then the queries. Returns when nothing of this pipeline can write any more."""
+        self._ending.set()
+        self._threads[0].join()
+        for query in list(self._queries.values()):
+            query.stop()
+        for pool in (self._takers, self._fencers, self._starter, self._stopper):
+            pool.shutdown(wait=True)
+        self._hands.close()
+        self._receiver.close()
+        self._attempts.close()
+
+    # -- the core's thread
+
+    def _loop(self) -> None:
+        while True:
+            try:
+                event = self._events.get(timeout=TICK_S)
+            except queue.Empty:
+                event = Tick()
+            self._step(event)
+            if self._ending.is_set():
+                if not self._state.units:
+                    return
+                for unit in list(self._state.units.values()):
+                    if not unit.stop_asked:
+                        self._step(Stop(unit.topic, unit.assignment))
+
+    def _step(self, event: Event) -> None:
+        now = time.monotonic()
+        self._state, effects = core.step(self._state, event, now)
+        for effect in effects:
+            self._execute(effect)
+        self._speaker.tick(now, self._state.units)
+        state = "stopping" if self._ending.is_set() else "running"
+        self._status.tick(now, state, {u.topic: u.watched for u in self._state.units.values() if u.epoch})
+
+    def _execute(self, effect: Effect) -> None:
+        match effect:
+            case Warm():
+                self._submit(self._takers, lambda: self._hands.warm(effect))
+            case Take():
+                self._submit(self._takers, lambda: self._hands.take(effect))
+            case Fence():
+                self._submit(self._fencers, lambda: self._hands.fence(effect))
+            case Abort(topic, assignment):
+                self._hands.abort(topic, assignment)
+            case StartQuery():
+                self._submit(self._starter, lambda: self._start_query(effect))
+            case StopQuery(number):
+                if (query := self._queries.pop(number, None)) is not None:
+                    query.post({})
+                    self._stopper.submit(query.stop)
+            case Post(number, epochs):
+                self._queries[number].post(epochs)
+            case Say():
+                self._said(effect)
+
+    def _said(self, effect: Say) -> None:
+        if effect.what == "ended":
+            self._hands.forget(effect.topic, effect.assignment)
+            if effect.error:
+                self._status.problem(f"unit {effect.topic} ended", effect.error)
+        self._speaker.say(effect)
+
+    def _submit(self, pool: ThreadPoolExecutor, work: Callable[[], Event]) -> None:
+        pool.submit(work).add_done_callback(self._done)
+
+    def _done(self, future: Future[Event]) -> None:
+        """Hand on what came of it."""
+        with fault_ends_process(self._pipeline.name):
+            self._events.put(future.result())
+
+    # -- queries
+
+    def _start_query(self, asked: StartQuery) -> QueryUp | QueryFailed:
+        began = time.monotonic()
+        try:
+            starting = self._resolved(asked)
+            self._queries[asked.number] = self._running(asked, starting)
+        except (ConsumerError, Py4JError, OSError) as error:
+            why = cause(str(error).splitlines())
+            log.warning("a query cannot start", pipeline=self._pipeline.name, error=why)
+            self._status.problem("a query cannot start", why)
+            return QueryFailed(asked.kind, why)
+        log.info(
+            "query started", pipeline=self._pipeline.name, query=asked.kind.value, topics=len(starting),
+            number=asked.number, ms=round((time.monotonic() - began) * 1000),
+        )  # fmt: skip
+        topics = {topic: topic_id for topic, _, topic_id, _ in asked.units if topic in starting}
+        return QueryUp(asked.number, asked.kind, topics)
+
+    def _resolved(self, asked: StartQuery) -> dict[str, int]:
+        """Put the topics' ends where "the end" is asked for: Spark would look for it later, behind what a hand does."""
+        bounds = self._hands.bounds([topic for topic, first in asked.starting.items() if first < 0])
+        return {
+            topic: first if first >= 0 else bounds[topic][1]
+            for topic, first in asked.starting.items()
+            if first >= 0 or topic in bounds
+        }
+
+    def _running(self, asked: StartQuery, starting: dict[str, int]) -> RunningQuery:
+        pipeline = self._pipeline
+        specs = {
+            topic: pipeline.spec(topic, source, epoch=0, topic_id=topic_id, assigned=assignment)
+            for topic, source, topic_id, assignment in asked.units
+        }
+        name = f"{self._run}-{asked.number}"
+        config = pipeline.task_config(self._run, name, specs, self._receiver.port, self._receiver.token)
+        slots = pipeline.slots if asked.kind is Kind.LIVE else max(1, pipeline.slots - 1)
+        return RunningQuery(self._spark, pipeline, config, starting, epochs={}, slots=slots)
+
+    def _look(self) -> None:
+        """Look at Spark's progress, in a thread of its own: the JVM may take its time."""
+        while not self._ending.wait(LOOK_S):
+            for number, query in list(self._queries.items()):
+                try:
+                    self._events.put(self._looked(number, query))
+                except Py4JError as error:
+                    log.warning("a query cannot be looked at", query=query.name, error=str(error)[:300])
+
+    def _looked(self, number: int, query: RunningQuery) -> Looked | QueryLost:
+        if not query.active:
+            why = query.cause()
+            log.warning("a query died", pipeline=self._pipeline.name, query=query.name, error=why)
+            self._status.problem("a query died", why)
+            return QueryLost(number, why)
+        finished, ends, idle = query.look()
+        return Looked(number, finished, ends, idle)
+
+    # -- workers
+
+    def _receive(self) -> None:
+        while not self._ending.is_set():
+            reports = self._receiver.receive(TICK_S)
+            if reports:
+                numbered = [(_number(report.query), report) for report in reports]
+                self._events.put(Reported(numbered))
+
+
+def _number(query: str) -> int:
+    _, _, number = query.rpartition("-")
+    return int(number) if number.isdigit() else -1

@@ -1,0 +1,286 @@
+"""One pipeline's units in this process, and what is said about them. Values only.
+
+```
+  open ─▶ OPENING ──(a query reads it)──▶ READY ──start──▶ TAKING ──(taken over, what was missing applied)──▶ RUNNING
+             │                              │                 ▲  └──────────── trouble: again ───────────────────┘
+             └──────────── stop ────────────┴─▶ gone          │ stop, or the unit cannot go on
+                                                              └─▶ STOPPING ──(epoch raised: nobody can write)──▶ gone
+```
+`home` of a running unit is the query on whose board it is. Reading a topic and applying it are two things: a query reads
+all topics that are open here, and applies those that are on its board. So a start or stop touches no query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal
+
+from consumer.reports import Report
+from consumer.supervision import Backoff, Watched
+from schemas.position import Position
+
+
+class Phase(Enum):
+    OPENING = "opening"
+    READY = "ready"
+    TAKING = "taking"
+    RUNNING = "running"
+    STOPPING = "stopping"
+
+
+class Kind(Enum):
+    """A pipeline's queries: units with a backlog have one of their own, so that the others do not wait for them."""
+
+    LIVE = "live"
+    CATCHING_UP = "catching-up"
+
+
+@dataclass(slots=True)
+class UnitHere:
+    """`assignment`: the coordinator's epoch. `epoch`: the highest that this process had in the row, 0 before the first.
+
+    `busy`: a hand works on it. `try_at`: when a hand is to be asked again. `behind`: belongs to the catching-up query.
+    `since`: the last batch that its home had finished at the first look after the unit came onto its board.
+    `suspect`: offset that it should have reached by the next look. `waits`: for a person, because of `error`.
+    """
+
+    topic: str
+    source: str
+    assignment: int
+    phase: Phase = Phase.OPENING
+    busy: bool = False
+    topic_id: str = ""
+    start_asked: bool = False
+    stop_asked: bool = False
+    error: str | None = None
+    waits: bool = False
+    epoch: int = 0
+    watched: Watched = field(default_factory=lambda: Watched(offset=-1))
+    position: Position | None = None
+    home: int | None = None
+    behind: bool = False
+    since: int | None = None
+    suspect: int | None = None
+    try_at: float = 0.0
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+# what happens
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    topic: str
+    source: str
+    assignment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    topic: str
+    assignment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    topic: str
+    assignment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """A hand has looked at topic and target."""
+
+    topic: str
+    assignment: int
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """A hand has raised the epoch and applied what was missing, if it was little. `end`: the topic's next offset."""
+
+    topic: str
+    assignment: int
+    epoch: int
+    offset: int
+    end: int
+    position: Position | None = None
+    commit_ts_ms: int = 0
+    applied: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Nothing of ours can write any more. `offset`: None where the target could not be asked."""
+
+    topic: str
+    assignment: int
+    offset: int | None = None
+    position: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A hand has given up. `again`: it may go better later; otherwise the unit ends with `error`.
+
+    `epoch`: the highest one written, if any. `waits`: the unit waits for a person, and the target says so.
+    """
+
+    topic: str
+    assignment: int
+    error: str
+    again: bool
+    epoch: int = 0
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What became of attempts; with the number of the query they were of."""
+
+    reports: Sequence[tuple[int, Report]]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryUp:
+    """A query runs. `topics`: what it reads, with the topics' ids."""
+
+    number: int
+    kind: Kind
+    topics: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFailed:
+    """A query could not be started."""
+
+    kind: Kind
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLost:
+    """A query has died."""
+
+    number: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """Spark's progress of a query. `finished`: its last batch, `ends`: next offsets behind it, `idle`: none under way."""
+
+    number: int
+    finished: int
+    ends: Mapping[str, int]
+    idle: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = (
+    Open
+    | Start
+    | Stop
+    | Warmed
+    | Took
+    | Fenced
+    | Failed
+    | Reported
+    | QueryUp
+    | QueryFailed
+    | QueryLost
+    | Looked
+    | Tick
+)
+
+
+# what is to be done
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """Ask a hand to look at topic and target, writing nothing; then Warmed or Failed."""
+
+    topic: str
+    source: str
+    assignment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Ask a hand to take the unit over above `above` and to apply what is missing, if it is little; Took or Failed."""
+
+    topic: str
+    source: str
+    assignment: int
+    topic_id: str
+    above: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Whatever a hand does for the unit is of no use any more: end soon."""
+
+    topic: str
+    assignment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Ask a hand to see to it that nothing of ours can write any more; then Fenced, however long it takes.
+
+    `stopped`: what the target is to say the unit waits for.
+    """
+
+    topic: str
+    source: str
+    assignment: int
+    topic_id: str
+    above: int
+    stopped: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartQuery:
+    """`starting`: topic → first offset (-1: the end); `units`: (topic, source, topic id, assignment) of them."""
+
+    number: int
+    kind: Kind
+    starting: Mapping[str, int]
+    units: Sequence[tuple[str, str, str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class StopQuery:
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """The board of a query is to be this: topic → epoch."""
+
+    number: int
+    epochs: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """ "ready" or "ended"; with `offset` and `position` where the unit stood, as far as known."""
+
+    topic: str
+    source: str
+    assignment: int
+    what: Literal["ready", "ended"]
+    offset: int | None = None
+    position: Position | None = None
+    error: str | None = None
+
+
+Effect = Warm | Take | Abort | Fence | StartQuery | StopQuery | Post | Say
