@@ -10,6 +10,7 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.cursors import DictCursor
 
+from producer.decoders.charsets import decoder_of
 from producer.positions import LogFile, gtids_contained
 from schemas.config import SourceConfig
 from schemas.errors import SchemaError, TableNotFoundError
@@ -77,9 +78,16 @@ class Catalog:
     def unfit(self, name: TableName) -> str | None:
         """Return why a table cannot be captured; None: it can."""
         try:
-            read_table(self.connection, *name)
+            table = read_table(self.connection, *name)
         except SchemaError as error:
             return str(error)
+        if (engine := self._without_transactions(name)) is not None:
+            return (
+                f"table {name[0]}.{name[1]} has the engine {engine}, whose changes no ROLLBACK takes back and no snapshot "
+                "reads consistently: ALTER TABLE … ENGINE=InnoDB, or exclude the table"
+            )
+        if (undecodable := undecodable_columns(table)) is not None:
+            return f"table {name[0]}.{name[1]}: {undecodable}"
         cascades = [] if self.logs_cascades() else cascading_foreign_keys(self.connection, *name)
         if cascades:
             return (
@@ -87,6 +95,15 @@ class Catalog:
                 f"({'; '.join(cascades)}): use NO ACTION and change the child rows in the application, or exclude the table"
             )
         return None
+
+    def _without_transactions(self, name: TableName) -> str | None:
+        """Return the table's engine if it has no transactions."""
+        rows = self.query(
+            "SELECT t.engine AS engine FROM information_schema.tables t JOIN information_schema.engines e "
+            "ON e.engine = t.engine WHERE t.table_schema = %s AND t.table_name = %s AND COALESCE(e.transactions, 'NO') <> 'YES'",
+            name,
+        )
+        return str(rows[0]["engine"]) if rows else None
 
     def logs_cascades(self) -> bool:
         """MySQL logs the rows that a foreign key's action changes from 9.6 on; MariaDB does not."""
@@ -144,6 +161,16 @@ class Catalog:
 
     def grants(self) -> list[str]:
         return [str(value) for row in self.query("SHOW GRANTS") for value in row.values()]
+
+
+def undecodable_columns(table: Table) -> str | None:
+    """Return which columns hold text that capture cannot decode, and what to do; None: none does. Pure."""
+    for column in table.columns:
+        try:
+            decoder_of(column.type.charset)
+        except LookupError as error:
+            return f"column {column.name}: {error}: ALTER TABLE … CONVERT TO CHARACTER SET utf8mb4, or exclude the table"
+    return None
 
 
 def open_catalog(source: SourceConfig) -> Catalog:
