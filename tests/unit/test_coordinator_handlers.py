@@ -1,0 +1,296 @@
+"""Each handler of the owner's chain by itself: what it lets pass, what it says, what it counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coordinator.core import handlers
+from coordinator.core.handlers import CHAIN, Context
+from coordinator.core.handlers.entrance import CheckLeader, CheckMember, CheckTerm, CheckVersion, Register
+from coordinator.core.handlers.leases import GrantLeases, KeepLease
+from coordinator.core.handlers.reports import AnswerUnit, CollectStatistics, ReportUnits
+from coordinator.core.members import Member, MemberState
+from coordinator.core.messages import (
+    VERSION,
+    Announce,
+    Checkpoint,
+    Dispatch,
+    DispatchResponse,
+    Header,
+    Heartbeat,
+    HeartbeatResponse,
+    Hello,
+    Liveness,
+    Mark,
+    Op,
+    Rejected,
+    Reported,
+    Superseded,
+    Sync,
+    UnitStatus,
+    Up,
+)
+from coordinator.core.owner_state import (
+    AgentRecord,
+    CounterRecord,
+    Effect,
+    OwnerConfig,
+    OwnerState,
+    Persist,
+    Send,
+    StepDown,
+    UnitMemo,
+)
+from coordinator.core.replication import Replica, ReplicationSet
+from coordinator.core.replication_table import Role, Seen, SetState
+
+REV, NOW, EPOCH = 10, 100.0, 7
+HEAD = Header(REV, EPOCH, op_seq=5)
+SYNCED = Member("a", "a-1", EPOCH, 90.0, state=MemberState.SYNCED, seq=4)
+MARK = Mark(50, 60)
+
+
+def running(unit: str = "u", role: Role = Role.PRIMARY) -> ReplicationSet:
+    state = SetState.REPLICATING if role is Role.PRIMARY else SetState.PREPARE
+    seen = Seen.REPLICATING if role is Role.PRIMARY else Seen.PREPARING
+    return ReplicationSet(unit, state, (Replica("a", EPOCH, 3, role, seen=seen),))
+
+
+def state_of(member: Member | None = SYNCED, *sets: ReplicationSet) -> OwnerState:
+    state = OwnerState("me", REV, OwnerConfig(), confirmed_at=NOW, counter=20)
+    if member is not None:
+        state.members[member.name] = member
+    for each in sets:
+        state.sets[each.unit], state.memos[each.unit] = each, UnitMemo("1", NOW)
+        state.by_agent.setdefault("a", {})[each.unit] = None
+    return state
+
+
+def context(message: Up, state: OwnerState | None = None, *, known: bool = True) -> Context:
+    state = state or state_of()
+    return Context(state, message, NOW, [], state.members.get(message.agent) if known else None)
+
+
+def heartbeat(*statuses: UnitStatus, head: Header = HEAD) -> Heartbeat:
+    return Heartbeat(head, "a", 40.0, statuses)
+
+
+def sent(out: list[Effect]) -> list[type]:
+    return [type(effect.message) for effect in out if isinstance(effect, Send)]
+
+
+def test_the_order_of_the_chain() -> None:
+    assert [type(handler) for handler in CHAIN] == [
+        CheckVersion, CheckLeader, Register, CheckMember, CheckTerm, KeepLease, CollectStatistics, ReportUnits, AnswerUnit,
+        GrantLeases,
+    ]  # fmt: skip
+
+
+def test_a_handler_that_says_no_ends_the_chain() -> None:
+    state = state_of(SYNCED, running())
+    out: list[Effect] = []
+    handlers.receive(state, heartbeat(head=replace(HEAD, version=VERSION + 1)), NOW, out)
+    assert (out, state.members["a"], state.dropped) == ([], SYNCED, {"version": 1})
+
+
+def test_nobody_asks_for_the_sender_before_it_is_known() -> None:
+    with pytest.raises(RuntimeError, match="before CheckMember"):
+        KeepLease().handle(context(heartbeat(), known=False))
+
+
+@pytest.mark.parametrize(("version", "passes"), [(VERSION, True), (VERSION + 1, False)])
+def test_check_version(version: int, passes: bool) -> None:
+    this = context(heartbeat(head=replace(HEAD, version=version)))
+    assert CheckVersion().handle(this) is passes
+    assert this.state.dropped["version"] == (not passes)
+
+
+@pytest.mark.parametrize(
+    ("message", "passes"),
+    [
+        (heartbeat(), True),
+        (heartbeat(head=replace(HEAD, owner_rev=REV - 1)), True),
+        (heartbeat(head=replace(HEAD, owner_rev=REV + 1)), False),
+        (Rejected(replace(HEAD, owner_rev=0), "a", REV), True),
+        (Rejected(replace(HEAD, owner_rev=0), "a", REV + 1), False),
+    ],
+)
+def test_check_leader(message: Up, passes: bool) -> None:
+    this = context(message)
+    assert CheckLeader().handle(this) is passes
+    assert this.state.stepped_down is not passes
+    assert [type(effect) for effect in this.out] == ([] if passes else [StepDown])
+
+
+def test_register_stores_a_new_incarnation_before_it_is_told() -> None:
+    this = context(Hello(Header(0, 0), "a", "a-2"))
+    assert Register().handle(this) is False
+    (persist,) = this.out
+    assert isinstance(persist, Persist)
+    assert dict(persist.records) == {"counter": CounterRecord(21), "agent/a": AgentRecord("a", "a-2", 21)}
+    assert this.state.members["a"].durable is False
+
+
+def test_register_announces_itself_to_who_is_known() -> None:
+    this = context(Hello(Header(0, 0), "a", "a-1"))
+    assert Register().handle(this) is False
+    assert sent(this.out) == [Announce]
+    under_way = context(Hello(Header(0, 0), "a", "a-1"), state_of(replace(SYNCED, durable=False)))
+    assert Register().handle(under_way) is False
+    assert under_way.out == []
+    assert Register().handle(context(heartbeat())) is True
+
+
+@pytest.mark.parametrize(
+    ("member", "passes", "told"),
+    [(SYNCED, True, []), (replace(SYNCED, durable=False), False, []), (None, False, [Superseded])],
+)
+def test_check_member(member: Member | None, passes: bool, told: list[type]) -> None:
+    this = context(heartbeat(), state_of(member), known=False)
+    assert CheckMember().handle(this) is passes
+    assert (this.known, sent(this.out)) == (member if passes else None, told)
+    assert this.state.dropped["unknown agent"] == (not passes)
+
+
+@pytest.mark.parametrize(
+    ("head", "passes", "told"),
+    [
+        (HEAD, True, []),
+        (replace(HEAD, owner_rev=REV - 1), False, [Announce]),
+        (replace(HEAD, owner_rev=REV - 1, agent_epoch=EPOCH - 1), False, [Superseded]),
+        (replace(HEAD, owner_rev=REV - 1, agent_epoch=EPOCH + 1), False, []),
+    ],
+)
+def test_check_term(head: Header, passes: bool, told: list[type]) -> None:
+    this = context(heartbeat(head=head))
+    assert CheckTerm().handle(this) is passes
+    assert sent(this.out) == told
+    assert CheckTerm().handle(context(Rejected(head, "a", REV))) is False
+
+
+@pytest.mark.parametrize(
+    ("head", "reason", "told"),
+    [
+        (replace(HEAD, agent_epoch=EPOCH - 1), "other incarnation", [Superseded]),
+        (replace(HEAD, agent_epoch=EPOCH + 1), "other incarnation", []),
+        (replace(HEAD, op_seq=4), "late", []),
+    ],
+)
+def test_keep_lease_counts_what_is_stale_and_ends_there(head: Header, reason: str, told: list[type]) -> None:
+    this = context(heartbeat(head=head))
+    assert KeepLease().handle(this) is False
+    assert (this.state.members["a"], dict(this.state.dropped)) == (SYNCED, {reason: 1})
+    assert sent(this.out) == told
+
+
+def test_keep_lease_hears_the_agent() -> None:
+    this = context(replace(heartbeat(), liveness=Liveness.STOPPING))
+    this.state.work = False
+    assert KeepLease().handle(this) is True
+    heard = this.state.members["a"]
+    assert (heard.heard_at, heard.echo, heard.seq, heard.liveness) == (NOW, 40.0, 5, Liveness.STOPPING)
+    assert this.member is heard
+    assert this.state.work, "an agent that leaves is something to plan for"
+
+
+def test_before_its_sync_an_agent_is_only_alive() -> None:
+    registered = replace(SYNCED, state=MemberState.REGISTERED)
+    this = context(heartbeat(), state_of(registered))
+    assert KeepLease().handle(this) is False
+    assert this.state.members["a"].heard_at == NOW
+    assert sent(this.out) == [Announce]
+    assert KeepLease().handle(context(Sync(HEAD, "a", 40.0), state_of(registered))) is True
+
+
+def status(
+    state: Reported = Reported.REPLICATING, epoch: int = 3, unit: str = "u", error: str | None = None
+) -> UnitStatus:
+    return UnitStatus(unit, epoch, state, MARK, 9, error)
+
+
+@pytest.mark.parametrize(
+    ("said", "current", "taken", "news"),
+    [
+        (status(), running(), True, False),
+        (status(Reported.STOPPING), running(), True, True),
+        (status(Reported.STOPPED, error="x"), running(), True, True),
+        (status(epoch=2), running(), False, True),
+        (status(Reported.PREPARING), running(role=Role.SECONDARY), False, True),
+        (status(unit="other"), running(), False, True),
+    ],
+)
+def test_collect_statistics(said: UnitStatus, current: ReplicationSet, taken: bool, news: bool) -> None:
+    for message in (heartbeat(said), DispatchResponse(HEAD, "a", 1, said)):
+        this = context(message, state_of(SYNCED, current))
+        assert CollectStatistics().handle(this) is True
+        memo = this.state.memos["u"]
+        assert (memo.mark, memo.rows_per_s) == ((MARK, 9) if taken else (None, 0))
+        assert this.news == ([said] if news else [])
+        assert this.state.sets["u"] == current, "statistics change no set"
+
+
+def test_collect_statistics_between_heartbeats() -> None:
+    this = context(
+        Checkpoint(HEAD, "a", (("u", 3, MARK), ("u", 2, Mark(99, 99)), ("x", 3, MARK))),
+        state_of(SYNCED, running()),
+    )
+    assert CollectStatistics().handle(this) is True
+    assert this.state.memos["u"].mark == MARK
+
+
+def test_report_units_feeds_news_and_what_is_missing() -> None:
+    this = context(heartbeat(status(Reported.STOPPING)), state_of(SYNCED, running(), running("gone")))
+    this.news = [status(Reported.STOPPING)]
+    assert ReportUnits().handle(this) is True
+    assert this.state.sets["u"].state is SetState.REMOVING
+    assert this.state.sets["gone"].state is SetState.ABSENT
+
+
+def test_a_failure_is_remembered() -> None:
+    this = context(heartbeat(), state_of(SYNCED, running()))
+    this.message = heartbeat(status(Reported.STOPPED, error="disk full"))
+    this.news = [status(Reported.STOPPED, error="disk full")]
+    ReportUnits().handle(this)
+    assert (this.state.memos["u"].failures, this.state.memos["u"].avoid) == (1, "a")
+
+
+def test_an_answer_never_makes_the_owner_repeat_itself() -> None:
+    """Somebody reports an orphan: it is told to stop, but not in answer to having been told so."""
+    orphan = status(epoch=99)
+    for op, told in ((Op.REMOVE, []), (Op.START, [Op.REMOVE])):
+        this = context(DispatchResponse(HEAD, "a", 1, orphan, op), state_of(SYNCED, running()))
+        this.news = [orphan]
+        assert AnswerUnit().handle(this) is True
+        said = [effect.message for effect in this.out if isinstance(effect, Send)]
+        assert [message.op for message in said if isinstance(message, Dispatch)] == told
+    unasked = context(heartbeat(orphan))
+    unasked.news = [orphan]
+    AnswerUnit().handle(unasked)
+    assert unasked.out == [], "a heartbeat is another handler's"
+
+
+def test_grant_leases_of_primaries_only() -> None:
+    this = context(
+        heartbeat(), state_of(replace(SYNCED, echo=40.0), running("p"), running("s", Role.SECONDARY))
+    )
+    assert GrantLeases().handle(this) is True
+    (effect,) = this.out
+    assert isinstance(effect, Send)
+    assert isinstance(effect.message, HeartbeatResponse)
+    assert (effect.message.granted, effect.message.echo) == ((("p", 3),), 40.0)
+    checkpoint = context(Checkpoint(HEAD, "a", ()))
+    GrantLeases().handle(checkpoint)
+    assert checkpoint.out == []
+
+
+def test_what_recovers_and_writes_may_go_on() -> None:
+    recovering = replace(running(), state=SetState.RECOVERING)
+    undetermined = tuple(replace(r, role=Role.UNDETERMINED) for r in recovering.replicas)
+    this = context(heartbeat(), state_of(SYNCED, replace(recovering, replicas=undetermined)))
+    GrantLeases().handle(this)
+    (effect,) = this.out
+    assert isinstance(effect, Send)
+    assert isinstance(effect.message, HeartbeatResponse)
+    assert effect.message.granted == (("u", 3),)
