@@ -22,7 +22,12 @@ from typing import Any
 
 PATCHED_VERSION = "4.0.0"
 PRELOADED = ("pyarrow", "orjson", "msgspec", "xxhash", "confluent_kafka", "consumer.task")
-DIALECTS = ("consumer.targets.postgres", "consumer.targets.mysql")
+DIALECTS = (
+    "consumer.targets.postgres",
+    "consumer.targets.mysql",
+    "sqlalchemy.dialects.postgresql.psycopg",  # the inspector would import them in the first task
+    "sqlalchemy.dialects.mysql.pymysql",
+)
 
 
 class QuickAckReader(io.RawIOBase):

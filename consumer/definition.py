@@ -35,9 +35,17 @@ class InForce:
 
 
 def prepare(
-    session: Session, source: Table, *, source_name: str, routes: tuple[Route, ...], create: bool
+    session: Session,
+    source: Table,
+    *,
+    source_name: str,
+    routes: tuple[Route, ...],
+    create: bool,
+    real: Table | None = None,
 ) -> InForce:
     """Route `source`, create the target table where it is missing (`create`), and read the real one.
+
+    `real`: the target table, where somebody has just read it.
 
     Raises UnitStoppedError when the target does not fit, and the session's errors.
     """
@@ -46,7 +54,9 @@ def prepare(
         raise UnitStoppedError(f"{source.db}.{source.name} of {source_name}: no route names this table")
     wanted = wanted_table(source, routed)
     try:
-        target = target_table(wanted, _real_table(session, wanted, create), tuple(n for n, _ in routed.added))
+        target = target_table(
+            wanted, real or _real_table(session, wanted, create), tuple(n for n, _ in routed.added)
+        )
     except (TargetConfigError, SchemaError) as error:
         raise UnitStoppedError(str(error)) from error
     return InForce(
@@ -58,6 +68,15 @@ def prepare(
         decode=row_decoder(source),
         row=image_row(routed.added),
     )
+
+
+def read_real(session: Session, source: Table, source_name: str, routes: tuple[Route, ...]) -> Table | None:
+    """Return the target table of `source` as it is now; None: it is missing, or no route names it."""
+    routed = resolve(routes, source_name, source.db, source.name)
+    if routed is None:
+        return None
+    wanted = wanted_table(source, routed)
+    return session.read_table(wanted.db, wanted.name)
 
 
 def _real_table(session: Session, wanted: Table, create: bool) -> Table:

@@ -62,11 +62,11 @@ class Pipeline:
         epoch: int,
         topic_id: str,
         assigned: int | None = None,
-        create: bool = True,
+        real: bytes = b"",
     ) -> UnitSpec:
         """Return what a worker must know of the unit `topic`.
 
-        `assigned`: the coordinator's epoch, if it gave one. `create`: False leaves a missing target table missing.
+        `assigned`: the coordinator's epoch, if it gave one. `real`: the target table, see UnitSpec.
         """
         return UnitSpec(
             unit=Unit(self.name, topic),
@@ -75,10 +75,11 @@ class Pipeline:
             topic_id=topic_id,
             routes=self.routes,
             lanes=self.config.lanes,
-            create_tables=create and self.config.create_tables,
+            create_tables=self.config.create_tables,
             replace=self.config.conflicts == "replace",
             limits=self.limits,
             assigned=assigned,
+            real=real,
         )
 
     def task_config(

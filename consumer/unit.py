@@ -29,6 +29,7 @@ from consumer.progress import Mark, advanced, plan, relaid
 from consumer.reports import Report, State
 from consumer.router import Route, fingerprint
 from consumer.targets.base import Session
+from schemas.codec import decode_table
 from schemas.event import ENVELOPE_VERSION, Chunk, Event
 from schemas.table import Row, Table
 
@@ -43,6 +44,7 @@ class UnitSpec:
     """What a worker must know of a unit. `source`: its name in the configuration.
 
     `assigned`: the coordinator's epoch, where there is one: what is known of the target table is kept through it.
+    `real`: that table as it was read for this assignment, as JSON; empty: whoever needs it reads it.
     """
 
     unit: Unit
@@ -56,6 +58,7 @@ class UnitSpec:
     limits: Limits = field(default_factory=Limits)
     short: int = SHORT
     assigned: int | None = None
+    real: bytes = b""
 
 
 def initial_layout(routes: tuple[Route, ...], lanes: int) -> Layout:
@@ -65,7 +68,10 @@ def initial_layout(routes: tuple[Route, ...], lanes: int) -> Layout:
 
 def prepared(spec: UnitSpec, session: Session, table: Table) -> InForce:
     """Return what the source's `table` comes to in the target as it is now."""
-    return prepare(session, table, source_name=spec.source, routes=spec.routes, create=spec.create_tables)
+    real = decode_table(spec.real) if spec.real else None
+    return prepare(
+        session, table, source_name=spec.source, routes=spec.routes, create=spec.create_tables, real=real
+    )
 
 
 def definition_in_force(

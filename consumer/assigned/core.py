@@ -136,7 +136,7 @@ def _answered(state: State, event: Warmed | Took | Fenced | Failed, now: float, 
     unit.busy = False
     match event:
         case Warmed():
-            unit.topic_id = event.topic_id
+            unit.topic_id, unit.real = event.topic_id, event.real
         case Took():
             _took(unit, event)
         case Fenced():
@@ -209,7 +209,7 @@ def _query_up(state: State, event: QueryUp) -> None:
     old = state.queries.up(QueryHere(event.number, event.kind, dict(event.topics)))
     for unit in state.units.values():
         if old is not None and unit.home == old:
-            unit.home = event.number if event.topics.get(unit.topic) == unit.topic_id else None
+            unit.home = event.number if event.topics.get(unit.topic) == unit.version else None
             unit.since = unit.suspect = None
 
 
@@ -270,18 +270,18 @@ def _continue(state: State, now: float, out: list[Effect]) -> None:
             unit.phase = Phase.TAKING
         if unit.phase is Phase.TAKING and not unit.busy:
             unit.busy = True
-            out.append(Take(unit.topic, unit.source, unit.assignment, unit.topic_id, unit.epoch))
+            out.append(Take(unit.about, unit.epoch))
 
 
 def _fence(unit: UnitHere) -> Fence:
     stopped = unit.error if unit.waits else None
-    return Fence(unit.topic, unit.source, unit.assignment, unit.topic_id, unit.epoch, stopped)
+    return Fence(unit.about, unit.epoch, stopped)
 
 
 def _get_ready(state: State, unit: UnitHere, out: list[Effect]) -> None:
     if not unit.topic_id:
         unit.busy = True
-        out.append(Warm(unit.topic, unit.source, unit.assignment))
-    elif state.queries.reads(Kind.LIVE, unit.topic, unit.topic_id):
+        out.append(Warm(unit.about))
+    elif state.queries.reads(Kind.LIVE, unit):
         unit.phase = Phase.READY
         out.append(Say(unit.topic, unit.source, unit.assignment, "ready"))

@@ -13,33 +13,37 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import structlog
 
 from consumer.assigned.core import SMALL
-from consumer.assigned.units import Failed, Fence, Fenced, Take, Took, Warm, Warmed
+from consumer.assigned.units import About, Failed, Fence, Fenced, Take, Took, Warm, Warmed
 from consumer.board import Attempts
-from consumer.definition import InForce
+from consumer.definition import InForce, read_real, stored_table
 from consumer.discovery import Cluster
-from consumer.errors import ConsumerError, FencedError, TransientError, UnitStoppedError
+from consumer.errors import ConsumerError, FencedError, TransientError
 from consumer.kafka_reader import client_options, read_range
 from consumer.model import Unit
 from consumer.pipeline import Pipeline
 from consumer.reports import Report
 from consumer.taking import Taken, take_unit
-from consumer.unit import Slice, UnitSpec, apply_topic, definition_in_force
+from consumer.targets.base import Session
+from consumer.unit import apply_topic
 from consumer.worker import SessionCache
+from schemas.codec import encode_table
 
 log = structlog.get_logger(__name__)
 
 TAKERS, FENCERS = 3, 2
 """Hands that open and start units, and that end them: the latter never wait for the former."""
+BY_HAND = 20_000
+"""Events that a hand applies itself when it takes a unit over; the catching-up query needs a second to start."""
 GRACE_S = 0.2
 """How long an attempt in a worker may go on after its unit was stopped, before it is fenced."""
 PROOF_S = 5.0
-"""How long an attempt may outlast its unit while the target does not answer; then its process is ended."""
+"""How long a target may say nothing to a fence; then the unit's attempts are ended another way."""
 AGAIN_S = 0.2
 
 Bounds = tuple[int, int]
@@ -101,102 +105,88 @@ class Hands:
 
     def warm(self, asked: Warm) -> Warmed | Failed:
         """Learn the topic's id, connect, and read the target table that a start will need."""
+        unit = asked.unit
         try:
-            topic_id = self._cluster.topic_ids([asked.topic]).get(asked.topic)
+            topic_id = self._cluster.topic_ids([unit.topic]).get(unit.topic)
             if topic_id is None:
-                return Failed(asked.topic, asked.assignment, f"{asked.topic}: no such topic yet", again=True)
-            self._bounds(asked.topic, asked.source)
+                return Failed(unit.topic, unit.assignment, f"{unit.topic}: no such topic yet", again=True)
+            self._bounds(unit)
             with self._hand() as sessions:
-                self._warm_table(sessions, self._spec(asked, topic_id, create=False))
+                real = self._real_table(sessions.get(0), unit)
         except ConsumerError as error:
-            return _failed(asked, error)
-        return Warmed(asked.topic, asked.assignment, topic_id)
+            return _failed(unit, error)
+        return Warmed(unit.topic, unit.assignment, topic_id, real)
 
-    def _warm_table(self, sessions: SessionCache, spec: UnitSpec) -> None:
-        _, state = sessions.get(0).read(spec.unit, lanes=False)
+    def _real_table(self, session: Session, unit: About) -> bytes:
+        """Return the target table that the unit's stored definition leads to, as JSON; empty when there is none yet."""
+        _, state = session.read(Unit(self._pipeline.name, unit.topic), lanes=False)
         if state is None or state.definition is None:
-            return
-        try:
-            definition_in_force(spec, sessions.get(0), state.definition, self._tables)
-        except UnitStoppedError as error:  # the start will say so, or find it mended
-            log.info("the target does not fit yet", topic=spec.unit.topic, reason=str(error))
+            return b""
+        real = read_real(session, stored_table(state.definition), unit.source, self._pipeline.routes)
+        return b"" if real is None else encode_table(real)
 
-    def _bounds(self, topic: str, source: str) -> Bounds:
-        found = self._cluster.bounds([topic]).get(topic)
+    def _bounds(self, unit: About) -> Bounds:
+        found = self._cluster.bounds([unit.topic]).get(unit.topic)
         if found is None:
-            raise TransientError(f"{topic}: the topic is gone")
-        self._seen(source, topic, found[1] - 1)
+            raise TransientError(f"{unit.topic}: the topic is gone")
+        self._seen(unit.source, unit.topic, found[1] - 1)
         return found
-
-    def _spec(self, asked: Warm | Take, topic_id: str, *, epoch: int = 0, create: bool) -> UnitSpec:
-        return self._pipeline.spec(
-            asked.topic,
-            asked.source,
-            epoch=epoch,
-            topic_id=topic_id,
-            assigned=asked.assignment,
-            create=create,
-        )
 
     # -- start
 
     def take(self, asked: Take) -> Took | Failed:
         """Raise the epoch; then apply what is missing, if it is little."""
-        began = time.monotonic()
+        unit, began = asked.unit, time.monotonic()
         try:
-            bounds = self._bounds(asked.topic, asked.source)
+            bounds = self._bounds(unit)
             with self._hand() as sessions:
                 taken = take_unit(
-                    sessions.get(0), self._pipeline, asked.topic, asked.topic_id, bounds,
-                    assigned=asked.assignment, above=asked.above,
+                    sessions.get(0), self._pipeline, unit.topic, unit.topic_id, bounds,
+                    assigned=unit.assignment, above=asked.above,
                 )  # fmt: skip
                 if taken.refusal is not None:
-                    return self._refused(asked, taken.epoch, taken.refusal)
-                took = self._catch_up(asked, taken, bounds[1], sessions)
+                    return _refused(unit, taken.epoch, taken.refusal)
+                took = self._catch_up(unit, taken, bounds[1], sessions)
         except ConsumerError as error:
-            return _failed(asked, error)
+            return _failed(unit, error)
         if isinstance(took, Took):
             log.info(
-                "unit taken over", pipeline=self._pipeline.name, topic=asked.topic, epoch=took.epoch,
+                "unit taken over", pipeline=self._pipeline.name, topic=unit.topic, epoch=took.epoch,
                 offset=took.offset, end=took.end, ms=round((time.monotonic() - began) * 1000),
             )  # fmt: skip
         return took
 
-    def _refused(self, asked: Take, epoch: int, why: str) -> Failed:
-        return Failed(asked.topic, asked.assignment, why, again=False, epoch=epoch, waits=True)
-
-    def _catch_up(self, asked: Take, taken: Taken, end: int, sessions: SessionCache) -> Took | Failed:
+    def _catch_up(self, unit: About, taken: Taken, end: int, sessions: SessionCache) -> Took | Failed:
+        """Apply what is missing up to `end`, if it is little, in stretches of one transaction each."""
         lowest = taken.lowest
         took = Took(
-            asked.topic,
-            asked.assignment,
-            taken.epoch,
-            lowest.offset,
-            end,
-            lowest.position,
-            taken.commit_ts_ms,
+            unit.topic, unit.assignment, taken.epoch, lowest.offset, end, lowest.position, taken.commit_ts_ms
         )
-        if not 0 < end - (lowest.offset + 1) <= SMALL:
+        if end - (lowest.offset + 1) > BY_HAND:
             return took
-        report = self._apply(asked, taken.epoch, sessions, lowest.offset + 1, end)
-        if report.state == "stopped":
-            return self._refused(asked, taken.epoch, report.message)
-        if report.state != "ok":
-            return Failed(asked.topic, asked.assignment, report.message, again=True, epoch=taken.epoch)
-        return Took(
-            asked.topic, asked.assignment, taken.epoch, report.offset, end, report.position,
-            max(taken.commit_ts_ms, report.commit_ts_ms), report.applied,
-        )  # fmt: skip
+        while took.offset + 1 < end and (unit.topic, unit.assignment) not in self._aborted:
+            upto = min(took.offset + 1 + SMALL, end)
+            report = self._apply(unit, taken.epoch, sessions, took.offset + 1, upto)
+            if report.state == "stopped":
+                return _refused(unit, taken.epoch, report.message)
+            if report.state != "ok":
+                return Failed(unit.topic, unit.assignment, report.message, again=True, epoch=taken.epoch)
+            took = replace(
+                took, offset=report.offset, position=report.position, applied=took.applied + report.applied,
+                commit_ts_ms=max(took.commit_ts_ms, report.commit_ts_ms),
+            )  # fmt: skip
+        return took
 
-    def _apply(self, asked: Take, epoch: int, sessions: SessionCache, start: int, end: int) -> Report:
-        place = (asked.topic, asked.assignment)
-        slices = read_range(self._reader, asked.topic, start, end)
-        spec = self._spec(asked, asked.topic_id, epoch=epoch, create=True)
+    def _apply(self, unit: About, epoch: int, sessions: SessionCache, start: int, end: int) -> Report:
+        spec = self._pipeline.spec(
+            unit.topic, unit.source,
+            epoch=epoch, topic_id=unit.topic_id, assigned=unit.assignment, real=unit.real,
+        )  # fmt: skip
         return apply_topic(
             replace(spec, short=min(SMALL, spec.limits.max_gather)),  # one transaction, where that can be
             sessions,
-            _until(lambda: place in self._aborted, slices),
-            read_missing=lambda first, upto: read_range(self._reader, asked.topic, first, upto),
+            read_range(self._reader, unit.topic, start, end),
+            read_missing=lambda first, upto: read_range(self._reader, unit.topic, first, upto),
             tables=self._tables,
         )
 
@@ -205,26 +195,25 @@ class Hands:
     def fence(self, asked: Fence) -> Fenced:
         """Raise the epoch, so that no worker can write any more, and say where the unit stands.
 
-        While the target does not answer, wait for the attempts to end, and end their processes in the end: then nothing
+        When the target does not answer for PROOF_S, wait for the attempts to end, and end their processes: then nothing
         of ours can write either, and where the unit stands is not known.
         """
-        began = time.monotonic()
-        self._let_end(asked.topic)
-        while asked.above:
-            try:
-                return self._fence(asked)
-            except FencedError as error:
-                log.info("unit was taken over by another agent", topic=asked.topic, seen=str(error))
-                break
-            except ConsumerError as error:
-                holder = self._attempts.holder(asked.topic)
-                if holder is None:
-                    log.warning("unit ended without its target", topic=asked.topic, error=str(error)[:300])
-                    break
-                if time.monotonic() - began > PROOF_S:
-                    _end(holder, asked.topic)
-                time.sleep(AGAIN_S)
-        return Fenced(asked.topic, asked.assignment)
+        unit = asked.unit
+        nobody = Fenced(unit.topic, unit.assignment)
+        if not asked.above:
+            return nobody
+        self._let_end(unit.topic)
+        answer: queue.SimpleQueue[Fenced] = queue.SimpleQueue()
+        threading.Thread(
+            target=lambda: answer.put(self._fenced_in_target(asked)), name=f"fence {unit.topic}", daemon=True
+        ).start()
+        with suppress(queue.Empty):
+            return answer.get(timeout=PROOF_S)
+        log.warning("unit ends without its target, which does not answer", topic=unit.topic)
+        while (holder := self._attempts.holder(unit.topic)) is not None:
+            _end(holder, unit.topic)
+            time.sleep(AGAIN_S)
+        return nobody
 
     def _let_end(self, topic: str) -> None:
         """Let an attempt end by itself, if it soon does: its lanes then stand equal, and nothing is applied twice."""
@@ -232,34 +221,45 @@ class Hands:
         while time.monotonic() < last and self._attempts.holder(topic) is not None:
             time.sleep(GRACE_S / 50)
 
+    def _fenced_in_target(self, asked: Fence) -> Fenced:
+        """Try for as long as it takes; somebody's later assignment is as good as our own fence."""
+        while True:
+            try:
+                return self._fence(asked)
+            except FencedError as error:
+                log.info("unit belongs to a later assignment", topic=asked.unit.topic, seen=str(error))
+                return Fenced(asked.unit.topic, asked.unit.assignment)
+            except ConsumerError as error:
+                log.warning("unit cannot be fenced yet", topic=asked.unit.topic, error=str(error)[:300])
+                time.sleep(AGAIN_S)
+
     def _fence(self, asked: Fence) -> Fenced:
-        unit = Unit(self._pipeline.name, asked.topic)
+        unit, pipeline = asked.unit, self._pipeline
+        place = Unit(pipeline.name, unit.topic)
         with self._hand() as sessions:
             epoch, rows, _ = sessions.get(0).take_over(
-                unit, asked.topic_id, self._pipeline.layout, self._pipeline.config.lanes,
-                assigned=asked.assignment, above=asked.above,
+                place, unit.topic_id, pipeline.layout, pipeline.config.lanes,
+                assigned=unit.assignment, above=asked.above,
             )  # fmt: skip
             if asked.stopped is not None:
-                sessions.get(0).stop_unit(unit, epoch, asked.stopped)
+                sessions.get(0).stop_unit(place, epoch, asked.stopped)
         lowest = min(rows, key=lambda row: row.offset)
-        return Fenced(asked.topic, asked.assignment, lowest.offset, lowest.position)
+        return Fenced(unit.topic, unit.assignment, lowest.offset, lowest.position)
 
     def close(self) -> None:
         """Close the connections of the hands that are free."""
-        while not self._free.empty():
-            self._free.get().close()
+        with suppress(queue.Empty):
+            while True:
+                self._free.get_nowait().close()
 
 
-def _failed(asked: Warm | Take, error: ConsumerError) -> Failed:
+def _failed(unit: About, error: ConsumerError) -> Failed:
     again = isinstance(error, TransientError)
-    return Failed(asked.topic, asked.assignment, str(error)[:500], again=again)
+    return Failed(unit.topic, unit.assignment, str(error)[:500], again=again)
 
 
-def _until(aborted: Callable[[], bool], slices: Iterable[Slice]) -> Iterator[Slice]:
-    for records in slices:
-        if aborted():
-            return
-        yield records
+def _refused(unit: About, epoch: int, why: str) -> Failed:
+    return Failed(unit.topic, unit.assignment, why, again=False, epoch=epoch, waits=True)
 
 
 def _end(process: int, topic: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from consumer.assigned.units import Effect, Kind, Phase, Post, StartQuery, StopQuery, UnitHere
+from consumer.assigned.units import Effect, Kind, Phase, Post, StartQuery, StopQuery, UnitHere, Version
 from consumer.supervision import Backoff
 
 GATHER_S = 0.25
@@ -23,11 +23,11 @@ LEFTOVER_S = 30.0
 
 @dataclass(slots=True)
 class QueryHere:
-    """A running query: `topics`: topic → id. `posted`: its board."""
+    """A running query: what it reads, and its board."""
 
     number: int
     kind: Kind
-    topics: dict[str, str]
+    topics: dict[str, Version]
     posted: dict[str, int] = field(default_factory=dict)
     leftover_since: float | None = None
 
@@ -44,9 +44,9 @@ class Queries:
     backoff: dict[Kind, Backoff] = field(default_factory=dict)
     numbers: int = 0
 
-    def reads(self, kind: Kind, topic: str, topic_id: str) -> bool:
+    def reads(self, kind: Kind, unit: UnitHere) -> bool:
         query = self.here.get(self.current.get(kind, -1))
-        return query is not None and query.topics.get(topic) == topic_id
+        return query is not None and query.topics.get(unit.topic) == unit.version
 
     def up(self, query: QueryHere) -> int | None:
         """Note that `query` runs; returns the number of the one whose place it takes."""
@@ -78,7 +78,7 @@ def plan(queries: Queries, units: Mapping[str, UnitHere], now: float, out: list[
     """Find homes, start and stop queries, and write the boards that changed (departures before arrivals)."""
     for unit in units.values():
         kind = Kind.CATCHING_UP if unit.behind else Kind.LIVE
-        if _homeless(unit) and queries.reads(kind, unit.topic, unit.topic_id):
+        if _homeless(unit) and queries.reads(kind, unit):
             unit.home = queries.current[kind]
             unit.since = unit.suspect = None
     for kind in Kind:
@@ -102,7 +102,7 @@ def _start(
     queries: Queries, kind: Kind, units: Mapping[str, UnitHere], now: float, out: list[Effect]
 ) -> None:
     members = _members(kind, units)
-    missing = any(not queries.reads(kind, unit.topic, unit.topic_id) for unit in members)
+    missing = any(not queries.reads(kind, unit) for unit in members)
     if kind is Kind.CATCHING_UP:
         missing = any(unit.home is None for unit in members)
     if not (missing or (members and _leftovers(queries, kind, members, now))):
@@ -117,8 +117,7 @@ def _start(
     queries.starting[kind] = queries.numbers
     queries.not_before[kind] = now + APART_S
     starting = {unit.topic: _first_offset(kind, unit) for unit in members}
-    about = [(unit.topic, unit.source, unit.topic_id, unit.assignment) for unit in members]
-    out.append(StartQuery(queries.numbers, kind, starting, about))
+    out.append(StartQuery(queries.numbers, kind, starting, [unit.about for unit in members]))
 
 
 def _first_offset(kind: Kind, unit: UnitHere) -> int:

@@ -226,7 +226,7 @@ class PipelineShell:
             "query started", pipeline=self._pipeline.name, query=asked.kind.value, topics=len(starting),
             number=asked.number, ms=round((time.monotonic() - began) * 1000),
         )  # fmt: skip
-        topics = {topic: topic_id for topic, _, topic_id, _ in asked.units if topic in starting}
+        topics = {unit.topic: (unit.topic_id, unit.real) for unit in asked.units if unit.topic in starting}
         return QueryUp(asked.number, asked.kind, topics)
 
     def _resolved(self, asked: StartQuery) -> dict[str, int]:
@@ -241,8 +241,15 @@ class PipelineShell:
     def _running(self, asked: StartQuery, starting: dict[str, int]) -> RunningQuery:
         pipeline = self._pipeline
         specs = {
-            topic: pipeline.spec(topic, source, epoch=0, topic_id=topic_id, assigned=assignment)
-            for topic, source, topic_id, assignment in asked.units
+            unit.topic: pipeline.spec(
+                unit.topic,
+                unit.source,
+                epoch=0,
+                topic_id=unit.topic_id,
+                assigned=unit.assignment,
+                real=unit.real,
+            )
+            for unit in asked.units
         }
         name = f"{self._run}-{asked.number}"
         config = pipeline.task_config(self._run, name, specs, self._receiver.port, self._receiver.token)

@@ -21,6 +21,9 @@ from consumer.reports import Report
 from consumer.supervision import Backoff, Watched
 from schemas.position import Position
 
+Version = tuple[str, bytes]
+"""(topic id, target table): a query that knows another one of a topic does not read it, for our purposes."""
+
 
 class Phase(Enum):
     OPENING = "opening"
@@ -41,7 +44,7 @@ class Kind(Enum):
 class UnitHere:
     """`assignment`: the coordinator's epoch. `epoch`: the highest that this process had in the row, 0 before the first.
 
-    `busy`: a hand works on it. `try_at`: when a hand is to be asked again. `behind`: belongs to the catching-up query.
+    `topic_id`, `real`: of the topic in Kafka, and the target table (JSON) as a hand has read it. `busy`: a hand works on it. `try_at`: when a hand is to be asked again. `behind`: belongs to the catching-up query.
     `since`: the last batch that its home had finished at the first look after the unit came onto its board.
     `suspect`: offset that it should have reached by the next look. `waits`: for a person, because of `error`.
     """
@@ -52,6 +55,7 @@ class UnitHere:
     phase: Phase = Phase.OPENING
     busy: bool = False
     topic_id: str = ""
+    real: bytes = b""
     start_asked: bool = False
     stop_asked: bool = False
     error: str | None = None
@@ -65,6 +69,26 @@ class UnitHere:
     suspect: int | None = None
     try_at: float = 0.0
     backoff: Backoff = field(default_factory=Backoff)
+
+    @property
+    def version(self) -> Version:
+        """What a query must know of the topic to apply the unit."""
+        return self.topic_id, self.real
+
+    @property
+    def about(self) -> About:
+        return About(self.topic, self.source, self.assignment, self.topic_id, self.real)
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What hands and queries must know of a unit."""
+
+    topic: str
+    source: str
+    assignment: int
+    topic_id: str = ""
+    real: bytes = b""
 
 
 # what happens
@@ -96,6 +120,7 @@ class Warmed:
     topic: str
     assignment: int
     topic_id: str
+    real: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +171,11 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class QueryUp:
-    """A query runs. `topics`: what it reads, with the topics' ids."""
+    """A query runs. `topics`: what it reads, and the version of it that it knows."""
 
     number: int
     kind: Kind
-    topics: Mapping[str, str]
+    topics: Mapping[str, Version]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,19 +233,14 @@ Event = (
 class Warm:
     """Ask a hand to look at topic and target, writing nothing; then Warmed or Failed."""
 
-    topic: str
-    source: str
-    assignment: int
+    unit: About
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
     """Ask a hand to take the unit over above `above` and to apply what is missing, if it is little; Took or Failed."""
 
-    topic: str
-    source: str
-    assignment: int
-    topic_id: str
+    unit: About
     above: int
 
 
@@ -239,22 +259,19 @@ class Fence:
     `stopped`: what the target is to say the unit waits for.
     """
 
-    topic: str
-    source: str
-    assignment: int
-    topic_id: str
+    unit: About
     above: int
     stopped: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StartQuery:
-    """`starting`: topic → first offset (-1: the end); `units`: (topic, source, topic id, assignment) of them."""
+    """`starting`: topic → first offset (-1: the end) of `units`."""
 
     number: int
     kind: Kind
     starting: Mapping[str, int]
-    units: Sequence[tuple[str, str, str, int]]
+    units: Sequence[About]
 
 
 @dataclass(frozen=True, slots=True)
