@@ -60,7 +60,16 @@ class Running:
                 rows, _ = session.read(unit)
                 return bool(rows) and min(row.offset for row in rows) == len(topic.written) - 1
 
-            until(done, what=f"{topic.name} applied; {self.process.problems()}")
+            try:
+                until(done, what=f"{topic.name} applied")
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{self.said(topic.name)}") from error
+
+    def said(self, topic: str) -> str:
+        """What the process knows of a unit, the trouble it had, and the end of its log: for a test that failed."""
+        process = self.process
+        log = process.errors.read_text()[-4000:]
+        return f"unit: {process.unit(topic)}\nproblems: {process.problems()[-10:]}\nlog: …{log}"
 
     def rows(self, source: FakeSource) -> list[tuple[object, ...]]:
         routed = resolve(self.routes, source.name, source.table.db, source.table.name)
@@ -74,10 +83,13 @@ class Running:
     def stopped(self, topic: Topic | str) -> str:
         """Wait until the unit is stopped and return why."""
         name = topic if isinstance(topic, str) else topic.name
-        unit = until(
-            lambda: (found := self.process.unit(name)).get("state") == "stopped" and found,
-            what="stopped unit",
-        )
+        try:
+            unit = until(
+                lambda: (found := self.process.unit(name)).get("state") == "stopped" and found,
+                what="stopped unit",
+            )
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.said(name)}") from error
         return str(unit["message"])
 
 
