@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from coordinator.core.messages import Mark
 from coordinator.core.owner_feed import failed, feed, fence_unless_wanted, fresh_epoch, persist, wanted
 from coordinator.core.owner_state import Alarm, Effect, OwnerState, PipelineRecord, UnitMemo
@@ -21,6 +23,8 @@ from coordinator.core.schedulers import (
     Wishes,
     plan,
 )
+
+Place = tuple[str, Kind, str | None]
 
 
 def give_up(state: OwnerState, now: float, out: list[Effect]) -> None:
@@ -58,7 +62,8 @@ def schedule(state: OwnerState, now: float, out: list[Effect]) -> None:
     if state.catalogue is None or not _anything_to_do(state, now):
         return
     balance = now >= state.next_balance
-    done = plan(_view(state, now), Wishes(state.moves, state.rebalance, balance), state.config.limits)
+    wishes = Wishes(state.moves, state.rebalance, balance)
+    done = plan(view(state, now, whole=_movers(state, wishes)), wishes, state.config.limits)
     state.work = len([t for t in done.tasks if isinstance(t, AddTask)]) >= state.config.limits.burst
     if balance and done.by != "balance":
         state.next_balance = now + (state.config.interval if done.full else state.config.balance_every)
@@ -86,11 +91,42 @@ def _anything_to_do(state: OwnerState, now: float) -> bool:
     return state.work or now >= state.next_balance
 
 
-def _view(state: OwnerState, now: float) -> View:
+def _movers(state: OwnerState, wishes: Wishes) -> bool:
+    """Whether anything may be moved: then the units that replicate undisturbed are looked at one by one."""
+    leaving = any(m.leaving and state.by_agent.get(name) for name, m in state.members.items())
+    return leaving or bool(wishes.moves) or wishes.rebalance or wishes.balance
+
+
+def view(state: OwnerState, now: float, *, whole: bool) -> View:
+    """Return what the schedulers see. Not `whole`: of the units that replicate undisturbed (nearly all) only their sum."""
     agents = tuple(
         AgentView(name, member.accepts, member.leaving) for name, member in sorted(state.members.items())
     )
-    return View(agents, tuple(_unit_view(state, state.sets[unit], now) for unit in sorted(state.sets)))
+    if whole:
+        return View(agents, tuple(_unit_view(state, state.sets[unit], now) for unit in sorted(state.sets)))
+    others, number, rows = _steady(state)
+    steady = {key: (count, rows[key]) for key, count in number.items()}
+    return View(agents, tuple(_unit_view(state, state.sets[unit], now) for unit in sorted(others)), steady)
+
+
+def _steady(state: OwnerState) -> tuple[list[str], Counter[Place], Counter[Place]]:
+    """Return the units that do not replicate undisturbed, and of the others number and rows by place. In one short loop:
+    it is most of what a plan costs."""
+    others: list[str] = []
+    number: Counter[Place] = Counter()
+    rows: Counter[Place] = Counter()
+    catalogue, memos, paused = state.catalogue or {}, state.memos, state.paused
+    for unit, current in state.sets.items():
+        spec = catalogue.get(unit)
+        memo = memos[unit]
+        undisturbed = current.state is SetState.REPLICATING and len(current.replicas) == 1
+        if not undisturbed or spec is None or memo.uid != spec.uid or unit in paused:
+            others.append(unit)
+            continue
+        place = (current.replicas[0].agent, spec.kind, spec.apart)
+        number[place] += 1
+        rows[place] += memo.rows_per_s
+    return others, number, rows
 
 
 def _unit_view(state: OwnerState, current: ReplicationSet, now: float) -> UnitView:

@@ -7,9 +7,10 @@ the other a share of a Spark query.
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from coordinator.core.replication_table import SetState
@@ -61,20 +62,25 @@ class UnitView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Both in the order of their names."""
+    """Agents and units in the order of their names.
+
+    `steady`: (agent, kind, apart label) → number and rows a second of wanted units that replicate there undisturbed, and
+    are not in `units`. They count as load; only a plan without movers may be made from a view that has such.
+    """
 
     agents: tuple[AgentView, ...]
     units: tuple[UnitView, ...]
+    steady: Mapping[tuple[str, Kind, str | None], tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`burst`: units added in one plan. `concurrent`: moves under way at once, `per_agent`: of them to one agent.
+    """`burst`: units added in one plan, so that a plan stays short (a tenth of a second). `concurrent`: moves under way at once, `per_agent`: of them to one agent.
 
     `rate_weight`: how much a unit's measured rows count beside its being there (0: count only).
     """
 
-    burst: int = 50
+    burst: int = 2000
     concurrent: int = 10
     per_agent: int = 5
     rate_weight: int = 1
@@ -110,11 +116,20 @@ class Loads:
         self.agents = {agent.name: agent for agent in view.agents}
         self.limits = limits
         rates = [unit.rows_per_s for unit in view.units if unit.holders]
-        self._mean = max(1, sum(rates) // max(1, len(rates)))
-        self._load: dict[tuple[str, Kind], int] = defaultdict(int)
+        rows = sum(rates) + sum(rows for _, rows in view.steady.values())
+        number = len(rates) + sum(number for number, _ in view.steady.values())
+        self._mean = max(1, rows // max(1, number))
+        self._units: dict[tuple[str, Kind], int] = defaultdict(int)
+        self._rows: dict[tuple[str, Kind], int] = defaultdict(int)
+        self._least: dict[Kind, list[tuple[int, str]]] = {}
         self._group: dict[tuple[str, str], int] = defaultdict(int)
         self._incoming: dict[str, int] = defaultdict(int)
         self.moving = 0
+        for (agent, kind, apart), (number, rows) in view.steady.items():
+            self._units[agent, kind] += number
+            self._rows[agent, kind] += rows
+            if apart is not None:
+                self._group[agent, apart] += number
         for unit in view.units:
             self._count(unit)
 
@@ -133,10 +148,15 @@ class Loads:
         return UNIT_COST + self.limits.rate_weight * UNIT_COST * unit.rows_per_s // self._mean
 
     def load(self, agent: str, kind: Kind) -> int:
-        return self._load[agent, kind]
+        rows = self.limits.rate_weight * UNIT_COST * self._rows[agent, kind] // self._mean
+        return UNIT_COST * self._units[agent, kind] + rows
 
     def place(self, unit: UnitView, agent: str, sign: int = 1) -> None:
-        self._load[agent, unit.spec.kind] += sign * self.cost(unit)
+        kind = unit.spec.kind
+        self._units[agent, kind] += sign
+        self._rows[agent, kind] += sign * unit.rows_per_s
+        if kind in self._least:
+            heapq.heappush(self._least[kind], (self.load(agent, kind), agent))
         if unit.spec.apart is not None:
             self._group[agent, unit.spec.apart] += sign
 
@@ -154,8 +174,25 @@ class Loads:
 
     def best(self, unit: UnitView) -> str | None:
         """Return the agent for a unit: apart from its group, not where it failed, least loaded; None if none can."""
+        if unit.spec.apart is None and unit.avoid is None and not unit.holders:
+            return self._least_loaded(unit.spec.kind)
         able = [name for name in self.agents if self.can_take(unit, name)]
         return min(able, key=lambda name: self._preference(unit, name), default=None)
+
+    def _least_loaded(self, kind: Kind) -> str | None:
+        """The same for a unit that may go anywhere, without looking at every agent. What is out of date in the heap was
+        followed by the present load."""
+        if kind not in self._least:
+            able = [a.name for a in self.agents.values() if a.accepts and kind in a.kinds]
+            self._least[kind] = sorted((self.load(name, kind), name) for name in able)
+        heap = self._least[kind]
+        while heap:
+            load, name = heap[0]
+            agent = self.agents[name]
+            if agent.accepts and kind in agent.kinds and load == self.load(name, kind):
+                return name
+            heapq.heappop(heap)
+        return None
 
     def _preference(self, unit: UnitView, agent: str) -> tuple[int, bool, int, str]:
         return self.crowd(unit, agent), agent == unit.avoid, self.load(agent, unit.spec.kind), agent
