@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from threading import Event
 
@@ -28,7 +29,7 @@ from producer.log_event import LogEvent
 from producer.positions import PositionStore
 from producer.reading import TopicReader
 from producer.snapshots import Snapshots
-from producer.start import Started, Starter, now_ms, send_definition
+from producer.start import Started, Starter, Term, now_ms, send_definition
 from producer.stream import LogStream, open_stream, source_error
 from producer.tables import Captured, dotted
 from producer.topics import POSITIONS, RETENTION_MS, WATERMARKS, Topics
@@ -52,17 +53,33 @@ class SnapshotFinishedError(Exception):
     """`snapshot: only`: everything is read and acknowledged."""
 
 
-def run_capture(config: Config, source: str, stop: Event, *, new_snapshot: bool = False) -> None:
+OnWatermark = Callable[[Watermark], None]
+
+
+def run_capture(
+    config: Config,
+    source: str,
+    stop: Event,
+    *,
+    new_snapshot: bool = False,
+    gen_at_least: int | None = None,
+    on_watermark: OnWatermark | None = None,
+) -> None:
     """Capture `source` until `stop` is set (or its snapshot is complete, with `snapshot: only`).
+
+    `gen_at_least`: of the assignment (producer.start.Term). `on_watermark`: is given every watermark that is sent.
 
     Raises SourceRefusedError, KafkaRefusedError, StreamStoppedError, ConfigError: a person must act. Transient errors of
     source and Kafka are retried for ever, with backoff.
     """
     delay = _BACKOFF[0]
+    term = Term(gen_at_least or 0)
     while not stop.is_set():
         began = time.monotonic()
         try:
-            with Run(config, source, stop, new_snapshot=new_snapshot) as run:
+            with Run(
+                config, source, stop, new_snapshot=new_snapshot, term=term, on_watermark=on_watermark
+            ) as run:
                 new_snapshot = False
                 run.loop()
         except (InterruptedWriteError, SnapshotFinishedError):
@@ -76,7 +93,18 @@ def run_capture(config: Config, source: str, stop: Event, *, new_snapshot: bool 
 class Run:
     """One stretch of capture under one gen. Use as a context manager; `loop` returns when `stop` is set."""
 
-    def __init__(self, config: Config, source: str, stop: Event, *, new_snapshot: bool) -> None:
+    def __init__(
+        self,
+        config: Config,
+        source: str,
+        stop: Event,
+        *,
+        new_snapshot: bool,
+        term: Term | None = None,
+        on_watermark: OnWatermark | None = None,
+    ) -> None:
+        self._term = term or Term()
+        self._on_watermark = on_watermark
         self._config = config
         self._name = source
         self._source: SourceConfig = config.sources[source]
@@ -124,7 +152,14 @@ class Run:
         captured = Captured(kafka.prefix, self._name, one_topic=self._source.topics == "source")
         reader = self._stack.enter_context(TopicReader(kafka))
         starter = Starter(
-            self._open_catalog(), self._writer, reader, topics, self._store, captured, self._source.tables
+            self._open_catalog(),
+            self._writer,
+            reader,
+            topics,
+            self._store,
+            captured,
+            self._source.tables,
+            self._term,
         )
         self._begin(starter.start(new_snapshot=self._new_snapshot), topics)
 
@@ -361,6 +396,8 @@ class Run:
             error=self._error_text(),
         )  # fmt: skip
         self._writer.send(self._watermarks, self._name.encode(), msgspec.json.encode(watermark))
+        if self._on_watermark is not None:
+            self._on_watermark(watermark)
 
     def _error_text(self) -> str | None:
         if not self._errors:

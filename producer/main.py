@@ -1,13 +1,15 @@
 """The capture unit as a process: `python -m producer.main --config F --source NAME`.
 
 It ends when its standard input does, so that it never outlives the process that started it; with `--detached` it does
-not look. SIGTERM and SIGINT end it cleanly: what is sent is acknowledged, the position written, exit 0. An error that
+not look. With `--wait` it gets ready, says `{"kind":"prepared"}` on stdout and touches nothing until a line comes in:
+then it captures, and says `{"kind":"captured",…}` about once a second how far it is. SIGTERM and SIGINT end it cleanly: what is sent is acknowledged, the position written, exit 0. An error that
 a person must act on: one message on stderr, then a line of JSON, exit 2.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import os
@@ -21,6 +23,7 @@ import structlog
 from producer.capture import run_capture
 from producer.errors import CaptureError
 from schemas.config import ConfigErrors, load_config
+from schemas.records import Watermark
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,8 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    go = threading.Event()
     if not options.detached:
-        threading.Thread(target=_watch_stdin, args=(stop,), daemon=True).start()
+        threading.Thread(target=_watch_stdin, args=(go, stop), name="stdin", daemon=True).start()
     try:
         config = load_config(options.config)
         if options.source not in config.sources:
@@ -42,7 +46,14 @@ def main(arguments: list[str] | None = None) -> int:
                 options.source,
                 f"no source {options.source} in {options.config}: there are {', '.join(config.sources)}",
             )
-        run_capture(config, options.source, stop, new_snapshot=options.new_snapshot)
+        if options.wait:
+            _say(kind="prepared", source=options.source)
+            go.wait()
+        run_capture(
+            config, options.source, stop,
+            new_snapshot=options.new_snapshot, gen_at_least=options.gen_at_least,
+            on_watermark=_captured if options.wait else None,
+        )  # fmt: skip
     except (CaptureError, ConfigErrors) as error:
         return _failed(options.source, str(error))
     return 0
@@ -59,16 +70,38 @@ def _parser() -> argparse.ArgumentParser:
         "--new-snapshot", action="store_true",
         help="give up the stored position: begin at the log's end with a new snapshot of all tables (epoch + 1)",
     )  # fmt: skip
+    parser.add_argument(
+        "--wait", action="store_true", help="get ready, and begin when a line comes in on stdin"
+    )
+    parser.add_argument(
+        "--gen-at-least", type=int, metavar="E",
+        help="the assignment: capture under this gen or a higher one, and end when somebody else captures the source",
+    )  # fmt: skip
     return parser
 
 
-def _watch_stdin(stop: threading.Event) -> None:
+def _watch_stdin(go: threading.Event, stop: threading.Event) -> None:
     while os.read(0, 4096):
-        pass
+        go.set()
     stop.set()
+    go.set()
+
+
+def _say(**fields: object) -> None:
+    """Write a JSON line to stdout, for who started this process."""
+    with contextlib.suppress(BrokenPipeError):
+        print(json.dumps(fields), flush=True)  # noqa: T201
+
+
+def _captured(mark: Watermark) -> None:
+    _say(
+        kind="captured", source=mark.source, gen=mark.gen, commit_ts_ms=mark.commit_ts_ms, position=mark.position,
+        events=mark.events, idle=mark.idle, snapshot_pending=mark.snapshot_pending, error=mark.error,
+    )  # fmt: skip
 
 
 def _failed(source: str, message: str) -> int:
+    _say(kind="failed", source=source, error=message)
     print(f"capture of {source} stopped: {message}", file=sys.stderr)  # noqa: T201
     print(json.dumps({"unit": f"capture {source}", "exit": 2, "error": message}), file=sys.stderr, flush=True)  # noqa: T201
     return 2

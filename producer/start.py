@@ -48,6 +48,24 @@ class Started:
 
 
 @dataclass(slots=True)
+class Term:
+    """What a process knows of its assignment, through all its starts. `at_least`: the gen that a coordinator gave, 0
+    without one; `claimed`: the last one that this process had."""
+
+    at_least: int = 0
+    claimed: int | None = None
+
+    def check(self, source: str, stored: int) -> None:
+        """Raise SourceRefusedError when another process has claimed the source since: with a coordinator it was assigned
+        elsewhere, and starting again would only push the rightful one aside."""
+        if self.at_least and self.claimed is not None and stored > self.claimed:
+            raise SourceRefusedError(
+                f"source {source} is captured by another process now (gen {stored}, ours was {self.claimed}): "
+                "this one was paused, or cut off, and ends"
+            )
+
+
+@dataclass(slots=True)
 class Starter:
     """The parts that a start needs, and its steps."""
 
@@ -58,6 +76,7 @@ class Starter:
     store: PositionStore
     captured: Captured
     patterns: list[str]
+    term: Term
 
     def start(self, *, new_snapshot: bool) -> Started:
         """Claim, recover, define. Raises SourceRefusedError, KafkaRefusedError, TransientSourceError, DeliveryError."""
@@ -67,6 +86,7 @@ class Starter:
         found = self._scan(names, created, records.newest)
         record = self._record(records, found, new_snapshot=new_snapshot)
         record = self.store.claim(self.writer, self.reader, record, records.older_keys)
+        self.term.claimed = record.gen
         context = SourceContext(
             connector="mariadb" if self.catalog.mariadb else "mysql",
             name=self.captured.source, epoch=record.epoch, gen=record.gen,
@@ -96,7 +116,9 @@ class Starter:
     ) -> StoredPosition:
         """Return the record to claim: the stored one under the next gen, or a new beginning at the log's end."""
         stored = records.newest
-        gen = 1 + max([stored.gen if stored else 0, *(tails.gen for tails in found.values())])
+        self.term.check(self.captured.source, stored.gen if stored else 0)
+        gen = max([stored.gen if stored else 0, *(tails.gen for tails in found.values())]) + 1
+        gen = max(gen, self.term.at_least)
         written = max((tails.highest for tails in found.values() if tails.highest), default=None)
         if stored is None and written is not None and not new_snapshot:
             raise SourceRefusedError(

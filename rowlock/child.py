@@ -26,7 +26,8 @@ def main(arguments: list[str]) -> None:
     module, sys.argv = arguments[0], arguments
     log.configure()
     structlog.contextvars.bind_contextvars(process=module.partition(".")[0], pid=os.getpid())
-    threading.Thread(target=_follow, name="follow-parent", daemon=True).start()
+    parent, pipe = _own_stdin()
+    threading.Thread(target=_follow, args=(parent, pipe), name="follow-parent", daemon=True).start()
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
@@ -47,9 +48,21 @@ except ProcessLookupError:
 """
 
 
-def _follow() -> None:
-    while os.read(0, 4096):  # nothing is ever written: this returns when the last writer, the parent, is gone
-        pass
+def _own_stdin() -> tuple[int, int]:
+    """Put a pipe of ours in the place of stdin, for the module to read. Returns (the parent's pipe, where to write)."""
+    parent = os.dup(0)
+    reading, writing = os.pipe()
+    os.dup2(reading, 0)
+    os.close(reading)
+    return parent, writing
+
+
+def _follow(parent: int, pipe: int) -> None:
+    """Hand on what the parent says, until the last writer, the parent, is gone."""
+    while said := os.read(parent, 1 << 16):
+        while said:
+            said = said[os.write(pipe, said) :]
+    os.close(pipe)
     group = os.getpgid(0)
     if group == os.getpid():  # else somebody started this by hand in a group of theirs
         command = [sys.executable, "-S", "-c", _REAPER, str(group), str(GRACE_S)]

@@ -29,14 +29,19 @@ def follow(name: str, stdout: IO[bytes], stderr: IO[bytes] | None, on_status: On
         target=_status_lines, args=(name, stdout, on_status), name=f"stdout {name}", daemon=True
     ).start()
     if stderr is not None:
-        threading.Thread(target=_log_lines, args=(name, stderr), name=f"stderr {name}", daemon=True).start()
+        follow_log(name, stderr)
+
+
+def follow_log(name: str, stderr: IO[bytes]) -> None:
+    """Read a child's log to its end, in a thread of its own."""
+    threading.Thread(target=_log_lines, args=(name, stderr), name=f"stderr {name}", daemon=True).start()
 
 
 def _status_lines(name: str, lines: Iterable[bytes], on_status: OnStatus | None) -> None:
     for raw in lines:
-        fields = _fields(raw)
+        fields = fields_of(raw)
         if fields is None:
-            _pass_on(raw)
+            pass_on(raw)
         elif on_status is not None:
             on_status(name, fields)
         else:
@@ -45,9 +50,9 @@ def _status_lines(name: str, lines: Iterable[bytes], on_status: OnStatus | None)
 
 def _log_lines(name: str, lines: Iterable[bytes]) -> None:
     for raw in lines:
-        fields = _fields(raw)
+        fields = fields_of(raw)
         if fields is None or "event" not in fields:
-            _pass_on(raw)
+            pass_on(raw)
             continue
         level = str(fields.pop("level", "info"))
         phrase = str(fields.pop("event"))
@@ -55,7 +60,8 @@ def _log_lines(name: str, lines: Iterable[bytes]) -> None:
         getattr(_LOG, level if level in _LEVELS else "info")(phrase, **{"child": name, **fields})
 
 
-def _fields(raw: bytes) -> dict[str, Any] | None:
+def fields_of(raw: bytes) -> dict[str, Any] | None:
+    """Return a JSON object's line as such; None: it is something else."""
     try:
         found = json.loads(raw)
     except ValueError:
@@ -63,7 +69,8 @@ def _fields(raw: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _pass_on(raw: bytes) -> None:
+def pass_on(raw: bytes) -> None:
+    """Show a line that is none of ours as it is."""
     sys.stderr.write(raw.decode(errors="replace"))
     sys.stderr.flush()
 

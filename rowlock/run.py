@@ -7,20 +7,18 @@ as its stdin (rowlock/child.py), so even `kill -9` of the run leaves nothing beh
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 import structlog
 
 from rowlock import relay, supervisor
+from rowlock.processes import Command, child_command, environment, kill_group
 from rowlock.supervisor import (
     Child,
     Effect,
@@ -39,21 +37,16 @@ from schemas.config import Config
 TICK_S = 0.2
 _LOG = structlog.get_logger()
 
-Command = Sequence[str]
 Goal = Callable[[], bool]
 """Tells whether the run has reached what it was started for; raises CommandError when it never will."""
 
 
 def capture_command(config: Config, source: str) -> Command:
-    return _child("producer.main", config, "--source", source)
+    return child_command("producer.main", config.path, "--source", source)
 
 
 def apply_command(config: Config, pipeline: str) -> Command:
-    return _child("consumer.main", config, "--pipeline", pipeline)
-
-
-def _child(module: str, config: Config, *rest: str) -> Command:
-    return [sys.executable, "-m", "rowlock.child", module, "--config", str(config.path), *rest]
+    return child_command("consumer.main", config.path, "--pipeline", pipeline)
 
 
 def commands(config: Config) -> dict[Child, Command]:
@@ -91,7 +84,7 @@ class Processes:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE if relay.wants_log_lines() else None,
             start_new_session=True,  # Ctrl-C reaches this process alone, which then stops them in order
-            env=_environment(),
+            env=environment(),
         )
         self._running[name] = process
         if process.stdout is not None:
@@ -104,32 +97,20 @@ class Processes:
         with contextlib.suppress(OSError):
             if process.stdin:
                 process.stdin.close()
-        _kill_group(process.pid)
+        kill_group(process.pid)
         self._exits.put(Exited(name, code))
 
     def terminate(self, name: str) -> None:
         self._running[name].terminate()
 
     def kill(self, name: str) -> None:
-        _kill_group(self._running[name].pid)
+        kill_group(self._running[name].pid)
 
     def kill_all(self) -> None:
         """End what is left, without grace. For the way out after an error of our own."""
         for process in self._running.values():
             if process.poll() is None:
-                _kill_group(process.pid)
-
-
-def _kill_group(leader: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, signal.SIGKILL)
-
-
-def _environment() -> dict[str, str]:
-    """Return the children's environment: this source tree, and JSON log lines (rowlock/relay.py)."""
-    root = str(Path(__file__).resolve().parent.parent)
-    paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "ROWLOCK_LOG": "json"}
+                kill_group(process.pid)
 
 
 def run(

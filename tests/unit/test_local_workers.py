@@ -1,0 +1,234 @@
+"""Children of an agent: lines both ways, everything of theirs ended with them, every unit ended exactly once."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from coordinator.core.agent_unit import Ended, Progressed, Ready, WorkerEvent
+from coordinator.core.messages import Mark
+from rowlock import apply_worker, capture_worker
+from rowlock.processes import ChildProcess, end_session
+from rowlock.workers import Ledger, LocalWorkers
+from schemas.config import Config, load_config
+from tests.apply_kit import until
+
+Said = queue.SimpleQueue[tuple[str, WorkerEvent]]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        textwrap.dedent("""
+        kafka: {bootstrap: "127.0.0.1:1"}
+        sources:
+          s: {type: mariadb, host: 127.0.0.1, port: 1, user: u, password: p, tables: ["b.*"]}
+          once: {type: mariadb, host: 127.0.0.1, port: 1, user: u, password: p, tables: ["b.*"], snapshot: only}
+        targets:
+          t: {type: postgres, host: 127.0.0.1, port: 1, user: u, password: p, database: d}
+        pipelines:
+          p: {sources: [s], target: t}
+        """)
+    )
+    return load_config(path)
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Let children run a script instead of rowlock's modules; `say` writes a line, `lines` are those of stdin."""
+    head = """
+        import json, os, sys, signal, time, subprocess
+        def say(**fields): print(json.dumps(fields), flush=True)
+        lines = iter(sys.stdin.readline, "")
+    """
+
+    def use(body: str) -> None:
+        text = textwrap.dedent(head) + textwrap.dedent(body)
+        command = lambda module, config, *rest: [sys.executable, "-c", text, module, *rest]  # noqa: E731
+        for module in (apply_worker, capture_worker):
+            monkeypatch.setattr(module, "child_command", command)
+
+    return use
+
+
+@pytest.fixture
+def workers(config: Config) -> Iterator[tuple[LocalWorkers, Said]]:
+    said: Said = queue.SimpleQueue()
+    found = LocalWorkers(config)
+    found._ledger.listen(lambda unit, event: said.put((unit, event)))
+    yield found, said
+    found.close()
+
+
+CAPTURE = """
+    say(kind="prepared")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    next(lines)
+    say(kind="captured", commit_ts_ms=5, position=[0, 1, 2, -1], events=9)
+    next(lines)
+"""
+
+
+def test_a_capture_unit_from_open_to_stop(workers: Any, script: Any) -> None:
+    script(CAPTURE)
+    local, said = workers
+    local.open("capture/s", 7, None)
+    assert said.get(timeout=20) == ("capture/s", Ready(7))
+    local.start("capture/s", 6, None)  # late: of another assignment
+    local.start("capture/s", 7, None)
+    _, event = said.get(timeout=20)
+    assert isinstance(event, Progressed)
+    assert event.mark == Mark(5, 5, (0, 1, 2, -1))
+    local.stop("capture/s", 7)
+    local.stop("capture/s", 7)
+    assert said.get(timeout=20) == ("capture/s", Ended(7, event.mark))
+    local.close()
+    assert said.empty()
+
+
+def test_a_capture_process_that_fails_says_why(workers: Any, script: Any) -> None:
+    script('say(kind="prepared"); next(lines); say(kind="failed", error="no binary log"); sys.exit(2)')
+    local, said = workers
+    local.open("capture/s", 7, None)
+    said.get(timeout=20)
+    local.start("capture/s", 7, None)
+    assert said.get(timeout=20)[1] == Ended(7, None, "no binary log")
+
+
+def test_a_finished_snapshot_stays_a_unit_until_it_is_stopped(workers: Any, script: Any) -> None:
+    script('say(kind="prepared"); next(lines)')
+    local, said = workers
+    local.open("capture/once", 7, None)
+    said.get(timeout=20)
+    local.start("capture/once", 7, None)
+    until(lambda: local._capture._units["capture/once"].finished, seconds=20)
+    assert said.empty()
+    local.stop("capture/once", 7)
+    assert said.get(timeout=20)[1] == Ended(7, None)
+
+
+APPLY = """
+    for line in lines:
+        asked = json.loads(line)
+        unit = {"kind": "unit", "unit": asked["unit"], "epoch": asked["epoch"], "mark": asked.get("mark"),
+                "rows_per_s": 3, "error": None}
+        if asked["unit"].endswith("/die") and asked["do"] == "start":
+            sys.exit(9)
+        say(**unit, event={"open": "ready", "start": "progressed", "stop": "ended"}[asked["do"]])
+"""
+
+
+def test_apply_units_share_a_process_that_comes_again(
+    workers: Any, script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apply_worker, "FIRST_PAUSE_S", 0.01)
+    script(APPLY)
+    local, said = workers
+    local.open("apply/p/a", 1, Mark(4, 5, (0, 1, 2, 3)))  # before there is a process
+    local._apply.warm_up()
+    assert said.get(timeout=20) == ("apply/p/a", Ready(1))
+    local.open("apply/p/die", 2, None)
+    said.get(timeout=20)
+    local.start("apply/p/a", 1, None)
+    assert said.get(timeout=20) == ("apply/p/a", Progressed(1, Mark(0, 0), 3))
+    local.start("apply/p/die", 2, None)
+    ends = sorted((said.get(timeout=20) for _ in range(2)), key=str)
+    assert [(unit, event.epoch) for unit, event in ends] == [("apply/p/a", 1), ("apply/p/die", 2)]
+    assert all("code 9" in event.error for _, event in ends)
+    local.stop("apply/p/a", 1)  # has ended already
+    local.open("apply/p/a", 3, None)
+    assert said.get(timeout=20) == ("apply/p/a", Ready(3))
+    local.stop("apply/p/a", 3)
+    assert said.get(timeout=20) == ("apply/p/a", Ended(3))
+    assert said.empty()
+
+
+def test_close_ends_every_unit(workers: Any, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a process that does not react."""
+    monkeypatch.setattr(apply_worker, "GRACE_S", 0.3)
+    script(
+        APPLY.replace("for line", "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    for line")
+        + "    time.sleep(999)"
+    )
+    local, said = workers
+    local._apply.warm_up()
+    local.open("apply/p/a", 1, None)
+    assert said.get(timeout=20) == ("apply/p/a", Ready(1))
+    process = local._apply._process
+    local.close()
+    unit, event = said.get(timeout=20)
+    assert (unit, event.epoch, said.empty()) == ("apply/p/a", 1, True)
+    assert not psutil.pid_exists(process.pid)
+
+
+@pytest.mark.parametrize("unit", ["apply/nobody/t", "capture/nobody", "x/y"])
+def test_units_of_another_configuration_are_refused(workers: Any, unit: str) -> None:
+    local, _ = workers
+    with pytest.raises(ValueError, match=r"nobody|units are"):
+        local.open(unit, 1, None)
+
+
+def test_nothing_of_a_session_survives_also_not_what_is_stopped_or_in_a_group_of_its_own() -> None:
+    script = textwrap.dedent("""
+        import json, os, subprocess, sys, time, signal
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(999)"], process_group=0)
+        os.kill(child.pid, signal.SIGSTOP)
+        print(json.dumps({"child": child.pid}), flush=True)
+        time.sleep(999)
+    """)
+    lines: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    ended = threading.Event()
+    process = ChildProcess("c", [sys.executable, "-c", script], lines.put, lambda _code: ended.set())
+    child = psutil.Process(lines.get(timeout=20)["child"])
+    process.kill()
+    assert ended.wait(20)
+    assert process.wait(1)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_session_that_is_gone_is_no_error() -> None:
+    assert end_session(2**22 + 1)
+
+
+def test_a_child_gets_its_stdin_through_the_one_that_watches_the_parent(tmp_path: Path) -> None:
+    """rowlock.child reads the pipe to the parent, and hands on what comes."""
+    module = tmp_path / "echoing.py"
+    module.write_text(
+        "import sys, json\nfor line in sys.stdin: print(json.dumps({'got': line.strip()}), flush=True)\n"
+        "print(json.dumps({'end': True}), flush=True)\n"
+    )
+    command = [sys.executable, "-m", "rowlock.child", "echoing"]
+    lines: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    before = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{before}"
+    try:
+        process = ChildProcess("echo", command, lines.put, lambda _code: None)
+    finally:
+        os.environ["PYTHONPATH"] = before
+    for number in range(3):
+        process.send(f"line {number}")
+    assert [lines.get(timeout=20)["got"] for _ in range(3)] == ["line 0", "line 1", "line 2"]
+    process.end_input()
+    assert process.wait(20)
+
+
+def test_a_unit_ends_once() -> None:
+    said: Said = queue.SimpleQueue()
+    ledger = Ledger()
+    ledger.listen(lambda unit, event: said.put((unit, event)))
+    ledger.opened("u", 2)
+    ledger.say("u", Ended(1))
+    ledger.say("u", Ended(2))
+    ledger.say("u", Ended(2))
+    assert said.get() == ("u", Ended(2))
+    assert said.empty()
