@@ -9,8 +9,8 @@ A claim is a transaction of the one producer id that all candidates share: begin
 of two candidates at once the later one wins and the other finds out at its next commit. Nothing here is needed for safety
 but that rule of Kafka's; patience and jitter only keep candidates from disturbing a leader that is well.
 
-`quiet_since` is set anew by every message of the leader, by every moment in which the topic could not be asked, and by a pause of
-this very process: none of them proves that the leader is gone. All times are this process's monotonic seconds.
+`quiet_since` is set anew by every message of the leader, by the first answer of the topic after it had given none, and by a pause
+of this very process: none of them proves that the leader is gone. All times are this process's monotonic seconds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ElectionConfig:
 class Election:
     """`rev`: of our claim, once committed. `newest`: of the newest claim read; `vacant`: its owner resigned, or there is
     none; `readable`: nothing was met that only a newer version understands. `jitter`: waited on top of everything.
-    `not_before`: one that has just failed or given up lets the others go first."""
+    `reached`: the topic's last answer was one. `not_before`: one that has just failed or given up lets the others go first."""
 
     quiet_since: float
     stepped_at: float
@@ -51,6 +51,7 @@ class Election:
     newest: int = 0
     vacant: bool = True
     readable: bool = True
+    reached: bool = True
     not_before: float = float("-inf")
     deadline: float = 0.0
 
@@ -157,7 +158,7 @@ def step(state: Election, event: ElectionEvent, now: float, config: ElectionConf
         case Reachable():
             return _reachable(state, now, config)
         case Unreachable():
-            return _settle(replace(state, quiet_since=now), now)
+            return _settle(replace(state, reached=False), now)
         case Claimed(rev) if state.phase is Phase.CLAIMING:
             deadline = now + config.read_back
             return _settle(replace(state, phase=Phase.CLAIMED, rev=rev, deadline=deadline), now)
@@ -172,6 +173,8 @@ def step(state: Election, event: ElectionEvent, now: float, config: ElectionConf
 
 
 def _reachable(state: Election, now: float, config: ElectionConfig) -> Stepped:
+    if not state.reached:
+        state = replace(state, reached=True, quiet_since=now)
     if state.phase is not Phase.FOLLOWING:
         return _settle(state, now)
     patience = state.jitter if state.vacant else config.patience + state.jitter

@@ -8,26 +8,26 @@ error raises; the commit says what happened.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from coordinator.control.topic import producer_settings, quiet_logger, topic_name
 from schemas.config import KafkaConfig
+
+_FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 
 
 class WriteFailedError(Exception):
     """The transaction failed, or nobody knows. `fenced`: a later claim has begun."""
 
-    def __init__(self, what: str, error: KafkaException) -> None:
-        kafka_error = error.args[0]
-        self.fenced = kafka_error.name() in {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
-        why = (
-            "another coordinator has begun a claim"
-            if self.fenced
-            else f"outcome unknown: {kafka_error.str()}"
-        )
+    def __init__(self, what: str, error: KafkaException | SystemError) -> None:
+        seen = error.args[0]
+        known = isinstance(seen, KafkaError)
+        self.fenced = known and seen.name() in _FENCED
+        why = "another coordinator has begun a claim" if self.fenced else f"outcome unknown: {seen}"
         super().__init__(f"{what}: {why}")
 
 
@@ -53,7 +53,7 @@ class TermProducer:
             for payload in payloads:
                 self._produce(payload)
             self._producer.commit_transaction(self._timeout if timeout is None else timeout)
-        except KafkaException as error:
+        except (KafkaException, SystemError) as error:
             raise WriteFailedError(what, error) from error
         return self._offsets[0]
 
@@ -72,7 +72,7 @@ class TermProducer:
 
     def discard(self) -> None:
         """Throw the producer away; what was not committed never will be."""
-        with contextlib.suppress(KafkaException):  # a fenced producer says so once more
-            self._producer.purge()
-        with contextlib.suppress(KafkaException):
-            self._producer.close()
+        for step in (self._producer.purge, self._producer.close):
+            # a fenced producer says so once more, and warns that it could not abort what is over
+            with contextlib.suppress(KafkaException, SystemError), warnings.catch_warnings(action="ignore"):
+                step()

@@ -19,6 +19,8 @@ from schemas.config import KafkaConfig
 
 log = structlog.get_logger("control")
 
+_PROBE_TIMEOUT = 1.0
+
 Seen = Observed | Reachable | Unreachable
 
 
@@ -62,18 +64,23 @@ class ControlReader:
             where = TopicPartition(topic_name(self._kafka), 0, self.fold.end)
             consumer.assign([where])
             while not self._stop.is_set():
-                self._take(consumer.consume(1000, 0.1))
+                first = consumer.poll(0.1)  # consume() would wait for its whole time or number
+                if first is not None:
+                    self._take([first, *consumer.consume(1000, 0)])
                 if self.complete and time.monotonic() >= self._next_probe:
                     self._ask(consumer, where)
         finally:
             consumer.close()
 
     def _ask(self, consumer: Consumer, where: TopicPartition) -> None:
+        began = time.monotonic()
         try:
-            consumer.get_watermark_offsets(where, timeout=1.0, cached=False)
+            consumer.get_watermark_offsets(where, timeout=_PROBE_TIMEOUT, cached=False)
         except KafkaException:
             self._say(Unreachable())
         else:
+            if time.monotonic() - began > _PROBE_TIMEOUT / 2:
+                self._say(Unreachable())  # it was away, and is back
             self._say(Reachable())
         self._next_probe = time.monotonic() + self._probe
 

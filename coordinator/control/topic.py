@@ -28,7 +28,7 @@ TOPIC_CONFIG = {
 #: A dead owner's open transaction hides the topic's end for so long at most; a claim ends it at once.
 TRANSACTION_MS = 15_000
 _KEPT = ("cleanup.policy", "retention.ms", "retention.bytes")
-_PATIENCE = 15.0
+_PATIENCE = 5.0
 
 log = structlog.get_logger("control")
 
@@ -71,7 +71,7 @@ def consumer_settings(kafka: KafkaConfig) -> dict[str, Any]:
         "enable.auto.offset.store": False,
         "auto.offset.reset": "earliest",
         "enable.partition.eof": True,
-        "fetch.wait.max.ms": 100,
+        "fetch.wait.max.ms": 50,
         "client.id": "rowlock-coordinator",
     }
 

@@ -226,8 +226,10 @@ class ControlWriter:
             log.info("resignation not written", error=str(error))
 
     def _discard(self) -> None:
-        self._throw_away()
-        self._discarded()
+        try:
+            self._throw_away()
+        finally:
+            self._discarded()  # else this candidate would never stand again
 
     def _throw_away(self) -> None:
         if self._producer is not None:

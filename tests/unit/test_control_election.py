@@ -87,6 +87,16 @@ def test_silence_of_the_topic_is_not_silence_of_the_leader() -> None:
     one(Observed(3, vacant=False))
     for _ in range(50):
         assert one(Unreachable()) == ()
+    assert one.ask(2.0) == ()
+    assert one.ask(0.3) == (StartClaim(),)
+
+
+def test_patience_begins_with_the_first_answer_after_an_outage() -> None:
+    one = One(jitter=0.0)
+    one(Observed(3, vacant=False))
+    one(Reachable())
+    one(Unreachable())
+    assert one(Reachable(), after=1.4) == ()
     assert one.ask(1.9) == ()
     assert one.ask(0.2) == (StartClaim(),)
 

@@ -1,0 +1,326 @@
+"""Election and state log on a real broker: one leader, state that survives, zombies refused, a topic that stays short."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.cimpl import NewTopic
+
+from coordinator.control.codec import Beat, Candidate, Changes, Claim, encode
+from coordinator.control.election import Claimed, ElectionConfig, Failed, Phase
+from coordinator.control.events import Confirmed, Elected, LogEvent, Lost, NewLeader, Persisted
+from coordinator.control.kafka_log import ControlConfig, ControlLog
+from coordinator.control.producer import TermProducer, WriteFailedError
+from coordinator.control.reader import ControlReader
+from coordinator.control.topic import ControlTopic, ControlTopicError, topic_name
+from coordinator.control.writer import ControlWriter, WriterConfig
+from coordinator.core.owner_state import CounterRecord, PausedRecord
+from deploy.embedded.services import Kafka
+from schemas.config import KafkaConfig
+from tests.coordination_kit import until
+
+pytestmark = pytest.mark.integration
+
+QUICK = ControlConfig(ElectionConfig(patience=1.5), WriterConfig(beat=0.3), jitter=0.2, probe=0.1)
+
+
+class One:
+    """A candidate and everything that its log has said."""
+
+    def __init__(self, kafka: KafkaConfig, name: str, config: ControlConfig = QUICK) -> None:
+        self.name = name
+        self.events: list[LogEvent] = []
+        self.log = ControlLog(kafka, Candidate(name, f"{name}:1", f"{name}:2"), self.events.append, config)
+
+    def __enter__(self) -> One:
+        self.log.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.log.close()
+
+    def said(self, kind: type[Any]) -> list[Any]:
+        return [event for event in list(self.events) if isinstance(event, kind)]
+
+    @property
+    def leads(self) -> bool:
+        return self.log.phase is Phase.LEADING
+
+    @property
+    def term(self) -> Elected:
+        found: Elected = self.said(Elected)[-1]
+        return found
+
+    def write(self, token: int, epoch: int) -> None:
+        self.log.append(self.term.rev, token, (("counter", CounterRecord(epoch)),))
+        until(lambda: Persisted(self.term.rev, token) in self.events, what="Persisted")
+
+
+@pytest.fixture
+def config(kafka: Kafka, unique: str) -> KafkaConfig:
+    return KafkaConfig(bootstrap=kafka.bootstrap, prefix=unique)
+
+
+@pytest.fixture
+def start(config: KafkaConfig) -> Iterator[Callable[..., One]]:
+    with ExitStack() as stack:
+        yield lambda name, how=QUICK: stack.enter_context(One(config, name, how))
+
+
+def leader(*all_of_them: One) -> One:
+    """Wait until exactly one leads and everybody knows it."""
+
+    def settled() -> One | None:
+        leading = [one for one in all_of_them if one.leads]
+        if len(leading) != 1:
+            return None
+        rev = leading[0].term.rev
+        return (
+            leading[0]
+            if all(one.said(NewLeader)[-1:] == [NewLeader(rev, known(leading[0]))] for one in all_of_them)
+            else None
+        )
+
+    found: One = until(settled, what="one leader")
+    return found
+
+
+def known(one: One) -> Candidate:
+    return Candidate(one.name, f"{one.name}:1", f"{one.name}:2")
+
+
+def test_one_of_three_leads_and_its_state_goes_to_the_next(start: Callable[..., One]) -> None:
+    ones = [start("a"), start("b"), start("c")]
+    first = leader(*ones)
+    first.write(1, 41)
+    first.log.append(first.term.rev, 2, (("paused/u", PausedRecord("u")),))
+    first.log.append(first.term.rev, 3, (("paused/u", None), ("counter", CounterRecord(42))))
+    until(lambda: Persisted(first.term.rev, 3) in first.events)
+    first.log.resign()
+    until(lambda: first.said(Lost))
+    second = leader(*ones)
+    assert second.term.rev > first.said(Elected)[-1].rev
+    assert dict(second.term.records) == {"counter": CounterRecord(42)}
+
+
+def test_a_leader_confirms_itself_while_it_has_nothing_to_write(start: Callable[..., One]) -> None:
+    one = leader(start("a"))
+    before = time.monotonic()
+    until(lambda: [c for c in one.said(Confirmed) if c.at > before + 0.5], what="a beat")
+    assert [event for event in one.events if isinstance(event, Lost)] == []
+    times = [confirmed.at for confirmed in one.said(Confirmed)]
+    assert times == sorted(times)
+
+
+def test_events_of_a_term_stand_between_elected_and_lost(start: Callable[..., One]) -> None:
+    one = leader(start("a"))
+    for token in range(20):
+        one.log.append(one.term.rev, token, (("counter", CounterRecord(token)),))
+    one.log.resign()
+    until(lambda: one.said(Lost))
+    one.log.append(one.said(Elected)[0].rev, 99, (("counter", CounterRecord(99)),))
+    again = leader(one)
+    assert again.term.records.get("counter") != CounterRecord(99)
+    kinds = [type(event) for event in one.events if not isinstance(event, NewLeader)]
+    lost = kinds.index(Lost)
+    assert set(kinds[1:lost]) <= {Persisted, Confirmed}
+    assert kinds[0] is Elected
+    assert kinds[lost + 1] is Elected
+    tokens = [persisted.token for persisted in one.said(Persisted)]
+    assert tokens == list(range(len(tokens)))
+
+
+def test_a_write_of_an_earlier_term_is_refused(config: KafkaConfig, start: Callable[..., One]) -> None:
+    """The zombie: it led, another has claimed, and only now it wants to write."""
+    ControlTopic(config).ensure()
+    zombie = TermProducer(config, 10.0)
+    rev = zombie.commit([encode(Claim(Candidate("z", "z:1"), "n"))], "claim") or zombie.commit(
+        [encode(Claim(Candidate("z", "z:1"), "n"))], "claim"
+    )
+    zombie.commit([encode(Changes(rev, (("counter", CounterRecord(1)),)))], "write")
+    one = leader(start("a"))
+    assert dict(one.term.records) == {"counter": CounterRecord(1)}
+    with pytest.raises(WriteFailedError, match="another coordinator") as raised:
+        zombie.commit([encode(Changes(rev, (("counter", CounterRecord(99)),)))], "write")
+    assert raised.value.fenced
+    zombie.discard()
+    one.write(1, 2)
+    one.log.resign()
+    until(lambda: one.said(Lost))
+    assert dict(leader(one).term.records) == {"counter": CounterRecord(2)}
+
+
+def test_what_somebody_else_writes_to_the_topic_is_ignored(
+    config: KafkaConfig, start: Callable[..., One]
+) -> None:
+    """A producer without the transactional id is not fenced by Kafka: readers drop what is not of the newest term."""
+    one = leader(start("a"))
+    one.write(1, 5)
+    stranger = Producer({"bootstrap.servers": config.bootstrap})
+    stale = encode(Changes(one.term.rev - 1, (("counter", CounterRecord(99)),)))
+    for value in (b"nonsense", stale, encode(Beat(one.term.rev + 1000))):
+        stranger.produce(topic_name(config), value)
+    stranger.flush(10)
+    until(
+        lambda: (
+            one.log.counters().get("control.foreign") and one.log.counters().get("control.other term") == 2
+        )
+    )
+    one.log.resign()
+    until(lambda: one.said(Lost))
+    assert dict(leader(one).term.records) == {"counter": CounterRecord(5)}
+
+
+def test_an_open_transaction_of_a_dead_owner_does_not_hold_up_the_next(
+    config: KafkaConfig, start: Callable[..., One]
+) -> None:
+    ControlTopic(config).ensure()
+    dead = TermProducer(config, 10.0)
+    dead.commit([encode(Claim(Candidate("d", "d:1"), "n"))] * 2, "claim")
+    dead._producer.begin_transaction()
+    dead._producer.produce(
+        topic_name(config), encode(Changes(2, (("counter", CounterRecord(99)),))), partition=0
+    )
+    dead._producer.flush(10)
+    began = time.monotonic()
+    one = leader(start("a"))
+    assert time.monotonic() - began < 10
+    assert dict(one.term.records) == {}
+    with pytest.raises(KafkaException):
+        dead._producer.commit_transaction(10)
+    dead.discard()
+
+
+def test_a_pause_of_the_broker_ends_no_term(kafka: Kafka, start: Callable[..., One]) -> None:
+    """Longer than the patience of the others: silence of the topic is not silence of the leader."""
+    patient = ControlConfig(ElectionConfig(patience=3.0), QUICK.writer, jitter=0.2, probe=0.1)
+    ones = [start("a", patient), start("b", patient)]
+    first = leader(*ones)
+    first.write(1, 7)
+    rev = first.term.rev
+    kafka.pause()
+    threading.Timer(5.0, kafka.resume).start()
+    time.sleep(5.0)  # the pause itself
+    first.write(2, 8)
+    assert first.term.rev == rev
+    assert leader(*ones) is first
+    assert not first.said(Lost)
+
+
+def test_a_restart_of_the_broker_loses_nothing(kafka: Kafka, start: Callable[..., One]) -> None:
+    ones = [start("a"), start("b")]
+    leader(*ones).write(1, 7)
+    kafka.kill()
+    kafka.start()
+    first = leader(*ones)
+    first.write(2, 8)
+    first.log.resign()
+    until(lambda: first.said(Lost))
+    assert dict(leader(*ones).term.records) == {"counter": CounterRecord(8)}
+
+
+class Term:
+    """One owner after another, without patience: what the election would tell the writer, said by the test."""
+
+    def __init__(self, kafka: KafkaConfig, number: int, config: WriterConfig) -> None:
+        self.number = number
+        self.reported: list[Claimed | Failed] = []
+        self.told: list[LogEvent] = []
+        self.writer = ControlWriter(
+            kafka,
+            Candidate(f"c{number}", "x:1"),
+            str(number),
+            config,
+            report=self.reported.append,
+            tell=self.told.append,
+            discarded=lambda: None,
+        )
+        self.writer.start()
+
+    def claim(self) -> int:
+        self.writer.claim()
+        claimed = until(lambda: self.reported, what="a claim")[-1]
+        assert isinstance(claimed, Claimed), claimed
+        return claimed.rev
+
+
+def test_the_topic_stays_short_over_200_owners(config: KafkaConfig) -> None:
+    """Each claims and writes; most die without a word. A reader of what is left finds the state."""
+    ControlTopic(config).ensure()
+    lock = threading.RLock()
+    reader = ControlReader(config, 0.1, lock, lambda _: None)
+    reader.start()
+    writing = WriterConfig(beat=60.0, snapshot_after=60)
+    lengths, last = [], 0
+    consumer = Consumer({"bootstrap.servers": config.bootstrap, "group.id": "x"})
+    for number in range(200):
+        term = Term(config, number, writing)
+        rev = term.claim()
+        until(lambda rev=rev: reader.fold.rev == rev)
+        with lock:
+            fold = reader.fold
+            term.writer.lead(rev, fold.records, fold.base, fold.end, fold.size)
+        last = number
+        term.writer.append(
+            rev, 1, (("counter", CounterRecord(number)), (f"paused/{number % 7}", PausedRecord("u")))
+        )
+        until(lambda rev=rev, told=term.told: Persisted(rev, 1) in told)
+        term.writer.stop(10)
+        low, high = consumer.get_watermark_offsets(
+            TopicPartition(topic_name(config), 0), timeout=10, cached=False
+        )
+        lengths.append(high - low)
+    reader.stop(10)
+    consumer.close()
+    assert max(lengths) <= 60 + 20
+    fresh = ControlReader(config, 0.1, lock, lambda _: None)
+    fresh.start()
+    until(lambda: fresh.complete)
+    fresh.stop(10)
+    assert fresh.fold.rev == reader.fold.rev
+    assert fresh.fold.records["counter"] == CounterRecord(last)
+    assert len(fresh.fold.records) == 8
+    assert fresh.fold.base > 0
+
+
+def test_a_topic_of_several_partitions_is_refused(config: KafkaConfig) -> None:
+    admin = AdminClient({"bootstrap.servers": config.bootstrap})
+    admin.create_topics([NewTopic(topic_name(config), 2, 1)])[topic_name(config)].result(10)
+    with pytest.raises(ControlTopicError, match="2 partitions"):
+        until(lambda: ControlTopic(config).ensure(), 5)  # a new topic is not known to the broker at once
+
+
+def test_a_topic_that_would_forget_is_corrected(config: KafkaConfig) -> None:
+    """As a broker makes it that creates topics by itself."""
+    admin = AdminClient({"bootstrap.servers": config.bootstrap})
+    new = NewTopic(topic_name(config), 1, 1, config={"retention.ms": "60000", "cleanup.policy": "compact"})
+    admin.create_topics([new])[topic_name(config)].result(10)
+    ControlTopic(config).ensure()
+    resource = ConfigResource(ResourceType.TOPIC, topic_name(config))
+    have = admin.describe_configs([resource])[resource].result(10)
+    assert (have["retention.ms"].value, have["cleanup.policy"].value) == ("-1", "delete")
+
+
+def test_without_a_broker_it_waits_and_can_be_closed(free_port: int) -> None:
+    one = One(KafkaConfig(bootstrap=f"127.0.0.1:{free_port}", prefix="nobody"), "a")
+    began = time.monotonic()
+    with one:
+        assert one.log.phase is Phase.FOLLOWING
+    assert time.monotonic() - began < 60
+    assert one.events == []
+
+
+@pytest.fixture
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
