@@ -66,6 +66,21 @@ def coordinator(config_file: Path, name: str | None, listen: str | None, rest: s
     sys.exit(run(config, name or default_name()))
 
 
+@click.command()
+@config_option
+@click.option("--name", required=True, help="Its name: one process a name.")
+@reported
+def agent(config_file: Path, name: str) -> None:
+    """Run the units that the coordinator gives it, until SIGTERM or Ctrl-C."""
+    config = load_config(config_file)
+    _refuse_unsupported(config)
+    from rowlock.agent import run
+    from rowlock.spark_jars import provide_spark_jars
+
+    provide_spark_jars()
+    sys.exit(run(config, name))
+
+
 def _refuse_unsupported(config: Config) -> None:
     found = [f"{config.where(*each.place)}: {each.message}" for each in unsupported(config)]
     if found:
@@ -183,5 +198,5 @@ def resign(config_file: Path) -> None:
     _give(config_file, "/v1/resign", "the coordinator resigns")
 
 
-COMMANDS: tuple[click.Command, ...] = (coordinator, units, agents, pipelines, rebalance, resign)
+COMMANDS: tuple[click.Command, ...] = (coordinator, agent, units, agents, pipelines, rebalance, resign)
 """What `rowlock` has of this module."""
