@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
+from typing import Any
 
 from coordinator.core.messages import Mark, Reported, UnitStatus
 from schemas import coordination_pb2 as pb
@@ -27,7 +28,8 @@ _STATES: tuple[Reported | None, ...] = (
     Reported.STOPPING,
     Reported.STOPPED,
 )
-_NUMBER = {state: number for number, state in enumerate(_STATES) if state is not None}
+#: Any: protobuf's stubs have a class for an enum's numbers that nobody can make
+_NUMBER: dict[Reported, Any] = {state: number for number, state in enumerate(_STATES) if state is not None}
 
 _NO_MARK, _PLAIN, _PLACED = 0, 1, 2
 

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
 import grpc
 import structlog
 
-from coordinator.core.messages import Dispatch, DispatchResponse, Down, Up
+from coordinator.core.messages import DispatchResponse, Down, Up
 from coordinator.transport import security as certificates
 from coordinator.transport.channel import ASK_LEADER, HEARTBEAT, Keepalive, Threads
 from coordinator.transport.columns import WireError
 from coordinator.transport.events import Arrived, Closed, LeaderInfo, Opened, TransportEvent
-from coordinator.transport.mailbox import Mailbox
 from coordinator.transport.security import Security
 from coordinator.transport.stream import Registry, Stream
 from coordinator.transport.wire import (
@@ -38,6 +36,16 @@ from coordinator.transport.wire import (
 __all__ = ["Arrived", "Closed", "HeartbeatServer", "LeaderInfo", "Opened", "Security", "TransportEvent"]
 
 _log = structlog.get_logger(__name__)
+
+_COUNTED = (
+    "up messages",
+    "up bytes",
+    "down messages",
+    "down bytes",
+    "down dropped",
+    "no stream",
+    "dispatch waiting",
+)
 
 
 class HeartbeatServer:
@@ -62,8 +70,8 @@ class HeartbeatServer:
         self._numbers = itertools.count(1)
         self._leader = LeaderInfo()
         self._registry = Registry()
-        self._mailbox = Mailbox(answer_within)
-        self._counts: Counter[str] = Counter()
+        self._answer_within = answer_within
+        self._past: Counter[str] = Counter(dict.fromkeys(_COUNTED, 0))  # of streams that have ended
         self._readers: dict[int, threading.Thread] = {}
         self._server: grpc.Server | None = None
         self._closing = False
@@ -109,28 +117,19 @@ class HeartbeatServer:
 
     def push(self, agent: str, message: Down) -> bool:
         """Whether the message was queued: not when the agent has no stream, or its queue is full. Never blocks."""
-        with self._lock:
-            stream = self._registry.find(agent, message)
-            if stream is None:
-                self._counts["no stream"] += 1
-                return False
-            if isinstance(message, Dispatch):
-                self._sweep()
-                self._mailbox.register(
-                    agent, stream.number, message.header.op_seq, message.unit, time.monotonic()
-                )
+        stream = self._registry.find(agent, message)
+        if stream is None:
+            self._past["no stream"] += 1
+            return False
         return stream.put(message)
 
     def counters(self) -> dict[str, int]:
         """Return streams, messages and bytes each way, drops, and how dispatches ended."""
         with self._lock:
-            self._sweep()
-            found = Counter(self._counts)
-            found["streams"] = len(self._registry)
-            found["dispatch waiting"] = len(self._mailbox)
-            found["down dropped"] += sum(stream.dropped for stream in self._registry.all())
-            found.update({f"dispatch {how}": count for how, count in self._mailbox.ended.items()})
-        return dict(found)
+            streams, found = self._registry.all(), Counter(self._past)
+        for stream in streams:
+            found.update(stream.counters())
+        return {**found, "streams": len(streams)}
 
     # one call
 
@@ -157,18 +156,11 @@ class HeartbeatServer:
         with self._lock:
             self._readers[stream.number] = reader
         reader.start()
-        yield from self._framed([Serving(revision)])
+        yield from _framed(stream, [Serving(revision)])
         while waiting := stream.take():
-            yield from self._framed(waiting)
+            yield from _framed(stream, waiting)
         if stream.farewell is not None:
             yield frame_down([stream.farewell])
-
-    def _framed(self, messages: list[FromOwner]) -> Iterator[bytes]:
-        frame = frame_down(messages)
-        with self._lock:
-            self._counts["down messages"] += len(messages)
-            self._counts["down bytes"] += len(frame)
-        yield frame
 
     def _opening(
         self, frames: Iterator[bytes], context: grpc.ServicerContext
@@ -198,7 +190,8 @@ class HeartbeatServer:
             leader = self._leader
             if not leader.mine or self._closing:
                 return NotLeader(leader.rev, leader.address)
-            stream = Stream(opening.agent, opening.instance, next(self._numbers), self._capacity)
+            number = next(self._numbers)
+            stream = Stream(opening.agent, opening.instance, number, self._capacity, self._answer_within)
             replaced = self._registry.add(stream)
         for older in replaced:
             older.end("replaced by a newer stream")
@@ -234,13 +227,12 @@ class HeartbeatServer:
             self._ended(stream)
 
     def _arrived(self, stream: Stream, messages: list[FromAgent], size: int) -> None:
-        with self._lock:
-            self._counts["up messages"] += len(messages)
-            self._counts["up bytes"] += size
-            self._sweep()
-            for message in messages:
-                if isinstance(message, DispatchResponse) and message.answers:
-                    self._answered(message)
+        stream.up["up messages"] += len(messages)
+        stream.up["up bytes"] += size
+        over = stream.answered([m.answers for m in messages if isinstance(m, DispatchResponse) and m.answers])
+        if over:
+            units = [entry.unit for entry in over[:10]]
+            _log.warning("dispatches were not answered", agent=stream.agent, count=len(over), units=units)
         for message in messages:
             if isinstance(message, Opening) or message.agent != stream.agent:
                 raise WireError(f"a message of {message.agent} in the stream of {stream.agent}")
@@ -250,23 +242,19 @@ class HeartbeatServer:
         stream.agent_epoch = message.header.agent_epoch
         self._on_event(Arrived(stream.agent, stream.number, message))
 
-    def _answered(self, message: DispatchResponse) -> None:
-        if not self._mailbox.answered(message.agent, message.answers):
-            _log.debug("late answer", agent=message.agent, unit=message.status.unit, answers=message.answers)
-
-    def _sweep(self) -> None:
-        over = self._mailbox.sweep(time.monotonic())
-        if over:
-            agents = sorted({entry.agent for entry in over})
-            _log.warning("dispatches were not answered", count=len(over), agents=agents[:10])
-
     def _ended(self, stream: Stream) -> None:
         with self._lock:
             self._registry.remove(stream)
-            self._mailbox.closed(stream.number)
-            self._counts["down dropped"] += stream.dropped
+            self._past.update(stream.counters())
             self._readers.pop(stream.number, None)
         self._on_event(Closed(stream.agent, stream.number, stream.why or ""))
+
+
+def _framed(stream: Stream, messages: list[FromOwner]) -> Iterator[bytes]:
+    frame = frame_down(messages)
+    stream.down["down messages"] += len(messages)
+    stream.down["down bytes"] += len(frame)
+    yield frame
 
 
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no types

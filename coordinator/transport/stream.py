@@ -7,9 +7,11 @@ A stream is known by agent *and* number: what cleans up after an old stream can 
 from __future__ import annotations
 
 import threading
-from collections import deque
+import time
+from collections import Counter, deque
 
-from coordinator.core.messages import Down
+from coordinator.core.messages import Dispatch, Down
+from coordinator.transport.mailbox import Mailbox, Waiting
 from coordinator.transport.wire import FromOwner, NotLeader
 
 #: Messages that go into one frame at most.
@@ -17,12 +19,21 @@ FRAME = 256
 
 
 class Stream:
-    """`agent_epoch`: of the last message that came up (0: none yet). Any thread may put, one takes."""
+    """`agent_epoch`: of the last message that came up (0: none yet). Any thread may put, one takes.
 
-    def __init__(self, agent: str, instance: str, number: int, capacity: int) -> None:
+    Counters and the table of dispatches are the stream's own: a lock that all streams share would be waited for by all of
+    them whenever one is slow. `up` and `down` are counted by one thread each.
+    """
+
+    def __init__(
+        self, agent: str, instance: str, number: int, capacity: int, answer_within: float = 5.0
+    ) -> None:
         self.agent, self.instance, self.number = agent, instance, number
         self.agent_epoch = 0
         self.dropped = 0
+        self.up: Counter[str] = Counter()
+        self.down: Counter[str] = Counter()
+        self.mailbox = Mailbox(answer_within)
         self.why: str | None = None
         self.farewell: NotLeader | None = None
         self._capacity = capacity
@@ -37,6 +48,8 @@ class Stream:
             if len(self._queue) >= self._capacity:
                 self.dropped += 1
                 return False
+            if isinstance(message, Dispatch):
+                self.mailbox.register(message.header.op_seq, message.unit, time.monotonic())
             self._queue.append(message)
             self._changed.notify()
             return True
@@ -50,20 +63,38 @@ class Stream:
                 return []
             return [self._queue.popleft() for _ in range(min(FRAME, len(self._queue)))]
 
+    def answered(self, op_seqs: list[int]) -> list[Waiting]:
+        """Take note of answers to dispatches; return those that have waited too long."""
+        with self._changed:
+            for op_seq in op_seqs:
+                self.mailbox.answered(op_seq)
+            return self.mailbox.sweep(time.monotonic())
+
+    def counters(self) -> Counter[str]:
+        """Return messages and bytes each way, drops, and how dispatches ended."""
+        with self._changed:
+            self.mailbox.sweep(time.monotonic())
+            found = self.up + self.down
+            found["down dropped"] = self.dropped
+            found["dispatch waiting"] = len(self.mailbox)
+            found.update({f"dispatch {how}": count for how, count in self.mailbox.ended.items()})
+            return found
+
     def end(self, why: str, farewell: NotLeader | None = None) -> None:
         """What waits is dropped. The first reason counts."""
         with self._changed:
             if self.why is None:
                 self.why, self.farewell = why, farewell
+                self.mailbox.closed()
             self._changed.notify_all()
 
 
 class Registry:
-    """The streams there are. Not locked: its owner does that."""
+    """The streams there are. Its owner locks what changes it; `find` needs no lock: an agent's streams are replaced whole."""
 
     def __init__(self) -> None:
         self._streams: dict[int, Stream] = {}
-        self._by_agent: dict[str, list[Stream]] = {}
+        self._by_agent: dict[str, tuple[Stream, ...]] = {}
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -73,16 +104,16 @@ class Registry:
 
     def add(self, stream: Stream) -> list[Stream]:
         """Return the older streams that this one replaces: those of the same client."""
-        others = self._by_agent.setdefault(stream.agent, [])
+        others = self._by_agent.get(stream.agent, ())
         replaced = [other for other in others if other.instance == stream.instance]
-        others.append(stream)
+        self._by_agent[stream.agent] = (*others, stream)
         self._streams[stream.number] = stream
         return replaced
 
     def remove(self, stream: Stream) -> None:
         if self._streams.pop(stream.number, None) is None:
             return
-        left = [other for other in self._by_agent[stream.agent] if other is not stream]
+        left = tuple(other for other in self._by_agent[stream.agent] if other is not stream)
         if left:
             self._by_agent[stream.agent] = left
         else:

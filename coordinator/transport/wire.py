@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -73,7 +73,7 @@ FromAgent = Opening | Up
 FromOwner = Serving | NotLeader | Down
 
 _OPS: tuple[Op | None, ...] = (None, Op.PREPARE, Op.START, Op.REMOVE, Op.FORGET)
-_OP_NUMBER = {op: number for number, op in enumerate(_OPS)}
+_OP_NUMBER: dict[Op | None, Any] = {op: number for number, op in enumerate(_OPS)}
 
 
 # frames
@@ -173,7 +173,7 @@ def _put_up(out: pb.AgentMessage, message: FromAgent) -> None:
         case DispatchResponse():
             response = out.dispatch_response
             response.answers = message.answers
-            response.operation = pb.Operation.ValueType(_OP_NUMBER[message.op])
+            response.operation = _OP_NUMBER[message.op]
             put_statuses(response.status, (message.status,))
         case Checkpoint():
             progress = out.checkpoint
@@ -253,7 +253,7 @@ def _put_down(out: pb.OwnerMessage, message: FromOwner) -> None:
             response.granted.epoch.extend([epoch for _, epoch in message.granted])
         case Dispatch():
             dispatch = out.dispatch
-            dispatch.unit, dispatch.operation = message.unit, pb.Operation.ValueType(_OP_NUMBER[message.op])
+            dispatch.unit, dispatch.operation = message.unit, _OP_NUMBER[message.op]
             dispatch.echo, dispatch.lease = message.echo, message.lease
             if message.mark is not None:
                 put_mark(dispatch.mark, message.mark)
