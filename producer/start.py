@@ -55,13 +55,20 @@ class Term:
     at_least: int = 0
     claimed: int | None = None
 
-    def check(self, source: str, stored: int) -> None:
+    def check(self, source: str, stored: StoredPosition | None) -> None:
         """Raise SourceRefusedError when another process has claimed the source since: with a coordinator it was assigned
-        elsewhere, and starting again would only push the rightful one aside."""
-        if self.at_least and self.claimed is not None and stored > self.claimed:
+        elsewhere, and starting again would only push the rightful one aside: readers would drop what that one writes.
+
+        At its first claim a process tells by the assignment: the gen alone grows with every restart, so it may be above
+        that of a later assignment.
+        """
+        if not self.at_least or stored is None:
+            return
+        later = stored.assigned > self.at_least
+        if later or (self.claimed is not None and stored.gen > self.claimed):
             raise SourceRefusedError(
-                f"source {source} is captured by another process now (gen {stored}, ours was {self.claimed}): "
-                "this one was paused, or cut off, and ends"
+                f"source {source} is captured by another process now (assignment {stored.assigned}, gen {stored.gen}; "
+                f"ours is assignment {self.at_least}): this one was paused, or cut off, and ends"
             )
 
 
@@ -116,9 +123,10 @@ class Starter:
     ) -> StoredPosition:
         """Return the record to claim: the stored one under the next gen, or a new beginning at the log's end."""
         stored = records.newest
-        self.term.check(self.captured.source, stored.gen if stored else 0)
+        self.term.check(self.captured.source, stored)
         gen = max([stored.gen if stored else 0, *(tails.gen for tails in found.values())]) + 1
         gen = max(gen, self.term.at_least)
+        assigned = max(stored.assigned if stored else 0, self.term.at_least)
         written = max((tails.highest for tails in found.values() if tails.highest), default=None)
         if stored is None and written is not None and not new_snapshot:
             raise SourceRefusedError(
@@ -129,13 +137,16 @@ class Starter:
         if stored is not None and not new_snapshot:
             check_identity(stored, identity, self.catalog.has_gtids(stored, identity))
             check_log(stored, self.catalog.log_files())
-            return msgspec.structs.replace(stored, gen=gen, identity=identity, ts_ms=now_ms())
+            return msgspec.structs.replace(
+                stored, gen=gen, identity=identity, ts_ms=now_ms(), assigned=assigned
+            )
         end = self.catalog.log_end()
         if end is None:
             raise SourceRefusedError("the source has no binary log: set log_bin and restart it")
         before = max([stored.epoch if stored else -1, written[0] if written else -1])
         return StoredPosition(
-            source=self.captured.source, gen=gen, epoch=before + 1, file=end[0], pos=end[1], identity=identity, ts_ms=now_ms()
+            source=self.captured.source, gen=gen, epoch=before + 1, file=end[0], pos=end[1], identity=identity,
+            ts_ms=now_ms(), assigned=assigned,
         )  # fmt: skip
 
     # --- definitions

@@ -76,6 +76,9 @@ class StoredPosition(msgspec.Struct, kw_only=True):
     #: "db.table" whose snapshot is complete (a hint; markers in the topics decide)
     snapshot_done: tuple[str, ...] = ()
     anchors: dict[str, Anchor] = {}  # "db.table" → where its definition and markers are (a hint, too)
+    assigned: int = (
+        0  # the highest epoch of a coordinator under which the source was captured; 0: never under one
+    )
 
 
 class Watermark(msgspec.Struct, kw_only=True):

@@ -1,0 +1,43 @@
+"""Who may capture a source: the process of the latest assignment, however often it or another one restarts."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from producer.errors import SourceRefusedError
+from producer.start import Term
+from schemas.records import Identity, StoredPosition
+
+STORED = StoredPosition(
+    source="b1", gen=103, epoch=0, file="binlog.000001", pos=4, ts_ms=0, assigned=100,
+    identity=Identity(server_uuid=None, server_id=1, version="11", gtid_set=None),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("term", "stored"),
+    [
+        (Term(), STORED),  # without a coordinator a person decides
+        (Term(100), None),
+        (Term(100), msgspec.structs.replace(STORED, assigned=0, gen=7)),
+        (Term(101), STORED),  # above 100 and below its gen: three restarts came between
+        (Term(100, claimed=103), STORED),
+        (Term(100), STORED),  # a restart of the process within the assignment
+    ],
+)
+def test_the_latest_assignment_captures(term: Term, stored: StoredPosition | None) -> None:
+    term.check("b1", stored)
+
+
+@pytest.mark.parametrize("term", [Term(99), Term(99, claimed=99), Term(100, claimed=102)])
+def test_an_earlier_one_ends_also_when_it_has_claimed_nothing_yet(term: Term) -> None:
+    with pytest.raises(SourceRefusedError, match=r"captured by another process now \(assignment 100"):
+        term.check("b1", STORED)
+
+
+def test_records_from_before_assignments_are_read() -> None:
+    old = msgspec.json.decode(
+        msgspec.json.encode(STORED).replace(b',"assigned":100', b""), type=StoredPosition
+    )
+    assert old.assigned == 0
