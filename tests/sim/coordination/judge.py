@@ -4,7 +4,7 @@ I1 an epoch is one worker, and at most one live worker has the target's epoch ·
 checkpoint is ahead of the target or goes back · I4 owner_rev grows, and no agent acts for a lower one · I5 and I7
 `owner.check` · I6 no orphan in the end · I8 nothing runs in the end that is not wanted · I9 limits · I10 and liveness
 `converged` · C4 nobody starts beside another that was not taken for gone · C9 no worker goes on past its lease · C11
-a final mark is taken.
+a final mark is taken. A captured topic has no gap, and its reader takes events of one writer at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from coordinator.core.messages import Dispatch, DispatchResponse, Down, Heartbea
 from coordinator.core.owner_feed import wanted
 from coordinator.core.replication import require
 from coordinator.core.replication_table import Cell, SetState
-from tests.sim.coordination.target import Transaction
+from tests.sim.coordination.target import Transaction, Worker
 
 if TYPE_CHECKING:
     from tests.sim.coordination.world import AgentNode, OwnerNode, World
@@ -134,6 +134,8 @@ class Judge:
             self.terms[pipeline] = (state.rev, ts)
             if rev == state.rev and ts > before:
                 for unit, spec in (state.catalogue or {}).items():
+                    if spec.pipeline is None:
+                        continue
                     done = self.applied.get((unit, int(spec.uid)), 0)
                     require(done >= ts, f"checkpoint {ts} of {pipeline}, but {unit} is applied up to {done}")
 
@@ -235,6 +237,19 @@ class Judge:
         ]
         require(len(accepted) <= 1, f"the target would accept {accepted}")
 
+    def captured(self, worker: Worker) -> None:
+        """Events of a capture unit have arrived (the topic itself says when some are missing)."""
+        topic = self.world.captured[worker.unit]
+        gens = [gen for gen, _ in topic.writes[-2:]]
+        require(gens == sorted(gens), f"{worker.unit}: read in the order of gens {gens}")
+        writing = [
+            w
+            for node in self.world.agents.values()
+            for w in node.workers.values()
+            if w.live and w.stage == "writing" and w.unit == worker.unit and w.gen == topic.seen
+        ]
+        require(len(writing) <= 1, f"readers would take events of {writing}")
+
     # the end
 
     def why_not(self) -> str:
@@ -264,8 +279,10 @@ class Judge:
             held = runs.pop((unit, primary.epoch, primary.agent), None)
             if held is not Reported.REPLICATING:
                 return f"{unit} is held {held} by {primary}"
-            if world.target.row(unit).offset < world.heads[unit]:
-                return f"{unit} is applied to {world.target.row(unit).offset} of {world.heads[unit]}"
+            topic = world.captured.get(unit)
+            done = topic.accepted if topic is not None else world.target.row(unit).offset
+            if done < world.heads[unit]:
+                return f"{unit} is done up to {done} of {world.heads[unit]}"
             memo = state.memos[unit]
             if memo.mark is None or memo.mark.checkpoint_ts < world.heads[unit]:
                 return f"{unit} is marked {memo.mark} of {world.heads[unit]}"

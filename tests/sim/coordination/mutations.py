@@ -28,6 +28,7 @@ from coordinator.core.replication import Assign, Instruct, ReplicationSet
 from coordinator.core.replication_table import CELLS, SETTLE, Act, Primary, Role, Secondary, Seen, SetState
 from coordinator.core.schedulers import Kind, Loads, UnitSpec
 from tests.sim.coordination import world as worlds
+from tests.sim.coordination.capture import CaptureRules, CaptureTopic
 from tests.sim.coordination.control import ControlTopic
 from tests.sim.coordination.target import Guard, Target
 from tests.sim.coordination.world import Options, run
@@ -168,6 +169,11 @@ def _promote_beside_leaving() -> AbstractContextManager[Any]:
     )
 
 
+def _late_claims() -> AbstractContextManager[Any]:
+    late = CaptureRules(refuse_late=False)
+    return mock.patch.object(worlds, "CaptureTopic", side_effect=lambda: CaptureTopic(late))
+
+
 S, R, N = SetState, Role, Seen
 MUTATIONS = (
     Mutation("agent epoch is not compared", "B1, PR#6113", (attribute(members, "hear", _any_incarnation),), faults=("ancient", "crash agent", "delay", "double")),
@@ -199,6 +205,7 @@ MUTATIONS = (
     Mutation("late reports are applied", "no op_seq", (attribute(members, "hear", _late_is_fine),)),
     Mutation("the lease counts from receipt", "GreptimeDB", (attribute(agents, "_receive", _lease_from_receipt),), faults=("delay", "cut", "ancient")),
     Mutation("the lease is never over", "ticdc#5202", (attribute(agent_unit, "_expire", _no_expiry),)),
+    Mutation("a late start claims a topic", "gen = max(stored + 1, epoch)", (_late_claims,), faults=("crash agent", "slow target", "commands")),
     Mutation("the fence is read without a lock", "§7 (A)", (_weak(locked=False),)),
     Mutation("no fence at all", "ticdc#6045", (_weak(checked=False),)),
 )  # fmt: skip

@@ -41,6 +41,7 @@ class Worker:
     epoch: int
     stage: str = "opening"
     offset: int = 0
+    gen: int = 0  # of a capture worker: what it has claimed
     stopping: bool = False
     dead: bool = False
     #: said to have ended (the mutation that says it too early keeps it alive)

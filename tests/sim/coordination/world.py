@@ -19,6 +19,7 @@ from coordinator.core.agent_unit import Ended, OpenWorker, Progressed, Ready, St
 from coordinator.core.messages import Down, Mark, Up
 from coordinator.core.owner_state import OwnerConfig, OwnerState
 from coordinator.core.schedulers import Kind, Limits, UnitSpec
+from tests.sim.coordination.capture import CaptureTopic
 from tests.sim.coordination.control import ControlTopic
 from tests.sim.coordination.judge import Judge
 from tests.sim.coordination.target import Target, Transaction, Worker
@@ -38,6 +39,7 @@ CONFIG = OwnerConfig(
 AGENTS = ("a1", "a2", "a3")
 CANDIDATES = ("c1", "c2")
 UNITS = ("u1", "u2", "u3", "u4")
+CAPTURES = ("k1",)
 PIPELINE = "p"
 FAULTS = (
     "drop", "double", "delay", "ancient", "crash agent", "pause agent", "crash owner", "pause owner", "two owners",
@@ -101,9 +103,10 @@ class World:
         self.cuts: set[tuple[str, str]] = set()
         self.topic = ControlTopic()
         self.target = Target()
-        self.heads = dict.fromkeys(UNITS, 0)
-        self.uids = dict.fromkeys(UNITS, 1)
-        self.catalogue = {unit: self.spec(unit) for unit in UNITS}
+        self.captured = {unit: CaptureTopic() for unit in CAPTURES}
+        self.heads = dict.fromkeys((*UNITS, *CAPTURES), 0)
+        self.uids = dict.fromkeys((*UNITS, *CAPTURES), 1)
+        self.catalogue = {unit: self.spec(unit) for unit in (*UNITS, *CAPTURES)}
         self.owners = {name: OwnerNode(name) for name in CANDIDATES}
         self.agents = {name: AgentNode(name) for name in AGENTS}
         self.judge = Judge(self)
@@ -112,6 +115,8 @@ class World:
         self._begin()
 
     def spec(self, unit: str) -> UnitSpec:
+        if unit in CAPTURES:
+            return UnitSpec(unit, Kind.CAPTURE, "s1", None, "1")
         apart = "x" if unit in UNITS[:2] else None
         return UnitSpec(
             unit, Kind.APPLY, "s1" if unit in UNITS[:2] else "s2", PIPELINE, str(self.uids[unit]), apart
@@ -216,7 +221,8 @@ class World:
         self.on(node, 0.5, lambda: self._beat(node))
 
     def give_catalogue(self, node: OwnerNode) -> None:
-        sources = {PIPELINE: tuple(sorted({spec.source for spec in self.catalogue.values()}))}
+        read = {spec.source for spec in self.catalogue.values() if spec.kind is Kind.APPLY}
+        sources = {PIPELINE: tuple(sorted(read))}
         self.step_owner(node, o.Catalogue(tuple(self.catalogue.values()), sources))
 
     def _beat(self, node: OwnerNode) -> None:
@@ -267,7 +273,9 @@ class World:
                     pass
 
     def _fence(self, node: OwnerNode, unit: str, epoch: int) -> None:
-        self.target.fence(unit, epoch)
+        """A captured topic needs none: the next capture's gen does it (rowlock/fences.py)."""
+        if unit not in CAPTURES:
+            self.target.fence(unit, epoch)
         self.on(node, 0.01, lambda: self.step_owner(node, o.Fenced(unit, epoch)))
 
     def end_owner(self, node: OwnerNode) -> None:
@@ -298,6 +306,8 @@ class World:
             return
         node.alive = False
         for worker in node.workers.values():
+            if worker.unit in CAPTURES and worker.live and self.rng.random() < 0.5:
+                self.at(self.rng.uniform(0.1, 10.0), lambda w=worker: self._orphan(w))  # type: ignore[misc]
             worker.dead = True
             if worker.transaction is not None and worker.transaction.open and self.rng.random() < 0.7:
                 self.target.abort(worker.transaction)  # its connection breaks before the commit was sent
@@ -338,7 +348,9 @@ class World:
                 case StartWorker(unit, epoch):
                     worker = node.workers[unit, epoch]
                     worker.stage = "taking"
-                    self.on(node, self.rng.uniform(0.01, 0.2), lambda w=worker: self._take(node, w, 0))  # type: ignore[misc]
+                    take = self._claim if unit in CAPTURES else self._take
+                    soon = self.rng.uniform(0.01, 0.2) if unit in UNITS else self._kafka()
+                    self.on(node, soon, lambda w=worker, t=take: t(node, w, 0))  # type: ignore[misc]
                 case StopWorker(unit, epoch):
                     self._stop(node, node.workers[unit, epoch])
 
@@ -380,6 +392,64 @@ class World:
             worker.stage = "writing"
             self._apply(node, worker)
 
+    def _claim(self, node: AgentNode, worker: Worker, _tries: int) -> None:
+        """A capture worker's start: claim a gen, define under it, go on from what the topic holds before that."""
+        if worker.stage != "taking" or worker.stopping:
+            return
+        topic = self.captured[worker.unit]
+        gen = topic.claim(worker.epoch)
+        if gen is None:
+            self._end(node, worker, "fenced")
+            return
+        worker.gen = gen
+        self.at(self._kafka(), lambda: self._define(node, worker))
+
+    def _define(self, node: AgentNode, worker: Worker) -> None:
+        if worker.dead:
+            return  # it died before it sent that
+        topic = self.captured[worker.unit]
+        topic.define(worker.gen)
+        worker.offset = topic.accepted
+
+        def go_on() -> None:
+            if worker.stage == "taking" and not worker.stopping:
+                worker.stage = "writing"
+                self._capture(node, worker)
+
+        self.on(node, self.rng.uniform(0.01, 0.2), go_on)
+
+    def _capture(self, node: AgentNode, worker: Worker) -> None:
+        """Send what is new in the log. Once sent it arrives, unless the process dies before."""
+        if worker.stage != "writing" or worker.stopping:
+            return
+        if "worker fails" in self.faults and not self.healed and self.rng.random() < 0.01:
+            self._end(node, worker, "failed")
+            return
+        worker.transaction = sent = Transaction(worker, worker.offset, self.heads[worker.unit])
+        self.at(self._kafka(), lambda: self._arrived(node, worker, sent))
+
+    def _orphan(self, worker: Worker) -> None:
+        """A capture process of its own that was paused when its agent died: it does one more thing before it sees that."""
+        topic, sent = self.captured[worker.unit], worker.transaction
+        if worker.gen == 0:
+            worker.gen = topic.claim(worker.epoch) or 0
+            if worker.gen:
+                topic.define(worker.gen)
+        elif worker.stage == "writing" and (sent is None or not sent.open):
+            topic.append(worker.epoch, worker.gen, worker.offset, self.heads[worker.unit])
+
+    def _kafka(self) -> float:
+        """How long a request to Kafka takes."""
+        slow = "slow target" in self.faults and not self.healed and self.rng.random() < 0.3
+        return self.rng.uniform(0.5, 6.0) if slow else self.rng.uniform(0.005, 0.2)
+
+    def _arrived(self, node: AgentNode, worker: Worker, sent: Transaction) -> None:
+        if sent.open:
+            self.captured[worker.unit].append(worker.epoch, worker.gen, sent.start, sent.end)
+            self.judge.captured(worker)
+        if not worker.dead:
+            self.on(node, 0.001, lambda: self._answered(node, worker, sent.open))
+
     def _apply(self, node: AgentNode, worker: Worker) -> None:
         if worker.stage != "writing" or worker.stopping:
             return
@@ -418,7 +488,8 @@ class World:
             worker.offset = transaction.end
             mark = self._mark(worker)
             self.step_agent(node, agents.Worker(worker.unit, Progressed(worker.epoch, mark, 10)))
-            self.on(node, self.rng.uniform(0.2, 0.5), lambda: self._apply(node, worker))
+            again = self._capture if worker.unit in CAPTURES else self._apply
+            self.on(node, self.rng.uniform(0.2, 0.5), lambda: again(node, worker))
 
     def _mark(self, worker: Worker) -> Mark:
         return Mark(worker.offset, self.heads[worker.unit])
@@ -512,7 +583,7 @@ class World:
         node.offset += self.rng.uniform(0.1, 6.0)
 
     def _change_catalogue(self) -> None:
-        unit = self.rng.choice(UNITS)
+        unit = self.rng.choice((*UNITS, *CAPTURES))
         if unit in self.catalogue:
             del self.catalogue[unit]
         if self.rng.random() < 0.6:
@@ -520,7 +591,11 @@ class World:
         self._tell_catalogue()
 
     def _create(self, unit: str) -> None:
-        """A unit of an old name, with nothing in the target: its row begins at zero, its epoch stays."""
+        """A unit of an old name, with nothing in the target: its row begins at zero, its epoch stays. A source stays what
+        it was: its capture goes on where its topic ends."""
+        if unit in CAPTURES:
+            self.catalogue[unit] = self.spec(unit)
+            return
         self.uids[unit] += 1
         self.heads[unit] = 0
         row = self.target.row(unit)
@@ -538,7 +613,7 @@ class World:
         node = self.current()
         if node is None:
             return
-        unit, agent = self.rng.choice(UNITS), self.rng.choice(AGENTS)
+        unit, agent = self.rng.choice((*UNITS, *CAPTURES)), self.rng.choice(AGENTS)
         commands: list[o.Command] = [
             o.Move(unit, agent), o.Move(unit, agent), o.Drain(agent), o.Rebalance(), o.Pause(unit), o.Resume(unit), o.Resign(),
         ]  # fmt: skip
@@ -557,7 +632,7 @@ class World:
             self.crash_agent(one, 0.1) if one.state.liveness.value == "stopping" else None
             if not one.alive:
                 self._start_agent(one)
-        for unit in UNITS:
+        for unit in (*UNITS, *CAPTURES):
             if unit not in self.catalogue and unit != UNITS[-1]:
                 self._create(unit)
         self._tell_catalogue()
