@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import structlog
@@ -148,9 +150,17 @@ class ControlTopic:
             ) from error
 
     def trim(self, before: int) -> None:
-        """Delete what is before an offset. A refusal is logged only: the topic grows, and nothing is wrong with it."""
+        """Begin to delete what is before an offset; returns at once, because brokers take seconds over it at times.
+
+        A refusal is logged only: the topic grows, and nothing is wrong with it.
+        """
         where = TopicPartition(self.name, 0, before)
-        try:
-            self._admin.delete_records([where], request_timeout=_PATIENCE)[where].result(_PATIENCE)
-        except KafkaException as error:
-            log.warning("control topic not trimmed", topic=self.name, before=before, error=str(error))
+        done = self._admin.delete_records([where])[where]
+        # the callback must not hold the client: librdkafka aborts when a client is destroyed in its own thread
+        done.add_done_callback(partial(_trimmed, self.name, before))
+
+
+def _trimmed(topic: str, before: int, done: Future[Any]) -> None:
+    error = done.exception()
+    if error is not None:
+        log.warning("control topic not trimmed", topic=topic, before=before, error=str(error))

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
-from confluent_kafka import KafkaException
 
 from coordinator.control.codec import Beat, Candidate, Change, Claim, Resigned, batches, encode, snapshot
 from coordinator.control.election import Claimed, Failed
@@ -92,6 +91,8 @@ class ControlWriter:
             self._term = Term(rev, dict(records), base, end, size)
             self._last = time.monotonic()
             self._changed.notify()
+        if base > 0:
+            self._do(lambda: self._trim(base))  # the owner before may have died between its snapshot and this
 
     def append(self, rev: int, token: int, changes: tuple[Change, ...]) -> None:
         """Write after everything appended before; then Persisted(token). Of a term that is over: dropped."""
@@ -211,11 +212,8 @@ class ControlWriter:
         self._trim(term.base)
 
     def _trim(self, before: int) -> None:
-        try:
-            self._topic = self._topic or ControlTopic(self._kafka)
-            self._topic.trim(before)
-        except KafkaException as error:
-            log.warning("control topic not trimmed", before=before, error=str(error))
+        self._topic = self._topic or ControlTopic(self._kafka)
+        self._topic.trim(before)
 
     def _give_up(self, rev: int) -> None:
         if self._producer is None:

@@ -79,8 +79,9 @@ def leader(*all_of_them: One) -> One:
 
     def settled() -> One | None:
         leading = [one for one in all_of_them if one.leads]
-        if len(leading) != 1:
-            return None
+        following = [one for one in all_of_them if one.log.phase is Phase.FOLLOWING]
+        if (len(leading), len(following)) != (1, len(all_of_them) - 1):
+            return None  # two that claim at once: the later one wins in the end
         rev = leading[0].term.rev
         return (
             leading[0]
@@ -215,15 +216,25 @@ def test_a_pause_of_the_broker_ends_no_term(kafka: Kafka, start: Callable[..., O
 
 
 def test_a_restart_of_the_broker_loses_nothing(kafka: Kafka, start: Callable[..., One]) -> None:
+    """Whether the term survives depends on how fast the broker is: what was written does in any case."""
     ones = [start("a"), start("b")]
     leader(*ones).write(1, 7)
     kafka.kill()
     kafka.start()
-    first = leader(*ones)
-    first.write(2, 8)
-    first.log.resign()
-    until(lambda: first.said(Lost))
-    assert dict(leader(*ones).term.records) == {"counter": CounterRecord(8)}
+
+    def writes() -> One | None:
+        """Whoever leads has this written, unless it loses its term over it."""
+        one = leader(*ones)
+        term, token = one.term, 100 + len(one.events)
+        one.log.append(term.rev, token, (("paused/u", PausedRecord("u")),))
+        until(lambda: Persisted(term.rev, token) in one.events or one.term is not term or not one.leads)
+        return one if Persisted(term.rev, token) in one.events else None
+
+    first = until(writes, what="a write after the restart")
+    assert first.term.rev <= leader(*ones).term.rev
+    leader(*ones).log.resign()
+    until(lambda: any(isinstance(event, Lost) for event in first.events))
+    assert dict(leader(*ones).term.records) == {"counter": CounterRecord(7), "paused/u": PausedRecord("u")}
 
 
 class Term:
@@ -251,16 +262,24 @@ class Term:
         return claimed.rev
 
 
-def test_the_topic_stays_short_over_200_owners(config: KafkaConfig) -> None:
+@pytest.mark.parametrize("owners", [40, pytest.param(200, marks=pytest.mark.slow)])
+def test_the_topic_stays_short_over_many_owners(config: KafkaConfig, owners: int) -> None:
     """Each claims and writes; most die without a word. A reader of what is left finds the state."""
     ControlTopic(config).ensure()
     lock = threading.RLock()
     reader = ControlReader(config, 0.1, lock, lambda _: None)
     reader.start()
-    writing = WriterConfig(beat=60.0, snapshot_after=60)
+    writing = WriterConfig(beat=60.0, snapshot_after=30)
     lengths, last = [], 0
     consumer = Consumer({"bootstrap.servers": config.bootstrap, "group.id": "x"})
-    for number in range(200):
+
+    def length() -> int:
+        low, high = consumer.get_watermark_offsets(
+            TopicPartition(topic_name(config), 0), timeout=10, cached=False
+        )
+        return int(high - low)
+
+    for number in range(owners):
         term = Term(config, number, writing)
         rev = term.claim()
         until(lambda rev=rev: reader.fold.rev == rev)
@@ -272,14 +291,13 @@ def test_the_topic_stays_short_over_200_owners(config: KafkaConfig) -> None:
             rev, 1, (("counter", CounterRecord(number)), (f"paused/{number % 7}", PausedRecord("u")))
         )
         until(lambda rev=rev, told=term.told: Persisted(rev, 1) in told)
+        until(lambda number=number: reader.fold.records.get("counter") == CounterRecord(number))
         term.writer.stop(10)
-        low, high = consumer.get_watermark_offsets(
-            TopicPartition(topic_name(config), 0), timeout=10, cached=False
-        )
-        lengths.append(high - low)
+        lengths.append(length())
     reader.stop(10)
+    until(lambda: length() <= 40, what="the last trim")
     consumer.close()
-    assert max(lengths) <= 60 + 20
+    assert max(lengths) <= 30 + 60  # what is deleted goes a little later
     fresh = ControlReader(config, 0.1, lock, lambda _: None)
     fresh.start()
     until(lambda: fresh.complete)
