@@ -155,15 +155,16 @@ def _receive(state: AgentState, message: Down, now: float, out: list[AgentEffect
         out.append(Send(Rejected(_header(state), state.name, state.owner_rev)))
     elif isinstance(message, Announce):
         _announced(state, message, now, out)
+    elif isinstance(message, Superseded) and header.agent_epoch == state.agent_epoch:
+        # also from an owner that has not announced itself: it never will, to an incarnation it takes for replaced
+        _shutdown(state, "another process has this agent's name", now, out)
     elif header.owner_rev > state.owner_rev:
         state.dropped["owner not announced"] += 1
     elif header.agent_epoch != state.agent_epoch:
         state.dropped["other incarnation"] += 1
-    elif isinstance(message, Superseded):
-        _shutdown(state, "another process has this agent's name", now, out)
     elif isinstance(message, Dispatch):
         _dispatched(state, message, now, out)
-    else:
+    elif isinstance(message, HeartbeatResponse):
         _renewed(state, message, now, out)
 
 

@@ -264,11 +264,23 @@ def test_shutdown_ends_only_after_every_worker_has(driver: Driver) -> None:
     assert Ends("shut down") in driver.do(Worker("u", Ended(5)))
 
 
-def test_an_incarnation_whose_name_was_taken_stops_and_ends(driver: Driver) -> None:
+@pytest.mark.parametrize("rev", [REV, REV + 1])
+def test_an_incarnation_whose_name_was_taken_stops_and_ends(driver: Driver, rev: int) -> None:
+    """Also by the word of a later owner that has not announced itself: it never will, to one that it takes for replaced."""
     driver.replicate()
-    out = driver.get(Superseded(Header(REV, EPOCH)))
+    out = driver.get(Superseded(Header(rev, EPOCH)))
     assert out == [StopWorker("u", 5)]
     assert any(isinstance(e, Ends) for e in driver.do(Worker("u", Ended(5))))
+
+
+@pytest.mark.parametrize(
+    "header", [Header(REV - 1, EPOCH), Header(REV, EPOCH - 1), Header(REV + 1, EPOCH + 1)]
+)
+def test_what_was_said_to_another_incarnation_or_by_an_older_owner_ends_nothing(
+    driver: Driver, header: Header
+) -> None:
+    driver.replicate()
+    assert not any(isinstance(e, StopWorker | Ends) for e in driver.get(Superseded(header)))
 
 
 def test_a_newer_protocol_is_refused(driver: Driver) -> None:
