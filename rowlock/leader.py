@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 15.0
 """How long an election may take before a command gives up."""
+UNHEARD_S = 6.0
+"""How long it waits while no coordinator answers at all: the one on `rest` may be gone, and another about to take over."""
 AGAIN_S = 0.3
 TIMEOUT_S = 10.0
 
@@ -81,13 +83,14 @@ class LeaderClient:
         return found
 
     def _request(self, method: str, path: str, **how: Any) -> Json:
-        deadline, hops, heard = time.monotonic() + self._patience_s, 0, False
+        began, hops, heard = time.monotonic(), 0, False
         while True:
             outcome = self._ask(method, path, how)
             if not isinstance(outcome, _Elsewhere):
                 return outcome
             heard, hops = heard or outcome.heard, hops + 1
-            if time.monotonic() >= deadline or not (heard or outcome.at):
+            patience = self._patience_s if heard or outcome.at else min(self._patience_s, UNHEARD_S)
+            if time.monotonic() >= began + patience:
                 raise CommandError(f"no coordinator took the command: {outcome.why}; {_REMEDY}")
             known = outcome.at is not None and outcome.at != self._at
             self._at = outcome.at or self._at

@@ -157,7 +157,10 @@ def test_where_nobody_answers_the_coordinators_are_asked(
     assert control.commands == [Rebalance()]
 
 
-def test_no_coordinator_at_all_is_said_at_once(rowlock: Callable[..., Result]) -> None:
+def test_no_coordinator_at_all_is_said_after_a_take_over_could_have_been(
+    rowlock: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader_module, "UNHEARD_S", 0.5)
     result = rowlock("units list", NOWHERE)
     assert result.exit_code == 2
     assert f"{NOWHERE} does not answer" in result.stderr
