@@ -8,21 +8,15 @@ import pytest
 
 from tests.sim.findings import seeds_needed
 from tests.sim.rules import FINDINGS
-from tests.sim.world import World
+from tests.sim.seeds import over_seeds
+from tests.sim.world import run_seed
 
 SEEDS = int(os.environ.get("ROWLOCK_SIM_SEEDS", "200"))
-PORTIONS = 10
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("portion", range(PORTIONS))
-def test_every_seed_ends_with_the_target_equal_to_the_source(portion: int) -> None:
-    for seed in range(portion, SEEDS, PORTIONS):
-        try:
-            World(seed).run()
-        except Exception as error:
-            error.add_note(f"replay: python -m tests.sim.replay {seed}")
-            raise
+def test_every_seed_ends_with_the_target_equal_to_the_source() -> None:
+    assert sum(over_seeds(run_seed, range(SEEDS))) == SEEDS
 
 
 @pytest.mark.parametrize("finding", FINDINGS)

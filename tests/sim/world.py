@@ -345,3 +345,13 @@ def _image(entry: Held) -> Row | None:
 def _finish(steps: Steps) -> None:
     for _ in steps:
         pass
+
+
+def run_seed(seed: int) -> int:
+    """Run one seed to its end; returns 1. Raises what went wrong, with how to replay it."""
+    try:
+        World(seed).run()
+    except Exception as error:
+        error.add_note(f"replay: python -m tests.sim.replay {seed}")
+        raise
+    return 1

@@ -32,11 +32,13 @@ class CaptureTopic:
     seen: int = 0
     accepted: int = 0
     dropped: int = 0
+    refused: int = 0
     writes: list[tuple[int, int]] = field(default_factory=list)
 
     def claim(self, epoch: int) -> int | None:
         """Store a gen for the assignment `epoch`; None: refused, a later one has claimed."""
         if self.latest > epoch and self.rules.refuse_late:
+            self.refused += 1
             return None
         self.latest = max(self.latest, epoch)
         self.claimed = max(self.claimed + 1, epoch)

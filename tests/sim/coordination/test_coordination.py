@@ -9,7 +9,8 @@ import pytest
 
 from coordinator.core.replication_table import CELLS, Cell, Role, Seen, SetState
 from tests.sim.coordination.mutations import BY_NAME, MUTATIONS, Mutation, find
-from tests.sim.coordination.world import Options, run
+from tests.sim.coordination.world import Options, run, run_seed
+from tests.sim.seeds import over_seeds
 
 SEEDS = int(os.environ.get("ROWLOCK_SIM_SEEDS", "200"))
 
@@ -53,15 +54,18 @@ QUICK = (
 @pytest.mark.timeout(1800)
 def test_every_seed_keeps_every_invariant_and_becomes_well_again() -> None:
     cells: Counter[Cell] = Counter()
-    events = 0
-    for seed in range(SEEDS):
-        world = run(Options(seed))
-        cells += world.judge.cells
-        events += world.events
+    events = dropped = refused = 0
+    for outcome in over_seeds(run_seed, range(SEEDS)):
+        cells += outcome.cells
+        events += outcome.events
+        dropped += outcome.dropped
+        refused += outcome.refused
     print(f"{SEEDS} seeds, {events} events, {len(cells)} of {len(CELLS)} cells")
     assert not set(cells) & UNREACHABLE, "a cell is reached that was said to be unreachable"
     if SEEDS >= 2000:
         missing = set(CELLS) - UNREACHABLE - RARE - set(cells)
+        assert dropped, "no capture worker was ever overtaken"
+        assert refused, "no capture worker ever came too late"
         assert not missing, f"cells that no seed reached: {[[p.value for p in cell] for cell in missing]}"
 
 

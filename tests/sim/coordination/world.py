@@ -18,6 +18,7 @@ from coordinator.core import owner_state as o
 from coordinator.core.agent_unit import Ended, OpenWorker, Progressed, Ready, StartWorker, StopWorker
 from coordinator.core.messages import Down, Mark, Up
 from coordinator.core.owner_state import OwnerConfig, OwnerState
+from coordinator.core.replication_table import Cell
 from coordinator.core.schedulers import Kind, Limits, UnitSpec
 from tests.sim.coordination.capture import CaptureTopic
 from tests.sim.coordination.control import ControlTopic
@@ -664,3 +665,22 @@ def run(options: Options) -> World:
             f"seed {options.seed} at {world.now:.3f} s, faults {sorted(world.faults)}: {error}\n  → {replay}"
         ) from error
     return world
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is counted over many seeds. `dropped`: events of a capture worker that readers dropped by their gen; `refused`:
+    starts of capture workers that a later assignment had overtaken."""
+
+    cells: Counter[Cell]
+    events: int
+    dropped: int
+    refused: int
+
+
+def run_seed(seed: int) -> Outcome:
+    """Run one seed, with the faults that it chooses."""
+    world = run(Options(seed))
+    topics = world.captured.values()
+    dropped, refused = sum(t.dropped for t in topics), sum(t.refused for t in topics)
+    return Outcome(world.judge.cells, world.events, dropped, refused)
