@@ -24,6 +24,7 @@ from coordinator.transport.channel import HEARTBEAT, Keepalive, open_channel
 from coordinator.transport.columns import WireError
 from coordinator.transport.events import LeaderInfo
 from coordinator.transport.security import Security
+from coordinator.transport.stream import FRAME, LINGER
 from coordinator.transport.wire import (
     FromAgent,
     FromOwner,
@@ -37,8 +38,6 @@ from coordinator.transport.wire import (
 __all__ = ["ClientTiming", "HeartbeatClient", "LeaderInfo", "Security", "ask_leader"]
 
 _log = structlog.get_logger(__name__)
-
-_FRAME = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +84,11 @@ class _Outbox:
             with self._changed:
                 while not self._queue and not self._ended:
                     self._changed.wait()
+            time.sleep(LINGER)
+            with self._changed:
                 if not self._queue:
                     return
-                waiting = [self._queue.popleft() for _ in range(min(_FRAME, len(self._queue)))]
+                waiting = [self._queue.popleft() for _ in range(min(FRAME, len(self._queue)))]
             yield frame_up(waiting)
 
 

@@ -16,6 +16,8 @@ from coordinator.transport.wire import FromOwner, NotLeader
 
 #: Messages that go into one frame at most.
 FRAME = 256
+#: Seconds that the first message waits for others: a frame costs more than most messages.
+LINGER = 0.002
 
 
 class Stream:
@@ -59,6 +61,8 @@ class Stream:
         with self._changed:
             while not self._queue and self.why is None:
                 self._changed.wait()
+        time.sleep(LINGER)
+        with self._changed:
             if self.why is not None:
                 return []
             return [self._queue.popleft() for _ in range(min(FRAME, len(self._queue)))]

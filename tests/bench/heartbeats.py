@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,7 +110,7 @@ def coordinator_main(options: dict[str, Any]) -> None:
         server.ControlLog = MemoryLog  # type: ignore[misc, assignment]
     found = catalogue(options["units"])
     watched = Watched(
-        ServerConfig("bench", "127.0.0.1:0", owner=OwnerConfig(interval=options["interval"], lease=options["lease"])),
+        ServerConfig("bench", "127.0.0.1:0", owner=OwnerConfig(interval=options["interval"], lease=options["lease"], balance_every=1e9)),
         KafkaConfig(bootstrap=options["kafka"] or "none:1", prefix=f"bench-{os.getpid()}"),
         lambda: found,
         lambda unit, uid, epoch: None,
@@ -125,21 +125,24 @@ def _watched() -> type[Any]:
     from coordinator.server.coordinator import Coordinator
 
     class Watched(Coordinator):
-        """A coordinator that remembers when what was dispatched."""
+        """A coordinator that remembers when the units were dispatched that it was told to watch."""
 
-        prepared: dict[str, float]
-        first: float | None = None
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self.watched: set[str] = set()
+            self.prepared: dict[str, float] = {}
 
         def push(self, agent: str, message: Down) -> bool:
-            if isinstance(message, Dispatch) and message.op is Op.PREPARE:
-                self.__dict__.setdefault("prepared", {})[message.unit] = time.monotonic()
+            if isinstance(message, Dispatch) and message.op is Op.PREPARE and message.unit in self.watched:
+                self.prepared.setdefault(message.unit, time.monotonic())
             return super().push(agent, message)
 
         def figures(self, what: str) -> dict[str, Any]:
-            prepared: dict[str, float] = self.__dict__.setdefault("prepared", {})
-            if what == "forget":
-                prepared.clear()
             view = self.view(timeout=60)
+            if what:
+                agents = set(what.split())
+                self.watched = {unit.unit for unit in view.units if unit.agent in agents}
+                self.prepared.clear()
             states: dict[str, int] = {}
             for unit in view.units:
                 states[unit.state] = states.get(unit.state, 0) + 1
@@ -147,9 +150,10 @@ def _watched() -> type[Any]:
                 "states": states,
                 "agents": {a.name: (a.state, a.units) for a in view.agents},
                 "counters": dict(view.counters),
-                "prepared": len(prepared),
-                "last_prepare": max(prepared.values(), default=None),
-                "first_prepare": min(prepared.values(), default=None),
+                "watched": len(self.watched),
+                "prepared": len(self.prepared),
+                "first_prepare": min(self.prepared.values(), default=None),
+                "last_prepare": max(self.prepared.values(), default=None),
             }
 
     return Watched
@@ -300,10 +304,14 @@ def run(
         begun = time.monotonic()
         _settled(owner, units, patience)
         figures = {"units": units, "agents": agents, "interval_s": interval, "lease_s": lease,
-                   "control_log": "kafka" if kafka else "memory", "placed_s": time.monotonic() - begun}  # fmt: skip
+                   "control_log": "kafka" if kafka else "memory", "placed_s": time.monotonic() - begun, "placed_cpu_s": _cpu(owner)}  # fmt: skip
         figures |= _steady(owner, steady)
-        figures |= _loss(owner, groups[0], units, patience, lease)
+        figures |= _loss(owner, groups[0], names[::PROCESSES], units, patience)
     return figures
+
+
+def _cpu(child: Child) -> float:
+    return float(sum(psutil.Process(child.process.pid).cpu_times()[:2]))
 
 
 def _settled(owner: Child, units: int, patience: float) -> dict[str, Any]:
@@ -320,12 +328,10 @@ def _steady(owner: Child, seconds: float) -> dict[str, Any]:
     """Measure the coordinator's process while nothing happens but heartbeats."""
     process = psutil.Process(owner.process.pid)
     time.sleep(3)
-    before, began, used = owner.ask()["counters"], time.monotonic(), sum(process.cpu_times()[:2])
-    ticks = []
+    before, began, used = owner.ask()["counters"], time.monotonic(), _cpu(owner)
     time.sleep(seconds)
-    cpu, took = sum(process.cpu_times()[:2]) - used, time.monotonic() - began
+    cpu, took = _cpu(owner) - used, time.monotonic() - began
     after = owner.ask()["counters"]
-    ticks.append(after["owner.tick_us"])
 
     def rate(what: str) -> float:
         return (after[what] - before[what]) / took
@@ -336,15 +342,15 @@ def _steady(owner: Child, seconds: float) -> dict[str, Any]:
         "down_bytes_s": rate("transport.down bytes"),
         "up_messages_s": rate("transport.up messages"),
         "memory_mib": process.memory_info().rss / 2**20,
-        "tick_ms": max(ticks) / 1000,
+        "tick_ms": after["owner.tick_us"] / 1000,
         "threads": process.num_threads(),
     }
 
 
-def _loss(owner: Child, group: Child, units: int, patience: float, lease: float) -> dict[str, Any]:
-    """Kill a tenth of the agents; measure from when the owner takes the first of their units away until its plan for all
-    of them is out, and until they replicate elsewhere."""
-    lost = sum(count for _, count in _of(owner.ask("forget"), group).values())
+def _loss(owner: Child, group: Child, names: list[str], units: int, patience: float) -> dict[str, Any]:
+    """Kill a tenth of the agents; measure from when the owner gives the first of their units to another until its plan for
+    all of them is out, and until they replicate."""
+    lost = owner.ask(" ".join(names))["watched"]
     group.process.send_signal(signal.SIGKILL)
     killed = time.monotonic()
     deadline = killed + patience
@@ -360,15 +366,6 @@ def _loss(owner: Child, group: Child, units: int, patience: float, lease: float)
         "kill_to_planned_s": found["last_prepare"] - killed,
         "kill_to_replicating_s": time.monotonic() - killed,
     }
-
-
-def _of(figures: dict[str, Any], group: Child) -> dict[str, Any]:
-    names = {name for name in figures["agents"] if int(name.split("-")[1]) % PROCESSES == 0}
-    return {name: figures["agents"][name] for name in names}
-
-
-def _children() -> Iterator[None]:
-    yield
 
 
 def main() -> None:
