@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 import random
-import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -229,19 +229,18 @@ class Process:
     errors: Path
     lines: list[dict[str, Any]] = field(default_factory=list)
 
-    def read(self) -> None:
-        """Take what has been printed, without waiting."""
-        if self.popen.stdout is None or self.popen.stdout.closed:
-            return
-        while select.select([self.popen.stdout], [], [], 0)[0]:
-            line = self.popen.stdout.readline()
-            if not line:
-                return
+    def __post_init__(self) -> None:
+        self._reader = threading.Thread(target=self._read, name="apply-stdout", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        """Take every line as it comes. (A `select` before each readline would overlook what is buffered already.)"""
+        assert self.popen.stdout is not None
+        for line in self.popen.stdout:
             self.lines.append(json.loads(line))
 
     def unit(self, topic: str) -> dict[str, Any]:
-        self.read()
-        for line in reversed(self.lines):
+        for line in reversed(self.lines.copy()):
             if line["kind"] == "status" and topic in line["units"]:
                 found: dict[str, Any] = line["units"][topic]
                 return found
@@ -250,12 +249,10 @@ class Process:
     def ready(self) -> bool:
         """Spark is up and the target's bookkeeping is there."""
         assert self.popen.poll() is None, self.errors.read_text()[-3000:]
-        self.read()
-        return any(line["kind"] in ("status", "waiting") for line in self.lines)
+        return any(line["kind"] in ("status", "waiting") for line in self.lines.copy())
 
     def problems(self) -> list[str]:
-        self.read()
-        return [f"{line['what']}: {line['why']}" for line in self.lines if line["kind"] == "problem"]
+        return [f"{line['what']}: {line['why']}" for line in self.lines.copy() if line["kind"] == "problem"]
 
     def workers(self) -> list[int]:
         """Pids of Spark's Python workers (children of the daemon)."""
@@ -282,7 +279,7 @@ class Process:
     def ended(self) -> int:
         """Wait for the end, take what was said last, and close the pipes."""
         code = self.popen.wait(120)
-        self.read()
+        self._reader.join(10)
         for pipe in (self.popen.stdin, self.popen.stdout):
             if pipe is not None:
                 pipe.close()
