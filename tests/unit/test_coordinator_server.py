@@ -1,0 +1,596 @@
+"""The coordinator's shell without Kafka and gRPC: outboxes, the owner's machine over a term, views, helpers that may block."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.batch import BatchConfig, BatchSystem
+from coordinator.control.codec import Candidate, Change
+from coordinator.control.events import Confirmed, Elected, Lost, NewLeader, Persisted
+from coordinator.core import agent, owner
+from coordinator.core.agent_unit import Ended, OpenWorker, Progressed, Ready, StartWorker, StopWorker
+from coordinator.core.messages import (
+    Checkpoint,
+    DispatchResponse,
+    Down,
+    Header,
+    Heartbeat,
+    Hello,
+    Mark,
+    Rejected,
+    Reported,
+    Sync,
+    UnitStatus,
+    Up,
+)
+from coordinator.core.owner_state import (
+    Catalogue,
+    Command,
+    Drain,
+    Move,
+    OwnerConfig,
+    Pause,
+    Rebalance,
+    Record,
+    Resign,
+    UnitRecord,
+)
+from coordinator.server.asked import Answer, CommandAsked, FenceDone, Found, Joined, Left, TickDue, ViewAsked
+from coordinator.server.background import CataloguePoller, FencePool, Ticker
+from coordinator.server.control import NoAnswerError, NotLeaderError, RefusedError, View
+from coordinator.server.machines import AgentMachine, Handler, Mail
+from coordinator.server.outbox import Outbox
+from coordinator.server.owner_machine import OwnerMachine
+from coordinator.transport.events import LeaderInfo
+from tests.coordination_kit import catalogue, until
+
+HEAD = Header(1, 5)
+
+
+def beat(number: int, *statuses: UnitStatus) -> Heartbeat:
+    return Heartbeat(Header(1, 5, 0, number), "a", float(number), statuses)
+
+
+def answer(number: int, error: str | None = None) -> DispatchResponse:
+    status = UnitStatus(f"u{number}", 9, Reported.STOPPED if error else Reported.PREPARED, error=error)
+    return DispatchResponse(Header(1, 5, 9, number), "a", number, status)
+
+
+# outbox
+
+
+def test_only_the_last_whole_state_waits() -> None:
+    box = Outbox(10)
+    messages: list[Up] = [beat(1), answer(2), Checkpoint(Header(1, 5, 0, 3), "a", ()), beat(4), answer(5)]
+    for message in messages:
+        box.put(message)
+    assert box.take() == ([answer(2), beat(4), answer(5)], {})
+    assert box.counts["coalesced"] == 2
+    assert box.take() == ([], {})
+
+
+def test_a_sync_is_never_dropped_for_a_heartbeat() -> None:
+    box = Outbox(10)
+    sync = Sync(Header(1, 5, 0, 2), "a", 2.0)
+    for message in (beat(1), sync, beat(3)):
+        box.put(message)
+    assert box.take()[0] == [sync, beat(3)]
+
+
+def test_another_incarnation_s_state_is_kept() -> None:
+    box = Outbox(10)
+    other = Heartbeat(Header(1, 6, 0, 1), "a", 1.0)
+    for message in (beat(1), other):
+        box.put(message)
+    assert box.take()[0] == [beat(1), other]
+
+
+def test_a_full_outbox_counts_what_it_drops_and_takes_a_whole_state_all_the_same() -> None:
+    box = Outbox(2)
+    for number in range(5):
+        box.put(answer(number))
+    box.put(beat(9))
+    assert box.take()[0] == [answer(0), answer(1), beat(9)]
+    assert box.counts["dropped: full"] == 3
+
+
+@given(st.lists(st.integers(0, 2), max_size=30))
+def test_order_is_kept_and_the_last_heartbeat_is_there(kinds: list[int]) -> None:
+    box = Outbox(1000)
+    made = [
+        (beat(n), answer(n), Checkpoint(Header(1, 5, 0, n), "a", ()))[kind] for n, kind in enumerate(kinds)
+    ]
+    for message in made:
+        box.put(message)
+    taken = [message.header.op_seq for message in box.take()[0]]
+    assert taken == sorted(taken)
+    beats = [n for n, kind in enumerate(kinds) if kind == 0]
+    assert not beats or beats[-1] in taken
+    assert {n for n, kind in enumerate(kinds) if kind == 1} <= set(taken)
+
+
+def test_errors_are_noted_whatever_becomes_of_the_message() -> None:
+    box = Outbox(10)
+    box.put(answer(1, error="disk full"))
+    box.put(beat(2, UnitStatus("u2", 9, Reported.STOPPED, error="gone")))
+    box.put(beat(3))
+    assert box.take()[1] == {"u1": "disk full", "u2": "gone"}
+
+
+# machines
+
+
+class Notices:
+    def __init__(self) -> None:
+        self.taken: list[Up] = []
+        self.notices = 0
+
+    def is_stopped(self) -> bool:
+        return False
+
+    def handle(self, message: object) -> None:
+        assert isinstance(message, Mail)
+        self.notices += 1
+        self.taken += message.machine.take()[0]
+
+
+def test_whatever_agents_say_reaches_the_owner_once_and_in_order() -> None:
+    notices = Notices()
+    system: BatchSystem[AgentMachine, Up] = BatchSystem(
+        notices, lambda _: Handler(system.router.send_control), BatchConfig(pollers=2)
+    )
+    with system:
+        for stream in range(5):
+            system.router.register(stream, AgentMachine(f"a{stream}", stream, 10_000))
+        for number in range(200):
+            for stream in range(5):
+                system.router.send(stream, answer(number))
+        until(lambda: len(notices.taken) == 1000)
+    assert notices.notices <= 1000
+    assert sorted(m.header.op_seq for m in notices.taken) == sorted(list(range(200)) * 5)
+
+
+# the owner's machine
+
+
+@dataclass
+class World:
+    """Everything outside of the owner's machine: a control log that commits at once or later, agents that obey."""
+
+    commits: bool = True
+    now: float = 100.0
+    leaders: list[LeaderInfo] = field(default_factory=list)
+    terms: list[int] = field(default_factory=list)
+    resigned: list[str] = field(default_factory=list)
+    fences: list[tuple[int, str, str, int]] = field(default_factory=list)
+    records: dict[str, Record] = field(default_factory=dict)
+    waiting: list[tuple[int, int]] = field(default_factory=list)
+    agents: dict[str, tuple[AgentMachine, agent.AgentState]] = field(default_factory=dict)
+    inbox: list[object] = field(default_factory=list)
+    ticks: int = 0
+
+    def __post_init__(self) -> None:
+        config = OwnerConfig(balance_every=1e9, progress_every=1.0)
+        self.machine = OwnerMachine(
+            lambda: Candidate("me", "127.0.0.1:1", "127.0.0.1:2"),
+            config,
+            self,
+            clock=lambda: self.now,
+            wall=lambda: 1_700_000_000.0,
+        )
+
+    # Outside
+
+    def push(self, agent: str, message: Down) -> bool:
+        if agent not in self.agents:
+            return False
+        self._agent(agent, _received(message))
+        return True
+
+    def append(self, rev: int, token: int, changes: tuple[Change, ...]) -> None:
+        for key, record in changes:
+            if record is None:
+                self.records.pop(key, None)
+            else:
+                self.records[key] = record
+        self.waiting.append((rev, token))
+        if self.commits:
+            self.commit()
+
+    def resign(self, why: str) -> None:
+        self.resigned.append(why)
+
+    def fence(self, rev: int, unit: str, uid: str, epoch: int) -> None:
+        self.fences.append((rev, unit, uid, epoch))
+
+    def set_leader(self, leader: LeaderInfo) -> None:
+        self.leaders.append(leader)
+
+    def leading(self, rev: int) -> None:
+        self.terms.append(rev)
+
+    def ticked(self, took: float) -> None:
+        self.ticks += 1
+
+    def counters(self) -> dict[str, int]:
+        return {"world": 1}
+
+    # the test's side
+
+    def commit(self) -> None:
+        while self.waiting:
+            rev, token = self.waiting.pop(0)
+            self.inbox.append(Persisted(rev, token))
+
+    def settle(self) -> None:
+        for _ in range(10_000):
+            if not self.inbox:
+                return
+            self.machine.handle(self.inbox.pop(0))
+        raise AssertionError("it never settles")
+
+    def say(self, *messages: object) -> None:
+        self.inbox += messages
+        self.settle()
+
+    def elect(self, rev: int = 10) -> World:
+        self.say(Elected(rev, dict(self.records)), Found(rev, catalogue(3)))
+        return self
+
+    def join(self, name: str) -> None:
+        machine = AgentMachine(name, len(self.agents) + 1, 100)
+        self.agents[name] = (machine, agent.AgentState(name, f"{name}-1"))
+        self.say(Joined(machine))
+        self._agent(name, agent.Tick())
+        self.settle()
+
+    def _agent(self, name: str, event: agent.AgentEvent) -> None:
+        machine, state = self.agents[name]
+        state, effects = agent.step(state, event, self.now)
+        self.agents[name] = (machine, state)
+        for effect in effects:
+            match effect:
+                case agent.Send(message):
+                    if machine.put([message]):
+                        self.inbox.append(Mail(machine))
+                case OpenWorker(unit, epoch):
+                    self._agent(name, agent.Worker(unit, Ready(epoch)))
+                case StartWorker(unit, epoch):
+                    self._agent(name, agent.Worker(unit, Progressed(epoch, Mark(7, 8, (0, 1, 2, 3)), 10)))
+                case StopWorker(unit, epoch):
+                    self._agent(name, agent.Worker(unit, Ended(epoch, Mark(7, 8))))
+
+    def fail(self, name: str, unit: str, why: str) -> None:
+        epoch = self.agents[name][1].units[unit].epoch
+        self._agent(name, agent.Worker(unit, Ended(epoch, None, why)))
+        self.settle()
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds * 10)):
+            self.now += 0.1
+            if self.terms and self.terms[-1]:
+                self.say(Confirmed(self.terms[-1], self.now))
+            self.say(TickDue())
+            for name in self.agents:
+                self._agent(name, agent.Tick())
+            self.settle()
+
+    def command(self, command: Command) -> Answer[None]:
+        asked: Answer[None] = Answer()
+        self.say(CommandAsked(command, asked))
+        return asked
+
+    def view(self) -> View:
+        asked: Answer[View] = Answer()
+        self.say(ViewAsked(asked))
+        return asked.wait(0)
+
+    def states(self) -> dict[str, tuple[str, str | None]]:
+        return {row.unit: (row.state, row.agent) for row in self.view().units}
+
+
+def _received(message: Down) -> agent.AgentEvent:
+    return agent.Received(message)
+
+
+def replicating(world: World, *names: str) -> World:
+    for name in names:
+        world.join(name)
+    world.run(2.0)
+    assert {state for state, _ in world.states().values()} == {"replicating"}
+    return world
+
+
+UNIT = "apply/p/t00000"
+
+
+def test_units_get_agents_and_the_view_shows_it() -> None:
+    world = replicating(World().elect(), "a1")
+    view = world.view()
+    assert view.leading
+    assert view.leader is not None
+    assert (view.leader.rev, view.leader.name, view.leader.rest) == (10, "me", "127.0.0.1:2")
+    row = view.units[0]
+    assert (row.unit, row.kind, row.source, row.pipeline, row.agent) == (UNIT, "apply", "s", "p", "a1")
+    assert (row.checkpoint_ts, row.resolved_ts, row.position, row.rows_per_s) == (7, 8, "0:1:2:3", 10)
+    assert row.epoch > 1_700_000_000_000, "epochs start at the wall clock"
+    assert [(a.name, a.state, a.units, a.rows_per_s, a.connected) for a in view.agents] == [
+        ("a1", "synced", 3, 30, True)
+    ]
+    assert view.agents[0].counters["Heartbeat"] >= 1
+    assert [(p.pipeline, p.checkpoint_ts, p.cut_ts, p.by_source) for p in view.pipelines] == [
+        ("p", 7, 7, {"s": 7})
+    ]
+    assert view.counters["world"] == 1
+    assert world.ticks > 0
+
+
+def test_who_does_not_lead_says_who_does() -> None:
+    world = World()
+    world.say(NewLeader(4, Candidate("other", "h:1", "h:2")))
+    assert world.leaders == [LeaderInfo(4, "h:1", "h:2", mine=False)]
+    view = world.view()
+    assert not view.leading
+    assert view.leader is not None
+    assert (view.leader.name, view.leader.rest, view.leader.am_i) == ("other", "h:2", False)
+    assert view.units == ()
+    with pytest.raises(NotLeaderError, match="ask h:2"):
+        world.command(Rebalance()).wait(0)
+    world.say(NewLeader(4, None))
+    assert world.leaders[-1] == LeaderInfo(4)
+    with pytest.raises(NotLeaderError, match="nobody"):
+        world.command(Rebalance()).wait(0)
+
+
+def test_a_lost_term_leaves_nothing_behind() -> None:
+    world = replicating(World().elect(), "a1")
+    world.say(Lost(10, "fenced"))
+    assert world.leaders[-1] == LeaderInfo(10)
+    assert world.terms == [10, 0]
+    assert world.view().units == ()
+    world.say(Mail(world.agents["a1"][0]), Persisted(10, 1), FenceDone(10, UNIT, 3), TickDue())  # too late
+    assert world.view().leader is None
+    world.elect(20)
+    world.run(3.0)
+    assert {state for state, _ in world.states().values()} == {"replicating"}
+    assert world.resigned == []
+
+
+def test_what_was_for_an_earlier_term_is_not_for_this_one() -> None:
+    world = World(commits=False).elect()
+    world.join("a1")
+    world.say(Lost(10, "fenced"), Elected(20, {}))
+    world.say(*[Persisted(10, token) for _, token in world.waiting])
+    assert [a.state for a in world.view().agents] == []
+    world.say(Found(10, catalogue(3)))
+    assert world.states() == {}
+
+
+def test_units_written_by_agents_survive_a_change_of_owner_untouched() -> None:
+    world = replicating(World().elect(), "a1")
+    epochs = {row.unit: row.epoch for row in world.view().units}
+    world.say(Lost(10, "x"))
+    world.elect(20)
+    world.run(3.0)
+    assert {row.unit: row.epoch for row in world.view().units} == epochs
+
+
+def test_a_command_is_answered_when_it_is_durable() -> None:
+    world = replicating(World().elect(), "a1")
+    world.commits = False
+    asked = world.command(Pause(UNIT))
+    assert not asked.filled
+    with pytest.raises(NoAnswerError):
+        asked.wait(0)
+    world.commit()
+    world.settle()
+    asked.wait(0)
+    assert world.view().units[0].paused
+    world.commits = True
+    world.commit()
+    world.run(2.0)
+    assert world.states()[UNIT] == ("absent", None)
+    assert [unit for _, unit, _, _ in world.fences][:1] == [UNIT]
+
+
+def test_a_command_that_waits_when_the_term_ends_fails() -> None:
+    world = replicating(World().elect(), "a1")
+    world.commits = False
+    asked = world.command(Pause(UNIT))
+    world.say(Lost(10, "fenced"))
+    with pytest.raises(NotLeaderError):
+        asked.wait(0)
+
+
+def test_a_move_is_accepted_at_once_and_carried_out() -> None:
+    world = replicating(World().elect(), "a1", "a2")
+    at = world.states()[UNIT][1]
+    to = "a2" if at == "a1" else "a1"
+    world.command(Move(UNIT, to)).wait(0)
+    world.run(2.0)
+    assert world.states()[UNIT] == ("replicating", to)
+
+
+@pytest.mark.parametrize(
+    "command", [Move("nothing", "a1"), Drain("nobody"), Pause("nothing"), Move(UNIT, "a1")]
+)
+def test_what_cannot_be_done_is_refused_with_the_reason(command: Command) -> None:
+    world = replicating(World().elect(), "a1")
+    with pytest.raises(RefusedError, match=r"there is no|already|unknown"):
+        world.command(command).wait(0)
+
+
+def test_resigning_is_answered_and_ends_the_term() -> None:
+    world = replicating(World().elect(), "a1")
+    world.command(Resign()).wait(0)
+    assert world.resigned == ["asked to resign"]
+    assert world.terms[-1] == 0
+    assert not world.leaders[-1].mine
+    world.say(Lost(10, "asked to resign"))  # the log's own word for it
+    assert world.resigned == ["asked to resign"]
+
+
+def test_an_owner_that_is_not_confirmed_takes_no_commands() -> None:
+    world = replicating(World().elect(), "a1")
+    world.now += 60
+    world.say(TickDue())
+    with pytest.raises(NotLeaderError):
+        world.command(Rebalance()).wait(0)
+
+
+def test_an_agent_that_obeys_a_later_owner_ends_the_term() -> None:
+    world = replicating(World().elect(), "a1")
+    machine = world.agents["a1"][0]
+    assert machine.put([Rejected(Header(10, 1, 0, 999), "a1", 77)])
+    world.say(Mail(machine))
+    assert world.terms[-1] == 0
+    assert "later owner" in world.resigned[0]
+
+
+def test_an_error_in_the_core_ends_the_term_and_not_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = replicating(World().elect(), "a1")
+    asked: Answer[None] = Answer()
+
+    def broken(*_: object) -> Any:
+        raise KeyError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, "step", broken)
+        world.say(CommandAsked(Rebalance(), asked))
+    with pytest.raises(NotLeaderError):
+        asked.wait(0)
+    assert world.resigned == ["internal error"]
+    assert world.view().counters["owner.failures"] == 1
+    world.elect(20)
+    world.run(3.0)
+    assert {state for state, _ in world.states().values()} == {"replicating"}
+
+
+def test_a_unit_s_error_is_shown_until_it_replicates_again() -> None:
+    world = replicating(World().elect(), "a1")
+    world.fail("a1", UNIT, "disk full")
+    row = world.view().units[0]
+    assert (row.state, row.error, row.failures) == ("absent", "disk full", 1)
+    world.run(5.0)
+    row = world.view().units[0]
+    assert (row.state, row.error) == ("replicating", None)
+
+
+def test_a_fence_that_is_done_lets_the_record_go() -> None:
+    world = replicating(World().elect(), "a1")
+    world.say(Found(10, catalogue(2)))
+    world.run(1.0)
+    rev, unit, uid, epoch = world.fences[0]
+    assert (rev, unit, uid) == (10, "apply/p/t00002", "1")
+    assert isinstance(world.records[f"unit/{unit}"], UnitRecord)
+    world.say(FenceDone(9, unit, epoch))  # another term's
+    assert f"unit/{unit}" in world.records
+    world.say(FenceDone(10, unit, epoch))
+    world.run(0.2)
+    assert f"unit/{unit}" not in world.records
+
+
+def test_an_older_stream_s_end_is_not_the_newer_one_s() -> None:
+    world = replicating(World().elect(), "a1")
+    old = world.agents["a1"][0]
+    new = AgentMachine("a1", 99, 100)
+    world.say(Joined(new), Left(old, "replaced"))
+    assert world.view().agents[0].connected
+    world.say(Left(new, "gone"))
+    assert not world.view().agents[0].connected
+
+
+def test_hellos_of_strangers_while_not_leading_are_counted() -> None:
+    world = World()
+    machine = AgentMachine("x", 1, 10)
+    machine.put([Hello(HEAD, "x", "x-1")])
+    world.say(Mail(machine))
+    assert world.view().counters["owner.not leading"] == 1
+
+
+# helpers that may block
+
+
+def test_a_tick_waits_for_the_last_one_to_be_done() -> None:
+    ticks: list[float] = []
+    ticker = Ticker(0.001, lambda: ticks.append(time.monotonic()))
+    ticker.start()
+    until(lambda: ticks)
+    time.sleep(0.05)  # nothing may happen in it
+    assert len(ticks) == 1
+    ticker.done(0.0)
+    until(lambda: len(ticks) == 2)
+    ticker.close()
+
+
+def test_each_term_gets_a_fresh_catalogue_and_then_only_changes() -> None:
+    given_ones: list[tuple[int, Catalogue]] = []
+    now, asked = [catalogue(1)], [0]
+
+    def ask() -> Catalogue:
+        asked[0] += 1
+        return now[0]
+
+    poller = CataloguePoller(ask, lambda rev, found: given_ones.append((rev, found)), 0.005)
+    poller.start()
+    poller.lead(5)
+    until(lambda: asked[0] > 5)
+    assert given_ones == [(5, catalogue(1))]
+    now[0] = catalogue(2)
+    until(lambda: len(given_ones) == 2)
+    poller.lead(0)
+    poller.lead(9)
+    until(lambda: len(given_ones) == 3)
+    poller.close()
+    assert given_ones == [(5, catalogue(1)), (5, catalogue(2)), (9, catalogue(2))]
+
+
+def test_a_catalogue_that_fails_is_asked_again_and_the_last_one_kept() -> None:
+    given_ones: list[int] = []
+    answers = [RuntimeError("no database"), catalogue(1), RuntimeError("again"), catalogue(1), catalogue(2)]
+
+    def ask() -> Catalogue:
+        found = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    poller = CataloguePoller(ask, lambda _, found: given_ones.append(len(found.units)), 0.001)
+    poller.start()
+    poller.lead(1)
+    until(lambda: given_ones == [1, 2])
+    poller.close()
+    assert poller.errors == 2
+
+
+def test_fences_are_done_beside_each_other_and_not_twice_at_once() -> None:
+    started: list[str] = []
+    go = threading.Event()
+    done: list[tuple[int, str, int]] = []
+
+    def fence(unit: str, uid: str, epoch: int) -> None:
+        started.append(unit)
+        go.wait(10)
+        if unit == "bad":
+            raise OSError("no target")
+
+    pool = FencePool(fence, lambda rev, unit, epoch: done.append((rev, unit, epoch)), 2)
+    pool.start()
+    for unit in ("good", "good", "bad", "good"):
+        pool.ask(3, unit, "1", 8)
+    until(lambda: len(started) == 2)
+    assert sorted(started) == ["bad", "good"]
+    go.set()
+    until(lambda: len(pool) == 0)
+    assert done == [(3, "good", 8)]
+    assert pool.failed == 1
+    pool.ask(3, "good", "1", 8)
+    until(lambda: len(done) == 2)
+    pool.close()
