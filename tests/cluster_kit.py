@@ -1,0 +1,155 @@
+"""Coordinators and agents as the command line starts them, over one configuration, and its commands.
+
+`Processes` keeps each one's log in the test's folder. A SIGSTOP meets a process with everything it has started, as a machine
+that stands still would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from deploy.embedded.downloads import spark_kafka_jars
+
+Unit = dict[str, Any]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+class Addresses:
+    """Where `count` coordinators of one machine listen."""
+
+    def __init__(self, count: int = 2) -> None:
+        ports = [(free_port(), free_port()) for _ in range(count)]
+        self.grpc = [f"127.0.0.1:{grpc}" for grpc, _ in ports]
+        self.rest = [f"127.0.0.1:{rest}" for _, rest in ports]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The section `coordination`."""
+        return {"coordinators": self.grpc, "rest": self.rest[0]}
+
+
+class Processes:
+    """What runs of a cluster. Coordinators are called c0, c1, …"""
+
+    def __init__(self, config: Path, addresses: Addresses) -> None:
+        self.config, self.addresses = config, addresses
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def coordinator(self, number: int) -> subprocess.Popen[bytes]:
+        at = self.addresses
+        addresses = ["--listen", at.grpc[number], "--rest", at.rest[number]]
+        return self._start(f"c{number}", "coordinator", "--name", f"c{number}", *addresses)
+
+    def agent(self, name: str) -> subprocess.Popen[bytes]:
+        return self._start(name, "agent", "--name", name)
+
+    def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+        with self.log(name).open("ab") as log:
+            self._running[name] = process = subprocess.Popen(
+                [sys.executable, "-m", "rowlock.cli", *words, "-c", str(self.config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "ROWLOCK_SPARK_JARS": ",".join(map(str, spark_kafka_jars()))},
+            )
+        return process
+
+    def log(self, name: str) -> Path:
+        return self.config.parent / f"{name}.log"
+
+    def family(self, name: str) -> list[psutil.Process]:
+        """Return a process with everything that it has started."""
+        try:
+            one = psutil.Process(self._running[name].pid)
+            return [one, *one.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a process alone."""
+        self._running[name].send_signal(number)
+
+    def kill(self, name: str) -> None:
+        """kill -9 of a process alone; waits for its end, not for that of what it has started."""
+        self._running[name].kill()
+        self._running[name].wait(20)
+
+    @contextlib.contextmanager
+    def standing_still(self, name: str) -> Iterator[None]:
+        """SIGSTOP it with everything it has started, then SIGCONT."""
+        stopped = self.family(name)
+        try:
+            _send(stopped, signal.SIGSTOP)
+            yield
+        finally:
+            _send(reversed(stopped), signal.SIGCONT)
+
+    def stop(self, seconds: float = 90) -> dict[str, int]:
+        """End all cleanly, agents first; return exit codes of what was still there."""
+        alive = {name: process for name, process in self._running.items() if process.poll() is None}
+        for name in sorted(alive):
+            alive[name].terminate()
+        return {name: process.wait(seconds) for name, process in alive.items()}
+
+    def close(self) -> None:
+        """End what is left, without grace."""
+        left = [each for name in self._running for each in self.family(name)]
+        _send(left, signal.SIGKILL)
+        psutil.wait_procs(left, timeout=20)
+
+    # commands
+
+    def say(self, command: str) -> str:
+        """Run one command; return what it printed. Raises CalledProcessError where it is refused."""
+        words = [sys.executable, "-m", "rowlock.cli", *command.split(), "-c", str(self.config)]
+        return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, timeout=60).stdout
+
+    def answers(self) -> bool:
+        """Whether there is a leader to ask."""
+        with contextlib.suppress(subprocess.CalledProcessError):
+            self.say("agents list")
+            return True
+        return False
+
+    def units(self) -> dict[str, Unit]:
+        """Return all units by name; none while nobody leads."""
+        with contextlib.suppress(subprocess.CalledProcessError):
+            shown = json.loads(self.say("units list --output json"))
+            return {unit["unit"]: unit for unit in shown["units"]}
+        return {}
+
+    def all_replicate(self, count: int) -> dict[str, Unit] | None:
+        """Return the units once there are `count` and all of them run."""
+        units = self.units()
+        states = {unit["state"] for unit in units.values()}
+        return units if len(units) == count and states == {"replicating"} else None
+
+    def leader(self) -> dict[str, Any]:
+        """Return who leads. Raises CommandError while nobody does for long."""
+        from rowlock.leader import LeaderClient
+        from schemas.config import load_config
+
+        with LeaderClient(load_config(self.config, {}).coordination) as client:
+            return client.get("/v1/leader")
+
+
+def _send(processes: Sequence[psutil.Process] | Iterator[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(number)
