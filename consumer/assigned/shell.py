@@ -29,6 +29,7 @@ from consumer.assigned.units import (
     Abort,
     Effect,
     Event,
+    Failed,
     Fence,
     Kind,
     Looked,
@@ -58,6 +59,8 @@ from consumer.status import StatusWriter
 log = structlog.get_logger(__name__)
 
 TICK_S = 0.1
+WARM_S, WARM_IDLE_S = 15.0, 2.0
+"""Longest wait for the first batch of a query, and for it to begin."""
 FAULT = 3
 """Exit code after an error of the program itself."""
 LOOK_S = 0.25
@@ -208,7 +211,14 @@ class PipelineShell:
     def _done(self, future: Future[Event]) -> None:
         """Hand on what came of it."""
         with fault_ends_process(self._pipeline.name):
-            self._events.put(future.result())
+            event = future.result()
+            if isinstance(event, Failed):
+                log.warning(
+                    "unit in trouble", pipeline=self._pipeline.name, topic=event.topic, error=event.error,
+                    again=event.again,
+                )  # fmt: skip
+                self._status.problem(f"unit {event.topic} in trouble", event.error)
+            self._events.put(event)
 
     # -- queries
 
@@ -216,7 +226,8 @@ class PipelineShell:
         began = time.monotonic()
         try:
             starting = self._resolved(asked)
-            self._queries[asked.number] = self._running(asked, starting)
+            query = self._queries[asked.number] = self._running(asked, starting)
+            self._warm(query)
         except (ConsumerError, Py4JError, OSError) as error:
             why = cause(str(error).splitlines())
             log.warning("a query cannot start", pipeline=self._pipeline.name, error=why)
@@ -230,13 +241,26 @@ class PipelineShell:
         return QueryUp(asked.number, asked.kind, topics)
 
     def _resolved(self, asked: StartQuery) -> dict[str, int]:
-        """Put the topics' ends where "the end" is asked for: Spark would look for it later, behind what a hand does."""
+        """Put the topics' last records where "the end" is asked for.
+
+        Spark would look for the end later, behind what a hand does. And with a record the query has a first batch, which
+        is the slow one: consumers, workers and code are there when a unit needs them.
+        """
         bounds = self._hands.bounds([topic for topic, first in asked.starting.items() if first < 0])
         return {
-            topic: first if first >= 0 else bounds[topic][1]
+            topic: first if first >= 0 else max(bounds[topic][0], bounds[topic][1] - 1)
             for topic, first in asked.starting.items()
             if first >= 0 or topic in bounds
         }
+
+    def _warm(self, query: RunningQuery) -> None:
+        """Wait for the first batch; not for ever, for there may be nothing to read."""
+        last = time.monotonic() + WARM_S
+        while time.monotonic() < last and query.active and not self._ending.is_set():
+            finished, _, idle = query.look()
+            if finished >= 0 or (idle and time.monotonic() > last - WARM_S + WARM_IDLE_S):
+                return
+            time.sleep(0.02)
 
     def _running(self, asked: StartQuery, starting: dict[str, int]) -> RunningQuery:
         pipeline = self._pipeline
