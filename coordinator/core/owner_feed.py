@@ -38,6 +38,12 @@ def header(state: OwnerState, agent_epoch: int, unit_epoch: int = 0) -> Header:
     return Header(state.rev, agent_epoch, unit_epoch, state.op_seq)
 
 
+def interval(state: OwnerState) -> float:
+    """Return the seconds between two heartbeats of an agent: longer with many units, never above a quarter of the lease."""
+    config = state.config
+    return max(config.interval, min(len(state.sets) / config.statuses_per_s, config.lease / 4))
+
+
 def persist(
     state: OwnerState,
     records: Iterable[Record],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from coordinator.core import members
 from coordinator.core.members import Member, MemberState
 from coordinator.core.messages import Announce, Superseded
-from coordinator.core.owner_feed import feed, header, persist
+from coordinator.core.owner_feed import feed, header, interval, persist
 from coordinator.core.owner_state import Effect, OwnerState, Send, StepDown
 from coordinator.core.replication import AgentGone
 
@@ -18,7 +18,7 @@ def step_down(state: OwnerState, why: str, out: list[Effect]) -> None:
 def announce(state: OwnerState, member: Member, out: list[Effect]) -> None:
     head = header(state, member.agent_epoch)
     config = state.config
-    hello = Announce(head, state.owner, member.incarnation, config.interval, config.lease)
+    hello = Announce(head, state.owner, member.incarnation, interval(state), config.lease)
     out.append(Send(member.name, hello))
 
 

@@ -18,6 +18,7 @@ from coordinator.core.schedulers import Limits, MoveRequest, UnitSpec
 class OwnerConfig:
     """All in seconds. `silence` after the last word of an agent it counts as gone.
 
+    `statuses_per_s`: of all agents together; with more units than that in an `interval` heartbeats come more seldom.
     `progress_every`: how often progress is stored; it is computed once an `interval`.
     `owner_lease`: an owner whose claim has not been confirmed for so long says nothing more (a later one may be there).
     `prepare_timeout`: for a preparation or a start; then it is given up. `retry_first`, `retry_most`: wait before a unit
@@ -25,6 +26,7 @@ class OwnerConfig:
     """
 
     interval: float = 1.0
+    statuses_per_s: int = 5000
     lease: float = 10.0
     margin: float = 1.0
     owner_lease: float = 5.0

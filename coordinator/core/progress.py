@@ -18,12 +18,23 @@ def forward(known: Mark | None, reported: Mark | None) -> Mark | None:
     """
     if known is None or reported is None:
         return known or reported
+    if _ahead(reported, known):  # nearly always: nothing is made
+        return reported
     checkpoint = max(known.checkpoint_ts, reported.checkpoint_ts)
     positions = [p for p in (known.position, reported.position) if p is not None]
     return Mark(
         checkpoint,
         max(known.resolved_ts, reported.resolved_ts, checkpoint),
         max(positions) if positions else None,
+    )
+
+
+def _ahead(mark: Mark, other: Mark) -> bool:
+    """Whether each part of the mark is at least the other's."""
+    if mark.position is None or not other.checkpoint_ts <= mark.checkpoint_ts <= mark.resolved_ts:
+        return False
+    return other.resolved_ts <= mark.resolved_ts and (
+        other.position is None or other.position <= mark.position
     )
 
 

@@ -24,7 +24,7 @@ from coordinator.transport.channel import HEARTBEAT, Keepalive, open_channel
 from coordinator.transport.columns import WireError
 from coordinator.transport.events import LeaderInfo
 from coordinator.transport.security import Security
-from coordinator.transport.stream import FRAME, LINGER
+from coordinator.transport.stream import FRAME, Pace
 from coordinator.transport.wire import (
     FromAgent,
     FromOwner,
@@ -80,11 +80,12 @@ class _Outbox:
             self._changed.notify_all()
 
     def frames(self) -> Iterator[bytes]:
+        pace = Pace()
         while True:
             with self._changed:
                 while not self._queue and not self._ended:
                     self._changed.wait()
-            time.sleep(LINGER)
+            pace.wait()
             with self._changed:
                 if not self._queue:
                     return

@@ -16,8 +16,21 @@ from coordinator.transport.wire import FromOwner, NotLeader
 
 #: Messages that go into one frame at most.
 FRAME = 256
-#: Seconds that the first message waits for others: a frame costs more than most messages.
-LINGER = 0.002
+#: Seconds that a message waits for others when the last frame was no longer ago than `BUSY`: a frame costs more than
+#: most messages.
+LINGER, BUSY = 0.002, 0.1
+
+
+class Pace:
+    """Waits before a frame while messages come thick and fast, and not when they come one by one."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def wait(self) -> None:
+        if time.monotonic() - self._last < BUSY:
+            time.sleep(LINGER)
+        self._last = time.monotonic()
 
 
 class Stream:
@@ -38,7 +51,7 @@ class Stream:
         self.mailbox = Mailbox(answer_within)
         self.why: str | None = None
         self.farewell: NotLeader | None = None
-        self._capacity = capacity
+        self._capacity, self._pace = capacity, Pace()
         self._queue: deque[FromOwner] = deque()
         self._changed = threading.Condition()
 
@@ -61,7 +74,7 @@ class Stream:
         with self._changed:
             while not self._queue and self.why is None:
                 self._changed.wait()
-        time.sleep(LINGER)
+        self._pace.wait()
         with self._changed:
             if self.why is not None:
                 return []

@@ -6,7 +6,7 @@ from coordinator.core import members
 from coordinator.core.handlers.context import Context
 from coordinator.core.members import Member, Verdict
 from coordinator.core.messages import Heartbeat, HeartbeatResponse, Sync
-from coordinator.core.owner_feed import header
+from coordinator.core.owner_feed import header, interval
 from coordinator.core.owner_members import announce, other_incarnation
 from coordinator.core.owner_state import OwnerState, Send
 from coordinator.core.replication_table import Role, Seen, SetState
@@ -47,7 +47,7 @@ class GrantLeases:
             granted = tuple(_granted(state, member))
             head = header(state, member.agent_epoch)
             response = HeartbeatResponse(
-                head, member.echo, config.lease, config.interval, granted, member.draining
+                head, member.echo, config.lease, interval(state), granted, member.draining
             )
             context.out.append(Send(member.name, response))
         return True
@@ -58,6 +58,13 @@ def _granted(state: OwnerState, member: Member) -> list[tuple[str, int]]:
     me = (member.name, member.agent_epoch)
     for unit in state.by_agent.get(member.name, {}):
         current = state.sets[unit]
+        if (
+            current.state is SetState.REPLICATING and len(current.replicas) == 1
+        ):  # nearly always: the short way
+            one = current.replicas[0]
+            if one.agent == member.name and one.agent_epoch == member.agent_epoch:
+                granted.append((unit, one.epoch))
+            continue
         for replica in current.replicas:
             recovering = current.state is SetState.RECOVERING and replica.seen is Seen.REPLICATING
             if (replica.agent, replica.agent_epoch) == me and (replica.role is Role.PRIMARY or recovering):

@@ -27,15 +27,19 @@ class CollectStatistics:
     """Marks and rows a second, from replicas that may speak for their unit; the rest goes on as `news`."""
 
     def handle(self, context: Context) -> bool:
-        state, member, message = context.state, context.member, context.message
+        state, member, message, steady = context.state, context.member, context.message, 0
         match message:
             case Checkpoint(marks=marks):
                 for unit, epoch, mark in marks:
                     _take(state, member, unit, epoch, mark)
             case Sync() | Heartbeat():
                 context.news = [s for s in message.statuses if not self._collect(state, member, s)]
+                steady = len(message.statuses) - len(context.news)
             case DispatchResponse(status=status):
                 context.news = [] if self._collect(state, member, status) else [status]
+                steady = 1 - len(context.news)
+        if steady:
+            state.cells[_STEADY] += steady
         return True
 
     @staticmethod
@@ -43,10 +47,8 @@ class CollectStatistics:
         """Take one status; returns whether that was all there is to it: nearly always, so this way is short."""
         if _as_it_was(state, member, status):
             memo = state.memos[status.unit]
-            if memo.mark != status.mark:
-                memo.mark = forward(memo.mark, status.mark)
+            memo.mark = forward(memo.mark, status.mark)
             memo.rows_per_s = status.rows_per_s
-            state.cells[_STEADY] += 1
             return True
         if _take(state, member, status.unit, status.epoch, status.mark):
             state.memos[status.unit].rows_per_s = status.rows_per_s

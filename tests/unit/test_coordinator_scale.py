@@ -1,0 +1,137 @@
+"""What makes the owner fast at many units changes nothing that it decides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.core.members import Member, MemberState
+from coordinator.core.messages import Liveness, Mark
+from coordinator.core.owner_feed import interval
+from coordinator.core.owner_state import OwnerConfig, OwnerState, UnitMemo
+from coordinator.core.owner_ticks import view
+from coordinator.core.progress import forward
+from coordinator.core.replication import Replica, ReplicationSet
+from coordinator.core.replication_table import Role, Seen, SetState
+from coordinator.core.schedulers import AgentView, Kind, Limits, Loads, UnitSpec, UnitView, View, Wishes, plan
+
+AGENTS = "ABCD"
+_P, _S, _U = Role.PRIMARY, Role.SECONDARY, Role.UNDETERMINED
+SHAPES: list[tuple[SetState, tuple[Role, ...]]] = [
+    (SetState.ABSENT, ()),
+    (SetState.REPLICATING, (_P,)),
+    (SetState.REPLICATING, (_P,)),
+    (SetState.REPLICATING, (_U, _P)),
+    (SetState.PREPARE, (_S,)),
+    (SetState.PREPARE, (_P, _S)),
+    (SetState.COMMIT, (_S,)),
+    (SetState.REMOVING, (_U,)),
+    (SetState.RECOVERING, (_U,)),
+]
+
+
+@st.composite
+def owners(draw: st.DrawFn) -> OwnerState:
+    """An owner with some agents and units in any state; times are around 100."""
+    state = OwnerState("o", 5, OwnerConfig(limits=Limits(burst=draw(st.sampled_from([1, 3, 100])))), 0.0)
+    for name in AGENTS:
+        where = draw(st.sampled_from(list(MemberState)))
+        liveness = draw(st.sampled_from([Liveness.ALIVE, Liveness.ALIVE, Liveness.STOPPING]))
+        state.members[name] = Member(name, "i", 1, 0.0, state=where, liveness=liveness)
+    state.catalogue = {}
+    for number in range(draw(st.integers(0, 12))):
+        _unit(draw, state, f"u{number:02}")
+    return state
+
+
+def _unit(draw: st.DrawFn, state: OwnerState, unit: str) -> None:
+    shape, roles = draw(st.sampled_from(SHAPES))
+    agents = draw(st.permutations(AGENTS))
+    replicas = tuple(
+        Replica(agent, 1, epoch, role, seen=Seen.REPLICATING)
+        for epoch, (agent, role) in enumerate(zip(agents, roles, strict=False), start=1)
+    )
+    state.sets[unit] = ReplicationSet(unit, shape, replicas)
+    memo = UnitMemo(draw(st.sampled_from(["1", "1", "2"])), rows_per_s=draw(st.integers(0, 50)))
+    memo.failures, memo.avoid = draw(st.sampled_from([(0, None), (1, "A")]))
+    memo.due_at = draw(st.sampled_from([0.0, 200.0]))
+    state.memos[unit] = memo
+    apart, kind = draw(st.sampled_from([None, None, "x"])), draw(st.sampled_from(Kind))
+    if draw(st.integers(0, 5)):
+        assert state.catalogue is not None
+        state.catalogue[unit] = UnitSpec(unit, kind, "s", "p", "1", apart)
+    if not draw(st.integers(0, 6)):
+        state.paused[unit] = None
+
+
+@given(owners())
+@settings(max_examples=150)
+def test_a_plan_without_movers_is_the_same_from_sums(state: OwnerState) -> None:
+    whole, sums = (view(state, 100.0, whole=whole) for whole in (True, False))
+    # a plan with no wishes still drains: the owner then looks at all units
+    whole = replace(whole, agents=tuple(replace(agent, draining=False) for agent in whole.agents))
+    sums = replace(sums, agents=whole.agents)
+    limits = state.config.limits
+    assert plan(sums, Wishes(), limits) == plan(whole, Wishes(), limits)
+    loads = [Loads(seen, limits) for seen in (whole, sums)]
+    for agent in AGENTS:
+        for kind in Kind:
+            assert loads[0].load(agent, kind) == loads[1].load(agent, kind)
+
+
+_units = st.lists(
+    st.tuples(st.sampled_from(Kind), st.integers(0, 9), st.sampled_from(["", "A", "B"])), max_size=15
+)
+
+
+@given(_units, st.lists(st.booleans(), min_size=4, max_size=4))
+@settings(max_examples=100)
+def test_the_least_loaded_agent_is_found_without_looking_at_all(
+    units: list[Any], accepts: list[bool]
+) -> None:
+    agents = tuple(AgentView(name, one) for name, one in zip(AGENTS, accepts, strict=True))
+    placed = [
+        UnitView(UnitSpec(f"p{i}", kind, "s"), SetState.REPLICATING, at, (at,), rows)
+        for i, (kind, rows, at) in enumerate(units)
+        if at
+    ]
+    loads = Loads(View(agents, tuple(placed)), Limits())
+    for number, (kind, rows, _) in enumerate(units):
+        new = UnitView(UnitSpec(f"n{number}", kind, "s"), SetState.ABSENT, rows_per_s=rows)
+        able = [name for name in loads.agents if loads.can_take(new, name)]
+        best = loads.best(new)
+        assert best == min(able, key=lambda name: loads._preference(new, name), default=None)
+        if best is not None:
+            loads.place(new, best)
+        if placed and number % 3 == 0:
+            loads.place(placed[0], placed[0].primary or "", -1)  # as a move does: a load goes down
+            loads.place(placed[0], "C")
+
+
+_marks = st.builds(
+    Mark, st.integers(0, 3), st.integers(0, 3), st.none() | st.tuples(*[st.integers(0, 1)] * 4)
+)
+
+
+@given(_marks, _marks)
+@settings(max_examples=200)
+def test_forward_is_the_greater_of_each_part(known: Mark, reported: Mark) -> None:
+    checkpoint = max(known.checkpoint_ts, reported.checkpoint_ts)
+    positions = [mark.position for mark in (known, reported) if mark.position is not None]
+    resolved = max(known.resolved_ts, reported.resolved_ts, checkpoint)
+    assert forward(known, reported) == Mark(checkpoint, resolved, max(positions, default=None))
+
+
+@pytest.mark.parametrize(
+    ("units", "seconds"), [(0, 1.0), (5_000, 1.0), (10_000, 2.0), (12_500, 2.5), (100_000, 2.5)]
+)
+def test_heartbeats_come_more_seldom_with_many_units_and_well_within_the_lease(
+    units: int, seconds: float
+) -> None:
+    state = OwnerState("o", 5, OwnerConfig(interval=1.0, lease=10.0, statuses_per_s=5000), 0.0)
+    state.sets = {str(number): ReplicationSet(str(number)) for number in range(units)}
+    assert interval(state) == seconds
