@@ -100,6 +100,11 @@ class Processes:
         finally:
             _send(reversed(stopped), signal.SIGCONT)
 
+    def end(self, name: str, seconds: float = 90) -> int:
+        """End one cleanly; return its exit code."""
+        self._running[name].terminate()
+        return self._running[name].wait(seconds)
+
     def stop(self, seconds: float = 90) -> dict[str, int]:
         """End all cleanly, agents first; return exit codes of what was still there."""
         alive = {name: process for name, process in self._running.items() if process.poll() is None}
@@ -133,6 +138,13 @@ class Processes:
             shown = json.loads(self.say("units list --output json"))
             return {unit["unit"]: unit for unit in shown["units"]}
         return {}
+
+    def pipelines(self) -> list[dict[str, Any]]:
+        """Return the pipelines; none while nobody leads."""
+        with contextlib.suppress(subprocess.CalledProcessError):
+            found: list[dict[str, Any]] = json.loads(self.say("pipelines list --output json"))["pipelines"]
+            return found
+        return []
 
     def all_replicate(self, count: int) -> dict[str, Unit] | None:
         """Return the units once there are `count` and all of them run."""
