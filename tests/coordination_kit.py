@@ -22,7 +22,7 @@ import structlog
 from coordinator.agent.shell import Agent
 from coordinator.core.agent_unit import Ended, Progressed, Ready, WorkerEvent
 from coordinator.core.messages import Mark
-from coordinator.core.owner_state import Catalogue, Drain, Move, Pause, Resign, Resume
+from coordinator.core.owner_state import Catalogue, Drain, Move, OwnerConfig, Pause, Resign, Resume
 from coordinator.core.schedulers import Kind, UnitSpec
 from coordinator.server.config import ServerConfig
 from coordinator.server.control import ControlError, LeaderView
@@ -89,6 +89,10 @@ class AgentThread:
         self.agent = Agent.connect(name, peers, self.workers)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.agent.run, args=(self._stop,), name=name, daemon=True)
+
+    def cut(self) -> None:
+        """From now on nothing goes to any coordinator or comes from one."""
+        self.agent._client.close()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -222,8 +226,9 @@ def main(config: dict[str, Any]) -> int:
     kafka = KafkaConfig(bootstrap=config["bootstrap"], prefix=config["prefix"])
     found = catalogue(config.get("units", 0))
     listen = config.get("listen", "127.0.0.1:0")
+    owner = OwnerConfig(interval=0.5, lease=config["lease"]) if "lease" in config else OwnerConfig()
     coordinator = Coordinator(
-        ServerConfig(config["name"], listen, rest=f"rest-of-{config['name']}"),
+        ServerConfig(config["name"], listen, rest=f"rest-of-{config['name']}", owner=owner),
         kafka,
         lambda: found,
         lambda unit, uid, epoch: _say("fence", unit=unit, uid=uid, epoch=epoch),

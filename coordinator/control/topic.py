@@ -122,6 +122,7 @@ class ControlTopic:
                 self.name
             ].result()
         except KafkaException as error:
+            _pass_on_if_passing(error)
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise ControlTopicError(
                     f"Kafka refuses to create topic {self.name} with {replication} replicas: {error.args[0].str()}: "
@@ -143,6 +144,7 @@ class ControlTopic:
         try:
             self._admin.incremental_alter_configs([change])[change].result(_PATIENCE)
         except KafkaException as error:
+            _pass_on_if_passing(error)
             wanted = ", ".join(f"{name}={TOPIC_CONFIG[name]}" for name in wrong)
             raise ControlTopicError(
                 f"topic {self.name} would forget the coordinator's state, and its settings cannot be changed: "
@@ -158,6 +160,17 @@ class ControlTopic:
         done = self._admin.delete_records([where])[where]
         # the callback must not hold the client: librdkafka aborts when a client is destroyed in its own thread
         done.add_done_callback(partial(_trimmed, self.name, before))
+
+
+def _pass_on_if_passing(error: KafkaException) -> None:
+    """Raise what may be otherwise in a moment: it is awaited, not refused."""
+    kafka_error = error.args[0]
+    if kafka_error.retriable() or kafka_error.code() in {
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError.REQUEST_TIMED_OUT,
+    }:
+        raise error
 
 
 def _trimmed(topic: str, before: int, done: Future[Any]) -> None:

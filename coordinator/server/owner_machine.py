@@ -174,7 +174,8 @@ class OwnerMachine:
         for asked in waiting.values():
             asked.answer.fail(NotLeaderError(None))
         self._outside.leading(0)
-        self._lead(None, rev)
+        if self.leader is not None and self.leader.am_i:  # else a later one is known already
+            self._lead(None, rev)
 
     # events of the core
 
@@ -248,6 +249,8 @@ class OwnerMachine:
             self._step(asked.command)
         finally:
             self._asked = None
+        if self._state is not None and self._state.silent:  # a long pause ended with this very message
+            asked.answer.fail(NotLeaderError(None))
         if not any(waiting is asked for waiting in self._commands.values()):
             asked.answer.give(None)
 

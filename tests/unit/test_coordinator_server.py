@@ -363,6 +363,14 @@ def test_a_lost_term_leaves_nothing_behind() -> None:
     assert world.resigned == []
 
 
+def test_the_leader_that_took_over_is_remembered() -> None:
+    world = World().elect()
+    world.say(NewLeader(20, Candidate("other", "h:1", "h:2")), Lost(10, "another has claimed"))
+    assert world.leaders[-1] == LeaderInfo(20, "h:1", "h:2")
+    assert world.machine.leader is not None
+    assert world.machine.leader.name == "other"
+
+
 def test_what_was_for_an_earlier_term_is_not_for_this_one() -> None:
     world = World(commits=False).elect()
     world.join("a1")
@@ -440,9 +448,10 @@ def test_resigning_is_answered_and_ends_the_term() -> None:
 def test_an_owner_that_is_not_confirmed_takes_no_commands() -> None:
     world = replicating(World().elect(), "a1")
     world.now += 60
-    world.say(TickDue())
     with pytest.raises(NotLeaderError):
-        world.command(Rebalance()).wait(0)
+        world.command(Rebalance()).wait(0)  # the first message after a pause
+    with pytest.raises(NotLeaderError):
+        world.command(Pause(UNIT)).wait(0)
 
 
 def test_an_agent_that_obeys_a_later_owner_ends_the_term() -> None:
