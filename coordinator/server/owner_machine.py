@@ -241,7 +241,7 @@ class OwnerMachine:
 
     def _command(self, asked: CommandAsked) -> None:
         """Carry out a command; it is answered when what it has stored is durable, at once if it stores nothing."""
-        if self._state is None or self._state.silent:
+        if not self._speaks():
             asked.answer.fail(NotLeaderError(self.leader if self._state is None else None))
             return
         self._asked = asked
@@ -249,10 +249,14 @@ class OwnerMachine:
             self._step(asked.command)
         finally:
             self._asked = None
-        if self._state is not None and self._state.silent:  # a long pause ended with this very message
+        if not self._speaks():  # a long pause ended with this very message (or it was to resign: answered)
             asked.answer.fail(NotLeaderError(None))
         if not any(waiting is asked for waiting in self._commands.values()):
             asked.answer.give(None)
+
+    def _speaks(self) -> bool:
+        """Whether this owner may still say something: its claim was confirmed not long ago."""
+        return self._state is not None and not self._state.silent
 
     def _durable(self, token: int) -> None:
         asked = self._commands.pop(token, None)

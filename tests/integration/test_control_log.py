@@ -262,7 +262,7 @@ class Term:
         return claimed.rev
 
 
-@pytest.mark.parametrize("owners", [40, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("owners", [25, pytest.param(200, marks=pytest.mark.slow)])
 def test_the_topic_stays_short_over_many_owners(config: KafkaConfig, owners: int) -> None:
     """Each claims and writes; most die without a word. A reader of what is left finds the state."""
     ControlTopic(config).ensure()
