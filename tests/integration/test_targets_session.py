@@ -47,6 +47,19 @@ def test_a_restored_row_never_gives_an_epoch_again(target: Target, monkeypatch: 
     assert session.take_over(UNIT, "id", LAYOUT, 2)[0] > given > backup
 
 
+def test_an_assignment_is_fenced_by_a_later_one_alone(target: Target) -> None:
+    session = target.open()
+    session.ensure_bookkeeping()
+    first, _, _ = session.take_over(UNIT, "id", LAYOUT, 2, assigned=5)
+    again, _, _ = session.take_over(UNIT, "id", LAYOUT, 2, assigned=5, above=first)
+    assert (first, again) == (5 << 16, (5 << 16) + 1)
+    later, _, _ = target.open().take_over(UNIT, "id", LAYOUT, 2, assigned=6)
+    with pytest.raises(FencedError, match="assigned to somebody else"):
+        session.take_over(UNIT, "id", LAYOUT, 2, assigned=5, above=again)
+    assert {row.epoch for row in session.read(UNIT)[0]} == {later} == {6 << 16}
+    assert session.take_over(UNIT, "id", LAYOUT, 2)[0] == later + 1, "without one, the row's next"
+
+
 def test_begin_raises_the_attempt_and_refuses_any_other_epoch(target: Target) -> None:
     session = target.open()
     session.ensure_bookkeeping()

@@ -1,0 +1,115 @@
+"""Capture units of two agents on a real source: opened, started, moved and paused; one process at a time counts."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from coordinator.core.agent_unit import Ended, Progressed, Ready, WorkerEvent
+from rowlock.capture_worker import CaptureWorkers
+from rowlock.workers import Ledger
+from schemas.config import load_config
+from tests.capture_kit import events, replay, size, source, source_rows, topic_rows, until, write_config
+
+COLUMNS = ["id", "name"]
+EPOCH = 1_795_000_000_000
+
+
+class Agent:
+    """Capture workers, with what they say."""
+
+    def __init__(self, config: Path) -> None:
+        self.said: queue.SimpleQueue[WorkerEvent] = queue.SimpleQueue()
+        ledger = Ledger()
+        ledger.listen(lambda _unit, event: self.said.put(event))
+        self._ledger = ledger
+        self.workers = CaptureWorkers(load_config(config), ledger)
+
+    def open(self, epoch: int) -> None:
+        self._ledger.opened("capture/s", epoch)
+        self.workers.open("capture/s", epoch, None)
+        assert self.said.get(timeout=60) == Ready(epoch)
+
+    def start(self, epoch: int) -> None:
+        self.workers.start("capture/s", epoch)
+
+    def progressed(self) -> Progressed:
+        event = self.said.get(timeout=60)
+        assert isinstance(event, Progressed), event
+        return event
+
+    def stop(self, epoch: int) -> Ended:
+        self.workers.stop("capture/s", epoch)
+        while not isinstance(event := self.said.get(timeout=60), Ended):
+            pass
+        return event
+
+    @property
+    def processes(self) -> list[psutil.Process]:
+        unit = self.workers._units["capture/s"]
+        assert unit.process is not None
+        leader = psutil.Process(unit.process.pid)
+        return [leader, *leader.children(recursive=True)]
+
+
+@pytest.fixture
+def agents(kafka: Any, mariadb: Any, mariadb_db: str, unique: str, tmp_path: Path) -> Iterator[list[Agent]]:
+    mariadb.execute(f"CREATE TABLE {mariadb_db}.acct (id INT PRIMARY KEY, name VARCHAR(20))")
+    config = write_config(
+        tmp_path, kafka.bootstrap, unique, {"s": source(mariadb, [f"{mariadb_db}.*"], snapshot="never")}
+    )
+    found = [Agent(config), Agent(config)]
+    yield found
+    for agent in found:
+        agent.workers.close()
+
+
+def test_a_capture_unit_moves_and_a_paused_process_counts_no_more(
+    agents: list[Agent], kafka: Any, mariadb: Any, mariadb_db: str, unique: str
+) -> None:
+    here, there = agents
+    topic = f"{unique}.s.{mariadb_db}.acct"
+
+    def insert(key: int) -> None:
+        mariadb.execute(f"INSERT INTO {mariadb_db}.acct VALUES ({key}, 'n{key}')")
+        until(
+            lambda: any(e.after and e.after["id"] == key for e in events(kafka.bootstrap, topic)),
+            f"row {key}",
+        )
+
+    here.open(EPOCH)
+    assert size(kafka.bootstrap, topic) == 0, "opened, it touches nothing"
+    here.start(EPOCH)
+    until(lambda: size(kafka.bootstrap, topic), "the definition")
+    insert(1)
+    mark = here.progressed().mark
+    there.open(EPOCH + 7)
+    insert(2)
+    ended = here.stop(EPOCH)
+    assert ended.error is None
+    assert ended.mark is not None
+    assert ended.mark >= mark
+    there.start(EPOCH + 7)
+    insert(3)
+    paused = there.processes
+    for process in paused:
+        os.kill(process.pid, signal.SIGSTOP)
+    here.open(EPOCH + 8)
+    here.start(EPOCH + 8)
+    insert(4)
+    for process in paused:
+        os.kill(process.pid, signal.SIGCONT)
+    insert(5)
+    found = events(kafka.bootstrap, topic)
+    gens = {event.after["id"]: event.source.gen for event in found if event.after}
+    assert [gens[1], gens[2]] == [EPOCH] * 2
+    replayed = replay(found)
+    assert topic_rows(replayed, mariadb_db, "acct", COLUMNS) == source_rows(mariadb, mariadb_db, "acct")
+    assert replayed.gen == EPOCH + 8
