@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -31,7 +31,7 @@ def run_task(config: TaskConfig, batches: Iterable[Any]) -> Iterator[Any]:
     """Apply everything in `batches` (columns topic, offset, value) and end; yields no rows."""
     worker = _worker(config)
     reports: list[Report] = []
-    for topic, slices in by_topic(batches):
+    for topic, slices in by_topic(batches, lambda topic: worker.applies(config, topic)):
         report = worker.apply(config, topic, slices)
         if report is not None:
             reports.append(report)
@@ -55,9 +55,14 @@ def _worker(config: TaskConfig) -> Worker:
     return worker
 
 
-def by_topic(batches: Iterable[Any]) -> Iterator[tuple[str, Iterator[Slice]]]:
-    """Group slices of one topic that follow each other. Each group must be used up before the next is asked for."""
-    rest = topic_slices(batches)
+def by_topic(
+    batches: Iterable[Any], applies: Callable[[str], bool] = lambda _topic: True
+) -> Iterator[tuple[str, Iterator[Slice]]]:
+    """Group slices of one topic that follow each other. Each group must be used up before the next is asked for.
+
+    `applies`: asked for each stretch of a topic; what nobody wants is not even unpacked.
+    """
+    rest = topic_slices(batches, applies)
     head = next(rest, None)
     while head is not None:
         following: list[TopicSlice] = []
@@ -74,12 +79,14 @@ def _group(head: TopicSlice, rest: Iterator[TopicSlice], following: list[TopicSl
         yield records
 
 
-def topic_slices(batches: Iterable[Any]) -> Iterator[TopicSlice]:
+def topic_slices(batches: Iterable[Any], applies: Callable[[str], bool]) -> Iterator[TopicSlice]:
     """Cut Arrow batches where the topic changes; a slice is at most an Arrow batch, so memory stays bounded."""
     for batch in batches:
         if not batch.num_rows:
             continue
         topics = pc.run_end_encode(batch.column("topic"))
+        if not any(applies(topic) for topic in topics.values.to_pylist()):
+            continue
         offsets = batch.column("offset").to_pylist()
         values = batch.column("value").to_pylist()
         start = 0

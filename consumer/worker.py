@@ -106,6 +106,10 @@ class Worker:
         self._reader = client_options(config.bootstrap, config.kafka_options)
         self._stopped: dict[str, Report] = {}
 
+    def applies(self, config: TaskConfig, topic: str) -> bool:
+        """Tell whether the query has the unit on its board now."""
+        return self._board(config).epoch(topic) is not None
+
     def apply(self, config: TaskConfig, topic: str, slices: Iterable[Slice]) -> Report | None:
         """Run one attempt of a unit, if it is the query's; one that was fenced or stopped is not tried again."""
         with self._attempts.running(

@@ -36,6 +36,7 @@ from consumer.assigned.units import (
 from consumer.reports import Report
 from consumer.supervision import FIGURES, reported
 
+NEAR_LOOKS = 4
 SMALL = 5_000
 """Events that a unit may lack and still be applied by the live query, which gets them from Kafka beside Spark."""
 
@@ -71,6 +72,12 @@ def step(state: State, event: Event, now: float) -> tuple[State, list[Effect]]:
     plan(state.queries, state.units, now, out)
     _continue(state, now, out)
     return state, out
+
+
+def curious(state: State) -> bool:
+    """Tell whether Spark's progress is of interest now: a unit is new on its board, or catches up."""
+    units = state.units.values()
+    return any(unit.phase is Phase.RUNNING and (unit.behind or not unit.checked) for unit in units)
 
 
 # what the agent says
@@ -157,8 +164,7 @@ def _took(unit: UnitHere, event: Took) -> None:
         applied=watched.applied + event.applied,
     )
     if not unit.stop_asked:
-        unit.phase, unit.home, unit.since, unit.suspect = Phase.RUNNING, None, None, None
-        unit.behind = event.end - (event.offset + 1) > SMALL
+        unit.phase, unit.home, unit.behind, unit.near = Phase.RUNNING, None, event.behind, 0
 
 
 def _failed(state: State, unit: UnitHere, event: Failed, now: float, out: list[Effect]) -> None:
@@ -210,7 +216,7 @@ def _query_up(state: State, event: QueryUp) -> None:
     for unit in state.units.values():
         if old is not None and unit.home == old:
             unit.home = event.number if event.topics.get(unit.topic) == unit.version else None
-            unit.since = unit.suspect = None
+            unit.moved()
 
 
 def _query_lost(state: State, number: int, now: float, out: list[Effect]) -> None:
@@ -227,13 +233,18 @@ def _looked(state: State, event: Looked, now: float) -> None:
     for unit in state.units.values():
         if unit.phase is not Phase.RUNNING:
             continue
-        if query.kind is Kind.LIVE and unit.behind and unit.topic in event.ends:
-            unit.behind = event.ends[unit.topic] - (unit.watched.offset + 1) > SMALL
-            if not unit.behind:
-                unit.home = None  # from the catching-up query's board to the live one's
+        if query.kind is Kind.LIVE and unit.behind and unit.topic in event.ends and _arrived(unit, event):
+            unit.behind, unit.home = False, None  # from the catching-up query's board to the live one's
         if unit.home == event.number and _left_behind(unit, event):
             unit.watched = replace(unit.watched, state="behind", message="Spark is past what is applied")
             _again(unit, now)
+
+
+def _arrived(unit: UnitHere, look: Looked) -> bool:
+    """Tell whether a unit that was behind is at its topic's end, or stays so near that the end runs ahead of it."""
+    lacks = look.ends[unit.topic] - (unit.watched.offset + 1)
+    unit.near = unit.near + 1 if lacks <= SMALL else 0
+    return lacks <= 0 or unit.near > NEAR_LOOKS
 
 
 def _left_behind(unit: UnitHere, look: Looked) -> bool:
@@ -246,10 +257,10 @@ def _left_behind(unit: UnitHere, look: Looked) -> bool:
     unit.suspect = None
     if unit.since is None:
         unit.since = look.finished
-    elif (look.idle or look.finished >= unit.since + 2) and unit.watched.offset + 1 < look.ends.get(
-        unit.topic, 0
-    ):
-        unit.suspect = look.ends[unit.topic]
+    elif look.idle or look.finished >= unit.since + 2:
+        end = look.ends.get(unit.topic, 0)
+        unit.checked = unit.watched.offset + 1 >= end
+        unit.suspect = None if unit.checked else end
     return False
 
 

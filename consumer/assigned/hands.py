@@ -18,6 +18,7 @@ from dataclasses import replace
 
 import structlog
 
+from consumer.applier import SHORT
 from consumer.assigned.core import SMALL
 from consumer.assigned.units import About, Failed, Fence, Fenced, Take, Took, Warm, Warmed
 from consumer.board import Attempts
@@ -63,6 +64,8 @@ class Hands:
         self._free: queue.LifoQueue[SessionCache] = queue.LifoQueue()
         for number in range(TAKERS + FENCERS):
             self._free.put(SessionCache(pipeline.target, f"rowlock {pipeline.name} hand {number}"))
+        self._mutex = threading.Lock()
+        self._taking = 0
         self._books = threading.Lock()
         self._books_are_there = False
         self._aborted: set[tuple[str, int]] = set()
@@ -137,33 +140,52 @@ class Hands:
     def take(self, asked: Take) -> Took | Failed:
         """Raise the epoch; then apply what is missing, if it is little."""
         unit, began = asked.unit, time.monotonic()
+        with self._counted():
+            took = self._take(unit, asked.above)
+        if isinstance(took, Took):
+            log.info(
+                "unit taken over", pipeline=self._pipeline.name, topic=unit.topic, epoch=took.epoch,
+                offset=took.offset, behind=took.behind, ms=round((time.monotonic() - began) * 1000),
+            )  # fmt: skip
+        return took
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count the units that are being taken, by those that wait for a hand, too."""
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._taking -= 1
+
+    def announce(self) -> None:
+        """A `take` has been asked for; it may have to wait for a hand."""
+        with self._mutex:
+            self._taking += 1
+
+    def _take(self, unit: About, above: int) -> Took | Failed:
         try:
             bounds = self._bounds(unit)
             with self._hand() as sessions:
                 taken = take_unit(
                     sessions.get(0), self._pipeline, unit.topic, unit.topic_id, bounds,
-                    assigned=unit.assignment, above=asked.above,
+                    assigned=unit.assignment, above=above,
                 )  # fmt: skip
                 if taken.refusal is not None:
                     return _refused(unit, taken.epoch, taken.refusal)
-                took = self._catch_up(unit, taken, bounds[1], sessions)
+                return self._catch_up(unit, taken, bounds[1], sessions)
         except ConsumerError as error:
             return _failed(unit, error)
-        if isinstance(took, Took):
-            log.info(
-                "unit taken over", pipeline=self._pipeline.name, topic=unit.topic, epoch=took.epoch,
-                offset=took.offset, end=took.end, ms=round((time.monotonic() - began) * 1000),
-            )  # fmt: skip
-        return took
 
     def _catch_up(self, unit: About, taken: Taken, end: int, sessions: SessionCache) -> Took | Failed:
         """Apply what is missing up to `end`, if it is little, in stretches of one transaction each."""
         lowest = taken.lowest
         took = Took(
-            unit.topic, unit.assignment, taken.epoch, lowest.offset, end, lowest.position, taken.commit_ts_ms
-        )
-        if end - (lowest.offset + 1) > BY_HAND:
-            return took
+            unit.topic, unit.assignment, taken.epoch, lowest.offset,
+            position=lowest.position, commit_ts_ms=taken.commit_ts_ms,
+        )  # fmt: skip
+        if end - (lowest.offset + 1) > self._little:
+            return replace(took, behind=True)
         while took.offset + 1 < end and (unit.topic, unit.assignment) not in self._aborted:
             upto = min(took.offset + 1 + SMALL, end)
             report = self._apply(unit, taken.epoch, sessions, took.offset + 1, upto)
@@ -176,6 +198,11 @@ class Hands:
                 commit_ts_ms=max(took.commit_ts_ms, report.commit_ts_ms),
             )  # fmt: skip
         return took
+
+    @property
+    def _little(self) -> int:
+        """Return how many events a hand applies itself now: when many units start at once, Spark is better at it."""
+        return BY_HAND if self._taking <= 2 else SHORT
 
     def _apply(self, unit: About, epoch: int, sessions: SessionCache, start: int, end: int) -> Report:
         spec = self._pipeline.spec(

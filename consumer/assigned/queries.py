@@ -80,7 +80,7 @@ def plan(queries: Queries, units: Mapping[str, UnitHere], now: float, out: list[
         kind = Kind.CATCHING_UP if unit.behind else Kind.LIVE
         if _homeless(unit) and queries.reads(kind, unit):
             unit.home = queries.current[kind]
-            unit.since = unit.suspect = None
+            unit.moved()
     for kind in Kind:
         _start(queries, kind, units, now, out)
     _post(queries, units, out)

@@ -31,7 +31,6 @@ from consumer.assigned.units import (
     Event,
     Failed,
     Fence,
-    Kind,
     Looked,
     Open,
     Post,
@@ -64,7 +63,8 @@ WARM_S, WARM_IDLE_S = 15.0, 2.0
 FAULT = 3
 """Exit code after an error of the program itself."""
 LOOK_S = 0.25
-"""How often Spark's progress is looked at."""
+SELDOM_S = 1.0
+"""How often Spark's progress is looked at: while units are new to their query or catch up, and otherwise."""
 
 
 @contextmanager
@@ -91,6 +91,7 @@ class PipelineShell:
         self._queries: dict[int, RunningQuery] = {}
         self._run = f"{pipeline.name}-{secrets.token_hex(4)}"
         self._ending = threading.Event()
+        self._curious = False
         pipeline.state_dir.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(pipeline.state_dir / "queries", ignore_errors=True)
         self._attempts = Attempts(str(pipeline.state_dir.resolve() / "attempts"))
@@ -173,6 +174,7 @@ class PipelineShell:
         self._state, effects = core.step(self._state, event, now)
         for effect in effects:
             self._execute(effect)
+        self._curious = core.curious(self._state)
         self._speaker.tick(now, self._state.units)
         state = "stopping" if self._ending.is_set() else "running"
         self._status.tick(now, state, {u.topic: u.watched for u in self._state.units.values() if u.epoch})
@@ -182,6 +184,7 @@ class PipelineShell:
             case Warm():
                 self._submit(self._takers, lambda: self._hands.warm(effect))
             case Take():
+                self._hands.announce()
                 self._submit(self._takers, lambda: self._hands.take(effect))
             case Fence():
                 self._submit(self._fencers, lambda: self._hands.fence(effect))
@@ -277,12 +280,11 @@ class PipelineShell:
         }
         name = f"{self._run}-{asked.number}"
         config = pipeline.task_config(self._run, name, specs, self._receiver.port, self._receiver.token)
-        slots = pipeline.slots if asked.kind is Kind.LIVE else max(1, pipeline.slots - 1)
-        return RunningQuery(self._spark, pipeline, config, starting, epochs={}, slots=slots)
+        return RunningQuery(self._spark, pipeline, config, starting, epochs={}, slots=pipeline.slots)
 
     def _look(self) -> None:
         """Look at Spark's progress, in a thread of its own: the JVM may take its time."""
-        while not self._ending.wait(LOOK_S):
+        while not self._ending.wait(LOOK_S if self._curious else SELDOM_S):
             for number, query in list(self._queries.items()):
                 try:
                     self._events.put(self._looked(number, query))

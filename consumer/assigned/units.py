@@ -46,7 +46,8 @@ class UnitHere:
 
     `topic_id`, `real`: of the topic in Kafka, and the target table (JSON) as a hand has read it. `busy`: a hand works on it. `try_at`: when a hand is to be asked again. `behind`: belongs to the catching-up query.
     `since`: the last batch that its home had finished at the first look after the unit came onto its board.
-    `suspect`: offset that it should have reached by the next look. `waits`: for a person, because of `error`.
+    `suspect`: offset that it should have reached by the next look. `checked`: it was found where it should be.
+    `near`: looks in a row that found it near the topic's end. `waits`: for a person, because of `error`.
     """
 
     topic: str
@@ -65,10 +66,16 @@ class UnitHere:
     position: Position | None = None
     home: int | None = None
     behind: bool = False
+    near: int = 0
     since: int | None = None
     suspect: int | None = None
+    checked: bool = False
     try_at: float = 0.0
     backoff: Backoff = field(default_factory=Backoff)
+
+    def moved(self) -> None:
+        """Note that it is on another board now, or on none."""
+        self.since, self.suspect, self.checked = None, None, False
 
     @property
     def version(self) -> Version:
@@ -125,13 +132,13 @@ class Warmed:
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """A hand has raised the epoch and applied what was missing, if it was little. `end`: the topic's next offset."""
+    """A hand has raised the epoch and applied what was missing, if it was little; else the unit is `behind`."""
 
     topic: str
     assignment: int
     epoch: int
     offset: int
-    end: int
+    behind: bool = False
     position: Position | None = None
     commit_ts_ms: int = 0
     applied: int = 0
