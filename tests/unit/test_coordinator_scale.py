@@ -37,7 +37,14 @@ SHAPES: list[tuple[SetState, tuple[Role, ...]]] = [
 @st.composite
 def owners(draw: st.DrawFn) -> OwnerState:
     """An owner with some agents and units in any state; times are around 100."""
-    state = OwnerState("o", 5, OwnerConfig(limits=Limits(burst=draw(st.sampled_from([1, 3, 100])))), 0.0)
+    state = OwnerState(
+        "o",
+        5,
+        OwnerConfig(
+            limits=Limits(burst=draw(st.sampled_from([1, 3, 100])), agent_burst=draw(st.integers(1, 3)))
+        ),
+        0.0,
+    )
     for name in AGENTS:
         where = draw(st.sampled_from(list(MemberState)))
         liveness = draw(st.sampled_from([Liveness.ALIVE, Liveness.ALIVE, Liveness.STOPPING]))
@@ -99,14 +106,14 @@ def test_the_least_loaded_agent_is_found_without_looking_at_all(
         for i, (kind, rows, at) in enumerate(units)
         if at
     ]
-    loads = Loads(View(agents, tuple(placed)), Limits())
+    loads = Loads(View(agents, tuple(placed)), Limits(agent_burst=5))
     for number, (kind, rows, _) in enumerate(units):
         new = UnitView(UnitSpec(f"n{number}", kind, "s"), SetState.ABSENT, rows_per_s=rows)
         able = [name for name in loads.agents if loads.can_take(new, name)]
         best = loads.best(new)
         assert best == min(able, key=lambda name: loads._preference(new, name), default=None)
         if best is not None:
-            loads.place(new, best)
+            loads.add(new, best)
         if placed and number % 3 == 0:
             loads.place(placed[0], placed[0].primary or "", -1)  # as a move does: a load goes down
             loads.place(placed[0], "C")

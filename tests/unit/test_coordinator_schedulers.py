@@ -27,7 +27,7 @@ from coordinator.core.schedulers import (
     plan,
 )
 
-MANY = Limits(burst=10_000, concurrent=10_000, per_agent=10_000)
+MANY = Limits(burst=10_000, agent_burst=10_000, concurrent=10_000, per_agent=10_000)
 BALANCE = Wishes(balance=True)
 
 
@@ -68,6 +68,16 @@ def test_basic_spreads_new_units_evenly_and_within_the_burst() -> None:
     done = plan(start, Wishes(), Limits(burst=12))
     assert len(done.tasks) == 12
     assert counts(after(start, done)) == {"A": 4, "B": 4, "C": 4}
+
+
+def test_the_first_agent_of_many_does_not_get_everything() -> None:
+    start = view("A", *[unit(f"u{i:02}") for i in range(20)])
+    first = after(start, plan(start, Wishes(), Limits(agent_burst=5)))
+    assert counts(first) == {"A": 5}
+    now = replace(first, agents=view("AB").agents)
+    for _ in range(4):
+        now = after(now, plan(now, Wishes(), Limits(agent_burst=5)))
+    assert counts(now) == {"A": 10, "B": 10}
 
 
 def test_basic_removes_what_is_not_wanted_and_leaves_what_is_going() -> None:

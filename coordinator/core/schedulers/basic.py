@@ -21,7 +21,7 @@ def basic(view: View, loads: Loads) -> list[Task]:
             continue
         agent = loads.best(unit)
         if agent is not None:
-            loads.place(unit, agent)
+            loads.add(unit, agent)
             tasks.append(AddTask(unit.spec.unit, agent))
             left -= 1
     return tasks

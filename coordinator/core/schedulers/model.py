@@ -75,12 +75,14 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`burst`: units added in one plan, so that a plan stays short (a tenth of a second). `concurrent`: moves under way at once, `per_agent`: of them to one agent.
+    """`burst`: units added in one plan, so that a plan stays short (a tenth of a second); `agent_burst`: of them to one agent,
+    so that the first agent of many does not get everything. `concurrent`: moves under way at once, `per_agent`: of them to one agent.
 
     `rate_weight`: how much a unit's measured rows count beside its being there (0: count only).
     """
 
     burst: int = 2000
+    agent_burst: int = 20
     concurrent: int = 10
     per_agent: int = 5
     rate_weight: int = 1
@@ -124,6 +126,7 @@ class Loads:
         self._least: dict[Kind, list[tuple[int, str]]] = {}
         self._group: dict[tuple[str, str], int] = defaultdict(int)
         self._incoming: dict[str, int] = defaultdict(int)
+        self._added: dict[str, int] = defaultdict(int)
         self.moving = 0
         for (agent, kind, apart), (number, rows) in view.steady.items():
             self._units[agent, kind] += number
@@ -167,10 +170,18 @@ class Loads:
         return self._group[agent, unit.spec.apart] - (unit.primary == agent)
 
     def can_take(self, unit: UnitView, agent: str) -> bool:
+        return agent not in unit.holders and self._open(agent, unit.spec.kind)
+
+    def _open(self, agent: str, kind: Kind) -> bool:
         view = self.agents.get(agent)
-        return (
-            view is not None and view.accepts and unit.spec.kind in view.kinds and agent not in unit.holders
-        )
+        if view is None or not view.accepts or kind not in view.kinds:
+            return False
+        return self._added[agent] < self.limits.agent_burst
+
+    def add(self, unit: UnitView, agent: str) -> None:
+        """Place a unit that has no agent."""
+        self.place(unit, agent)
+        self._added[agent] += 1
 
     def best(self, unit: UnitView) -> str | None:
         """Return the agent for a unit: apart from its group, not where it failed, least loaded; None if none can."""
@@ -183,13 +194,12 @@ class Loads:
         """The same for a unit that may go anywhere, without looking at every agent. What is out of date in the heap was
         followed by the present load."""
         if kind not in self._least:
-            able = [a.name for a in self.agents.values() if a.accepts and kind in a.kinds]
+            able = [name for name in self.agents if self._open(name, kind)]
             self._least[kind] = sorted((self.load(name, kind), name) for name in able)
         heap = self._least[kind]
         while heap:
             load, name = heap[0]
-            agent = self.agents[name]
-            if agent.accepts and kind in agent.kinds and load == self.load(name, kind):
+            if load == self.load(name, kind) and self._open(name, kind):
                 return name
             heapq.heappop(heap)
         return None
