@@ -31,7 +31,8 @@ class CatalogueReader:
         self, config: Config, topics: Topics | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._config, self._clock = config, clock
-        self._topics = topics or Cluster(config.kafka.bootstrap, config.kafka.options)
+        # librdkafka says for ever on stderr that a broker is away; whoever asks here gets an error that is logged once
+        self._topics = topics or Cluster(config.kafka.bootstrap, {**config.kafka.options, "log_level": "2"})
         self._ids: dict[str, str] = {}
         self._asked: tuple[frozenset[str], float] = (frozenset(), float("-inf"))
 

@@ -15,6 +15,7 @@ from consumer.query import slots_of
 from consumer.router import Route, Routed, resolve, wanted_table
 from consumer.targets.dialect import open_session
 from consumer.targets.findings import Inspectable, findings_for_table
+from rowlock.coordination_check import coordination_findings
 from rowlock.errors import CommandError
 from rowlock.kafka_view import KafkaView
 from rowlock.source_view import selected_tables
@@ -45,7 +46,7 @@ def check(config: Config) -> list[Finding]:
     refused = [_finding(config.where(*each.place), each.message) for each in unsupported(config)]
     if refused:
         return refused  # what is asked for does not exist yet: nothing else can be judged
-    findings = [*_java(), *_spark(config)]
+    findings = [*_java(), *_spark(config), *coordination_findings(config)]
     unreachable = list(_kafka(config))
     findings += unreachable
     tables: dict[str, list[Table]] = {}

@@ -9,6 +9,7 @@ import pytest
 
 from coordinator.core.schedulers import Kind
 from rowlock.catalogue import IDS_EVERY_S, CatalogueReader, apply_unit, capture_unit, parts_of, uid_of
+from rowlock.coordination_check import coordination_findings
 from rowlock.coordinator import server_config
 from rowlock.errors import CommandError
 from rowlock.leader import security_of
@@ -114,3 +115,29 @@ def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         CommandError, match=r"cannot use .*ca\.pem: No such file.*; correct coordination\.tls"
     ):
         security_of(CoordinationTls(ca=missing, cert=missing, key=missing))
+
+
+@pytest.mark.parametrize(
+    ("section", "found"),
+    [
+        ("{}", []),
+        (
+            "{listen: '0.0.0.0:1', advertise: a}",
+            ["warning: 0.0.0.0:1 can be reached from elsewhere without TLS"],
+        ),
+        ("{listen: 'a:1', tls: {ca: ca, cert: cert, key: key}}", []),
+        (
+            "{listen: 'a:1', tls: {ca: ca, cert: cert, key: key, mutual: false}}",
+            ["warning: a:1 can be reached from elsewhere, and an agent need not show a certificate"],
+        ),
+        ("{tls: {ca: ca, cert: cert, key: missing}}", ["error: cannot use "]),
+    ],
+)
+def test_check_says_what_is_open_or_missing(tmp_path: Path, section: str, found: list[str]) -> None:
+    for name in ("ca", "cert", "key"):
+        (tmp_path / name).write_text("x")
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG[: CONFIG.index("coordination:")] + f"coordination: {section}\n")
+    findings = [f"{each.level}: {each.message}" for each in coordination_findings(load_config(file, {}))]
+    assert len(findings) == len(found)
+    assert all(seen.startswith(said) for seen, said in zip(findings, found, strict=True)), findings
