@@ -23,7 +23,7 @@ from coordinator.core import (
 from coordinator.core.agent_unit import Held
 from coordinator.core.handlers import reports
 from coordinator.core.members import Verdict
-from coordinator.core.messages import Announce, HeartbeatResponse, Op
+from coordinator.core.messages import Announce, HeartbeatResponse, Op, Superseded
 from coordinator.core.replication import Assign, Instruct, ReplicationSet
 from coordinator.core.replication_table import CELLS, SETTLE, Act, Primary, Role, Secondary, Seen, SetState
 from coordinator.core.schedulers import Kind, Loads, UnitSpec
@@ -174,6 +174,11 @@ def _late_claims() -> AbstractContextManager[Any]:
     return mock.patch.object(worlds, "CaptureTopic", side_effect=lambda: CaptureTopic(late))
 
 
+def _deaf_to_strangers(state: agents.AgentState, message: Any, now: float, out: list[Any]) -> None:
+    if not (isinstance(message, Superseded) and message.header.owner_rev > state.owner_rev):
+        _receive(state, message, now, out)
+
+
 S, R, N = SetState, Role, Seen
 MUTATIONS = (
     Mutation("agent epoch is not compared", "B1, PR#6113", (attribute(members, "hear", _any_incarnation),), faults=("ancient", "crash agent", "delay", "double")),
@@ -205,7 +210,8 @@ MUTATIONS = (
     Mutation("late reports are applied", "no op_seq", (attribute(members, "hear", _late_is_fine),)),
     Mutation("the lease counts from receipt", "GreptimeDB", (attribute(agents, "_receive", _lease_from_receipt),), faults=("delay", "cut", "ancient")),
     Mutation("the lease is never over", "ticdc#5202", (attribute(agent_unit, "_expire", _no_expiry),)),
-    Mutation("a late start claims a topic", "gen = max(stored + 1, epoch)", (_late_claims,), faults=("crash agent", "slow target", "commands")),
+    Mutation("who is replaced waits for an announcement", "found here", (attribute(agents, "_receive", _deaf_to_strangers),)),
+    Mutation("a late start claims a topic", "found here", (_late_claims,), faults=("crash agent", "slow target", "commands")),
     Mutation("the fence is read without a lock", "§7 (A)", (_weak(locked=False),)),
     Mutation("no fence at all", "ticdc#6045", (_weak(checked=False),)),
 )  # fmt: skip
