@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import ssl
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from coordinator.agent.shell import Agent
+from coordinator.transport.security import Security
 from deploy.embedded.services import Kafka
+from tests.certificates import Authority
 from tests.cluster_kit import Addresses, Processes
-from tests.coordination_kit import AgentThread, until
+from tests.coordination_kit import AgentThread, Instant, until
 from tests.running import write_config
 
 pytestmark = pytest.mark.integration
@@ -23,7 +30,13 @@ UNITS = 4
 
 
 @pytest.fixture
-def cluster(kafka: Kafka, unique: str, tmp_path: Path) -> Iterator[Processes]:
+def secured(tmp_path: Path) -> dict[str, Any]:
+    """What the section `coordination` has beside addresses: nothing, unless a test says so."""
+    return {}
+
+
+@pytest.fixture
+def cluster(kafka: Kafka, unique: str, tmp_path: Path, secured: dict[str, Any]) -> Iterator[Processes]:
     addresses = Addresses()
     server = {"type": "mariadb", "host": "127.0.0.1", "port": 1, "user": "u", "password": "topsecret"}
     config = write_config(
@@ -32,7 +45,7 @@ def cluster(kafka: Kafka, unique: str, tmp_path: Path) -> Iterator[Processes]:
         sources={"b1": {**server, "tables": ["bank.*"]}},
         targets={"hq": {**server, "database": "d"}},
         pipelines={"p": {"sources": ["b1"], "target": "hq"}},
-        coordination=addresses.config,
+        coordination={**addresses.config, **secured},
     )
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     topics = [NewTopic(f"{unique}.b1.bank.t{i}", 1, 1) for i in range(UNITS - 1)]
@@ -77,6 +90,49 @@ def test_operators_see_and_change_what_runs_where(cluster: Processes, unique: st
         shown = json.loads(cluster.say("pipelines list --output json"))
         assert shown["pipelines"][0]["checkpoint_ts"] == 1000
     assert set(cluster.stop().values()) == {0}
+
+
+class TestSecured:
+    """Mutual TLS for agents, HTTPS and a token for operators."""
+
+    @pytest.fixture
+    def authority(self, tmp_path: Path) -> Authority:
+        return Authority(tmp_path)
+
+    @pytest.fixture
+    def secured(self, authority: Authority) -> dict[str, Any]:
+        own = authority.issue("127.0.0.1", "localhost")
+        return {"token": "topsecret", "tls": {"ca": str(own.ca), "cert": str(own.cert), "key": str(own.key)}}
+
+    def test_only_who_belongs_there_can_be_an_agent_or_ask(
+        self, cluster: Processes, authority: Authority
+    ) -> None:
+        cluster.coordinator(0)
+        until(cluster.answers, 40, "a leader, over HTTPS with the token")
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"https://{cluster.addresses.rest[0]}/v1/agents", trust_env=False)
+        trusted = ssl.create_default_context(cafile=str(authority.ca))
+        url = f"https://{cluster.addresses.rest[0]}/v1/agents"
+        assert httpx.get(url, verify=trusted, trust_env=False).status_code == 401
+        mine = authority.issue("a1")
+        with ExitStack() as agents:
+            for name in ("a1", "a2"):  # both with the certificate of a1
+                workers = Instant()
+                security = Security(mine.ca, mine.cert, mine.key)
+                agent = Agent.connect(name, cluster.addresses.grpc, workers, security=security)
+                stop = threading.Event()
+                thread = threading.Thread(target=agent.run, args=(stop,), daemon=True)
+                thread.start()
+                agents.callback(thread.join, 20)
+                agents.callback(stop.set)
+            until(
+                lambda: cluster.all_replicate(UNITS),
+                40,
+                "units on the agent whose name is in its certificate",
+            )
+            listed = json.loads(cluster.say("agents list --output json"))["agents"]
+            assert [each["name"] for each in listed] == ["a1"]
+        assert set(cluster.stop().values()) == {0}
 
 
 def test_an_address_that_is_taken_is_one_message(cluster: Processes) -> None:
