@@ -141,14 +141,22 @@ def _leftovers(queries: Queries, kind: Kind, members: list[UnitHere], now: float
 
 
 def _post(queries: Queries, units: Mapping[str, UnitHere], out: list[Effect]) -> None:
+    """Write the boards that changed: who leaves any of them does so before anybody comes onto another."""
     boards: dict[int, dict[str, int]] = {number: {} for number in queries.here}
     for unit in units.values():
         if unit.home in boards:
             boards[unit.home][unit.topic] = unit.epoch
-    changed = [number for number, board in boards.items() if board != queries.here[number].posted]
-    for number in sorted(changed, key=lambda each: len(boards[each]) > len(queries.here[each].posted)):
-        queries.here[number].posted = boards[number]
-        out.append(Post(number, boards[number]))
+    for number, board in boards.items():
+        query = queries.here[number]
+        _post_one(query, {topic: at for topic, at in query.posted.items() if board.get(topic) == at}, out)
+    for number, board in boards.items():
+        _post_one(queries.here[number], board, out)
+
+
+def _post_one(query: QueryHere, board: dict[str, int], out: list[Effect]) -> None:
+    if board != query.posted:
+        query.posted = board
+        out.append(Post(query.number, board))
 
 
 def _retire(queries: Queries, units: Mapping[str, UnitHere], now: float, out: list[Effect]) -> None:

@@ -74,8 +74,8 @@ class World:
     def take(self, effect: Effect) -> None:
         match effect:
             case Warm() | Take() | Fence():
-                busy = {each.unit.topic for each in self.asked if not isinstance(each, StartQuery)}
-                assert effect.unit.topic not in busy or isinstance(effect, Warm), "one hand a unit"
+                writing = {each.unit.topic for each in self.asked if isinstance(each, Take | Fence)}
+                assert effect.unit.topic not in writing, "one hand a unit; one that only looks may be late"
                 if isinstance(effect, Fence):
                     topics = [topic for board in self.boards.values() for topic in board]
                     assert effect.unit.topic not in topics, "off the boards before the fence"
