@@ -130,7 +130,7 @@ class CoordinatorProcess:
 
     @property
     def address(self) -> str:
-        found: str = until(lambda: self.said("address"), what=f"coordinator {self.name}'s address")[0][
+        found: str = until(lambda: self.said("address"), 120, f"coordinator {self.name}'s address")[0][
             "address"
         ]
         return found

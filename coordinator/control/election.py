@@ -33,7 +33,7 @@ class ElectionConfig:
     still. `read_back`: for reading one's own claim."""
 
     patience: float = 2.5
-    pause: float = 1.5
+    pause: float = 2.0
     read_back: float = 10.0
 
 

@@ -43,7 +43,8 @@ class ControlReader:
 
     def stop(self, timeout: float) -> None:
         self._stop.set()
-        self._thread.join(timeout)
+        if self._thread.ident is not None:  # it was started
+            self._thread.join(timeout)
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -119,7 +119,8 @@ class ControlWriter:
         with self._changed:
             self._stopping = True
             self._changed.notify()
-        self._thread.join(timeout)
+        if self._thread.ident is not None:  # it was started
+            self._thread.join(timeout)
 
     def _do(self, job: Callable[[], None]) -> None:
         with self._changed:

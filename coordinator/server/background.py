@@ -38,7 +38,8 @@ class Ticker:
 
     def close(self) -> None:
         self._stop.set()
-        self._thread.join(5)
+        if self._thread.ident is not None:  # it was started
+            self._thread.join(5)
 
     def _run(self) -> None:
         while not self._stop.wait(self._interval):
@@ -78,7 +79,8 @@ class CataloguePoller:
         with self._changed:
             self._stopping = True
             self._changed.notify()
-        self._thread.join(2)
+        if self._thread.ident is not None:  # it was started
+            self._thread.join(2)
 
     def _run(self) -> None:
         known: tuple[int, Catalogue | None] = (0, None)
@@ -151,7 +153,8 @@ class FencePool:
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
-            thread.join(1)
+            if thread.ident is not None:
+                thread.join(1)
 
     def _run(self) -> None:
         while (job := self._queue.get()) is not None:

@@ -131,11 +131,15 @@ class Coordinator:
     def view(self, timeout: float = 5.0) -> View:
         with self._view_lock:
             now = time.monotonic()
-            if self._viewed is None or now - self._viewed[0] >= self._config.view_for:
+            viewed = self._viewed
+            if viewed is None or now >= viewed[0]:
                 asked: Answer[View] = Answer()
                 self._tell(ViewAsked(asked))
-                self._viewed = (now, asked.wait(timeout))
-            return self._viewed[1]
+                view = asked.wait(timeout)
+                # a large view keeps the owner busy: never for more than a fifth of its time
+                good_for = max(self._config.view_for, 4 * self._machine.view_took)
+                viewed = self._viewed = (time.monotonic() + good_for, view)
+            return viewed[1]
 
     def command(self, command: Command, timeout: float = 5.0) -> None:
         answer: Answer[None] = Answer()

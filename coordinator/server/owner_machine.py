@@ -63,7 +63,7 @@ class Outside(Protocol):
 
 
 class OwnerMachine:
-    """`leader` may be read from any thread. `clock`: monotonic seconds; `wall`: seconds since 1970."""
+    """`leader` and `view_took` (seconds) may be read from any thread. `clock`: monotonic seconds; `wall`: seconds since 1970."""
 
     def __init__(
         self,
@@ -82,6 +82,7 @@ class OwnerMachine:
         self._errors: dict[str, str] = {}
         self._commands: dict[int, CommandAsked] = {}
         self._asked: CommandAsked | None = None
+        self.view_took = 0.0
         self.counts: Counter[str] = Counter()
 
     def is_stopped(self) -> bool:
@@ -116,7 +117,10 @@ class OwnerMachine:
             case CommandAsked():
                 self._command(message)
             case ViewAsked(answer):
-                answer.give(self._view())
+                began = time.perf_counter()
+                view = self._view()
+                self.view_took = time.perf_counter() - began
+                answer.give(view)
             case Joined(machine):
                 self._streams[machine.agent] = machine
             case Left(machine, why):

@@ -306,6 +306,12 @@ def test_the_topic_stays_short_over_many_owners(config: KafkaConfig, owners: int
     assert fresh.fold.records["counter"] == CounterRecord(last)
     assert len(fresh.fold.records) == 8
     assert fresh.fold.base > 0
+    late = ControlReader(config, 0.1, lock, lambda _: None)  # one that was paused while its place was deleted
+    late.fold.end = 1
+    late.start()
+    until(lambda: late.complete)
+    late.stop(10)
+    assert (late.fold.rev, late.fold.records) == (fresh.fold.rev, fresh.fold.records)
 
 
 def test_a_topic_of_several_partitions_is_refused(config: KafkaConfig) -> None:

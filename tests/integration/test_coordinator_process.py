@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import signal
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
+from coordinator.control.topic import ControlTopicError, topic_name
+from coordinator.core.owner_state import Catalogue
+from coordinator.server.config import ServerConfig
+from coordinator.server.coordinator import Coordinator
 from deploy.embedded.services import Kafka
+from schemas.config import KafkaConfig
 from tests.coordination_kit import AgentThread, CoordinatorProcess, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
@@ -138,6 +147,32 @@ def world_settles(world: Cluster, leader: CoordinatorProcess) -> dict[str, int]:
 
     until(all_well, PATIENCE, "all units replicate")
     return world.writing()
+
+
+def test_a_coordinator_that_cannot_start_says_why_and_leaves_nothing(kafka: Kafka, unique: str) -> None:
+    config = KafkaConfig(bootstrap=kafka.bootstrap, prefix=unique)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([NewTopic(topic_name(config), 3, 1)])[topic_name(config)].result(10)
+    until(lambda: len(admin.list_topics(timeout=5).topics[topic_name(config)].partitions) == 3)
+    before = set(threading.enumerate())
+    with pytest.raises(ControlTopicError, match="3 partitions"):
+        Coordinator(ServerConfig("c", "127.0.0.1:0"), config, lambda: Catalogue(()), refuse).start()
+    until(
+        lambda: not [t for t in set(threading.enumerate()) - before if not t.daemon], what="no thread is left"
+    )
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        one = Coordinator(
+            ServerConfig("c", f"127.0.0.1:{sock.getsockname()[1]}"), config, lambda: Catalogue(()), refuse
+        )
+        with pytest.raises(OSError, match="in use"):
+            one.start()
+        one.close()
+
+
+def refuse(unit: str, uid: str, epoch: int) -> None:
+    raise AssertionError("nothing is to be fenced")
 
 
 def test_three_at_once_leave_one_that_resigns_to_another(cluster: Callable[[], Cluster]) -> None:

@@ -308,7 +308,7 @@ ACTS = (
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     st.integers(1, 3),
     st.lists(
