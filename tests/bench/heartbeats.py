@@ -29,13 +29,38 @@ import structlog
 
 from coordinator.agent.shell import checkpoint_every
 from coordinator.core import agent as core
-from coordinator.core.agent_unit import Ended, OpenWorker, Progressed, Ready, StartWorker, StopWorker
+from coordinator.core.agent_unit import Ended, Held, OpenWorker, Progressed, Ready, StartWorker, StopWorker
+from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, Down, Mark, Op, Reported
-from coordinator.core.owner_state import Catalogue, OwnerConfig, Record
+from coordinator.core.owner_state import AgentRecord, Catalogue, OwnerConfig, Record, UnitRecord, key_of
 from coordinator.core.schedulers import Kind, UnitSpec
 
 PIPELINES = 10
 PROCESSES = 10
+EPOCHS = 1_000_000
+
+
+def agent_name(number: int) -> str:
+    return f"agent-{number:04}"
+
+
+def records(units: int, agents: int) -> dict[str, Record]:
+    """Return what an earlier owner has left: every unit on an agent."""
+    found: list[Record] = [AgentRecord(agent_name(n), f"{agent_name(n)}-i", n + 1) for n in range(agents)]
+    for number, spec in enumerate(catalogue(units).units):
+        at = number % agents
+        found.append(UnitRecord(spec.unit, spec.uid, ((agent_name(at), at + 1, EPOCHS + number),)))
+    return {key_of(record): record for record in found}
+
+
+def held(units: int, agents: int, agent: int) -> dict[str, Held]:
+    """Return what the agent of this number runs, by these records; its leases last for two minutes."""
+    mine = list(enumerate(catalogue(units).units))[agent::agents]
+    deadline = time.monotonic() + 120
+    return {
+        spec.unit: Held(spec.unit, EPOCHS + number, Reported.REPLICATING, deadline=deadline)
+        for number, spec in mine
+    }
 
 
 def catalogue(units: int) -> Catalogue:
@@ -54,6 +79,9 @@ def catalogue(units: int) -> Catalogue:
 
 class MemoryLog:
     """Stands in for the control log: elected at once, records durable after as long as a Kafka transaction takes."""
+
+    left: Mapping[str, Record] = {}  # by an earlier owner
+    go = threading.Event()
 
     def __init__(
         self, _kafka: object, candidate: Any, on_event: Callable[[Any], None], _config: object
@@ -81,7 +109,8 @@ class MemoryLog:
     def _run(self) -> None:
         from coordinator.control.events import Confirmed, Elected, NewLeader, Persisted
 
-        self._tell(Elected(1, {}))
+        self.go.wait()
+        self._tell(Elected(1, self.left))
         self._tell(NewLeader(1, self._candidate))
         while True:
             with contextlib.suppress(queue.Empty):
@@ -107,6 +136,7 @@ def coordinator_main(options: dict[str, Any]) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     if not options["kafka"]:
+        MemoryLog.left = records(options["units"], options["agents"])
         server.ControlLog = MemoryLog  # type: ignore[misc, assignment]
     found = catalogue(options["units"])
     watched = Watched(
@@ -117,6 +147,9 @@ def coordinator_main(options: dict[str, Any]) -> None:
     )  # fmt: skip
     print(json.dumps({"port": watched.start()}), flush=True)
     for line in sys.stdin:
+        if line.strip() == "elect":
+            MemoryLog.go.set()
+            continue
         print(json.dumps(watched.figures(line.strip())), flush=True)
     watched.close()
 
@@ -129,8 +162,21 @@ def _watched() -> type[Any]:
 
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
+            self.watched_agents: set[str] = set()
             self.watched: set[str] = set()
             self.prepared: dict[str, float] = {}
+            self.expired: dict[str, float] = {}
+            threading.Thread(target=self._watch, daemon=True, name="bench-watch").start()
+
+        def _watch(self) -> None:
+            """Note when the watched agents count as gone."""
+            while True:
+                time.sleep(0.01)
+                state = self._machine._state
+                for name in [name for name in self.watched_agents if name not in self.expired]:
+                    member = state.members.get(name) if state is not None else None
+                    if member is not None and member.state is MemberState.EXPIRED:
+                        self.expired[name] = time.monotonic()
 
         def push(self, agent: str, message: Down) -> bool:
             if isinstance(message, Dispatch) and message.op is Op.PREPARE and message.unit in self.watched:
@@ -143,6 +189,7 @@ def _watched() -> type[Any]:
                 agents = set(what.split())
                 self.watched = {unit.unit for unit in view.units if unit.agent in agents}
                 self.prepared.clear()
+                self.watched_agents = agents
             states: dict[str, int] = {}
             for unit in view.units:
                 states[unit.state] = states.get(unit.state, 0) + 1
@@ -151,8 +198,9 @@ def _watched() -> type[Any]:
                 "agents": {a.name: (a.state, a.units) for a in view.agents},
                 "counters": dict(view.counters),
                 "watched": len(self.watched),
+                "first_expired": min(self.expired.values(), default=None),
+                "last_expired": max(self.expired.values(), default=None),
                 "prepared": len(self.prepared),
-                "first_prepare": min(self.prepared.values(), default=None),
                 "last_prepare": max(self.prepared.values(), default=None),
             }
 
@@ -221,14 +269,21 @@ def agents_main(options: dict[str, Any]) -> None:
                         logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # fmt: skip
     inbox: queue.SimpleQueue[tuple[Simulated, core.AgentEvent]] = queue.SimpleQueue()
     agents, clients = [], []
-    for name in options["names"]:
-        agent = Simulated(name, core.AgentState(name, f"{name}-{os.getpid()}"))
+    for number in options["numbers"]:
+        name = agent_name(number)
+        agent = Simulated(name, core.AgentState(name, f"{name}-i"))
+        if options["running"]:
+            agent.state.agent_epoch, agent.state.units = (
+                number + 1,
+                held(options["units"], options["agents"], number),
+            )
         agent.state.next_beat = time.monotonic() + random.random()
         client = HeartbeatClient(name, options["peers"], _into(inbox, agent))
         agent.send = client.send
         client.start()
         agents.append(agent)
         clients.append(client)
+    print(json.dumps({"ready": len(agents)}), flush=True)
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
     while True:
         due = min(agent.beat_if_due() for agent in agents)
@@ -257,13 +312,16 @@ class Child:
     def read(self) -> dict[str, Any]:
         line = self.process.stdout.readline() if self.process.stdout else ""
         if not line:
-            raise RuntimeError("the coordinator's process has ended")
+            raise RuntimeError("a process of the bench has ended")
         return dict(json.loads(line))
 
-    def ask(self, what: str = "") -> dict[str, Any]:
+    def say(self, what: str) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(what + "\n")
         self.process.stdin.flush()
+
+    def ask(self, what: str = "") -> dict[str, Any]:
+        self.say(what)
         return self.read()
 
     def close(self) -> None:
@@ -287,26 +345,35 @@ def run(
     steady: float = 20.0,
     patience: float = 300.0,
 ) -> dict[str, Any]:
-    """Return the figures of one measurement. `kafka`: bootstrap of a real broker for the control log; None: in memory.
+    """Return the figures of one measurement. `kafka`: bootstrap of a real broker for the control log, and every unit is
+    given out from nothing. None: a log in memory, and an earlier owner has left every unit running.
 
     Seconds: `interval` and `lease` as the owner tells them, `steady`: how long the steady state is measured.
     """
-    owner = Child("coordinator", {"units": units, "kafka": kafka, "interval": interval, "lease": lease})
+    what = {
+        "units": units,
+        "agents": agents,
+        "kafka": kafka,
+        "interval": interval,
+        "lease": lease,
+        "running": not kafka,
+    }
+    owner = Child("coordinator", what)
     with contextlib.ExitStack() as stack:
         stack.callback(owner.close)
         peers = [f"127.0.0.1:{owner.read()['port']}"]
-        names = [f"agent-{number:04}" for number in range(agents)]
-        groups = [
-            Child("agents", {"names": names[start::PROCESSES], "peers": peers}) for start in range(PROCESSES)
-        ]
+        numbers = [list(range(start, agents, PROCESSES)) for start in range(PROCESSES)]
+        groups = [Child("agents", {**what, "numbers": some, "peers": peers}) for some in numbers]
         for group in groups:
             stack.callback(group.close)
+            group.read()
         begun = time.monotonic()
+        owner.say("elect")
         _settled(owner, units, patience)
         figures = {"units": units, "agents": agents, "interval_s": interval, "lease_s": lease,
-                   "control_log": "kafka" if kafka else "memory", "placed_s": time.monotonic() - begun, "placed_cpu_s": _cpu(owner)}  # fmt: skip
+                   "control_log": "kafka" if kafka else "memory", "replicating_s": time.monotonic() - begun, "replicating_cpu_s": _cpu(owner)}  # fmt: skip
         figures |= _steady(owner, steady)
-        figures |= _loss(owner, groups[0], names[::PROCESSES], units, patience)
+        figures |= _loss(owner, groups[0], [agent_name(n) for n in numbers[0]], units, patience)
     return figures
 
 
@@ -361,8 +428,9 @@ def _loss(owner: Child, group: Child, names: list[str], units: int, patience: fl
     _settled(owner, units, patience)
     return {
         "lost_units": lost,
-        "lost_noticed_s": found["first_prepare"] - killed,
-        "planned_s": found["last_prepare"] - found["first_prepare"],
+        "first_gone_s": found["first_expired"] - killed,
+        "last_gone_s": found["last_expired"] - killed,
+        "planned_s": found["last_prepare"] - found["last_expired"],
         "kill_to_planned_s": found["last_prepare"] - killed,
         "kill_to_replicating_s": time.monotonic() - killed,
     }
