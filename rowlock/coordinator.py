@@ -7,6 +7,7 @@ import socket
 
 import structlog
 
+from coordinator.control.topic import ControlTopicError
 from coordinator.core.owner_state import OwnerConfig
 from coordinator.rest import RestServer, create_app
 from coordinator.rest.server import Certificate
@@ -55,6 +56,9 @@ def run(config: Config, name: str) -> int:
         except OSError as error:
             rest.close()
             raise CommandError(f"coordinator cannot listen on {wanted.listen}: {error}; {_FREE}") from error
+        except ControlTopicError as error:
+            rest.close()
+            raise CommandError(str(error)) from error
         _LOG.info("coordinator serves REST", name=name, address=rest.address)
         try:
             return coordinator.run(stop)

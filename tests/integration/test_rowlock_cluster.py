@@ -146,6 +146,17 @@ def test_an_address_that_is_taken_is_one_message(cluster: Processes) -> None:
     )
 
 
+def test_a_control_topic_that_cannot_serve_is_one_message(
+    cluster: Processes, kafka: Kafka, unique: str
+) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([NewTopic(f"{unique}.control", 2, 1)])[f"{unique}.control"].result(30)
+    assert cluster.coordinator(0).wait(40) == 2
+    said = cluster.log("c0").read_text()
+    assert f"rowlock: topic {unique}.control has 2 partitions and must have one" in said
+    assert "Traceback" not in said
+
+
 def test_a_signal_before_there_is_a_leader_ends_it(cluster: Processes) -> None:
     process = cluster.coordinator(0)
     until(lambda: "coordinator listens" in cluster.log("c0").read_text(), 40, "the coordinator")
