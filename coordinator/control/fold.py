@@ -51,9 +51,7 @@ def apply(fold: Fold, offset: int, message: Message, size: int = 0) -> bool:
         case Claim(candidate, nonce):
             _leads(fold, offset, candidate, nonce)
             return True
-        case Snapshot(rev, candidate, nonce) if (
-            rev >= fold.rev
-        ):  # later: its claim was deleted before this reader came
+        case Snapshot(rev, candidate, nonce) if rev >= fold.rev:  # later: its claim is deleted already
             fold.records.clear()
             fold.base, fold.size, fold.unreadable = offset, size, False
             _leads(fold, rev, candidate, nonce)

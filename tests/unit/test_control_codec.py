@@ -178,6 +178,13 @@ def test_reading_from_a_snapshot_gives_what_reading_from_the_beginning_gives(
     assert not whole.ignored
 
 
+def test_a_snapshot_replaces_what_a_reader_missed_the_end_of() -> None:
+    """It stood still while the deletion of a record, and then the place where that stood, were deleted."""
+    fold = folded(Beat(0), Claim(ME, "a"), Changes(1, (("paused/u", PausedRecord("u")),)))
+    fold.end = 50
+    assert folded(Snapshot(1, ME, "a"), counter(1, 7), fold=fold).records == {"counter": CounterRecord(7)}
+
+
 def test_a_snapshot_of_an_earlier_term_is_ignored() -> None:
     fold = folded(Beat(0), Claim(ME, "a"), Claim(ME, "b"), counter(2, 8), Snapshot(1, ME, "a"), counter(1, 3))
     assert fold.rev == 2

@@ -375,8 +375,13 @@ def test_what_was_for_an_earlier_term_is_not_for_this_one() -> None:
     world = World(commits=False).elect()
     world.join("a1")
     world.say(Lost(10, "fenced"), Elected(20, {}))
-    world.say(*[Persisted(10, token) for _, token in world.waiting])
-    assert [a.state for a in world.view().agents] == []
+    world.join("a2")
+    old = [token for rev, token in world.waiting if rev == 10]
+    assert set(old) & {token for rev, token in world.waiting if rev == 20}, (
+        "each term counts from the beginning"
+    )
+    world.say(*[Persisted(10, token) for token in old])
+    assert world.agents["a2"][1].agent_epoch == 0, "announced to before it was durable in this term"
     world.say(Found(10, catalogue(3)))
     assert world.states() == {}
 
