@@ -10,7 +10,7 @@ import functools
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -77,13 +77,12 @@ class RunningQuery:
 
     def ends(self) -> dict[str, int]:
         """Return topic → next offset behind the last finished batch."""
-        return end_offsets(self._query.lastProgress)
+        return _finished(self._query)[1]
 
     def look(self) -> tuple[int, dict[str, int], bool]:
         """Return (last finished batch or -1, next offsets behind it, no batch is under way)."""
         idle = not self._query.status["isTriggerActive"]
-        progress = self._query.lastProgress
-        return -1 if progress is None else int(progress["batchId"]), end_offsets(progress), idle
+        return (*_finished(self._query), idle)
 
     def stop(self) -> None:
         """Let the batch in flight end (tasks that see the empty board begin nothing more), then stop the query.
@@ -112,21 +111,28 @@ class RunningQuery:
 
 
 def _batch(query: Any) -> int:
-    progress = query.lastProgress
-    return -1 if progress is None else int(progress["batchId"])
+    """Return the last finished batch, -1 before the first.
+
+    Asked of the JVM's object: PySpark's `lastProgress` copies all of it, over a hundred calls, several times a second.
+    """
+    progress = query._jsq.lastProgress()
+    return -1 if progress is None else int(progress.batchId())
 
 
-def end_offsets(progress: Any) -> dict[str, int]:
-    """Return topic → next offset behind the batch of Spark's `progress`."""
+def _finished(query: Any) -> tuple[int, dict[str, int]]:
+    """Return the last finished batch (-1 before the first) and topic → next offset behind it."""
+    progress = query._jsq.lastProgress()
     if progress is None:
-        return {}
-    ends: dict[str, int] = {}
-    for source in progress["sources"]:
-        offsets = source["endOffset"]
-        if isinstance(offsets, str):
-            offsets = json.loads(offsets)
-        ends |= {topic: parts["0"] for topic, parts in (offsets or {}).items()}
-    return ends
+        return -1, {}
+    return int(progress.batchId()), end_offsets([source.endOffset() for source in progress.sources()])
+
+
+def end_offsets(ends: Iterable[str | None]) -> dict[str, int]:
+    """Return topic → next offset of the Kafka sources' end offsets (JSON: topic → partition → offset)."""
+    found: dict[str, int] = {}
+    for text in ends:
+        found |= {topic: parts["0"] for topic, parts in (json.loads(text) if text else {}).items()}
+    return found
 
 
 def cause(lines: list[str]) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import structlog
+
 from coordinator.agent.shell import SUPERSEDED, Agent
 from rowlock.errors import CommandError
 from rowlock.leader import security_of
@@ -9,17 +13,28 @@ from rowlock.stopping import stopped_by_signals
 from rowlock.workers import LocalWorkers
 from schemas.config import Config
 
+_LOG = structlog.get_logger()
+REFUSED = 2
 
-def run(config: Config, name: str) -> int:
-    """Work until SIGTERM or SIGINT; all workers have ended then. Returns the exit code.
 
-    Raises CommandError when another process has this name.
+def run(config: Config, name: str, peers: Sequence[str], *, end_on_refusal: bool = False) -> int:
+    """Work until SIGTERM or SIGINT; all workers have ended then. Returns the exit code. `peers`: the coordinators.
+
+    `end_on_refusal`: also until a unit refuses to run because a person must act (2); otherwise it is tried again, later
+    each time. Raises CommandError when another process has this name.
     """
-    wanted = config.coordination
-    security = security_of(wanted.tls)
+    security = security_of(config.coordination.tls)
+    refused: list[str] = []
     with stopped_by_signals() as stop:
-        agent = Agent.connect(name, wanted.coordinators, LocalWorkers(config), security=security)
-        code = agent.run(stop)
+
+        def on_refusal(unit: str, error: str) -> None:
+            _LOG.error("a person must act", unit=unit, error=error)
+            if end_on_refusal:
+                refused.append(unit)
+                stop.set()
+
+        workers = LocalWorkers(config, on_refusal=on_refusal)
+        code = Agent.connect(name, peers, workers, security=security).run(stop)
     if code == SUPERSEDED:
         raise CommandError(f"another process is agent {name} now; give each agent a --name of its own")
-    return code
+    return REFUSED if refused else code

@@ -7,6 +7,7 @@ why it ends. One that ends by itself has ended the unit; the coordinator decides
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Protocol
@@ -23,6 +24,11 @@ _LOG = structlog.get_logger()
 
 GRACE_S = 15.0
 """How long a capture process may take to have everything acknowledged when it is stopped."""
+
+
+REFUSED = 2
+"""Exit code of a process that needs a person."""
+OnRefusal = Callable[[str, str], None]
 
 
 class Says(Protocol):
@@ -50,7 +56,15 @@ class _Unit:
 class CaptureWorkers:
     """The capture units of one agent; `ledger` is told what happens to them."""
 
-    def __init__(self, config: Config, ledger: Says, on_status: OnStatus | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        ledger: Says,
+        on_status: OnStatus | None = None,
+        on_refusal: OnRefusal | None = None,
+    ) -> None:
+        """`on_refusal(unit, error)`: called when a process ends because a person must act."""
+        self._on_refusal = on_refusal
         self._config = config
         self._ledger = ledger
         self._on_status = on_status
@@ -137,6 +151,8 @@ class CaptureWorkers:
         if error is None and not unit.stopped:
             error = f"the capture process of {unit.source} ended with code {code}"
         _LOG.info("capture ended", source=unit.source, code=code, error=error)
+        if code == REFUSED and not unit.stopped and self._on_refusal is not None:
+            self._on_refusal(unit.name, str(error))
         self._ledger.say(unit.name, Ended(unit.epoch, unit.mark, error))
 
 

@@ -69,8 +69,12 @@ def coordinator(config_file: Path, name: str | None, listen: str | None, rest: s
 @click.command()
 @config_option
 @click.option("--name", required=True, help="Its name: one process a name.")
+@click.option(
+    "--coordinator", "peers", metavar="HOST:PORT", multiple=True, help="Instead of coordination.coordinators."
+)
+@click.option("--end-on-refusal", is_flag=True, help="End with exit code 2 as soon as a unit needs a person.")
 @reported
-def agent(config_file: Path, name: str) -> None:
+def agent(config_file: Path, name: str, peers: tuple[str, ...], end_on_refusal: bool) -> None:
     """Run the units that the coordinator gives it, until SIGTERM or Ctrl-C."""
     config = load_config(config_file)
     _refuse_unsupported(config)
@@ -78,7 +82,7 @@ def agent(config_file: Path, name: str) -> None:
     from rowlock.spark_jars import provide_spark_jars
 
     provide_spark_jars()
-    sys.exit(run(config, name))
+    sys.exit(run(config, name, peers or config.coordination.coordinators, end_on_refusal=end_on_refusal))
 
 
 def _refuse_unsupported(config: Config) -> None:

@@ -1,7 +1,8 @@
-"""`rowlock run`: one process a source and one a pipeline, restarted when they die, all ended when this one ends.
+"""`rowlock run`: a coordinator and an agent in one process tree, restarted when they die, ended when this one ends.
 
-What to do is decided by rowlock/supervisor.py (pure); here are the processes. Each child holds a pipe from this process
-as its stdin (rowlock/child.py), so even `kill -9` of the run leaves nothing behind.
+They are `rowlock coordinator` and `rowlock agent`; the agent runs a process a source and one for all pipelines. When
+one is started again is decided by rowlock/supervisor.py (pure); here are the processes. Each child holds a pipe from this
+process as its stdin (rowlock/child.py), so even `kill -9` of the run leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ from __future__ import annotations
 import contextlib
 import queue
 import signal
+import socket
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 import structlog
 
 from rowlock import relay, supervisor
-from rowlock.processes import Command, child_command, environment, kill_group
+from rowlock.processes import Command, environment, kill_group
 from rowlock.supervisor import (
     Child,
     Effect,
@@ -32,6 +35,7 @@ from rowlock.supervisor import (
     Terminate,
     Tick,
 )
+from schemas.addresses import join_address, split_address
 from schemas.config import Config
 
 TICK_S = 0.2
@@ -41,26 +45,49 @@ Goal = Callable[[], bool]
 """Tells whether the run has reached what it was started for; raises CommandError when it never will."""
 
 
-def capture_command(config: Config, source: str) -> Command:
-    return child_command("producer.main", config.path, "--source", source)
+def commands(config: Config, *, all_needed: bool = False) -> dict[Child, Command]:
+    """Return the two processes of a run: a coordinator and an agent that asks it.
+
+    Addresses are the configuration's; where it has none, ports of the loopback that are free now, so that several runs
+    fit on one machine. `all_needed`: the agent ends as soon as a unit needs a person.
+    """
+    coordinator = ["coordinator", "-c", str(config.path), "--name", agent_name()]
+    agent = ["agent", "-c", str(config.path), "--name", agent_name()]
+    if "coordination" not in config.model_fields_set:
+        listen, rest = _free_addresses(config.coordination.rest)
+        coordinator += ["--listen", listen, "--rest", rest]
+        agent += ["--coordinator", listen]
+    if all_needed:
+        agent += ["--end-on-refusal"]
+    return {
+        Child("coordinator", "coordinator"): _child(coordinator),
+        Child("agent", "agent"): _child(agent),
+    }
 
 
-def apply_command(config: Config, pipeline: str) -> Command:
-    return child_command("consumer.main", config.path, "--pipeline", pipeline)
+def agent_name() -> str:
+    """Return the name of this machine's agent: another run here, of the same prefix, takes its units over."""
+    return f"run-{socket.gethostname()}"
 
 
-def commands(config: Config) -> dict[Child, Command]:
-    """Return the processes of a configuration: sources that a pipeline reads, and all pipelines."""
-    read = {name for pipeline in config.pipelines.values() for name in pipeline.sources} or set(
-        config.sources
-    )
-    out: dict[Child, Command] = {}
-    for name in sorted(read):
-        only = config.sources[name].snapshot == "only"
-        out[Child(f"capture {name}", "capture", may_finish=only)] = capture_command(config, name)
-    for name in config.pipelines:
-        out[Child(f"apply {name}", "apply")] = apply_command(config, name)
-    return out
+def _child(words: Sequence[str]) -> Command:
+    return [sys.executable, "-m", "rowlock.child", "rowlock.cli", *words]
+
+
+def _free_addresses(rest: str) -> tuple[str, str]:
+    """Return where the coordinator listens for agents, and for REST: at `rest` if that is free (commands look there)."""
+    with contextlib.ExitStack() as taken:
+        ports = []
+        for port in (0, split_address(rest)[1]):
+            try:
+                server = taken.enter_context(socket.create_server((_LOOPBACK, port)))
+            except OSError:
+                server = taken.enter_context(socket.create_server((_LOOPBACK, 0)))
+            ports.append(server.getsockname()[1])
+    return join_address(_LOOPBACK, ports[0]), join_address(_LOOPBACK, ports[1])
+
+
+_LOOPBACK = "127.0.0.1"
 
 
 class Processes:
@@ -125,7 +152,7 @@ def run(
     `goal` is asked about once a second in a thread of its own, so that a slow answer does not delay a restart.
     """
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    children = commands(config)
+    children = commands(config, all_needed=goal is not None)
     processes = Processes({child.name: command for child, command in children.items()}, events, on_status)
     state = supervisor.begin(list(children), all_needed=goal is not None)
     done = threading.Event()

@@ -14,7 +14,7 @@ from typing import Protocol
 from coordinator.core.agent_unit import Ended, WorkerEvent
 from coordinator.core.messages import Mark
 from rowlock.apply_worker import ApplyWorker
-from rowlock.capture_worker import CaptureWorkers
+from rowlock.capture_worker import CaptureWorkers, OnRefusal
 from rowlock.relay import OnStatus
 from schemas.config import Config
 
@@ -72,9 +72,12 @@ class LocalWorkers:
     Apply units need Java; `close` leaves no process behind.
     """
 
-    def __init__(self, config: Config, on_status: OnStatus | None = None) -> None:
+    def __init__(
+        self, config: Config, on_status: OnStatus | None = None, on_refusal: OnRefusal | None = None
+    ) -> None:
+        """`on_refusal(unit, error)`: a unit that ended because a person must act; from any thread."""
         self._ledger = Ledger()
-        self._capture = CaptureWorkers(config, self._ledger, on_status)
+        self._capture = CaptureWorkers(config, self._ledger, on_status, on_refusal)
         self._apply = ApplyWorker(config, self._ledger, on_status)
 
     def listen(self, on_event: OnEvent) -> None:

@@ -33,7 +33,7 @@ children = {}
 for word in sys.argv[2:]:
     name, role, module = word.split(":")
     children[Child(name, role)] = [sys.executable, "-m", "rowlock.child", module, str(folder / name)]
-run.commands = lambda config: children
+run.commands = lambda config, all_needed: children
 sys.exit(run.run(SimpleNamespace()))
 """
 START = """

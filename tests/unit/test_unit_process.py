@@ -188,9 +188,8 @@ def test_what_workers_get_is_pickled_whole_and_printed_without_secrets() -> None
 
 
 def test_the_end_of_a_batch_is_read_in_both_forms() -> None:
-    assert end_offsets({"sources": [{"endOffset": {"t": {"0": 4}}}]}) == {"t": 4}
-    assert end_offsets({"sources": [{"endOffset": '{"t": {"0": 4}}'}, {"endOffset": None}]}) == {"t": 4}
-    assert end_offsets(None) == {}
+    assert end_offsets(['{"t": {"0": 4}, "u": {"0": 7}}', None]) == {"t": 4, "u": 7}
+    assert end_offsets([]) == {}
 
 
 def test_the_cause_is_the_last_error_of_a_trace() -> None:
