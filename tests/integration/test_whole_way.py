@@ -288,7 +288,7 @@ def test_moving_unique_values_through_a_dead_driver_and_a_restarted_target(syste
         each.start()
     try:
         until(lambda: load.count > 100, "load before the faults")
-        for victim in until(lambda: system.run.find("consumer.main", "--pipeline my"), "MySQL's driver"):
+        for victim in until(lambda: system.run.find("consumer.main", "--assigned"), "the apply process"):
             with contextlib.suppress(psutil.NoSuchProcess):
                 victim.kill()
         until(lambda: load.count > 200, "load after the driver's death")
