@@ -47,6 +47,8 @@ def session_settings(
     """Return Spark's settings. `log4j`: path of a log4j2 configuration; `local_dir`: scratch space."""
     # The JVM only hands bytes from Kafka to Arrow: the optimising compiler would cost more than it gains.
     java = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    # Spark makes a folder "artifacts" where it stands: not in the directory of whoever starts us.
+    java.append(f"-Duser.dir={Path(local_dir).resolve().parent}")
     if log4j:
         java.append(f"-Dlog4j2.configurationFile={log4j}")
     return {
