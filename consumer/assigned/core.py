@@ -186,7 +186,7 @@ def _reported(state: State, query: int, report: Report, now: float) -> None:
     unit = state.units.get(report.topic)
     if unit is None or report.epoch != unit.epoch or unit.phase is not Phase.RUNNING:
         return
-    said = report.state if query == unit.home else "ok"
+    said = report.state if query == unit.home or report.state == "stopped" else "ok"
     facts = {name: getattr(report, name) for name in FIGURES} | {"state": said}
     if report.offset >= unit.watched.offset and report.position is not None:
         unit.position = report.position

@@ -34,7 +34,10 @@ class QueryHere:
 
 @dataclass(slots=True)
 class Queries:
-    """`current`: of each kind the one that units go to. `wanted_since`: since when a start is wanted."""
+    """`current`: of each kind the one that units go to. `wanted_since`: since when a start is wanted.
+
+    `boards`: of queries that are being started, what they begin with.
+    """
 
     here: dict[int, QueryHere] = field(default_factory=dict)
     current: dict[Kind, int] = field(default_factory=dict)
@@ -42,6 +45,7 @@ class Queries:
     wanted_since: dict[Kind, float] = field(default_factory=dict)
     not_before: dict[Kind, float] = field(default_factory=dict)
     backoff: dict[Kind, Backoff] = field(default_factory=dict)
+    boards: dict[int, dict[str, int]] = field(default_factory=dict)
     numbers: int = 0
 
     def reads(self, kind: Kind, unit: UnitHere) -> bool:
@@ -51,12 +55,13 @@ class Queries:
     def up(self, query: QueryHere) -> int | None:
         """Note that `query` runs; returns the number of the one whose place it takes."""
         self.starting.pop(query.kind, None)
+        query.posted = self.boards.pop(query.number, {})
         old = self.current.get(query.kind)
         self.here[query.number], self.current[query.kind] = query, query.number
         return old
 
     def failed(self, kind: Kind, now: float) -> None:
-        self.starting.pop(kind, None)
+        self.boards.pop(self.starting.pop(kind, -1), None)
         self._wait(kind, now)
 
     def lost(self, number: int, now: float, out: list[Effect]) -> None:
@@ -115,9 +120,24 @@ def _start(
         return
     queries.numbers += 1
     queries.starting[kind] = queries.numbers
+    epochs = _leave(queries, members) if kind is Kind.CATCHING_UP else {}
+    queries.boards[queries.numbers] = epochs
     queries.not_before[kind] = now + APART_S
     starting = {unit.topic: _first_offset(kind, unit) for unit in members}
-    out.append(StartQuery(queries.numbers, kind, starting, [unit.about for unit in members]))
+    out.append(StartQuery(queries.numbers, kind, starting, [unit.about for unit in members], epochs))
+
+
+def _leave(queries: Queries, members: list[UnitHere]) -> dict[str, int]:
+    """Take the units that catch up off the old query for the new one, and return its board.
+
+    They are on it from its first batch on: nothing but the backlog comes through this query, so what it handed over before
+    would not be followed by anything that makes a worker notice.
+    """
+    queries.current.pop(Kind.CATCHING_UP, None)
+    for unit in members:
+        unit.home = None
+        unit.moved()
+    return {unit.topic: unit.epoch for unit in members}
 
 
 def _first_offset(kind: Kind, unit: UnitHere) -> int:

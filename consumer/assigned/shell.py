@@ -31,6 +31,7 @@ from consumer.assigned.units import (
     Event,
     Failed,
     Fence,
+    Kind,
     Looked,
     Open,
     Post,
@@ -230,7 +231,8 @@ class PipelineShell:
         try:
             starting = self._resolved(asked)
             query = self._queries[asked.number] = self._running(asked, starting)
-            self._warm(query)
+            if asked.kind is Kind.LIVE:
+                self._warm(query)
         except (ConsumerError, Py4JError, OSError) as error:
             why = cause(str(error).splitlines())
             log.warning("a query cannot start", pipeline=self._pipeline.name, error=why)
@@ -280,7 +282,9 @@ class PipelineShell:
         }
         name = f"{self._run}-{asked.number}"
         config = pipeline.task_config(self._run, name, specs, self._receiver.port, self._receiver.token)
-        return RunningQuery(self._spark, pipeline, config, starting, epochs={}, slots=pipeline.slots)
+        return RunningQuery(
+            self._spark, pipeline, config, starting, epochs=asked.epochs, slots=pipeline.slots
+        )
 
     def _look(self) -> None:
         """Look at Spark's progress, in a thread of its own: the JVM may take its time."""

@@ -273,12 +273,13 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class StartQuery:
-    """`starting`: topic → first offset (-1: the end) of `units`."""
+    """`starting`: topic → first offset (-1: the end) of `units`. `epochs`: its board from the first batch on."""
 
     number: int
     kind: Kind
     starting: Mapping[str, int]
     units: Sequence[About]
+    epochs: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
