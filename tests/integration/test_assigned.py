@@ -268,7 +268,12 @@ def test_a_unit_moves_to_and_fro_under_load_and_nothing_is_lost_or_goes_back(wor
     rows_are(place, beside_source)
     nothing_went_back(place)
     position = tuple(topic.written[-1].source.position)
-    until(lambda: tuple((here.last(unit) or {})["mark"]["position"]) == position, what="the mark's position")
+
+    def said() -> bool:
+        mark = (here.last(unit) or {}).get("mark")
+        return mark is not None and tuple(mark["position"]) == position
+
+    until(said, what="the mark's position")
 
 
 def test_a_paused_process_can_never_write_again(world: World, place: Place) -> None:
