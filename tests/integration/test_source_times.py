@@ -1,0 +1,46 @@
+"""Watermark topics followed for real: also one that appears later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from confluent_kafka import Producer
+
+from consumer.assigned import source_times
+from consumer.assigned.source_times import SourceTimes
+from schemas.config import KafkaConfig
+from schemas.records import Watermark, watermark_topic
+from tests.apply_kit import create_topic, until
+
+
+def test_watermarks_are_followed(kafka: Any, unique: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_times, "LOOK_AGAIN_S", 0.2)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+
+    def say(source: str, ts: int, **topics: int) -> None:
+        mark = Watermark(
+            source=source, gen=1, position=(0, 1, ts, -1), file="b.1", commit_ts_ms=ts, ts_ms=ts, idle=False,
+            topics=topics,
+        )  # fmt: skip
+        producer.produce(watermark_topic(unique, source), msgspec.json.encode(mark))
+        producer.flush()
+
+    create_topic(kafka.bootstrap, watermark_topic(unique, "early"))
+    say("early", 10, t=4)
+    times = SourceTimes(KafkaConfig(bootstrap=kafka.bootstrap, prefix=unique), ["early", "late"])
+    times.start()
+    try:
+        until(lambda: times.times("early", "t", 4) == (10, 10), seconds=60, what="what was there")
+        assert times.times("late", "t", 4) == (0, 0)
+        create_topic(kafka.bootstrap, watermark_topic(unique, "late"))
+        say("late", 20, u=0)
+        until(lambda: times.times("late", "u", 0) == (20, 20), seconds=60, what="a topic that appears")
+        say("early", 30, t=9)
+        until(lambda: times.times("early", "t", 8) == (10, 30), seconds=60, what="what comes")
+        times.seed("late", "v", 7)
+        assert times.times("late", "v", 7) == (20, 20)
+        assert times.times("nobody", "v", 7) == (0, 0)
+    finally:
+        times.close()
