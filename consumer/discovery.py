@@ -61,11 +61,17 @@ def unescape(part: str) -> str:
     return _ESCAPED.sub(lambda match: bytes.fromhex(match.group(1)).decode(errors="replace"), part)
 
 
+class _StaleClientError(TransientError):
+    """The client believes in a leader that is replaced, and goes on doing so however often it is asked: librdkafka keeps
+    the leader's epoch of a topic that was just made, and repeats it in every request for offsets. A new client does not."""
+
+
 class Cluster:
     """Kafka's metadata. Every method raises TransientError when the brokers do not answer."""
 
     def __init__(self, bootstrap: str, options: Mapping[str, str]) -> None:
-        self._admin = AdminClient({**options, "bootstrap.servers": bootstrap})
+        self._settings: dict[str, str | int | float | bool] = {**options, "bootstrap.servers": bootstrap}
+        self._admin = AdminClient(self._settings)
 
     def topics(self) -> list[str]:
         """Return the names of all topics."""
@@ -88,6 +94,13 @@ class Cluster:
 
     def bounds(self, topics: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Return topic → (first offset, next offset to be written)."""
+        try:
+            return self._bounds(topics)
+        except _StaleClientError:
+            self._admin = AdminClient(self._settings)
+            return self._bounds(topics)
+
+    def _bounds(self, topics: Sequence[str]) -> dict[str, tuple[int, int]]:
         low = self._offsets(topics, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         high = self._offsets(topics, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         return {topic: (low[topic], high[topic]) for topic in topics if topic in low and topic in high}
@@ -108,4 +121,6 @@ def _result(future: Any, topic: str) -> Any:
     except KafkaException as error:
         if error.args[0].name() in ("UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID"):
             return None
-        raise TransientError(f"{topic}: Kafka: {error}") from error
+        stale = error.args[0].name() in ("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH")
+        kind = _StaleClientError if stale else TransientError
+        raise kind(f"{topic}: Kafka: {error}") from error

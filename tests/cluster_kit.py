@@ -117,6 +117,8 @@ class Processes:
         left = [each for name in self._running for each in self.family(name)]
         _send(left, signal.SIGKILL)
         psutil.wait_procs(left, timeout=20)
+        for process in self._running.values():
+            process.wait(20)
 
     # commands
 

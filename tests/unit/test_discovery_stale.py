@@ -1,0 +1,66 @@
+"""A Kafka client that believes in a leader's old epoch is replaced: it would ask in vain for ever."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from consumer import discovery
+from consumer.errors import TransientError
+
+MADE: list[Admin] = []
+
+
+class Admin:
+    """An admin client whose answers to list_offsets are errors of this code; 0: none."""
+
+    codes: ClassVar[list[int]] = []
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.code = Admin.codes[len(MADE)]
+        MADE.append(self)
+
+    def list_offsets(self, asked: dict[Any, Any], request_timeout: float) -> dict[Any, Future[Any]]:
+        futures: dict[Any, Future[Any]] = {part: Future() for part in asked}
+        for future in futures.values():
+            if self.code:
+                future.set_exception(KafkaException(KafkaError(self.code)))
+            else:
+                future.set_result(SimpleNamespace(offset=7))
+        return futures
+
+
+@pytest.fixture(autouse=True)
+def _admin(monkeypatch: pytest.MonkeyPatch) -> None:
+    MADE.clear()
+    monkeypatch.setattr(discovery, "AdminClient", Admin)
+
+
+def bounds(*codes: int) -> dict[str, tuple[int, int]]:
+    Admin.codes = list(codes)
+    return discovery.Cluster("b:1", {}).bounds(["t"])
+
+
+def test_a_stale_client_is_replaced_at_once() -> None:
+    assert bounds(KafkaError.FENCED_LEADER_EPOCH, 0) == {"t": (7, 7)}
+    assert len(MADE) == 2
+
+
+def test_another_error_is_the_brokers() -> None:
+    with pytest.raises(TransientError):
+        bounds(KafkaError.LEADER_NOT_AVAILABLE, 0)
+    assert len(MADE) == 1
+
+
+def test_a_new_client_that_is_stale_as_well_is_no_endless_loop() -> None:
+    with pytest.raises(TransientError, match="FENCED_LEADER_EPOCH"):
+        bounds(KafkaError.FENCED_LEADER_EPOCH, KafkaError.FENCED_LEADER_EPOCH)
+    assert len(MADE) == 2
+
+
+def test_a_topic_that_is_gone_has_no_bounds() -> None:
+    assert bounds(KafkaError.UNKNOWN_TOPIC_OR_PART) == {}
