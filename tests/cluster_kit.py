@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 
 from deploy.embedded.downloads import spark_kafka_jars
+from tests.proxy import TcpProxy
 
 Unit = dict[str, Any]
 
@@ -29,18 +30,25 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
+#: Where coordinators listen whose network can be cut, and where agents think they are.
+BEHIND, BEFORE = "127.0.1.1", "127.0.2.1"
+
+
 class Addresses:
-    """Where `count` coordinators of one machine listen."""
+    """Where `count` coordinators of one machine listen. `proxied`: agents reach them through `proxies` only."""
 
-    def __init__(self, count: int = 2) -> None:
+    def __init__(self, count: int = 2, *, proxied: bool = False) -> None:
         ports = [(free_port(), free_port()) for _ in range(count)]
-        self.grpc = [f"127.0.0.1:{grpc}" for grpc, _ in ports]
-        self.rest = [f"127.0.0.1:{rest}" for _, rest in ports]
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The section `coordination`."""
-        return {"coordinators": self.grpc, "rest": self.rest[0]}
+        here, there = (BEHIND, BEFORE) if proxied else ("127.0.0.1", "127.0.0.1")
+        self.grpc = [f"{here}:{grpc}" for grpc, _ in ports]
+        self.rest = [f"{there}:{rest}" for _, rest in ports]
+        self.config: dict[str, Any] = {  # the section `coordination`
+            "coordinators": [f"{there}:{grpc}" for grpc, _ in ports], "rest": self.rest[0],
+        }  # fmt: skip
+        self.proxies: list[TcpProxy] = []
+        if proxied:
+            self.config["advertise"] = BEFORE
+            self.proxies = [TcpProxy(grpc, host=BEHIND, listen=(BEFORE, grpc)) for grpc, _ in ports]
 
 
 class Processes:

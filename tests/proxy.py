@@ -40,10 +40,12 @@ class _Pipe:
 
 
 class TcpProxy:
-    """Listens on 127.0.0.1:`port` and passes on to 127.0.0.1:`target_port` until `close`."""
+    """Listens on `listen` (port 0: a free one, see `port`) and passes on to `host`:`target_port` until `close`."""
 
-    def __init__(self, target_port: int) -> None:
-        self._target = ("127.0.0.1", target_port)
+    def __init__(
+        self, target_port: int, *, host: str = "127.0.0.1", listen: tuple[str, int] = ("127.0.0.1", 0)
+    ) -> None:
+        self._target = (host, target_port)
         self._up, self._down = threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
@@ -51,7 +53,7 @@ class TcpProxy:
         self._closing = False
         self.accepted = 0
         self.heal()
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(listen)
         self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._accept, name=f"proxy-{self.port}", daemon=True)
         self._thread.start()

@@ -1,6 +1,6 @@
 """`make bench`: every figure with its baseline, measured in one run and written to docs/benchmarks.md.
 
-python -m tests.bench [--events 300000] [--only capture,apply,latency,topics,idle] [--no-write]
+python -m tests.bench [--events 300000] [--only capture,apply,latency,topics,coordination] [--no-write]
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 import yaml
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL, Service, stack
-from tests.bench import workload
-from tests.bench.kit import Figures, Topics, percentiles, tree, wait
+from tests.bench import heartbeats, messages, moves, workload
+from tests.bench.kit import APPLY_KINDS, Figures, Topics, Tree, percentiles, tree, wait
 
 SOURCE_DB = "bench"
 TOPIC = f"bench.branch.{SOURCE_DB}.{workload.TABLE}"
@@ -177,8 +177,8 @@ def _applied(bench: Bench, target: str, name: str) -> int:
 
 def latency(bench: Bench) -> None:
     """Commit → visible on an idle system, with our worker daemon and with PySpark's own; and what idling costs."""
-    ours = _latency(bench, "latency_ours", "consumer.main", idle=True)
-    stock = _latency(bench, "latency_stock", "tests.bench.stock_pyspark", idle=False)
+    ours = _latency(bench, "latency_ours", _run, idle=True)
+    stock = _latency(bench, "latency_stock", _stock, idle=False)
     bench.figures.add(
         "commit → visible, idle, rowlock", percentiles(ours), f"{len(ours)} single rows; goal p50 ≤ 150 ms"
     )
@@ -187,20 +187,40 @@ def latency(bench: Bench) -> None:
     bench.figures.add("latency p50, stock : rowlock", f"{ratio:.1f} times")
 
 
-def _latency(bench: Bench, name: str, module: str, *, idle: bool) -> list[float]:
+@contextlib.contextmanager
+def _run(bench: Bench, name: str, config: Path) -> Iterator[Tree]:
+    """`rowlock run` as a user starts it."""
+    with tree("rowlock.cli", "run", "-c", str(config), log=bench.log(name)) as ours:
+        yield ours
+
+
+@contextlib.contextmanager
+def _stock(bench: Bench, name: str, config: Path) -> Iterator[Tree]:
+    """Capture, and apply with PySpark's own worker daemon."""
+    words = ("--config", str(config))
+    with (
+        tree("producer.main", *words, "--source", "branch", log=bench.log(name)),
+        tree("tests.bench.stock_pyspark", *words, "--pipeline", "p", log=bench.log(name)) as stock,
+    ):
+        yield stock
+
+
+Running = Callable[[Bench, str, Path], contextlib.AbstractContextManager[Tree]]
+
+
+def _latency(bench: Bench, name: str, run: Running, *, idle: bool) -> list[float]:
     table = f"probe_{name}"
     bench.source.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY)", database=SOURCE_DB)
     config = bench.config(name, prefix=name, tables=table)
     with (
-        tree("producer.main", "--config", str(config), "--source", "branch", log=bench.log(name)),
-        tree(module, "--config", str(config), "--pipeline", "p", log=bench.log(name)) as apply_tree,
+        run(bench, name, config) as processes,
         contextlib.closing(bench.targets["postgres"].connect(name)) as target,
         contextlib.closing(bench.source.connect(SOURCE_DB)) as source,
     ):
         for number in range(-30, 0):  # warms the JVM
             _probe(source, target, table, number)
         if idle:
-            _idle(bench, apply_tree)
+            _idle(bench, processes)
         return [_probe(source, target, table, number) for number in range(100)]
 
 
@@ -221,14 +241,20 @@ def _visible(target: Any, table: str, number: int) -> bool:
     return False
 
 
-def _idle(bench: Bench, apply_tree: Any) -> None:
+def _idle(bench: Bench, processes: Tree) -> None:
+    """Share of a core of the apply processes, and of everything that `rowlock run` has started."""
     time.sleep(5)
-    before, started = apply_tree.cpu_seconds(), time.monotonic()
+    before, began = processes.cpu_by_kind(), time.monotonic()
     time.sleep(20)
-    share = (apply_tree.cpu_seconds() - before) / (time.monotonic() - started)
+    after, seconds = processes.cpu_by_kind(), time.monotonic() - began
+    share = {kind: (after[kind] - before.get(kind, 0.0)) / seconds for kind in after}
+    apply_share = sum(share.get(kind, 0.0) for kind in APPLY_KINDS)
     bench.figures.add(
-        "apply process tree when idle", f"{share:.1%} of a core", "goal: 15 %; a watermark a second arrives"
+        "apply processes when idle",
+        f"{apply_share:.1%} of a core",
+        "goal: 15 %; a watermark a second arrives",
     )
+    bench.figures.add("all processes of `rowlock run` when idle", f"{sum(share.values()):.1%} of a core")
 
 
 def topics(bench: Bench, count: int = 200) -> None:
@@ -239,8 +265,7 @@ def topics(bench: Bench, count: int = 200) -> None:
             cursor.execute(f"CREATE TABLE many_{number} (id INT PRIMARY KEY)")
     config = bench.config(name, prefix=name, tables="many_*")
     with (
-        tree("producer.main", "--config", str(config), "--source", "branch", log=bench.log(name)),
-        tree("consumer.main", "--config", str(config), "--pipeline", "p", log=bench.log(name)),
+        _run(bench, name, config),
         contextlib.closing(bench.targets["postgres"].connect(name)) as target,
         contextlib.closing(bench.source.connect(SOURCE_DB)) as source,
     ):
@@ -269,15 +294,36 @@ def _round(source: Any, target: Any, count: int, number: int) -> float:
     return time.monotonic() - started
 
 
+def coordination(bench: Bench) -> None:
+    """The batch system against a thread a machine; heartbeats of many agents; moves. They need nothing of `bench`."""
+    for what, rate in messages.run().items():
+        bench.figures.add(what, f"{rate:,.0f} messages/s")
+    for units in (1_000, 10_000):
+        found = heartbeats.run(units, 100)
+        bench.figures.add(
+            f"{units:,} units on 100 agents over gRPC", f"{found['cpu_percent']:.1f} % of a core",
+            f"the coordinator's process, steady; goal for 10,000: 20 %; {found['memory_mib']:.0f} MiB",
+        )  # fmt: skip
+        bench.figures.add(
+            f"{units:,} units: loss of 10 agents, from the last one's expiry to the whole plan",
+            f"{found['planned_s']:.2f} s", "goal for 10,000: 2 s",
+        )  # fmt: skip
+    moved = moves.run()
+    bench.figures.add(
+        "a topic's longest pause in a move, 1,000 rows/s", f"p50 {moved['gap']['p50']} s, max {moved['gap']['max']} s",
+        f"{moved['moves']} moves between two apply processes; the coordinator's two messages are not in it",
+    )  # fmt: skip
+
+
 PARTS: dict[str, Callable[[Bench], None]] = {
-    "capture": capture, "apply": apply, "latency": latency, "topics": topics,
+    "capture": capture, "apply": apply, "latency": latency, "topics": topics, "coordination": coordination,
 }  # fmt: skip
 
 
 @contextlib.contextmanager
 def benches(events: int) -> Iterator[Bench]:
     kafka, source = Kafka(), MariaDB(durable=False)
-    targets: dict[str, Service] = {"postgres": PostgreSQL(extra=["-c", "synchronous_commit=off"])}
+    targets: dict[str, Service] = {"postgres": PostgreSQL()}
     if MySQL.available() is None:
         targets["mysql"] = MySQL(durable=False, extra=["--skip-log-bin"])
     with (

@@ -19,6 +19,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from deploy.embedded.downloads import spark_kafka_jars
 
+APPLY_KINDS = ("Spark's JVM", "Python worker", "apply driver")
+
 
 def wait(condition: Callable[[], Any], what: str, seconds: float = 300, pause: float = 0.01) -> Any:
     """Poll `condition` until it is true and return it."""
@@ -68,6 +70,15 @@ class Tree:
                 times = member.cpu_times()
                 total += times.user + times.system
         return total
+
+    def cpu_by_kind(self) -> dict[str, float]:
+        """Return processor seconds by kind of process, of those that run."""
+        found: dict[str, float] = {}
+        for member in self.members():
+            with contextlib.suppress(psutil.Error):
+                times, kind = member.cpu_times(), _kind(member)
+                found[kind] = found.get(kind, 0.0) + times.user + times.system
+        return found
 
     def sample(self) -> None:
         while not self._stop.wait(0.2):

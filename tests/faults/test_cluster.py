@@ -1,4 +1,4 @@
-"""Two coordinators and two agents as real processes, with real databases under load: moves, deaths and standstills.
+"""Two coordinators and three agents as real processes, with real databases under load: moves, deaths, standstills, cuts.
 
 After each fault the load goes on for a while, then ends; source and target must then be equal row by row, no row of the
 target may have been seen to go back, and no checkpoint either. `ROWLOCK_FAULTS=30` is the long run of one fault after
@@ -25,7 +25,7 @@ from tests.running import DDL, KEYS, Load, Witness, rows, source_config, target_
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(0)]
 
 COUNT = int(os.environ.get("ROWLOCK_FAULTS", "6"))
-AGENTS = ("a0", "a1")
+AGENTS = ("a0", "a1", "a2")
 #: Longer than the lease and what it takes to notice.
 STANDSTILL_S = 14.0
 
@@ -74,7 +74,7 @@ class Cluster:
 def move(cluster: Cluster, dice: random.Random) -> None:
     unit = dice.choice([f"apply/p/{cluster.database}.b.{cluster.database}.acct", "capture/b"])
     here = cluster.at(unit)
-    there = AGENTS[1] if here == AGENTS[0] else AGENTS[0]
+    there = dice.choice([name for name in AGENTS if name != here])
     cluster.processes.say(f"units move {unit} {there}")
     until(lambda: cluster.well() and cluster.at(unit) == there, f"the move of {unit}", 90)
 
@@ -116,12 +116,37 @@ def stop_an_agent(cluster: Cluster, dice: random.Random) -> None:
     cluster.processes.agent(name)
 
 
+def cut_the_network(cluster: Cluster, dice: random.Random) -> None:
+    """Between all agents and all coordinators, in one direction or both, beyond the lease or not."""
+    direction = dice.choice([{"up": True, "down": False}, {"up": False, "down": True}, {}])
+    for proxy in cluster.processes.addresses.proxies:
+        proxy.cut(**direction)
+    time.sleep(dice.choice([4.0, STANDSTILL_S]))
+    for proxy in cluster.processes.addresses.proxies:
+        proxy.heal()
+
+
+def kill_a_worker_process(cluster: Cluster, dice: random.Random) -> None:
+    """A capture process or the apply process of the agent that runs something."""
+    word = dice.choice(["producer.main", "consumer.main"])
+    name = cluster.at("acct" if word == "consumer.main" else "capture/b")
+    victims = [each for each in cluster.processes.family(name) if word in " ".join(each.cmdline())]
+    for victim in victims:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            victim.kill()
+
+
+def restart_the_target(cluster: Cluster, _: random.Random) -> None:
+    cluster.target.restart()
+
+
 def restart_the_broker(cluster: Cluster, _: random.Random) -> None:
     cluster.broker.restart()
 
 
 FAULTS: tuple[Callable[[Cluster, random.Random], None], ...] = (
-    move, kill_an_agent, kill_the_leader, still_agent, still_leader, stop_an_agent, restart_the_broker,
+    move, kill_an_agent, cut_the_network, kill_the_leader, still_agent, kill_a_worker_process, still_leader,
+    stop_an_agent, restart_the_target, restart_the_broker,
 )  # fmt: skip
 
 
@@ -129,7 +154,7 @@ FAULTS: tuple[Callable[[Cluster, random.Random], None], ...] = (
 def cluster(
     mariadb: MariaDB, postgres: PostgreSQL, kafka: Kafka, mariadb_db: str, tmp_path: Path
 ) -> Iterator[Cluster]:
-    database, addresses = mariadb_db, Addresses()
+    database, addresses = mariadb_db, Addresses(proxied=True)
     postgres.create_database(database)
     mariadb.execute(DDL, database=database)
     for key in range(0, KEYS, 2):  # rows for the snapshot
@@ -159,6 +184,8 @@ def cluster(
         yield cluster
     finally:
         processes.close()
+        for proxy in addresses.proxies:
+            proxy.close()
         with contextlib.suppress(Exception):
             postgres.drop_database(database)
 

@@ -204,7 +204,8 @@ def test_a_range_of_text_keys_is_refused_where_it_means_other_rows(target: Targe
 
 
 def test_a_user_who_cannot_see_lock_holders_is_told_the_grant(target: Target) -> None:
-    assert findings_for_session(target.open(), "target hq") == []
+    found = findings_for_session(target.open(), "target hq")
+    assert [each for each in found if each.level == "error"] == []
     if target.kind == "postgres":
         return  # no right is needed there
     user = f"{target.database}_u"
