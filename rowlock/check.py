@@ -15,7 +15,6 @@ from consumer.query import slots_of
 from consumer.router import Route, Routed, resolve, wanted_table
 from consumer.targets.dialect import open_session
 from consumer.targets.findings import Inspectable, findings_for_session, findings_for_table
-from consumer.targets.session import SqlSession
 from rowlock.coordination_check import coordination_findings
 from rowlock.errors import CommandError
 from rowlock.kafka_view import KafkaView
@@ -145,7 +144,7 @@ def _targets(config: Config, found: list[Flow], tables: dict[str, list[Table]]) 
             yield _finding(config.where("targets", options.target), f"target {options.target}: {error}")
             continue
         try:
-            yield from findings_for_session(cast(SqlSession, session), f"target {options.target}")
+            yield from findings_for_session(session, f"target {options.target}")
             yield from _judge(config, mine, found, cast(Inspectable, session))
         except (ConsumerError, SchemaError) as error:
             yield _finding(config.where("targets", options.target), f"target {options.target}: {error}")
