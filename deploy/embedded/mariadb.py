@@ -90,12 +90,24 @@ class MariaDB(MySQLFamily):
         return MARIADB.partition("-")[2]
 
     def _prepare(self) -> None:
-        """The default's anonymous users would win over `user@'%'` on localhost: none are made."""
+        """The default's anonymous users would win over `user@'%'` on localhost: none are made.
+
+        A tmpdir of its own: a starting mariadbd removes all temporary tables that it finds there, also those of another
+        one that is just being installed.
+        """
         base = mariadb_home()
         options = ("--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve")
         script = base / "scripts" / "mariadb-install-db"
         self._run(
-            [script, "--no-defaults", f"--basedir={base}", f"--datadir={self.data_dir}", *options, *_user()]
+            [
+                script,
+                "--no-defaults",
+                f"--basedir={base}",
+                f"--datadir={self.data_dir}",
+                f"--tmpdir={self.home}",
+                *options,
+                *_user(),
+            ]
         )
 
     def _command(self) -> list[str | Path]:

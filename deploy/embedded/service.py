@@ -231,7 +231,9 @@ class Service:
 
     def _failure(self, seen: str) -> EmbeddedError:
         lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
-        tail = "".join(f"\n    {line}" for line in lines[-12:])
+        # What went wrong is often said long before the end (mariadb-install-db ends with advice).
+        errors = [line for line in lines[:-12] if "error" in line.lower()][-6:]
+        tail = "".join(f"\n    {line}" for line in (*errors, *lines[-12:]))
         whole = f" (whole log: {self.log_file})" if self._given_home else ""
         remedy = f"the log's last lines above name the cause{whole}; remove it and start again"
         return EmbeddedError(self.kind, f"{seen}; its log ends:{tail}", remedy)

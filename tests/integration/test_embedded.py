@@ -42,8 +42,11 @@ class Up:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, cwd=ROOT, stdout=pipe, start_new_session=True)
         assert self.process.stdout is not None
-        lines = iter(self.process.stdout.readline, b"}\n")
-        self.services: dict[str, dict[str, Any]] = json.loads(b"".join(lines) + b"}")
+        lines: list[bytes] = []
+        while not lines or lines[-1] != b"}\n":
+            lines.append(self.process.stdout.readline())
+            assert lines[-1], f"it ended with code {self.process.wait()} before everything was up"
+        self.services: dict[str, dict[str, Any]] = json.loads(b"".join(lines))
         self.handles = {name: os.pidfd_open(each["pid"]) for name, each in self.services.items()}
 
     def assert_all_gone(self) -> None:
