@@ -16,6 +16,7 @@ import structlog
 
 from coordinator.core.agent_unit import Ended, Progressed, Ready, WorkerEvent
 from coordinator.core.messages import Mark
+from coordinator.core.progress import forward
 from rowlock.processes import ChildProcess, child_command
 from rowlock.relay import OnStatus
 from schemas.config import Config
@@ -135,11 +136,13 @@ class CaptureWorkers:
     def _progressed(self, unit: _Unit, line: dict[str, Any]) -> None:
         epoch, file, pos, row = line["position"]
         at, events = line["commit_ts_ms"], line["events"]
-        unit.mark = Mark(at, at, (epoch, file, pos, row))
+        # A log counts commits in seconds, an idle source's clock in ms: a transaction can be older than the mark before it.
+        reported = Mark(at, at, (epoch, file, pos, row))
+        unit.mark = mark = forward(unit.mark, reported) or reported
         now = monotonic()
         rate = round(max(0, events - unit.events) / max(0.1, now - unit.counted_at))
         unit.events, unit.counted_at = events, now
-        self._ledger.say(unit.name, Progressed(unit.epoch, unit.mark, rate))
+        self._ledger.say(unit.name, Progressed(unit.epoch, mark, rate))
 
     def _exited(self, unit: _Unit, code: int) -> None:
         only = self._config.sources[unit.source].snapshot == "only"

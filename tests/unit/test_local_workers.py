@@ -96,6 +96,23 @@ def test_a_capture_unit_from_open_to_stop(workers: Any, script: Any) -> None:
     assert said.empty()
 
 
+def test_a_capture_units_mark_never_goes_back(workers: Any, script: Any) -> None:
+    """MariaDB counts commits in whole seconds, and an idle source is as far as the clock, in ms."""
+    script("""
+        say(kind="prepared")
+        next(lines)
+        say(kind="captured", commit_ts_ms=5132, position=[0, 1, 2, -1], events=1)
+        say(kind="captured", commit_ts_ms=5000, position=[0, 1, 3, -1], events=2)
+        next(lines)
+    """)
+    local, said = workers
+    local.open("capture/s", 7, None)
+    assert said.get(timeout=20) == ("capture/s", Ready(7))
+    local.start("capture/s", 7, None)
+    marks = [said.get(timeout=20)[1].mark for _ in range(2)]
+    assert marks == [Mark(5132, 5132, (0, 1, 2, -1)), Mark(5132, 5132, (0, 1, 3, -1))]
+
+
 def test_a_capture_process_that_fails_says_why(workers: Any, script: Any) -> None:
     script('say(kind="prepared"); next(lines); say(kind="failed", error="no binary log"); sys.exit(2)')
     local, said = workers
