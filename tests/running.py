@@ -55,7 +55,12 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 120) -> Any:
 
 def rows(server: Server, database: str, table: str = "acct", extra: str = "") -> list[tuple[Any, ...]]:
     """Return all rows of a table in key order."""
-    with contextlib.closing(server.connect(database)) as connection, connection.cursor() as cursor:
+    with contextlib.closing(server.connect(database)) as connection:
+        return _rows(connection, table, extra)
+
+
+def _rows(connection: Any, table: str, extra: str = "") -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
         cursor.execute(f"SELECT {COLUMNS} FROM {table} {extra} ORDER BY id")
         return [tuple(row) for row in cursor.fetchall()]
 
@@ -132,15 +137,19 @@ class Witness(threading.Thread):
 
     def run(self) -> None:
         while not self._ending.wait(0.02):
-            try:
-                found = rows(self._server, self._database, self._table)
-            except Exception:  # noqa: BLE001 - the target is down, or the table is not there yet
-                continue
-            self.reads += 1
-            for key, version, *_ in found:
-                if version < self._seen.get(key, version):
-                    self.regressions.append((key, self._seen[key], version))
-                self._seen[key] = version
+            with (
+                contextlib.suppress(Exception),  # the target is down, or the table is not there yet
+                contextlib.closing(self._server.connect(self._database)) as connection,
+            ):
+                while not self._ending.wait(0.02):
+                    self._look(_rows(connection, self._table))
+
+    def _look(self, found: list[tuple[Any, ...]]) -> None:
+        self.reads += 1
+        for key, version, *_ in found:
+            if version < self._seen.get(key, version):
+                self.regressions.append((key, self._seen[key], version))
+            self._seen[key] = version
 
     def finish(self) -> None:
         self._ending.set()

@@ -22,6 +22,7 @@ import structlog
 
 from coordinator.batch import BatchSystem, MailboxFullError, SendError
 from coordinator.control.codec import Candidate, Change
+from coordinator.control.events import Confirmed, LogEvent
 from coordinator.control.kafka_log import ControlLog
 from coordinator.core.messages import Down, Up
 from coordinator.core.owner_state import Catalogue, Command
@@ -89,7 +90,7 @@ class Coordinator:
         self._system.start()
         for part in (self._ticker, self._catalogue, self._fences):
             part.start()
-        self._log = ControlLog(self._kafka, self._candidate, self._tell, self._config.control)
+        self._log = ControlLog(self._kafka, self._candidate, self._logged, self._config.control)
         try:
             self._log.start()
         except BaseException:
@@ -153,6 +154,11 @@ class Coordinator:
 
     def _tell(self, message: object) -> None:
         self._system.router.send_control(message)
+
+    def _logged(self, event: LogEvent) -> None:
+        if isinstance(event, Confirmed):
+            self._machine.confirmed(event)
+        self._tell(event)
 
     def _heard(self, event: TransportEvent) -> None:
         """From the streams' threads."""

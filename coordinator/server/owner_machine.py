@@ -82,11 +82,16 @@ class OwnerMachine:
         self._errors: dict[str, str] = {}
         self._commands: dict[int, CommandAsked] = {}
         self._asked: CommandAsked | None = None
+        self._confirmed = Confirmed(0, 0.0)
         self.view_took = 0.0
         self.counts: Counter[str] = Counter()
 
     def is_stopped(self) -> bool:
         return False
+
+    def confirmed(self, event: Confirmed) -> None:
+        """From any thread, ahead of the messages that wait: an owner that is busy is not one that may have been replaced."""
+        self._confirmed = event
 
     def handle(self, message: object) -> None:
         """Take in one message; an error ends the term."""
@@ -100,6 +105,9 @@ class OwnerMachine:
             self._end("internal error")
 
     def _handle(self, message: object) -> None:
+        early = self._confirmed
+        if self._state is not None and self._is(early.rev) and early.at > self._state.confirmed_at:
+            self._step(core.Confirmed(early.at))
         match message:
             case Mail(machine):
                 self._mail(machine)

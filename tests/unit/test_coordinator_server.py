@@ -608,3 +608,24 @@ def test_fences_are_done_beside_each_other_and_not_twice_at_once() -> None:
     pool.ask(3, "good", "1", 8)
     until(lambda: len(done) == 2)
     pool.close()
+
+
+def test_a_backlog_does_not_make_an_owner_fall_silent() -> None:
+    """What confirms the term would come in turn behind thousands of messages; it counts at once."""
+    world = World().elect()
+    world.join("a")
+    world.run(2)
+    world.now += 20
+    world.say(Confirmed(10, world.now - 19.9))
+    with pytest.raises(NotLeaderError):
+        world.command(Rebalance()).wait(0)
+    world.machine.confirmed(Confirmed(10, world.now - 0.1))
+    assert world.command(Rebalance()).wait(0) is None
+
+
+def test_a_confirmation_of_another_term_says_nothing() -> None:
+    world = World().elect()
+    world.now += 20
+    world.machine.confirmed(Confirmed(9, world.now))
+    with pytest.raises(NotLeaderError):
+        world.command(Rebalance()).wait(0)
