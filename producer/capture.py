@@ -199,13 +199,15 @@ class Run:
         return open_stream(settings, server_id=server_id, file=record.file, pos=record.pos)
 
     def _open_catalog(self) -> Catalog:
-        """The catalogue's connection, alive."""
+        """The catalogue on a connection that is alive."""
         import pymysql
 
         try:
+            if self._catalog is not None and not self._catalog.alive:
+                self._catalog.close()
+                self._catalog = None
             if self._catalog is None:
                 self._catalog = open_catalog(self._source)
-            self._catalog.connection.ping(reconnect=True)
         except pymysql.MySQLError as error:
             raise source_error(error) from error
         return self._catalog

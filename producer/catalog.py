@@ -59,8 +59,18 @@ class Catalog:
         self.connection = connection
         self.mariadb = mariadb
 
+    @property
+    def alive(self) -> bool:
+        """Whether the server answers on this connection."""
+        try:
+            self.connection.ping(reconnect=False)
+        except pymysql.MySQLError:
+            return False
+        return True
+
     def close(self) -> None:
-        self.connection.close()
+        if self.connection.open:
+            self.connection.close()
 
     # --- tables
 

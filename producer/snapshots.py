@@ -88,8 +88,8 @@ class Snapshots:
 
     @property
     def ready(self) -> bool:
-        """Whether there is a table that can go on at once."""
-        return self._goes_on
+        """Whether there is a table that can go on at once. Never without a table: `advance` is not called then."""
+        return self._goes_on and self.active
 
     @property
     def active(self) -> bool:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB
+from producer.capture import run_capture
+from producer.stream import LogStream
+from schemas.config import load_config
+from schemas.records import Watermark
 from tests.capture_kit import (
     events,
     messages,
@@ -119,6 +124,39 @@ def test_statements(kafka: Kafka, database: Any, db: str, tmp_path: Path) -> Non
     assert sorted(row["id"] for row in acct.tables[db, "acct"].values()) == [3, 4]
     new = replay(events(kafka.bootstrap, f"{db}.s.{db}.new1"))
     assert topic_rows(new, db, "new1", ["id", "v"]) == [(1, "x")]
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_an_idle_capture_waits_for_the_log(
+    kafka: Kafka, mariadb: MariaDB, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """Also when the last thing it did was to finish a snapshot: it did not wait at all then, and used up a core."""
+    mariadb.create_database(unique)
+    mariadb.execute(ACCOUNT.format(db=unique))
+    for key in range(rows):
+        mariadb.execute(f"INSERT INTO {unique}.acct VALUES ({key}, NULL, 1)")
+    config = load_config(
+        write_config(tmp_path, kafka.bootstrap, unique, {"s": source(mariadb, [f"{unique}.*"])}), {}
+    )
+    waits: list[float] = []
+    read = LogStream.read
+
+    def noted(stream: LogStream, timeout: float) -> Any:
+        waits.append(timeout)
+        return read(stream, timeout)
+
+    monkeypatch.setattr(LogStream, "read", noted)
+    stop, done = threading.Event(), []
+
+    def watermark(mark: Watermark) -> None:
+        if not mark.snapshot_pending:
+            done.append(len(waits))
+            if len(done) == 3:
+                stop.set()
+
+    run_capture(config, "s", stop, on_watermark=watermark)
+    assert min(waits[done[0] :]) > 0
+    mariadb.drop_database(unique)
 
 
 def test_restart_goes_on_where_it_stopped(
