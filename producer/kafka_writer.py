@@ -72,7 +72,9 @@ class KafkaWriter:
         self._pending_bytes += size + _MESSAGE_COST
 
     def send_all(self, topic: str, records: list[tuple[bytes, bytes]]) -> None:
-        """Like `send` for many records of one topic: the hot path."""
+        """Like `send` for many records of one topic, or none: the hot path."""
+        if not records:
+            return
         limit = MAX_MESSAGE_BYTES - _OVERHEAD
         size = 0
         messages = []

@@ -159,6 +159,52 @@ def test_an_idle_capture_waits_for_the_log(
     mariadb.drop_database(unique)
 
 
+def test_it_does_not_matter_how_much_is_read_at_once(
+    kafka: Kafka, mariadb: MariaDB, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One event of the log at a time, so that everything is flushed in the middle of transactions over two tables."""
+    mariadb.create_database(unique)
+    for name in ("acct", "other"):
+        mariadb.execute(ACCOUNT.replace("acct", name).format(db=unique))
+    config = load_config(
+        write_config(
+            tmp_path, kafka.bootstrap, unique, {"s": source(mariadb, [f"{unique}.*"], snapshot="never")}
+        ),
+        {},
+    )
+    left: list[Any] = []
+    read = LogStream.read
+
+    def one(stream: LogStream, timeout: float) -> Any:
+        if not left:
+            left.extend(read(stream, timeout))
+        return [left.pop(0)] if left else []
+
+    monkeypatch.setattr(LogStream, "read", one)
+    stop = threading.Event()
+    topics = [f"{unique}.s.{unique}.{name}" for name in ("acct", "other")]
+
+    def work() -> None:
+        with mariadb.connect(unique, autocommit=False) as connection, connection.cursor() as cursor:
+            until(lambda: all(size(kafka.bootstrap, topic) for topic in topics), "the definitions")
+            for key in range(5):
+                for name in ("acct", "other", "acct"):
+                    cursor.execute(f"REPLACE INTO {name} VALUES ({key}, 'n{key}', 1)")
+                connection.commit()
+            until(lambda: _caught_up(kafka, unique, "s", mariadb), "capture of everything")
+        stop.set()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    run_capture(config, "s", stop)
+    worker.join()
+    for name, topic in zip(("acct", "other"), topics, strict=True):
+        assert topic_rows(replay(events(kafka.bootstrap, topic)), unique, name, COLUMNS) == source_rows(
+            mariadb, unique, name
+        )
+    mariadb.drop_database(unique)
+
+
 def test_restart_goes_on_where_it_stopped(
     kafka: Kafka, mariadb: MariaDB, mariadb_db: str, tmp_path: Path
 ) -> None:

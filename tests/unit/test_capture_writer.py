@@ -103,6 +103,15 @@ def test_a_mark_waits_for_everything_before_it(client: FakeProducer) -> None:
     assert reached == ["first", "second"]
 
 
+def test_no_records_are_no_message(client: FakeProducer) -> None:
+    """A rows event with a single row, the last one read so far: its record is held back, and what is left is flushed."""
+    writer = KafkaWriter({}, lambda: False)
+    writer.send_all("a", [])
+    writer.flush()
+    assert client.taken == []
+    writer.drain()
+
+
 def test_the_first_failure_purges_and_nothing_more_is_produced(client: FakeProducer) -> None:
     writer = KafkaWriter({}, lambda: False)
     writer.send("a", b"k", b"1")
