@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,6 +14,11 @@ from producer.kafka_settings import consumer_settings, librdkafka_logger
 from schemas.config import KafkaConfig
 
 _PATIENCE = 30.0
+#: Topics read at the same time: each costs a request its share of memory, and a wait for nothing.
+_AT_ONCE = 200
+
+Stretch = tuple[int, int]
+"""[first offset, offset behind the last)."""
 
 
 class TopicReader:
@@ -47,33 +52,61 @@ class TopicReader:
 
     def read(self, topic: str, start: int, end: int) -> Iterator[Any]:
         """Yield the messages of [start, end) that still exist, in order. Raises TransientSourceError."""
-        if start >= end:
+        for _, message in self._read({topic: (start, end)}):
+            yield message
+
+    def read_all(self, stretches: Mapping[str, Sequence[Stretch]]) -> Iterator[tuple[str, Any]]:
+        """Yield (topic, message) of every topic's stretches, each topic's in their order; topics mixed.
+
+        The first stretches of all topics are read together, then the second ones: a topic after the other would cost a
+        tenth of a second each. Raises TransientSourceError.
+        """
+        names = sorted(stretches)
+        for first in range(0, len(names), _AT_ONCE):
+            group = names[first : first + _AT_ONCE]
+            for number in range(max(len(stretches[name]) for name in group)):
+                yield from self._read({n: stretches[n][number] for n in group if len(stretches[n]) > number})
+
+    def _read(self, stretches: Mapping[str, Stretch]) -> Iterator[tuple[str, Any]]:
+        """Read one stretch of each topic."""
+        left = {topic: stretch for topic, stretch in stretches.items() if stretch[0] < stretch[1]}
+        if not left:
             return
-        self._consumer.assign([TopicPartition(topic, 0, start)])
+        self._consumer.assign([TopicPartition(topic, 0, start) for topic, (start, _) in left.items()])
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
             # It waits for that many, or for the whole time: never ask for more than there is.
-            for message in self._consumer.consume(min(5000, end - start), timeout=0.2):
-                error = message.error()
-                if error is not None:
-                    if error.code() == KafkaError._PARTITION_EOF:
-                        return
-                    self._fail(topic, error)
-                    continue
-                offset = message.offset()
-                if offset is None or offset >= end:
-                    return
-                deadline = time.monotonic() + _PATIENCE
-                yield message
-                start = offset + 1
-                if start == end:
-                    return
-        raise TransientSourceError(f"{topic} cannot be read: no answer from Kafka for {_PATIENCE:.0f} s")
+            most = sum(end - start for start, end in left.values())
+            for message in self._consumer.consume(min(5000, most), timeout=0.2):
+                if self._counts(message, left):
+                    deadline = time.monotonic() + _PATIENCE
+                    yield str(message.topic()), message
+            if not left:
+                return
+        raise TransientSourceError(
+            f"{', '.join(sorted(left)[:3])} cannot be read: no answer from Kafka for {_PATIENCE:.0f} s"
+        )
+
+    def _counts(self, message: Any, left: dict[str, Stretch]) -> bool:
+        """Whether the message is of its topic's stretch; takes the topic off `left` when that is over."""
+        topic, error, offset = message.topic(), message.error(), message.offset()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            self._fail(topic, error)
+            return False
+        if topic not in left:
+            return False
+        start, end = left[topic]
+        if error is not None or offset is None or offset >= end - 1:
+            del left[topic]
+            self._consumer.incremental_unassign([TopicPartition(topic, 0)])
+        elif offset >= start:
+            left[topic] = offset + 1, end
+        return error is None and offset is not None and start <= offset < end
 
     @staticmethod
-    def _fail(topic: str, error: KafkaError) -> None:
+    def _fail(topic: str | None, error: KafkaError) -> None:
         if not error.retriable() and error.code() not in (
             KafkaError._TRANSPORT,
             KafkaError._ALL_BROKERS_DOWN,
         ):
-            raise TransientSourceError(f"{topic} cannot be read: {error.str()}")
+            raise TransientSourceError(f"{topic or 'Kafka'} cannot be read: {error.str()}")

@@ -111,10 +111,8 @@ class Starter:
             anchor = (record.anchors if record else {}).get(dotted(name))
             topic = self.captured.topic_of(name)
             anchors[topic].update({name: anchor} if anchor else {})
-        return {
-            topic: TopicTails() if topic in created else scan(self.reader, topic, known)
-            for topic, known in anchors.items()
-        }
+        old = {topic: known for topic, known in anchors.items() if topic not in created}
+        return {topic: TopicTails() for topic in created} | scan(self.reader, old)
 
     # --- the record
 
@@ -201,11 +199,14 @@ class Starter:
 
     def _rescan(self, started: Started, known: list[TableName], found: dict[str, TopicTails]) -> None:
         """Read what a zombie wrote between the first look and the repeated definitions."""
-        for topic_name in {self.captured.topic_of(name) for name in known}:
+        names = {self.captured.topic_of(name) for name in known}
+        bounds = {name: self.reader.bounds(name) for name in names}
+        news = {name: [(max(low, found[name].end), high)] for name, (low, high) in bounds.items()}
+        for topic_name, message in self.reader.read_all(news):
+            if message.value() is not None:
+                found[topic_name].add(message.offset(), message.value())
+        for topic_name in names:
             tails, topic = found[topic_name], self.captured.topics[topic_name]
-            low, high = self.reader.bounds(topic_name)
-            for message in self.reader.read(topic_name, max(low, tails.end), high):
-                tails.add(message.offset(), message.value())
             if tails.highest is not None and (topic.ceiling is None or tails.highest > topic.ceiling):
                 topic.ceiling = topic.tail.last = tails.highest
         for name in known:

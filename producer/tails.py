@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
@@ -103,26 +102,26 @@ class TopicTails:
             tail.marker_offset = offset
 
 
-def scan(
-    reader: TopicReader, topic: str, anchors: Mapping[TableName, Anchor], end: int | None = None
-) -> TopicTails:
-    """Read what counts of `topic` up to `end` (default: all): the anchored events, then everything behind the anchors.
+def scan(reader: TopicReader, topics: Mapping[str, Mapping[TableName, Anchor]]) -> dict[str, TopicTails]:
+    """Read what counts of each topic: the anchored events, then everything behind the anchors. All topics at once.
 
     Raises TransientSourceError, and msgspec.DecodeError for a message that is no event.
     """
-    low, high = reader.bounds(topic)
-    end = high if end is None else min(end, high)
-    tails = TopicTails(end=end)
-    start = min((anchor.end + 1 for anchor in anchors.values()), default=low)
-    for offset in _anchored(anchors.values(), low, start):
-        for message in reader.read(topic, offset, offset + 1):
-            tails.add(message.offset(), message.value())
-    for anchor in anchors.values():
-        if anchor.highest is not None:
-            tails._raise(anchor.highest)
-    for message in _values(reader.read(topic, max(low, start), end)):
-        tails.add(message.offset(), message.value())
-    return tails
+    found, stretches = {}, {}
+    for topic, known in topics.items():
+        low, high = reader.bounds(topic)
+        found[topic] = TopicTails(end=high)
+        anchors = known.values()
+        start = min((anchor.end + 1 for anchor in anchors), default=low)
+        anchored = [(offset, offset + 1) for offset in _anchored(anchors, low, start)]
+        stretches[topic] = [*anchored, (max(low, start), high)]
+        for anchor in anchors:
+            if anchor.highest is not None:
+                found[topic]._raise(anchor.highest)
+    for topic, message in reader.read_all(stretches):
+        if message.value() is not None:
+            found[topic].add(message.offset(), message.value())
+    return found
 
 
 def _anchored(anchors: Iterable[Anchor], low: int, start: int) -> list[int]:
@@ -130,7 +129,3 @@ def _anchored(anchors: Iterable[Anchor], low: int, start: int) -> list[int]:
         offset for anchor in anchors for offset in (anchor.definition, anchor.marker) if offset is not None
     }
     return sorted(offset for offset in offsets if low <= offset < start)
-
-
-def _values(messages: Iterable[Any]) -> Iterable[Any]:
-    return (message for message in messages if message.value() is not None)

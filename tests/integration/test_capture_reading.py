@@ -1,0 +1,39 @@
+"""Stretches of many topics, read together."""
+
+from __future__ import annotations
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from deploy.embedded.services import Kafka
+from producer.reading import TopicReader
+from schemas.config import KafkaConfig
+
+
+def test_stretches_of_many_topics_come_in_order(kafka: Kafka, unique: str) -> None:
+    """Also those that begin below what retention has left, that are empty, and again with the same reader."""
+    names = [f"{unique}.{number}" for number in range(5)]
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for made in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+        made.result(20)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for name in names:
+        for number in range(20):
+            producer.produce(name, value=str(number).encode(), partition=0)
+    producer.flush()
+    for gone in admin.delete_records([TopicPartition(names[0], 0, 4)]).values():
+        gone.result(20)
+    wanted = {name: [(2, 3), (5, 7), (10, 20)] for name in names[1:]}
+    wanted[names[0]] = [(4, 5), (6, 6), (12, 14)]
+    with TopicReader(KafkaConfig(bootstrap=kafka.bootstrap)) as reader:
+        for _ in range(2):
+            found: dict[str, list[int]] = {name: [] for name in names}
+            for topic, message in reader.read_all(wanted):
+                found[topic].append(message.offset())
+            assert found.pop(names[0]) == [4, 12, 13]
+            assert all(offsets == [2, 5, 6, *range(10, 20)] for offsets in found.values())
+        assert [m.offset() for m in reader.read(names[2], 18, 20)] == [18, 19]
+        assert list(reader.read(names[2], 20, 20)) == []
+        assert list(reader.read_all({})) == []
+        assert reader.bounds(names[0]) == (4, 20)
