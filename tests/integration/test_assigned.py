@@ -383,6 +383,7 @@ def test_a_backlog_is_caught_up_without_holding_up_the_others(world: World) -> N
     rows_are(place, source)
 
 
+@pytest.mark.slow  # tests/faults/test_whole_system.py kills the driver as well
 def test_the_end_of_stdin_ends_everything_and_a_dead_process_is_replaced(world: World) -> None:
     place = world.places["postgres"]
     source, topic = world.table(place)

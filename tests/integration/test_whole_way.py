@@ -280,6 +280,7 @@ def test_check_judges_a_shared_table_for_each_of_its_sources(
 # --- 3: unique values that move, into three targets, with faults
 
 
+@pytest.mark.slow  # tests/faults/test_whole_system.py has these faults one by one
 def test_moving_unique_values_through_a_dead_driver_and_a_restarted_target(system: System) -> None:
     system.arrives("SELECT count(*) FROM acct_ma", [(KEYS // 2,)])
     witnesses = [Witness(*system.target(target), table="acct_ma") for target in TARGETS]
