@@ -22,6 +22,7 @@ from typing import Any
 import structlog
 
 from consumer.assigned.lines import Lines
+from consumer.assigned.own_folder import own_folder
 from consumer.assigned.process import AssignedProcess
 from consumer.driver import Driver
 from consumer.pipeline import Pipeline
@@ -104,10 +105,15 @@ def _run(config: Config, pipeline: Pipeline, stop: threading.Event) -> int:
 
 
 def _run_assigned(config: Config, slots: int, stop: threading.Event) -> int:
+    with own_folder(config.state_dir / "apply") as folder:
+        return _run_in(config.model_copy(update={"state_dir": folder}), slots, stop)
+
+
+def _run_in(config: Config, slots: int, stop: threading.Event) -> int:
     lines = Lines(sys.stdout)
     started = time.monotonic()
     master = assigned_master(config.spark.master, 2 * len(config.pipelines))
-    spark = _start_spark(config, config.state_dir / "apply", master)
+    spark = _start_spark(config, config.state_dir, master)
     lines.write(json.dumps({"kind": "ready", "seconds": round(time.monotonic() - started, 2)}) + "\n")
     try:
         AssignedProcess(config, spark, slots, lines).run(stop)

@@ -111,7 +111,12 @@ class Cluster:
         there = next(name for name in AGENTS if name != here)
         asked = time.monotonic()
         self.client.post(f"/v1/units/{unit}/move", {"agent": there})
-        wait(lambda: self.units()[unit]["agent"] == there and self.well(), "the move", 60, pause=0.2)
+        wait(
+            lambda: self.units()[unit]["agent"] == there and self.well(),
+            f"the move; {self.units()}",
+            60,
+            pause=0.2,
+        )
         time.sleep(SETTLE_S)
         return self.probe.gap(asked)
 

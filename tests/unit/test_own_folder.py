@@ -1,0 +1,43 @@
+"""Folders of processes that share a state_dir."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from consumer.assigned.own_folder import own_folder
+
+CHILD = """
+import sys, time
+from pathlib import Path
+from consumer.assigned.own_folder import own_folder
+with own_folder(Path(sys.argv[1])) as folder:
+    (folder / "queries").mkdir()
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+def start(where: Path) -> tuple[subprocess.Popen[str], Path]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(where)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    return process, Path(process.stdout.readline().strip())
+
+
+def test_each_process_has_its_own_and_only_what_the_dead_left_is_removed(tmp_path: Path) -> None:
+    alive, here = start(tmp_path)
+    dead, left = start(tmp_path)
+    assert here != left
+    dead.send_signal(signal.SIGKILL)
+    dead.wait()
+    assert left.is_dir()
+    with own_folder(tmp_path) as folder:
+        assert folder.is_dir()
+        assert (here / "queries").is_dir(), "it lives"
+        assert not left.exists(), "it is dead"
+    alive.communicate("")
+    assert list(tmp_path.iterdir()) == [], "who ends takes his away"
