@@ -135,6 +135,8 @@ class Cluster:
         self.processes.agent(name)
         wait(lambda: name in self.alive(), "the agent again", 60, pause=0.2)
         time.sleep(SETTLE_S * 5)  # its Spark starts
+        for _ in range(COLD):
+            self.move(unit)  # an agent that has never run a unit needs ten seconds more for its first one
         return found
 
     def alive(self) -> list[str]:

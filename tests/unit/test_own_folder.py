@@ -33,7 +33,7 @@ def test_each_process_has_its_own_and_only_what_the_dead_left_is_removed(tmp_pat
     dead, left = start(tmp_path)
     assert here != left
     dead.send_signal(signal.SIGKILL)
-    dead.wait()
+    dead.communicate()
     assert left.is_dir()
     with own_folder(tmp_path) as folder:
         assert folder.is_dir()
