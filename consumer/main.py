@@ -24,6 +24,7 @@ import structlog
 from consumer.assigned.lines import Lines
 from consumer.assigned.own_folder import own_folder
 from consumer.assigned.process import AssignedProcess
+from consumer.assigned.warming import AFTER_S
 from consumer.driver import Driver
 from consumer.pipeline import Pipeline
 from consumer.query import JARS_ENV, assigned_master, session_settings, slots_of, start_session
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     stop = threading.Event()
     _stop_on_signals(stop)
     if pipeline is None:
-        return _run_assigned(config, slots, stop)
+        return _run_assigned(config, slots, stop, arguments.warm_after)
     _stop_on_eof(stop, arguments.keep_stdin)
     return _run(config, pipeline, stop)
 
@@ -85,6 +86,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--pipeline")
     what.add_argument("--assigned", action="store_true", help="units are given on stdin, as JSON lines")
+    parser.add_argument(
+        "--warm-after", type=float, default=AFTER_S, help="seconds without a unit; with --assigned"
+    )
     parser.add_argument("--keep-stdin", action="store_true", help="do not end when stdin ends (by hand)")
     return parser.parse_args(argv)
 
@@ -104,19 +108,19 @@ def _run(config: Config, pipeline: Pipeline, stop: threading.Event) -> int:
     return 0
 
 
-def _run_assigned(config: Config, slots: int, stop: threading.Event) -> int:
+def _run_assigned(config: Config, slots: int, stop: threading.Event, warm_after: float) -> int:
     with own_folder(config.state_dir / "apply") as folder:
-        return _run_in(config.model_copy(update={"state_dir": folder}), slots, stop)
+        return _run_in(config.model_copy(update={"state_dir": folder}), slots, stop, warm_after)
 
 
-def _run_in(config: Config, slots: int, stop: threading.Event) -> int:
+def _run_in(config: Config, slots: int, stop: threading.Event, warm_after: float) -> int:
     lines = Lines(sys.stdout)
     started = time.monotonic()
     master = assigned_master(config.spark.master, 2 * len(config.pipelines))
     spark = _start_spark(config, config.state_dir, master)
     lines.write(json.dumps({"kind": "ready", "seconds": round(time.monotonic() - started, 2)}) + "\n")
     try:
-        AssignedProcess(config, spark, slots, lines).run(stop)
+        AssignedProcess(config, spark, slots, lines, warm_after).run(stop)
     finally:
         spark.stop()
     log.info("apply process ended")

@@ -90,12 +90,12 @@ class AssignedApply:
 
 
 @contextmanager
-def assigned_apply(config: Path) -> Iterator[AssignedApply]:
+def assigned_apply(config: Path, *more: str) -> Iterator[AssignedApply]:
     """A running process; killed with all it started if the test has not ended it."""
     errors = config.parent / f"assigned-{time.monotonic_ns()}.err"
     with errors.open("w") as log:
         popen = subprocess.Popen(
-            [sys.executable, "-m", "consumer.main", "--config", str(config), "--assigned"],
+            [sys.executable, "-m", "consumer.main", "--config", str(config), "--assigned", *more],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -17,16 +17,21 @@ import structlog
 from consumer.assigned.lines import Asked, Lines, Said, decode_asked, split_name
 from consumer.assigned.shell import PipelineShell, fault_ends_process
 from consumer.assigned.source_times import SourceTimes
+from consumer.assigned.warming import AFTER_S, warm_up
 from consumer.pipeline import Pipeline
+from consumer.running import DRAIN_S
 from schemas.config import Config
 
 log = structlog.get_logger(__name__)
 
 
 class AssignedProcess:
-    """All pipelines' units of an agent. `slots`: tasks of one query at once."""
+    """All pipelines' units of an agent. `slots`: tasks of one query at once. `warm_after`: seconds (warming.AFTER_S)."""
 
-    def __init__(self, config: Config, spark: Any, slots: int, lines: Lines) -> None:
+    def __init__(
+        self, config: Config, spark: Any, slots: int, lines: Lines, warm_after: float = AFTER_S
+    ) -> None:
+        self._warm_after = warm_after
         self._config = config
         self._spark = spark
         self._slots = slots
@@ -39,11 +44,19 @@ class AssignedProcess:
         self._times.start()
         reader = threading.Thread(target=self._read, args=(stop,), name="stdin", daemon=True)
         reader.start()
+        warming = threading.Thread(target=self._warm_up, args=(stop,), name="warming", daemon=True)
+        warming.start()
         stop.wait()
+        warming.join(DRAIN_S)
         with ThreadPoolExecutor(max(1, len(self._shells)), "close") as pool:
             for shell in list(self._shells.values()):
                 pool.submit(shell.close)
         self._times.close()
+
+    def _warm_up(self, stop: threading.Event) -> None:
+        with fault_ends_process(""):
+            idle = lambda: not self._shells  # noqa: E731
+            warm_up(self._config, self._spark, self._slots, after=self._warm_after, idle=idle, ended=stop)
 
     def _read(self, stop: threading.Event) -> None:
         with fault_ends_process(""):

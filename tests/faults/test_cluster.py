@@ -130,10 +130,10 @@ def kill_a_worker_process(cluster: Cluster, dice: random.Random) -> None:
     """A capture process or the apply process of the agent that runs something."""
     word = dice.choice(["producer.main", "consumer.main"])
     name = cluster.at("acct" if word == "consumer.main" else "capture/b")
-    victims = [each for each in cluster.processes.family(name) if word in " ".join(each.cmdline())]
-    for victim in victims:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            victim.kill()
+    for each in cluster.processes.family(name):
+        with contextlib.suppress(psutil.NoSuchProcess):  # a zombie has no command line
+            if word in " ".join(each.cmdline()):
+                each.kill()
 
 
 def restart_the_target(cluster: Cluster, _: random.Random) -> None:

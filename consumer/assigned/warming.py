@@ -1,0 +1,81 @@
+"""A process that waits for units keeps Spark warm for them: whose agent is lost shall not wait for a cold standby.
+
+The first query of a JVM takes ten seconds (classes, Python workers, compiling). So a process that has had no unit for a
+while runs one that applies nothing, over the watermarks of a source, until it has finished two batches.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from py4j.protocol import Py4JError
+
+from consumer.discovery import Cluster
+from consumer.errors import ConsumerError
+from consumer.pipeline import Pipeline
+from consumer.reports import ReportReceiver
+from consumer.running import RunningQuery
+from schemas.config import Config
+from schemas.records import watermark_topic
+
+log = structlog.get_logger(__name__)
+
+AFTER_S = 15.0
+"""How long a process waits for its first unit before it warms up: a unit that comes is warmed up by itself."""
+AGAIN_S = 5.0
+LONGEST_S = 60.0
+
+
+def warm_up(
+    config: Config, spark: Any, slots: int, *, after: float, idle: Callable[[], bool], ended: threading.Event
+) -> bool:
+    """Run the query once `after` seconds have passed, if `idle()`. Returns whether it did.
+
+    While no source has watermarks yet, or Kafka does not answer, it tries again. An error is logged: it does no harm.
+    """
+    if not config.pipelines:
+        return False
+    apart = config.model_copy(update={"state_dir": config.state_dir / "warming"})
+    pipeline = Pipeline.of(apart, next(iter(config.pipelines)), slots)
+    pause = after
+    while not ended.wait(pause) and idle():
+        pause = AGAIN_S
+        try:
+            found = _last_watermark(config)
+            if found is not None:
+                _run(spark, pipeline, *found, ended)
+                return True
+        except (ConsumerError, Py4JError, OSError) as error:
+            log.warning("Spark is not warmed up", error=str(error)[:300])
+    return False
+
+
+def _last_watermark(config: Config) -> tuple[str, int] | None:
+    """Return a source's watermark topic and the offset of its last record."""
+    topics = [watermark_topic(config.kafka.prefix, source) for source in config.sources]
+    cluster = Cluster(config.kafka.bootstrap, config.kafka.options)
+    for topic, (first, end) in cluster.bounds(topics).items():
+        if end > first:
+            return topic, end - 1
+    return None
+
+
+def _run(spark: Any, pipeline: Pipeline, topic: str, last: int, ended: threading.Event) -> None:
+    began = time.monotonic()
+    run = f"{pipeline.name}-warming-{secrets.token_hex(4)}"
+    receiver = ReportReceiver()
+    try:
+        config = pipeline.task_config(run, f"{run}-0", {}, receiver.port, receiver.token)
+        query = RunningQuery(spark, pipeline, config, {topic: last}, epochs={}, slots=pipeline.slots)
+        while query.active and query.look()[0] < 1 and time.monotonic() - began < LONGEST_S:
+            if ended.wait(0.2):
+                break
+        query.stop()
+    finally:
+        receiver.close()
+    log.info("Spark is warm", ms=round((time.monotonic() - began) * 1000))

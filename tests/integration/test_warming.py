@@ -1,0 +1,39 @@
+"""A standby's Spark runs its first query before it has a unit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from schemas.records import watermark_topic
+from tests.apply_kit import until, write_config
+from tests.assigned_kit import assigned_apply
+
+
+def test_a_process_without_units_warms_up_and_touches_no_target(
+    kafka: Any, unique: str, tmp_path: Path
+) -> None:
+    """Nobody listens where its target should be, and nothing that it reads is a watermark."""
+    topic = watermark_topic(unique, "branch1")
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    target = {
+        "type": "postgres", "host": "127.0.0.1", "port": 1, "user": "x", "password": "x", "database": "x",
+    }  # fmt: skip
+    config = write_config(tmp_path, kafka=kafka, prefix=unique, target=target)
+    with assigned_apply(config, "--warm-after", "0") as process:
+
+        def warm() -> bool:
+            producer.produce(topic, value=b"?", partition=0)
+            producer.flush(5)
+            return '"Spark is warm"' in process.log() or process.popen.poll() is not None
+
+        until(warm, what="the warm query", seconds=90, every=0.5)
+        assert process.popen.poll() is None, process.log()
+        assert process.end() == 0
+        assert "connection" not in process.log()
