@@ -10,6 +10,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -71,6 +72,7 @@ def _run(spark: Any, pipeline: Pipeline, topic: str, last: int, ended: threading
     receiver = ReportReceiver()
     try:
         config = pipeline.task_config(run, f"{run}-0", {}, receiver.port, receiver.token)
+        config = replace(config, pipeline=run)  # a worker keeps connections for one run of a pipeline
         query = RunningQuery(spark, pipeline, config, {topic: last}, epochs={}, slots=pipeline.slots)
         while query.active and query.look()[0] < 1 and time.monotonic() - began < LONGEST_S:
             if ended.wait(0.2):
