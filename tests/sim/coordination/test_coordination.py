@@ -51,6 +51,11 @@ QUICK = (
 )
 
 
+@pytest.mark.parametrize("seed", [4365])
+def test_seeds_that_failed_once(seed: int) -> None:
+    run_seed(seed)
+
+
 @pytest.mark.timeout(1800)
 def test_every_seed_keeps_every_invariant_and_becomes_well_again() -> None:
     cells: Counter[Cell] = Counter()
