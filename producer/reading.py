@@ -96,6 +96,8 @@ class TopicReader:
         if topic not in left:
             return False
         start, end = left[topic]
+        if error is not None and offset is not None and offset < end:
+            return False  # the end of what an earlier assignment read
         if error is not None or offset is None or offset >= end - 1:
             del left[topic]
             self._consumer.incremental_unassign([TopicPartition(topic, 0)])
