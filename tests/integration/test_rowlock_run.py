@@ -166,9 +166,13 @@ def environment() -> dict[str, str]:
 
 def cli(system: System, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rowlock.cli", words[0], "-c", str(system.config), *words[1:]]
-    return subprocess.run(
-        command, env=environment(), capture_output=True, text=True, timeout=240, check=False
-    )
+    try:
+        return subprocess.run(
+            command, env=environment(), capture_output=True, text=True, timeout=240, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        said = (error.stderr or b"").decode(errors="replace")
+        raise AssertionError(f"`rowlock {words[0]}` has not ended: {said[-6000:]}") from error
 
 
 def invoke(config: Path, *words: str) -> Result:
