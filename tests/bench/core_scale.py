@@ -35,7 +35,9 @@ class World:
         self.agents = {agent_name(n): self._agent(units, n) for n in range(AGENTS)}
         self.spent = 0.0
         base, began = psutil.Process().memory_info().rss, time.perf_counter()
-        self.state, _ = core.begin("o", 1, left, OwnerConfig(balance_every=1e9), time.monotonic())
+        self.state, _ = core.begin(
+            "o", 1, left, OwnerConfig(balance_every=1e9, lease=1e6, owner_lease=1e6), time.monotonic()
+        )
         self.begin_ms = (time.perf_counter() - began) * 1000
         self.owner(specs)
         for agent in self.agents.values():
@@ -119,7 +121,8 @@ def main() -> None:
     if len(sys.argv) > 1:
         print(json.dumps(measure(int(sys.argv[1]))))
         return
-    for figures in run():
+    for units in SIZES:
+        (figures,) = run((units,))
         print({what: round(value, 2) for what, value in figures.items()}, flush=True)
 
 
