@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from consumer.errors import TargetConfigError, UnitStoppedError
-from consumer.events import Decode, image_row, row_decoder
+from consumer.events import Decode, event_decoder, image_row, row_decoder
 from consumer.model import TargetTable
 from consumer.router import Route, Routed, resolve, target_table, wanted_table
 from consumer.targets.base import Session
@@ -23,7 +23,11 @@ from schemas.table import Row, Table
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """`text`: the stored JSON. `wanted`: the source's model in target terms. `row`: column structure → target row."""
+    """`text`: the stored JSON. `wanted`: the source's model in target terms. `row`: column structure → target row.
+
+    `decode`: of any event of the table. `decode_row`: of row events in today's envelope, with no more of a before-image
+    than what tells which row and which unique values it gives up.
+    """
 
     text: str
     source: Table
@@ -31,6 +35,7 @@ class InForce:
     wanted: Table
     target: TargetTable
     decode: Decode
+    decode_row: Decode
     row: Callable[[Any], Row]
 
 
@@ -65,9 +70,16 @@ def prepare(
         routed=routed,
         wanted=wanted,
         target=target,
-        decode=row_decoder(source),
+        decode=event_decoder(source),
+        decode_row=row_decoder(source, ordering_columns(target)),
         row=image_row(routed.added),
     )
+
+
+def ordering_columns(target: TargetTable) -> frozenset[str]:
+    """Return the columns of the target's key and unique indexes: all that is ever asked of a before-image."""
+    ordinals = {*target.key_at, *(at for index in target.unique_at for at in index)}
+    return frozenset(target.table.columns[at].name for at in ordinals)
 
 
 def read_real(session: Session, source: Table, source_name: str, routes: tuple[Route, ...]) -> Table | None:

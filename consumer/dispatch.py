@@ -3,8 +3,9 @@
 Use: one `Dispatcher` per task attempt; `plan(target)` once a table; then per chunk of a few hundred accepted events
 `dispatch(plan, [(change, origin), …])` in offset order and `take()` the items per lane.
 
-Tickets: one per distinct (unique index, folded value) of before and after image, in the order of the event ids. The
-key itself needs none: equal folded keys go to one lane. An update that moves the key is two parts, (offset, 0) the
+Tickets: one per distinct (unique index, folded value) that the event gives or takes, of before and after image, in the
+order of the event ids; an update that leaves an index's values as they were takes none (docs/adr/0009). The key itself
+needs none: equal folded keys go to one lane. An update that moves the key is two parts, (offset, 0) the
 delete in the old key's lane and (offset, 1) the insert in the new key's, which always waits for part 0; where both
 go to one lane it is one item, never divided, so that no progress can stand between its halves (finding 7).
 """
@@ -20,7 +21,7 @@ from consumer.locks import Lock, LockKey, LockTable, Wait, new_lock
 from consumer.model import EventId, LaneProgress, RowChange, TargetTable
 from consumer.netchange import Reducer, getter
 from schemas.position import Position
-from schemas.table import Key, Row, Table
+from schemas.table import Key, Row, Table, UniqueIndex
 
 _PAIR: LockKey = (
     -1,
@@ -45,15 +46,25 @@ class TablePlan:
         self.indexes: list[_Index] = []
         for index, at in zip(target.table.unique, target.unique_at, strict=True):
             slot, number = locks.index(self.name, index.name)
-            self.indexes.append((slot, number, getter(at), index_fold(target.table, index, source)))
+            fold = index_fold(target.table, index, source)
+            self.indexes.append((slot, number, getter(at), fold, _one_holder(index, source or target.table)))
 
     def key(self, row: Row) -> Key:
         """Return the exact key of a row."""
         return tuple(row[at] for at in self.target.key_at)
 
 
-_Index = tuple[dict[LockKey, Lock], int, Callable[[Row], Any], Fold]
-"""(slot of the table's locks, index number, getter of the exact values, fold)."""
+def _one_holder(index: UniqueIndex, source: Table) -> bool:
+    """Tell whether the source itself keeps the values of the target's `index` unique."""
+    parts = {(part.column, part.prefix) for part in index.parts}
+    return any(
+        {(part.column, part.prefix) for part in known.parts} <= parts
+        for known in (source.key, *source.unique)
+    )
+
+
+_Index = tuple[dict[LockKey, Lock], int, Callable[[Row], Any], Fold, bool]
+"""(slot of the table's locks, index number, getter of the exact values, fold, unique at the source as well)."""
 Change = tuple[RowChange, Origin]
 """What goes into `Dispatcher.dispatch`: `change.id` is (offset, 0)."""
 Item = tuple[RowChange, TablePlan, bytes, Origin, tuple[Lock, ...], tuple[Wait, ...]]
@@ -117,14 +128,17 @@ class Dispatcher:
         register = self._locks.register
         tickets: tuple[Lock, ...] = ()
         waits: tuple[Wait, ...] = ()
-        for slot, number, values, fold in plan.indexes:
+        for slot, number, values, fold, one_holder in plan.indexes:
+            same = before is not None and after is not None and values(before) == values(after)
+            if same and one_holder:
+                continue
             old = None if before is None else fold(before)
             if old is not None:
                 lock, wait = register(slot, (number, old), event, lane)
                 tickets += (lock,)
                 if wait is not None:
                     waits += (wait,)
-            if after is None or (before is not None and values(before) == values(after)):
+            if after is None or same:
                 continue
             new = fold(after)
             if new is not None and new != old:

@@ -7,15 +7,15 @@ one C call away. Everything but c, u, d and r events goes through the full codec
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Literal
 
 import msgspec
 
 from consumer.errors import UnitStoppedError
 from schemas.codec import decode_event
 from schemas.errors import EnvelopeError
-from schemas.event import Event
+from schemas.event import ENVELOPE_VERSION, Event
 from schemas.position import Position
 from schemas.table import Row, Table
 
@@ -47,22 +47,63 @@ Decode = Callable[[bytes], Any]
 """Kafka value → a structure with `op`, `source`, and `before` and `after`: column structures or None."""
 
 
+def decode_none(_raw: bytes) -> Any:
+    """Refuse every event: the row decoder while no definition is in force."""
+    raise msgspec.DecodeError("no definition is in force")
+
+
 decode_any: Decode = msgspec.json.Decoder(SlimEvent).decode
 """Decodes every event while no definition is in force."""
 
 
-def row_decoder(table: Table) -> Decode:
-    """Return the decoder of row events of a source table; an image that lacks a column is refused by it.
+def event_decoder(table: Table) -> Decode:
+    """Return the decoder of all events of a source table, both images whole.
 
-    Columns it does not know are ignored: a definition event says when they begin to count.
+    An image that lacks a column is refused; columns that the table does not know are ignored: a definition event says
+    when they begin to count.
+    """
+    image = _image(table.column_names, table.column_names)
+    return _decoder(str, SlimSource, image, image)
+
+
+def row_decoder(table: Table, kept: Collection[str]) -> Decode:
+    """Return the fast decoder of a source table's row events in the envelope as it is today; it refuses all others.
+
+    `kept`: the columns of which a before-image is asked for its values (keys and unique indexes); the others are None in it.
+    What is the same in every event is compared and not made, and of what is not used no object is made either: an
+    object costs more to free, thousands of events later, than to make.
     """
     names = table.column_names
-    fields = [(f"c{i}", Any) for i in range(len(names))]
-    rename = {f"c{i}": name for i, name in enumerate(names)}
-    image = msgspec.defstruct("Image", fields, rename=rename, gc=False)
+    source = msgspec.defstruct(
+        "RowSource",
+        [
+            ("version", Literal[ENVELOPE_VERSION]),  # a constant of one value
+            ("table", Literal[table.name]),
+            ("ts_ms", int),
+            ("position", Position),
+            ("prev", Position | None),
+            ("gen", int),
+        ],
+        gc=False,
+    )
+    return _decoder(Literal["c", "u", "d", "r"], source, _image(names, kept), _image(names, names))
+
+
+def _image(names: Sequence[str], kept: Collection[str]) -> type[msgspec.Struct]:
+    """Return a structure with a field for each of `names`; those that are not `kept` are always None."""
+    nobody = " " * (1 + max(map(len, names)))  # longer than any column's name
+    fields: list[Any] = [
+        (f"c{i}", Any) if name in kept else (f"c{i}", Any, None) for i, name in enumerate(names)
+    ]
+    rename = {f"c{i}": name if name in kept else f"{nobody}{i}" for i, name in enumerate(names)}
+    return msgspec.defstruct("Image", fields, rename=rename, kw_only=True, gc=False)
+
+
+def _decoder(op: Any, source: Any, before: type[msgspec.Struct], after: type[msgspec.Struct]) -> Decode:
     event = msgspec.defstruct(
-        "RowEvent",
-        [("op", str), ("source", SlimSource), ("before", image | None, None), ("after", image | None, None)],
+        "RowEvent",  # in the order of the wire, where each field is found at once
+        [("op", op), ("before", before | None, None), ("after", after | None, None), ("source", source)],
+        kw_only=True,
         gc=False,
     )
     return msgspec.json.Decoder(event).decode

@@ -25,6 +25,8 @@ SPLITTING_OPTIONS = frozenset({"minpartitions", "maxrecordsperpartition", "maxby
 
 MAX_OFFSETS_PER_TRIGGER = 200_000
 """Events of one micro-batch over all topics: bounds how long the others wait for a topic with a backlog."""
+CATCH_UP_PER_TRIGGER = 500_000
+"""The same of a query with nothing but backlogs in it. Each batch begins and ends with half a second of idle lanes."""
 
 ArrowTask = Callable[[Iterable[Any]], Iterator[Any]]
 
@@ -121,7 +123,12 @@ def assigned_master(master: str, queries: int) -> str:
 
 
 def kafka_options(
-    bootstrap: str, starting: Mapping[str, int], options: Mapping[str, str], extra: Mapping[str, str]
+    bootstrap: str,
+    starting: Mapping[str, int],
+    options: Mapping[str, str],
+    extra: Mapping[str, str],
+    *,
+    per_trigger: int = MAX_OFFSETS_PER_TRIGGER,
 ) -> dict[str, str]:
     """Return the options of Spark's Kafka source.
 
@@ -135,7 +142,7 @@ def kafka_options(
         "kafka.bootstrap.servers": bootstrap,
         "assign": json.dumps({topic: [0] for topic in starting}),
         "startingOffsets": json.dumps({topic: {"0": offset} for topic, offset in starting.items()}),
-        "maxOffsetsPerTrigger": str(MAX_OFFSETS_PER_TRIGGER),
+        "maxOffsetsPerTrigger": str(per_trigger),
         # A consumer sends its next fetch as soon as it has records, and the broker answers one request of a connection
         # after the other: Spark's two questions for the topic's bounds, in every task and for every topic, wait behind
         # that fetch for this long. Nothing polls while nothing is there, so waiting is never of use.

@@ -18,7 +18,7 @@ import structlog
 
 from consumer.board import post
 from consumer.pipeline import Pipeline
-from consumer.query import kafka_options, start_query
+from consumer.query import MAX_OFFSETS_PER_TRIGGER, kafka_options, start_query
 from consumer.task import run_task
 from consumer.worker import TaskConfig
 
@@ -43,6 +43,7 @@ class RunningQuery:
         *,
         epochs: Mapping[str, int],
         slots: int,
+        per_trigger: int = MAX_OFFSETS_PER_TRIGGER,
     ) -> None:
         self.name = config.query
         self.topics = frozenset(starting)
@@ -54,7 +55,9 @@ class RunningQuery:
         self._query = start_query(
             spark,
             name=self.name,
-            options=kafka_options(pipeline.bootstrap, starting, pipeline.kafka_options, {}),
+            options=kafka_options(
+                pipeline.bootstrap, starting, pipeline.kafka_options, {}, per_trigger=per_trigger
+            ),
             task=functools.partial(run_task, replace(config, board=str(self._board))),
             slots=slots,
             checkpoints=self._folder / "checkpoint",

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from consumer.read_ahead import read_ahead
 from consumer.reports import Report
 from consumer.unit import Slice
 from consumer.worker import TaskConfig, Worker
@@ -31,7 +32,7 @@ def run_task(config: TaskConfig, batches: Iterable[Any]) -> Iterator[Any]:
     """Apply everything in `batches` (columns topic, offset, value) and end; yields no rows."""
     worker = _worker(config)
     reports: list[Report] = []
-    for topic, slices in by_topic(batches, lambda topic: worker.applies(config, topic)):
+    for topic, slices in by_topic(read_ahead(batches), lambda topic: worker.applies(config, topic)):
         report = worker.apply(config, topic, slices)
         if report is not None:
             reports.append(report)

@@ -20,7 +20,7 @@ from consumer.dedup import Deduplicator
 from consumer.definition import InForce, definition_change, prepare, stored_table
 from consumer.dispatch import Change
 from consumer.errors import FencedError, TransientError, UnitStoppedError
-from consumer.events import ROW_OPS, Decode, bad_event, decode_any, full_event
+from consumer.events import ROW_OPS, Decode, bad_event, decode_any, decode_none, full_event
 from consumer.kafka_reader import Record
 from consumer.lanes import Limits
 from consumer.layout import Layout, keys_fingerprint
@@ -30,7 +30,7 @@ from consumer.reports import Report, State
 from consumer.router import Route, fingerprint
 from consumer.targets.base import Session
 from schemas.codec import decode_table
-from schemas.event import ENVELOPE_VERSION, Chunk, Event
+from schemas.event import Chunk, Event
 from schemas.table import Row, Table
 
 Slice = list[Record]
@@ -247,23 +247,23 @@ class TopicRun:
         """Decode, judge and collect row changes; anything else is a barrier. The hot loop: no calls it can do without."""
         changes: list[Change] = []
         offset = self._mark[0]
-        decode, row, table = self._tools()
+        decode, row = self._tools()
         judge = self._dedup.judge
         try:
             for offset, raw in records:
                 if raw is None:
                     continue
+                is_row = True
                 try:
                     event = decode(raw)
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    raise bad_event(self.spec.unit.topic, offset, raw, error) from error
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    event = self._uncommon(offset, raw)
+                    is_row = event.op in ROW_OPS
                 source = event.source
-                if source.version != ENVELOPE_VERSION or source.table != table:
-                    self._foreign(offset, raw, table)
                 position = source.position
                 if judge(offset, position, source.prev, source.gen):
                     self.dropped += 1
-                elif event.op in ROW_OPS:
+                elif is_row:
                     before, after = event.before, event.after
                     if before is not None:
                         before = row(before)
@@ -275,28 +275,36 @@ class TopicRun:
                     self._submit(changes, offset - 1)
                     changes = []
                     self._barrier(offset, raw)
-                    decode, row, table = self._tools()
+                    decode, row = self._tools()
                     judge = self._dedup.judge
         except UnitStoppedError:
             self._submit(changes, offset - 1)
             raise
         self._submit(changes, offset)
 
-    def _tools(self) -> tuple[Decode, Callable[[Any], Row], str | None]:
-        """Return decoder, row function and table name of the definition in force; without one, no row passes."""
+    def _tools(self) -> tuple[Decode, Callable[[Any], Row]]:
+        """Return the decoder of row events and the row function of the definition in force; without one, no row passes."""
         in_force = self._in_force
-        if in_force is None:
-            return decode_any, self._no_definition, None
-        return in_force.decode, in_force.row, in_force.source.name
+        return (decode_none, self._no_definition) if in_force is None else (in_force.decode_row, in_force.row)
 
-    def _foreign(self, offset: int, raw: bytes, table: str | None) -> None:
-        """Look at an event of another envelope version or table: a newer major version and another table stop the unit."""
-        source = full_event(self.spec.unit.topic, offset, raw).source
-        if table is not None and source.table != table:
+    def _uncommon(self, offset: int, raw: bytes) -> Any:
+        """Decode an event that the fast decoder refused: not a row, of another envelope version, or not for this unit.
+
+        Raises UnitStoppedError: not an event, a newer major version, another table, not what the definition says.
+        """
+        in_force = self._in_force
+        topic = self.spec.unit.topic
+        try:
+            event = decode_any(raw) if in_force is None else in_force.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise bad_event(topic, offset, raw, error) from error
+        source = full_event(topic, offset, raw).source  # looks at the version
+        if in_force is not None and source.table != in_force.source.name:
             raise UnitStoppedError(
-                f"{self.spec.unit.topic} offset {offset}: an event of {source.db}.{source.table} in the topic of "
-                f"{table}: one table a topic is what this version applies"
+                f"{topic} offset {offset}: an event of {source.db}.{source.table} in the topic of "
+                f"{in_force.source.name}: one table a topic is what this version applies"
             )
+        return event
 
     def _no_definition(self, _image: Any) -> Row:
         raise UnitStoppedError(

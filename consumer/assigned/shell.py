@@ -52,6 +52,7 @@ from consumer.board import Attempts
 from consumer.discovery import select_topics
 from consumer.errors import ConsumerError
 from consumer.pipeline import Pipeline
+from consumer.query import CATCH_UP_PER_TRIGGER, MAX_OFFSETS_PER_TRIGGER
 from consumer.reports import ReportReceiver
 from consumer.running import RunningQuery, cause
 from consumer.status import StatusWriter
@@ -66,6 +67,7 @@ FAULT = 3
 LOOK_S = 0.25
 SELDOM_S = 1.0
 """How often Spark's progress is looked at: while units are new to their query or catch up, and otherwise."""
+PER_TRIGGER = {Kind.LIVE: MAX_OFFSETS_PER_TRIGGER, Kind.CATCHING_UP: CATCH_UP_PER_TRIGGER}
 
 
 @contextmanager
@@ -283,7 +285,13 @@ class PipelineShell:
         name = f"{self._run}-{asked.number}"
         config = pipeline.task_config(self._run, name, specs, self._receiver.port, self._receiver.token)
         return RunningQuery(
-            self._spark, pipeline, config, starting, epochs=asked.epochs, slots=pipeline.slots
+            self._spark,
+            pipeline,
+            config,
+            starting,
+            epochs=asked.epochs,
+            slots=pipeline.slots,
+            per_trigger=PER_TRIGGER[asked.kind],
         )
 
     def _look(self) -> None:

@@ -153,12 +153,12 @@ def _apply(bench: Bench, target: str) -> None:
     config, end = bench.config(name, target), bench.topics.end(TOPIC)
     begun = time.monotonic()
     with (
-        tree("consumer.main", "--config", str(config), "--pipeline", "p", log=bench.log(name)) as ours,
+        _run(bench, name, config) as ours,
         contextlib.closing(bench.targets[target].connect(name)) as watching,
     ):
         applied = wait(lambda: _applied(watching), "the first commit", pause=0.02)
         started = time.monotonic()
-        wait(lambda: _applied(watching) >= end - 1, "all events", pause=0.05)
+        wait(lambda: _applied(watching) >= end - 1, "all events", pause=0.1)
         seconds, cpu = time.monotonic() - started, ours.cpu_seconds()
     bench.figures.add(
         f"apply, Kafka → {target}", f"{(end - 1 - applied) / seconds:,.0f} events/s",

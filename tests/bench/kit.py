@@ -81,15 +81,19 @@ class Tree:
         return found
 
     def sample(self) -> None:
-        while not self._stop.wait(0.2):
-            for member in self.members():
-                with contextlib.suppress(psutil.Error, OSError, ValueError):
-                    kind, peak = _kind(member), _peak_mib(member.pid)
-                    self.peaks[kind] = max(peak, self.peaks.get(kind, 0.0))
+        while not self._stop.wait(1.0):  # the kernel keeps the peaks; looking costs what is measured
+            self._note_peaks(self.members())
+
+    def _note_peaks(self, members: list[psutil.Process]) -> None:
+        for member in members:
+            with contextlib.suppress(psutil.Error, OSError, ValueError):
+                kind, peak = _kind(member), _peak_mib(member.pid)
+                self.peaks[kind] = max(peak, self.peaks.get(kind, 0.0))
 
     def stop(self) -> None:
         self._stop.set()
         members = self.members()
+        self._note_peaks(members)
         self.process.terminate()
         try:
             self.process.wait(60)

@@ -7,7 +7,7 @@ import json
 import msgspec
 
 from consumer.definition import InForce
-from consumer.events import image_row, row_decoder
+from consumer.events import event_decoder, image_row, row_decoder
 from consumer.model import Held
 from consumer.router import Route, resolve, target_table, wanted_table
 from rowlock.quarantine import HeldEvent, Selection, final_change, held_lines
@@ -30,7 +30,7 @@ def in_force() -> InForce:
     wanted = wanted_table(SOURCE, routed)
     return InForce(
         text="", source=SOURCE, routed=routed, wanted=wanted, target=target_table(wanted, wanted, ("branch",)),
-        decode=row_decoder(SOURCE), row=image_row(routed.added),
+        decode=event_decoder(SOURCE), decode_row=row_decoder(SOURCE, {"id"}), row=image_row(routed.added),
     )  # fmt: skip
 
 

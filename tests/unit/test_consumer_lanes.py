@@ -100,6 +100,39 @@ def test_a_lane_gathers_until_the_drain_or_its_limit() -> None:
     assert lane.next() == Idle(drained=True, wrote=False)
 
 
+def test_tickets_are_taken_for_values_that_change_hands() -> None:
+    bench = Bench()
+    (items,) = bench.feed(
+        (None, row(1, "lucy")),
+        (row(1, "lucy"), (1, "lucy", None, 7)),  # another column
+        (row(1, "lucy"), row(1, "anna")),
+        (row(1, "anna"), row(2, "anna")),  # the key moves within its lane
+        (row(2, "anna"), None),
+    )
+    tickets = [[lock.key[1].decode() for lock in item[4]] for item in items]
+    assert tickets == [["lucy"], [], ["lucy", "anna"], [], ["anna"]]
+
+
+def test_an_index_of_the_target_alone_has_a_ticket_of_every_event() -> None:
+    layout, locks = Layout(lanes=1), LockTable()
+    dispatcher = Dispatcher(layout, locks, [LaneProgress(0, 1, 1, "id", -1, ZERO, 0, layout.encode())])
+    at_source = Table(db=TABLE.schema, name=TABLE.name, columns=TABLE.table.columns, key=TABLE.table.key)
+    change = RowChange((0, 0), row(1, "lucy"), (1, "lucy", None, 7))
+    dispatcher.dispatch(dispatcher.plan(TABLE, at_source), [(change, (0, ZERO, 1, 0, b"{}"))])
+    ((item,),) = dispatcher.take()
+    assert [lock.key[1] for lock in item[4]] == [b"lucy"]
+
+
+def test_a_key_that_moves_between_lanes_hands_its_value_over() -> None:
+    bench = Bench(lanes=2)
+    k = other_lane(bench, 1)
+    queues = bench.feed((row(1, "lucy"), row(k, "lucy")))
+    first, second = (items[0] for items in sorted(queues, key=lambda items: items[0][0].id))
+    assert first[4][0].key[1] == b"lucy"
+    assert [lock.key[1] for lock in second[4]] == [b"lucy"]
+    assert {wait[1] for wait in second[5]} == {(0, 0)}
+
+
 def test_a_lane_commits_before_it_waits_and_the_holder_commits_when_asked() -> None:
     bench = Bench(lanes=2)
     k = other_lane(bench, 1)

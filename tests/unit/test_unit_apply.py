@@ -351,6 +351,37 @@ def test_live_changes_never_share_the_catch_up_of_snapshot_rows(short: int) -> N
     assert keys == [(True, [1]), (False, [2]), (True, [3])]
 
 
+def test_an_envelope_of_a_newer_minor_version_is_applied() -> None:
+    bench, source = started()
+    rows = [encode_event(source.put(source.row(n, f"{n}@x", n))) for n in range(3)]
+    bench.topic += [rows[0], rows[1].replace(b'"version":"1.0"', b'"version":"1.7"'), rows[2]]
+    assert bench.apply().state == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (b'"version":"1.0"', b'"version":"2.0"', "2.0"),
+        (b'"table":"acct"', b'"table":"other"', "one table a topic"),
+        (b'"owner":', b'"owned":', "without a definition event"),
+    ],
+)
+def test_an_event_that_is_not_of_this_table_stops_the_unit_behind_what_came_before(
+    old: bytes, new: bytes, why: str
+) -> None:
+    bench, source = started()
+    first = encode_event(source.put(source.row(1, "1@x", 1)))
+    before = rows_of(source)
+    second = encode_event(source.put(source.row(2, "2@x", 2)))
+    bench.topic += [first, second.replace(old, new)]
+    report = bench.apply()
+    assert (report.state, report.offset) == ("stopped", 1)
+    assert "offset 2" in report.message
+    assert why in report.message
+    assert bench.target.rows_of() == before
+
+
 def test_a_damaged_record_stops_the_unit_with_its_place() -> None:
     bench, _ = started()
     bench.topic.append(b"{not json")

@@ -1,0 +1,92 @@
+"""Reading a task's next Arrow batches while one is applied.
+
+Spark's JVM makes a batch only when somebody reads its socket, and what a socket holds is a fraction of a batch. A worker
+that reads when it has nothing left to do, and a JVM that works only then, take turns; with somebody reading, both work.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+DEPTH = 2
+"""Batches read ahead: bounds the memory (a batch is a few MiB)."""
+FULL = 1_000
+"""Rows of a batch from which on reading ahead is worth a thread; a live pipeline's small batches never come here."""
+
+
+def read_ahead(batches: Iterable[Any], *, full: int = FULL, depth: int = DEPTH) -> Iterator[Any]:
+    """Yield `batches` in order; from the first one with `full` rows on a thread reads up to `depth` ahead.
+
+    An error of `batches` is raised where the batch would have come. Closing the iterator lets the thread end after the
+    batch that it is reading.
+    """
+    source = iter(batches)
+    for batch in source:
+        if batch.num_rows >= full:
+            yield from _ahead(batch, source, depth)
+            return
+        yield batch
+
+
+def _ahead(first: Any, source: Iterator[Any], depth: int) -> Iterator[Any]:
+    reader = _Reader(source, depth)
+    try:
+        yield first
+        yield from reader
+    finally:
+        reader.close()
+
+
+class _Reader:
+    """Iterator over what its thread has read. Used by one thread."""
+
+    def __init__(self, source: Iterator[Any], depth: int) -> None:
+        self._source, self._depth = source, depth
+        self._changed = threading.Condition()
+        self._read: deque[Any] = deque()
+        self._ended, self._closed = False, False
+        self._error: BaseException | None = None
+        threading.Thread(target=self._run, name="read-ahead", daemon=True).start()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        with self._changed:
+            self._changed.wait_for(lambda: self._read or self._ended)
+            if self._read:
+                batch = self._read.popleft()
+                self._changed.notify_all()
+                return batch
+        if self._error is not None:
+            raise self._error
+        raise StopIteration
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        try:
+            while self._room():
+                batch = next(self._source, None)
+                if batch is None:
+                    break
+                with self._changed:
+                    self._read.append(batch)
+                    self._changed.notify_all()
+        except BaseException as error:  # noqa: BLE001  # handed to the thread that asks for the batch
+            self._error = error
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def _room(self) -> bool:
+        """Wait until another batch may be read; False: nobody wants one any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or len(self._read) < self._depth)
+            return not self._closed

@@ -1,0 +1,75 @@
+"""The fast decoder of row events against the general one, and what it leaves to it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumer.events import ROW_OPS, event_decoder, image_row, row_decoder
+from schemas.codec import encode_event
+from schemas.event import ENVELOPE_VERSION
+from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from tests.apply_kit import FakeSource, account_table
+
+TABLE = account_table()
+KEPT = {"id", "email"}
+
+
+def history(numbers: list[int]) -> list[bytes]:
+    source = FakeSource()
+    events = [source.put(source.row(n % 5, f"{n}@x" if n % 3 else None, n)) for n in numbers]
+    events += [source.delete(key) for key in list(source.rows)]
+    return [encode_event(event) for event in events]
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=20))
+def test_both_decoders_agree_in_all_that_is_asked_for(numbers: list[int]) -> None:
+    general, fast, row = event_decoder(TABLE), row_decoder(TABLE, KEPT), image_row((("branch", "b1"),))
+    for raw in history(numbers):
+        whole, found = general(raw), fast(raw)
+        assert (found.op, found.source.position, found.source.prev, found.source.gen, found.source.ts_ms) == (
+            whole.op, whole.source.position, whole.source.prev, whole.source.gen, whole.source.ts_ms
+        )  # fmt: skip
+        assert (found.after is None) == (whole.after is None)
+        if whole.after is not None:
+            assert row(found.after) == row(whole.after)
+        assert (found.before is None) == (whole.before is None)
+        if whole.before is not None:
+            kept = [
+                v if n in KEPT else None for n, v in zip(TABLE.column_names, row(whole.before), strict=False)
+            ]
+            assert row(found.before) == (*kept, "b1")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"version":"%s"' % ENVELOPE_VERSION.encode(), b'"version":"1.9"'),
+        (b'"table":"acct"', b'"table":"other"'),
+        (b'"op":"c"', b'"op":"m"'),
+        (b'"owner":', b'"owned":'),
+    ],
+)
+def test_the_fast_decoder_refuses_what_is_not_a_row_of_this_table(old: bytes, new: bytes) -> None:
+    raw = history([1])[0]
+    fast = row_decoder(TABLE, KEPT)
+    assert fast(raw).op in ROW_OPS
+    assert old in raw
+    with pytest.raises(msgspec.DecodeError):
+        fast(raw.replace(old, new))
+
+
+@pytest.mark.parametrize("name", ["c1", " ", "  1", "      1", "a column of many letters"])
+def test_a_column_may_be_called_like_a_field_of_ours(name: str) -> None:
+    table = Table(
+        db="d",
+        name="t",
+        columns=tuple(Column(name=n, type=ColumnType(kind=Kind.INT, bits=32)) for n in ("id", name)),
+        key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)),
+    )
+    source = '{"version":"1.0","ts_ms":1,"db":"d","table":"t","position":[0,1,2,3],"prev":null,"gen":1}'
+    raw = f'{{"op":"u","before":{{"id":1,"{name}":2}},"after":{{"id":1,"{name}":3}},"source":{source}}}'.encode()
+    event, row = row_decoder(table, {"id"})(raw), image_row(())
+    assert (row(event.before), row(event.after)) == ((1, None), (1, 3))
