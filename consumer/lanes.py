@@ -38,7 +38,7 @@ from consumer.progress import Mark
 class Limits:
     """`max_gather`: events a transaction (1: row-at-a-time replay); `max_bytes`: of their wire JSON."""
 
-    max_gather: int = 5_000
+    max_gather: int = 10_000
     max_bytes: int = 16 * 2**20
     tries: int = 6  # failures in a row of one gather, halves included, before its transient error is raised
     whole: int = 2  # of these, with the whole gather before it is divided

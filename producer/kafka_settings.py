@@ -87,7 +87,10 @@ def consumer_settings(kafka: KafkaConfig) -> dict[str, Any]:
         "fetch.wait.max.ms": 20,
         "receive.message.max.bytes": 2 * MAX_MESSAGE_BYTES + 65536,
         "fetch.max.bytes": MAX_MESSAGE_BYTES + 65536,
-        "fetch.message.max.bytes": MAX_MESSAGE_BYTES + 65536,
+        # A broker sends a batch that is larger than this all the same, alone; what is read here is read to its end
+        # at once, so that reading far ahead would only cost memory.
+        "fetch.message.max.bytes": 1 << 20,
+        "queued.max.messages.kbytes": 16 << 10,
     }
 
 

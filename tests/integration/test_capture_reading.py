@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from deploy.embedded.services import Kafka
+from producer.kafka_settings import MAX_MESSAGE_BYTES
 from producer.reading import TopicReader
 from schemas.config import KafkaConfig
 
@@ -37,3 +40,18 @@ def test_stretches_of_many_topics_come_in_order(kafka: Kafka, unique: str) -> No
         assert list(reader.read(names[2], 20, 20)) == []
         assert list(reader.read_all({})) == []
         assert reader.bounds(names[0]) == (4, 20)
+
+
+def test_a_message_as_large_as_they_get_is_read(kafka: Kafka, unique: str) -> None:
+    """It is larger than what is asked for at once."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    limit = {"max.message.bytes": str(MAX_MESSAGE_BYTES + 65536)}
+    for made in admin.create_topics([NewTopic(unique, 1, 1, config=limit)]).values():
+        made.result(20)
+    sizes = [10, MAX_MESSAGE_BYTES - 65536, 10, MAX_MESSAGE_BYTES - 65536]
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "message.max.bytes": MAX_MESSAGE_BYTES})
+    for size in sizes:
+        producer.produce(unique, value=random.Random(1).randbytes(size), partition=0)
+    producer.flush()
+    with TopicReader(KafkaConfig(bootstrap=kafka.bootstrap)) as reader:
+        assert [len(message.value()) for message in reader.read(unique, 0, len(sizes))] == sizes
