@@ -47,20 +47,28 @@ class TablePlan:
         for index, at in zip(target.table.unique, target.unique_at, strict=True):
             slot, number = locks.index(self.name, index.name)
             fold = index_fold(target.table, index, source)
-            self.indexes.append((slot, number, getter(at), fold, _one_holder(index, source or target.table)))
+            self.indexes.append(
+                (slot, number, getter(at), fold, _one_holder(target.table, index, source or target.table))
+            )
 
     def key(self, row: Row) -> Key:
         """Return the exact key of a row."""
         return tuple(row[at] for at in self.target.key_at)
 
 
-def _one_holder(index: UniqueIndex, source: Table) -> bool:
-    """Tell whether the source itself keeps the values of the target's `index` unique."""
-    parts = {(part.column, part.prefix) for part in index.parts}
-    return any(
-        {(part.column, part.prefix) for part in known.parts} <= parts
-        for known in (source.key, *source.unique)
+def _one_holder(target: Table, index: UniqueIndex, source: Table) -> bool:
+    """Tell whether the source itself keeps the values of the target's `index` unique, compared as the target does."""
+    parts = _parts(target, index)
+    return index.nulls_distinct and any(
+        _parts(source, known) <= parts for known in (source.key, *source.unique)
     )
+
+
+def _parts(table: Table, index: UniqueIndex) -> set[tuple[str, int | None, str | None]]:
+    return {
+        (part.column, part.prefix, part.collation or table.column(part.column).type.collation)
+        for part in index.parts
+    }
 
 
 _Index = tuple[dict[LockKey, Lock], int, Callable[[Row], Any], Fold, bool]
