@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from tests.bench import cluster, core_scale, heartbeats, messages, workload
 from tests.bench.kit import APPLY_KINDS, Figures, Topics, Tree, percentiles, tree, wait
 
 SOURCE_DB = "bench"
+RUNS = 3
+"""Runs of apply: a machine that others use as well makes half of the rate at times."""
 TOPIC = f"bench.branch.{SOURCE_DB}.{workload.TABLE}"
 REPORT = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 
@@ -145,10 +148,28 @@ def apply(bench: Bench) -> None:
     if not bench.topics.end(TOPIC):
         _capture_all(bench)
     for target in bench.targets:
-        _apply(bench, target)
+        runs = sorted((_apply(bench, target) for _ in range(RUNS)), key=lambda run: run.rate)
+        median = runs[RUNS // 2]
+        bench.figures.add(
+            f"apply, Kafka → {target}", f"{median.rate:,.0f} events/s",
+            f"median of {RUNS} runs, from {runs[0].rate:,.0f} to {runs[-1].rate:,.0f}; after the first commit; "
+            f"{median.whole_s:.0f} s for {bench.topics.end(TOPIC):,} events with the start of everything; "
+            f"{median.cpu_s:.0f} s of processor time; goal {'50' if target == 'postgres' else '30'} thousand",
+        )  # fmt: skip
+        bench.figures.memory(f"apply → {target}", median.peaks)
 
 
-def _apply(bench: Bench, target: str) -> None:
+@dataclass(frozen=True)
+class Applied:
+    """One run of apply: events/s, seconds from start to end, processor seconds, peak MiB by kind of process."""
+
+    rate: float
+    whole_s: float
+    cpu_s: float
+    peaks: dict[str, float]
+
+
+def _apply(bench: Bench, target: str) -> Applied:
     name = f"apply_{target}"
     config, end = bench.config(name, target), bench.topics.end(TOPIC)
     begun = time.monotonic()
@@ -159,13 +180,8 @@ def _apply(bench: Bench, target: str) -> None:
         applied = wait(lambda: _applied(watching), "the first commit", pause=0.02)
         started = time.monotonic()
         wait(lambda: _applied(watching) >= end - 1, "all events", pause=0.1)
-        seconds, cpu = time.monotonic() - started, ours.cpu_seconds()
-    bench.figures.add(
-        f"apply, Kafka → {target}", f"{(end - 1 - applied) / seconds:,.0f} events/s",
-        f"after the first commit; {time.monotonic() - begun:.0f} s for {end:,} events with Spark's start and stop; "
-        f"{cpu:.0f} s of processor time; goal {'50' if target == 'postgres' else '30'} thousand",
-    )  # fmt: skip
-    bench.figures.memory(f"apply → {target}", ours.peaks)
+        ended, cpu = time.monotonic(), ours.cpu_seconds()
+    return Applied((end - 1 - applied) / (ended - started), ended - begun, cpu, ours.peaks)
 
 
 def _applied(connection: Any) -> int:
