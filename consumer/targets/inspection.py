@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import URL, create_engine, inspect
+from sqlalchemy import URL, Engine, create_engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
@@ -26,7 +27,7 @@ def inspecting(target: TargetConfig, driver: str) -> Iterator[Inspector]:
     url = URL.create(
         driver, target.user, target.password.get_secret_value(), target.host, target.port, target.database
     )
-    engine = create_engine(url, poolclass=NullPool, connect_args=tls_arguments(target, driver))
+    engine = _engine(url, tuple(sorted(tls_arguments(target, driver).items())))
     try:
         with engine.connect() as connection:
             yield inspect(connection)
@@ -34,8 +35,12 @@ def inspecting(target: TargetConfig, driver: str) -> Iterator[Inspector]:
         raise TransientError(
             f"the catalogue of {target.host}:{target.port} cannot be read: {error}"
         ) from error
-    finally:
-        engine.dispose()
+
+
+@lru_cache(maxsize=8)
+def _engine(url: URL, tls: tuple[tuple[str, Any], ...]) -> Engine:
+    """Return the engine of a target. It holds no connection, but what it has learnt of the server and its compiled queries."""
+    return create_engine(url, poolclass=NullPool, connect_args=dict(tls))
 
 
 def tls_arguments(target: TargetConfig, driver: str) -> dict[str, Any]:
