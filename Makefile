@@ -30,9 +30,9 @@ $(STAMP):
 demo: $(STAMP) ## two branch databases flow into a head office (KEEP=1: leave it running)
 	@$(BIN)/rowlock demo $(if $(KEEP),--keep)
 
-test: $(STAMP) ## all tests but the slow ones, with real services
+test: $(STAMP) ## all tests but the slow ones, with real services; those that need none run beside
 	@$(BIN)/python -m deploy.embedded fetch
-	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup $(ARGS)
 
 test-sim: $(STAMP) ## the way modelled, 2,000 seeds
 	@ROWLOCK_SIM_SEEDS=2000 $(BIN)/python -m pytest tests/sim -m "" $(ARGS)

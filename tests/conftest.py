@@ -1,4 +1,4 @@
-"""What all tests share: the services' fixtures, and markers by folder."""
+"""What all tests share: the services' fixtures, and markers and groups by folder."""
 
 from __future__ import annotations
 
@@ -26,3 +26,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             folder = item.path.relative_to(here).parts[0]
             if folder in _MARKED_FOLDERS:
                 item.add_marker(_MARKED_FOLDERS[folder])
+                item.add_marker(
+                    pytest.mark.xdist_group("services")
+                )  # one process: each service is started once
