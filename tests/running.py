@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +24,7 @@ import psutil
 import yaml
 
 from deploy.embedded.downloads import spark_kafka_jars
+from deploy.embedded.guard import spawn
 
 COLUMNS = "id, version, owner, amount"
 DDL = """CREATE TABLE acct (id BIGINT NOT NULL PRIMARY KEY, version BIGINT NOT NULL, owner VARCHAR(40) NULL UNIQUE,
@@ -39,7 +40,9 @@ class Server(Protocol):
     port: int
     user: str
 
-    def connect(self, database: str | None = None) -> Any: ...
+    @property
+    def connect(self) -> Callable[..., Any]:
+        """What opens a connection to the database that is its first argument."""
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = 120) -> Any:
@@ -158,22 +161,17 @@ class Witness(threading.Thread):
 
 @dataclass
 class Run:
-    """A `rowlock run` process tree over `config`."""
+    """A `rowlock run` process tree over `config`; it ends with the tests, also where these are killed."""
 
     config: Path
     log: Path
     process: subprocess.Popen[bytes] | None = field(default=None)
 
     def start(self) -> None:
+        command = [sys.executable, "-m", "rowlock.cli", "run", "-c", str(self.config)]
+        jars = ",".join(map(str, spark_kafka_jars()))
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "rowlock.cli", "run", "-c", str(self.config)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env={**os.environ, "ROWLOCK_SPARK_JARS": ",".join(map(str, spark_kafka_jars()))},
-            )
+            self.process = spawn(command, output=log, env={"ROWLOCK_SPARK_JARS": jars})
 
     def stop(self) -> int:
         """Stop cleanly and return the exit code."""
@@ -195,12 +193,7 @@ class Run:
 
     def find(self, *words: str) -> list[psutil.Process]:
         """Return the descendants whose command line has all `words`."""
-        found = []
-        for process in self.family():
-            with contextlib.suppress(psutil.Error):
-                if all(word in " ".join(process.cmdline()) for word in words):
-                    found.append(process)
-        return found
+        return saying(self.family(), *words)
 
     def close(self) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -209,6 +202,16 @@ class Run:
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(10)
             psutil.wait_procs(family, timeout=10)
+
+
+def saying(processes: Iterable[psutil.Process], *words: str) -> list[psutil.Process]:
+    """Return those of `processes` whose command line has all `words`."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            if all(word in " ".join(process.cmdline()) for word in words):
+                found.append(process)
+    return found
 
 
 def write_config(folder: Path, **parts: Any) -> Path:

@@ -64,16 +64,8 @@ class System:
         return f"public.{table}" if target == "pg" else f"{self.db}_t.{table}"
 
     def change(self, source: str, *statements: str | tuple[str, Iterable[Any]], apart: bool = True) -> None:
-        """Run statements at a source; each a transaction, or all of them one. Zero dates pass."""
-        server = self.source(source)
-        with contextlib.closing(connect_mysql(server.host, server.port, "root", "", self.db)) as conn:
-            with conn.cursor() as cursor:
-                if not apart:
-                    cursor.execute("BEGIN")
-                for each in statements:
-                    cursor.execute(*((each,) if isinstance(each, str) else each))
-                if not apart:
-                    cursor.execute("COMMIT")
+        """Run statements at a source; see `change`."""
+        change(self.source(source), self.db, *statements, apart=apart)
 
     def read(self, target: str, query: str) -> list[tuple[Any, ...]] | None:
         """Return the rows of `query` in a target; None while it, or the table, is not there."""
@@ -122,6 +114,23 @@ class System:
         file = folder / "changed.yaml"
         file.write_text(yaml.safe_dump(raw))
         return file
+
+
+def change(
+    server: MySQL | MariaDB,
+    database: str,
+    *statements: str | tuple[str, Iterable[Any]],
+    apart: bool = True,
+) -> None:
+    """Run statements; each a transaction, or all of them one. Zero dates pass."""
+    with contextlib.closing(connect_mysql(server.host, server.port, "root", "", database)) as conn:
+        with conn.cursor() as cursor:
+            if not apart:
+                cursor.execute("BEGIN")
+            for each in statements:
+                cursor.execute(*((each,) if isinstance(each, str) else each))
+            if not apart:
+                cursor.execute("COMMIT")
 
 
 def configuration(system: System) -> dict[str, Any]:

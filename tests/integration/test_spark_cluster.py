@@ -1,0 +1,158 @@
+"""`spark.master: spark://…`: the work of `rowlock run` is done by the executors of a standalone cluster on its own machine.
+
+What could break there and not in `local[N,4]`: the boards, locks and reports that an agent shares with its workers, when
+these are not its descendants; and code, jars and settings that have to reach an executor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+
+from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
+from tests.cluster_kit import Addresses
+from tests.running import (
+    DDL,
+    KEYS,
+    Load,
+    Run,
+    Witness,
+    rows,
+    running,
+    saying,
+    source_config,
+    target_config,
+    until,
+    write_config,
+)
+from tests.schemas_strategies import TABLE, bound_rows
+from tests.spark_cluster import Master, Worker, spark_cluster
+from tests.whole_way_kit import change, create_everything, insert_everything, texts, update_everything
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[tuple[Master, Worker]]:
+    with spark_cluster(tmp_path) as members:
+        yield members
+
+
+@pytest.fixture
+def run(
+    cluster: tuple[Master, Worker], kafka: Kafka, mariadb: MariaDB, postgres: PostgreSQL,
+    mariadb_db: str, pg_db: str, tmp_path: Path,
+) -> Iterator[Run]:  # fmt: skip
+    """`rowlock run` with the cluster as its Spark, over a source that has rows for the snapshot."""
+    create_everything(mariadb, mariadb_db)
+    change(mariadb, mariadb_db, *map(insert_everything, bound_rows(TABLE)))
+    first = (f"INSERT INTO acct VALUES ({key}, 0, 'first{key}', 7.5)" for key in range(0, KEYS, 2))
+    change(mariadb, mariadb_db, DDL, *first)
+    addresses = Addresses(1)
+    config = write_config(
+        tmp_path,
+        coordination={**addresses.config, "listen": addresses.grpc[0]},  # other runs of this machine stay apart
+        spark={"master": cluster[0].url, "memory": "512m"},
+        kafka={"bootstrap": kafka.bootstrap, "prefix": mariadb_db},
+        sources={"branch": source_config(mariadb, "mariadb", mariadb_db)},
+        targets={"hq": target_config(postgres, "postgres", pg_db)},
+        pipelines={
+            "to-hq": {
+                "sources": ["branch"], "target": "hq", "lanes": 4,
+                "routes": [{"from": f"{mariadb_db}.*", "to": "public.{table}"}],
+            }
+        },
+    )  # fmt: skip
+    with running(config, tmp_path) as started:
+        yield started
+
+
+def test_executors_of_a_standalone_cluster_apply_every_row(
+    run: Run, cluster: tuple[Master, Worker], mariadb: MariaDB, postgres: PostgreSQL, mariadb_db: str, pg_db: str
+) -> None:  # fmt: skip
+    master, worker = cluster
+    witness, load = Witness(postgres, pg_db), Load(mariadb, mariadb_db)
+    arrives(run, mariadb, mariadb_db, postgres, pg_db, "acct", "everything")
+    witness.start()
+    load.start()
+    try:
+        change_everything(mariadb, mariadb_db)
+        make_fresh(mariadb, mariadb_db)
+        until(lambda: load.count > 300, "load while the executors work")
+        until(
+            lambda: writers(worker, postgres), f"an executor's session in the target; see {worker.log_file}"
+        )
+        (app,) = master.state["activeapps"]
+        assert [each["appid"] for each in worker.state["executors"]] == [app["id"]]
+        assert run.find("-m consumer.daemon") == [], "the driver has Python workers of its own"
+    finally:
+        load.finish()
+    arrives(run, mariadb, mariadb_db, postgres, pg_db, "acct", "everything", "fresh")
+    witness.finish()
+    assert witness.reads > 0
+    assert witness.regressions == []
+    assert run.stop() == 0
+    until(lambda: not worker.family(), "the executors end with the run")
+    assert master.state["activeapps"] == []
+
+
+def change_everything(source: MariaDB, database: str) -> None:
+    """Rows of all types through the log: inserted, given the values of other rows, deleted."""
+    bounds = bound_rows(TABLE)
+    turned = [(row[0], *other[1:]) for row, other in zip(bounds, reversed(bounds), strict=True)]
+    change(source, database, *map(insert_everything, bound_rows(TABLE, 2000)))
+    change(source, database, *map(update_everything, turned), apart=False)
+    change(source, database, "DELETE FROM everything WHERE id % 5 = 0")
+
+
+def make_fresh(source: MariaDB, database: str) -> None:
+    """A table that appears while the executors work."""
+    change(
+        source,
+        database,
+        DDL.replace("acct", "fresh"),
+        "INSERT INTO fresh SELECT * FROM acct",
+        "UPDATE fresh SET amount = amount + 1, version = version + 1 WHERE id % 3 = 0",
+        "DELETE FROM fresh WHERE id % 3 = 1",
+        "INSERT INTO fresh VALUES (1000, 1, 'not in acct', 0.01)",
+    )
+
+
+def arrives(
+    run: Run, source: MariaDB, database: str, target: PostgreSQL, target_database: str, *tables: str
+) -> None:
+    """Await that the target has the rows of `tables` as the source has them now, all of them."""
+    for table in tables:
+        wanted = found(source, database, table)
+        assert wanted, f"nothing to compare in {table}"
+        until(
+            lambda table=table, wanted=wanted: found(target, target_database, table) == wanted,  # type: ignore[misc]
+            f"{table} equal; see {run.log}",
+        )
+
+
+def found(server: MariaDB | PostgreSQL, database: str, table: str) -> list[Any] | None:
+    """Return all rows of a table; None while it is not there."""
+    read = texts if table == "everything" else rows
+    try:
+        return read(server, database, table)
+    except psycopg.errors.UndefinedTable:
+        return None
+
+
+def writers(worker: Worker, target: PostgreSQL) -> set[int]:
+    """Return the Python processes of `worker`'s executors that hold a connection to the target."""
+    python = {
+        process.pid
+        for executor in worker.executors()
+        for process in saying(executor.children(recursive=True), "-m consumer.daemon")
+    }
+    sessions = (
+        each for each in psutil.net_connections("tcp") if each.raddr and each.raddr.port == target.port
+    )
+    return {each.pid for each in sessions if each.pid in python}
