@@ -34,7 +34,7 @@ def run(config: Config, name: str, peers: Sequence[str], *, end_on_refusal: bool
                 stop.set()
 
         workers = LocalWorkers(config, on_refusal=on_refusal)
-        code = Agent.connect(name, peers, workers, security=security).run(stop)
+        code = Agent.connect(name, peers, workers, security=security, system=config.kafka.prefix).run(stop)
     if code == SUPERSEDED:
         raise CommandError(f"another process is agent {name} now; give each agent a --name of its own")
     return REFUSED if refused else code

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 def _client(config_file: Path) -> LeaderClient:
     from rowlock.leader import LeaderClient
 
-    return LeaderClient(load_config(config_file).coordination)
+    config = load_config(config_file)
+    return LeaderClient(config.coordination, prefix=config.kafka.prefix)
 
 
 def _show(name: str, rows: list[dict[str, Any]], output: str, table: Callable[[], Any]) -> None:

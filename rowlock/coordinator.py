@@ -50,7 +50,7 @@ def run(config: Config, name: str) -> int:
         coordinator = Coordinator(
             server_config(wanted, name), config.kafka, CatalogueReader(config), Fences(config)
         )
-        rest = _rest(wanted, coordinator)
+        rest = _rest(wanted, coordinator, config.kafka.prefix)
         try:
             coordinator.start(rest=_reachable(wanted, rest.address))
         except OSError as error:
@@ -69,9 +69,9 @@ def run(config: Config, name: str) -> int:
 _FREE = "choose a free address of this machine with --listen, --rest or in the configuration"
 
 
-def _rest(config: CoordinationConfig, coordinator: Coordinator) -> RestServer:
+def _rest(config: CoordinationConfig, coordinator: Coordinator, prefix: str) -> RestServer:
     certificate = Certificate(config.tls.cert, config.tls.key) if config.tls else None
-    server = RestServer(create_app(coordinator, token=config.token), config.rest, certificate)
+    server = RestServer(create_app(coordinator, token=config.token, prefix=prefix), config.rest, certificate)
     try:
         server.start()
     except OSError as error:

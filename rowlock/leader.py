@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import httpx
 
 from rowlock.errors import CommandError
+from schemas.addresses import SYSTEM
 from schemas.config import CoordinationConfig, CoordinationTls
 
 if TYPE_CHECKING:
@@ -41,20 +42,25 @@ class _Elsewhere:
 
 
 class LeaderClient:
-    """Asks the leader. Raises CommandError with what the leader refused, or why none was found."""
+    """Asks the leader. Raises CommandError with what the leader refused, or why none was found.
+
+    `prefix`: the system's Kafka prefix; a coordinator of another refuses.
+    """
 
     def __init__(
         self,
         config: CoordinationConfig,
         *,
+        prefix: str = "",
         patience_s: float = PATIENCE_S,
         find: Callable[[], str | None] | None = None,
     ) -> None:
         self._config, self._patience_s = config, patience_s
-        self._find = find or (lambda: find_rest(config))
+        self._find = find or (lambda: find_rest(config, prefix))
         self._at = config.advertised_rest
         token = config.token.get_secret_value() if config.token else ""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers |= {SYSTEM: prefix} if prefix else {}
         self._http = httpx.Client(
             headers=headers, verify=_trust(config.tls), timeout=TIMEOUT_S, trust_env=False
         )
@@ -124,11 +130,11 @@ class LeaderClient:
 _REMEDY = "start `rowlock coordinator`, or correct coordination.rest and coordination.coordinators"
 
 
-def find_rest(config: CoordinationConfig) -> str | None:
+def find_rest(config: CoordinationConfig, prefix: str = "") -> str | None:
     """Return the REST address of the leader as the coordinators know it; None when none of them answers with one."""
     from coordinator.transport.ask import ask_leader
 
-    found = ask_leader(config.coordinators, 0, security_of(config.tls), 2.0)
+    found = ask_leader(config.coordinators, 0, security_of(config.tls), 2.0, system=prefix)
     return found.rest if found is not None and found.rest else None
 
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
+SYSTEM = "rowlock-prefix"
+"""Header of REST and of gRPC: `kafka.prefix` of the configuration of who asks. Two systems on one machine, whose units and
+pipelines may well have the same names, are told apart by it; who sends none is not refused."""
+
 
 def split_address(address: str) -> tuple[str, int]:
     """Return host and port of "host:port" or "[v6]:port". Raises ValueError when it is neither; port 0 is allowed."""
@@ -36,3 +40,13 @@ def is_any(host: str) -> bool:
         return ip_address(host).is_unspecified
     except ValueError:
         return False
+
+
+def other_system(asked: str, theirs: str) -> str | None:
+    """Return why one of `kafka.prefix` `theirs` is refused by a coordinator of `asked`; None: it is not. "": unknown."""
+    if not asked or not theirs or asked == theirs:
+        return None
+    return (
+        f"the coordinator here is of kafka.prefix {asked!r}, who asks is of {theirs!r}; correct the addresses under "
+        f"coordination, or give each system addresses of its own"
+    )

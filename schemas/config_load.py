@@ -68,11 +68,12 @@ def _change(data: Any, place: tuple[str, ...], value: str) -> None:
 def _placed(config: Config, file: Path, lines: dict[tuple[str, ...], int]) -> Config:
     here = file.absolute().parent
     state_dir = (here / config.state_dir.expanduser()).resolve()
-    coordination = _placed_files(config.coordination, here)
+    # An update counts as set, and whether the file says anything of coordination decides where a run listens.
+    said = {"coordination"} & config.model_fields_set
     config = config.model_copy(
         update={
             "state_dir": state_dir,
-            "coordination": coordination,
+            **{name: _placed_files(getattr(config, name), here) for name in said},
             "sources": {name: _placed_files(each, here) for name, each in config.sources.items()},
             "targets": {name: _placed_files(each, here) for name, each in config.targets.items()},
         }

@@ -72,11 +72,16 @@ class Agent:
     """A client whose messages are kept."""
 
     def __init__(
-        self, name: str, *peers: str, security: Security | None = None, timing: ClientTiming = QUICK
+        self,
+        name: str,
+        *peers: str,
+        security: Security | None = None,
+        system: str = "",
+        timing: ClientTiming = QUICK,
     ) -> None:
         self.name = name
         self.heard: list[Down] = []
-        self.client = HeartbeatClient(name, peers, self.hear, security=security, timing=timing)
+        self.client = HeartbeatClient(name, peers, self.hear, security=security, system=system, timing=timing)
         self._numbers = iter(range(1, 10**9))
 
     def hear(self, message: Down) -> None:

@@ -100,14 +100,21 @@ class Agent:
 
     @classmethod
     def connect(
-        cls, name: str, peers: Sequence[str], workers: Workers, *, security: Security | None = None
+        cls,
+        name: str,
+        peers: Sequence[str],
+        workers: Workers,
+        *,
+        security: Security | None = None,
+        system: str = "",
     ) -> Agent:
-        """Return an agent with a client of its own. `peers`: every coordinator's "host:port"."""
+        """Return an agent with a client of its own. `peers`: every coordinator's "host:port". `system`: the Kafka prefix."""
         client = HeartbeatClient(
             name,
             peers,
             lambda message: agent.receive(message),  # noqa: PLW0108  # there is no agent yet
             security=security,
+            system=system,
         )
         agent = cls(name, client, workers)
         client.on_open = agent.opened

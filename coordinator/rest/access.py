@@ -15,7 +15,7 @@ from fastapi import Depends, HTTPException, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import SecretStr
 
-from schemas.addresses import is_loopback
+from schemas.addresses import SYSTEM, is_loopback, other_system
 
 _BEARER = HTTPBearer(auto_error=False, description="`coordination.token` of the configuration.")
 
@@ -47,3 +47,14 @@ def _from_here(request: Request) -> None:
         raise HTTPException(403, f"asked as {host!r}; without a token only 127.0.0.1, ::1 and localhost")
     if origin is not None and urlsplit(origin).netloc != host:
         raise HTTPException(403, f"a page of {origin} may not ask; set coordination.token")
+
+
+def same_system(prefix: str) -> Callable[..., None]:
+    """Return the dependency that raises HTTPException 421 for a request that names another system's Kafka prefix."""
+
+    def check(request: Request) -> None:
+        why = other_system(prefix, request.headers.get(SYSTEM, ""))
+        if why is not None:
+            raise HTTPException(421, why)
+
+    return check

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from coordinator.core.owner_state import Command, Drain, Move, Pause, Rebalance, Resign, Resume
 from coordinator.rest import problems
-from coordinator.rest.access import access
+from coordinator.rest.access import access, same_system
 from coordinator.rest.models import (
     Accepted,
     Agent,
@@ -42,13 +42,16 @@ UnitName = Annotated[
 AgentName = Annotated[str, Path(description="Name of the agent.")]
 
 
-def create_app(control: Control, *, token: SecretStr | None) -> FastAPI:
-    """Return the application over `control`. `token`: what requests must bear; None: none, for loopback only."""
+def create_app(control: Control, *, token: SecretStr | None, prefix: str = "") -> FastAPI:
+    """Return the application over `control`. `token`: what requests must bear; None: none, for loopback only.
+
+    `prefix`: the system's Kafka prefix; a request that names another is refused.
+    """
     app = FastAPI(
         title=TITLE, version="1", description=_ABOUT, openapi_url=None, docs_url=None, redoc_url=None
     )
     problems.install(app)
-    secured = APIRouter(prefix="/v1", dependencies=[Depends(access(token))])
+    secured = APIRouter(prefix="/v1", dependencies=[Depends(access(token)), Depends(same_system(prefix))])
     _listings(secured, control)
     _commands(secured, control)
     _description(secured, app)

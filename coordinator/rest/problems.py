@@ -24,6 +24,7 @@ _KINDS = {
     404: "not-found",
     405: "method-not-allowed",
     409: "refused",
+    421: "another-system",
     422: "invalid",
     503: "not-leader",
     504: "no-answer",

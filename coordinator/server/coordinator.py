@@ -65,7 +65,7 @@ class Coordinator:
             self._machine, lambda _: Handler(self._tell), config.batch
         )
         self._transport = HeartbeatServer(
-            config.listen, self._heard, security=config.security, name=config.name
+            config.listen, self._heard, security=config.security, name=config.name, system=kafka.prefix
         )
         self._log: ControlLog | None = None
         self._ticker = Ticker(config.tick, lambda: self._tell(TickDue()))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import grpc
 import structlog
 
-from coordinator.transport.channel import ASK_LEADER, open_channel
+from coordinator.transport.channel import ASK_LEADER, of_system, open_channel
 from coordinator.transport.columns import WireError
 from coordinator.transport.events import LeaderInfo
 from coordinator.transport.security import Security
@@ -23,11 +23,18 @@ GRACE = 0.1
 
 
 def ask_leader(
-    peers: Sequence[str], known_rev: int = 0, security: Security | None = None, timeout: float = 1.0
+    peers: Sequence[str],
+    known_rev: int = 0,
+    security: Security | None = None,
+    timeout: float = 1.0,
+    *,
+    system: str = "",
+    refused: Callable[[str, str], None] = lambda _peer, _why: None,
 ) -> LeaderInfo | None:
     """Return the leader of the highest term that a peer knows, None if nobody knows one of `known_rev` or later.
 
     Blocks at most `timeout` seconds; less when a leader answers itself. Peers that do not answer are passed over.
+    `system`: the Kafka prefix. `refused(peer, why)`: called for a coordinator of another system.
     """
     answers: queue.SimpleQueue[tuple[str, grpc.Future]] = queue.SimpleQueue()
     channels = [open_channel(peer, security) for peer in peers]
@@ -36,14 +43,16 @@ def ask_leader(
     best: LeaderInfo | None = None
     try:
         for peer, channel in zip(peers, channels, strict=True):
-            asked = channel.unary_unary(ASK_LEADER).future(request, timeout=timeout)
+            asked = channel.unary_unary(ASK_LEADER).future(
+                request, timeout=timeout, metadata=of_system(system)
+            )
             asked.add_done_callback(lambda done, peer=peer: answers.put((peer, done)))
         for _ in peers:
             try:
                 peer, done = answers.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
                 break
-            info = _answer(peer, done)
+            info = _answer(peer, done, refused)
             if info is None or info.rev < max(1, known_rev) or not info.address:
                 continue
             if info.mine:
@@ -63,12 +72,14 @@ def why(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _answer(peer: str, done: grpc.Future) -> LeaderInfo | None:
+def _answer(peer: str, done: grpc.Future, refused: Callable[[str, str], None]) -> LeaderInfo | None:
     error = done.exception()
     if error is None:
         try:
             return get_leader(done.result())
         except WireError as unreadable:
             error = unreadable
+    if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+        refused(peer, str(error.details()))
     _log.debug("coordinator did not answer", peer=peer, error=why(error))
     return None

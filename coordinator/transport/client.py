@@ -20,7 +20,7 @@ import structlog
 from coordinator.core.messages import Down, Up
 from coordinator.transport.ask import ask_leader
 from coordinator.transport.ask import why as failure
-from coordinator.transport.channel import HEARTBEAT, Keepalive, open_channel
+from coordinator.transport.channel import HEARTBEAT, Keepalive, of_system, open_channel
 from coordinator.transport.columns import WireError
 from coordinator.transport.events import LeaderInfo
 from coordinator.transport.security import Security
@@ -95,7 +95,7 @@ class _Outbox:
 
 class HeartbeatClient:
     """`peers`: every coordinator's "host:port". `on_message` is called from the client's thread, in order, and should be
-    quick; an exception that leaves it ends the stream. `on_open` may be set: called when a stream is served."""
+    quick; an exception that leaves it ends the stream. `on_open` may be set: called when a stream is served. `system`: the Kafka prefix."""
 
     def __init__(
         self,
@@ -104,11 +104,13 @@ class HeartbeatClient:
         on_message: Callable[[Down], None],
         *,
         security: Security | None = None,
+        system: str = "",
         timing: ClientTiming | None = None,
         capacity: int = 10_000,
     ) -> None:
         self._agent, self._peers, self._on_message = agent, tuple(peers), on_message
         self._security, self._timing, self._capacity = security, timing or ClientTiming(), capacity
+        self._system, self._refusals = system, set[tuple[str, str]]()
         self._instance = uuid.uuid4().hex
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -165,7 +167,14 @@ class HeartbeatClient:
         wait = self._timing.retry_first
         while not self._closing.is_set():
             peers = tuple(dict.fromkeys([*self._peers, *([self._hint] if self._hint else [])]))
-            leader = ask_leader(peers, self.known_rev, self._security, self._timing.ask)
+            leader = ask_leader(
+                peers,
+                self.known_rev,
+                self._security,
+                self._timing.ask,
+                system=self._system,
+                refused=self._refused,
+            )
             served = False
             if leader is not None and leader.address and not self._closing.is_set():
                 self.known_rev = max(self.known_rev, leader.rev)
@@ -173,12 +182,17 @@ class HeartbeatClient:
             wait = self._timing.retry_first if served else min(2 * wait, self._timing.retry_most)
             self._closing.wait(random.uniform(wait / 4, wait))  # noqa: S311  # not all at once
 
+    def _refused(self, peer: str, why: str) -> None:
+        if (peer, why) not in self._refusals:  # it is asked again and again
+            self._refusals.add((peer, why))
+            _log.error("a coordinator of another system", agent=self._agent, peer=peer, why=why)
+
     def _serve(self, leader: LeaderInfo) -> bool:
         """Have a stream to the leader until it ends; whether it was served at all."""
         outbox = _Outbox(self._capacity)
         outbox.put(Opening(self._agent, self._instance))
         channel = open_channel(leader.address, self._security, self._timing.keepalive)
-        call = channel.stream_stream(HEARTBEAT)(outbox.frames())
+        call = channel.stream_stream(HEARTBEAT)(outbox.frames(), metadata=of_system(self._system))
         self._call = call
         late = threading.Timer(self._timing.opening, call.cancel)
         late.name, late.daemon = f"heartbeat-opening-{self._agent}", True

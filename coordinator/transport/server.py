@@ -32,6 +32,7 @@ from coordinator.transport.wire import (
     put_leader,
     unframe_up,
 )
+from schemas.addresses import SYSTEM, other_system
 
 __all__ = ["Arrived", "Closed", "HeartbeatServer", "LeaderInfo", "Opened", "Security", "TransportEvent"]
 
@@ -50,7 +51,8 @@ _COUNTED = (
 
 class HeartbeatServer:
     """`listen`: "host:port", port 0 for any. `on_event` is called from the streams' threads and should be quick: while it
-    runs, nothing more is read from that stream. An exception that leaves it ends the stream."""
+    runs, nothing more is read from that stream. An exception that leaves it ends the stream. `system`: the Kafka prefix;
+    whoever names another is refused (schemas.addresses.SYSTEM)."""
 
     def __init__(
         self,
@@ -59,12 +61,13 @@ class HeartbeatServer:
         *,
         security: Security | None = None,
         name: str = "",
+        system: str = "",
         capacity: int = 20_000,
         keepalive: Keepalive | None = None,
         answer_within: float = 5.0,
     ) -> None:
         self._listen, self._on_event, self._security = listen, on_event, security
-        self._name = name or listen
+        self._name, self._system = name or listen, system
         self._capacity, self._keepalive = capacity, keepalive or Keepalive()
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
@@ -133,12 +136,14 @@ class HeartbeatServer:
 
     # one call
 
-    def _ask_leader(self, _request: bytes, _context: grpc.ServicerContext) -> bytes:
+    def _ask_leader(self, _request: bytes, context: grpc.ServicerContext) -> bytes:
+        self._refuse_others(context)
         with self._lock:
             return put_leader(self._leader)
 
     def _heartbeat(self, frames: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """gRPC's thread: write until the stream ends. The reader ends when gRPC ends the call after this."""
+        self._refuse_others(context)
         opening, rest = self._opening(frames, context)
         admitted = self._admit(opening)
         if isinstance(admitted, NotLeader):
@@ -161,6 +166,12 @@ class HeartbeatServer:
             yield from _framed(stream, waiting)
         if stream.farewell is not None:
             yield frame_down([stream.farewell])
+
+    def _refuse_others(self, context: grpc.ServicerContext) -> None:
+        """Abort the call of another system's: its units, and the databases behind their names, are not ours."""
+        why = other_system(self._system, str(dict(context.invocation_metadata()).get(SYSTEM, "")))
+        if why is not None:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
 
     def _opening(
         self, frames: Iterator[bytes], context: grpc.ServicerContext

@@ -20,7 +20,7 @@ from coordinator.core.messages import (
     UnitStatus,
 )
 from coordinator.transport.ask import ask_leader
-from coordinator.transport.channel import HEARTBEAT, open_channel
+from coordinator.transport.channel import HEARTBEAT, of_system, open_channel
 from coordinator.transport.client import ClientTiming
 from coordinator.transport.events import Arrived, Closed, LeaderInfo, Opened, TransportEvent
 from coordinator.transport.server import HeartbeatServer
@@ -86,6 +86,27 @@ def test_agents_follow_the_leader(server: Server, other: Server) -> None:
         until(lambda: agent.beat() and other.arrived())
         assert server.closed() == {1: "not the leader"}
         assert agent.client.known_rev == 9
+
+
+def test_another_system_s_coordinator_is_no_coordinator() -> None:
+    """Two runs on one machine: units of the same name are others there."""
+    refused: list[tuple[str, str]] = []
+    with serving(name="theirs", system="theirs") as theirs, serving(name="ours", system="ours") as ours:
+        theirs.lead(9)
+        assert ask_leader([theirs.address], system="ours", refused=lambda *what: refused.append(what)) is None
+        ((peer, why),) = refused
+        assert peer == theirs.address
+        assert "'theirs'" in why
+        assert "'ours'" in why
+        with open_channel(theirs.address, None) as channel:  # one that asked nobody before
+            opening = iter([encode_up(Opening("a", "x"))])
+            call = channel.stream_stream(HEARTBEAT)(opening, metadata=of_system("ours"))
+            with pytest.raises(grpc.RpcError, match=r"kafka\.prefix 'theirs'"):
+                next(call)
+        with calling("a", theirs.address, ours.address, system="ours") as agent:
+            ours.lead(5)  # a lower term, but ours
+            until(agent.beat)
+        assert not theirs.opened()
 
 
 def test_a_leader_of_an_earlier_term_is_not_joined(server: Server, other: Server) -> None:

@@ -42,8 +42,9 @@ def serve() -> Iterator[Serve]:
     """Yield what serves a control and returns the address."""
     servers: list[RestServer] = []
 
-    def start(control: FakeControl, token: str = "", ssl: Certificate | None = None) -> str:
-        servers.append(RestServer(create_app(control, token=SecretStr(token)), "127.0.0.1:0", ssl))
+    def start(control: FakeControl, token: str = "", ssl: Certificate | None = None, prefix: str = "") -> str:
+        app = create_app(control, token=SecretStr(token), prefix=prefix)
+        servers.append(RestServer(app, "127.0.0.1:0", ssl))
         return servers[-1].start()
 
     yield start
@@ -63,6 +64,18 @@ def rowlock(serve: Serve, control: FakeControl, tmp_path: Path) -> Callable[...,
         return CliRunner().invoke(main, [*command.split(), "-c", str(file)])
 
     return run
+
+
+def test_the_coordinator_of_another_system_takes_no_commands(
+    rowlock: Callable[..., Result], serve: Serve, control: FakeControl
+) -> None:
+    """Two runs on one machine, the second one's commands at the first one's address."""
+    refused = rowlock(f"units pause {UNIT}", serve(control, prefix="other"))
+    assert refused.exit_code == 2
+    assert "of kafka.prefix 'other'" in refused.stderr
+    assert "'rowlock'" in refused.stderr
+    assert control.commands == []
+    assert rowlock(f"units pause {UNIT}", serve(control, prefix="rowlock")).exit_code == 0
 
 
 def test_units_of_all_pages_as_json(rowlock: Callable[..., Result], control: FakeControl) -> None:
@@ -152,7 +165,7 @@ def test_where_nobody_answers_the_coordinators_are_asked(
     rowlock: Callable[..., Result], control: FakeControl, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = serve(control)
-    monkeypatch.setattr(leader_module, "find_rest", lambda _: at)
+    monkeypatch.setattr(leader_module, "find_rest", lambda *_: at)
     assert rowlock("rebalance", NOWHERE).exit_code == 0
     assert control.commands == [Rebalance()]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rowlock.run import commands
 from schemas.config import Config, ConfigErrors, load_config
 from schemas.config_checks import unsupported
 from schemas.config_docs import render
@@ -285,6 +286,17 @@ def test_coordination_needs_nothing_on_one_machine(tmp_path: Path) -> None:
     assert config.advertised_rest == config.rest == "127.0.0.1:7780"
     assert (config.token, config.tls) == (None, None)
     assert config.lease_s >= 3 * config.interval_s
+
+
+def test_runs_of_one_machine_have_addresses_of_their_own_unless_the_file_says_which(tmp_path: Path) -> None:
+    ours = {child.name: words for child, words in commands(load(tmp_path, GOOD)).items()}
+    listen = ours["coordinator"][ours["coordinator"].index("--listen") + 1]
+    assert ours["agent"][ours["agent"].index("--coordinator") + 1] == listen
+    assert listen != "127.0.0.1:7701"
+    config = coordination(tmp_path, "{listen: '127.0.0.1:7701'}")
+    said = {child.name: words for child, words in commands(config).items()}
+    assert not {"--listen", "--rest"} & set(said["coordinator"])
+    assert "--coordinator" not in said["agent"]
 
 
 def test_coordination_of_several_machines(tmp_path: Path) -> None:
