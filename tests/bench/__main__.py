@@ -11,81 +11,18 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
+from tests.bench import cluster, core_scale, heartbeats, messages
+from tests.bench.backlogs import apply
+from tests.bench.kit import APPLY_KINDS, Figures, Tree, percentiles, tree, wait
+from tests.bench.stage import SOURCE_DB, TOPIC, Bench, benches, rowlock_run
 
-from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL, Service, stack
-from tests.bench import cluster, core_scale, heartbeats, messages, workload
-from tests.bench.kit import APPLY_KINDS, Figures, Topics, Tree, percentiles, tree, wait
-
-SOURCE_DB = "bench"
-RUNS = 5
-"""Backlogs of apply: a machine that others use as well makes half of the rate at times."""
-TOPIC = f"bench.branch.{SOURCE_DB}.{workload.TABLE}"
 REPORT = Path(__file__).parents[2] / "docs" / "benchmarks.md"
-
-
-class Bench:
-    """The services, the folder and the figures of one run."""
-
-    def __init__(
-        self, folder: Path, kafka: Kafka, source: MariaDB, targets: dict[str, Any], events: int
-    ) -> None:
-        self.folder, self.kafka, self.source, self.targets, self.events = (
-            folder,
-            kafka,
-            source,
-            targets,
-            events,
-        )
-        self.figures = Figures()
-        self.topics = Topics(kafka.bootstrap)
-        self._transaction = 0
-
-    def config(self, name: str, target: str = "postgres", prefix: str = "bench", tables: str = "*") -> Path:
-        """Write a configuration `name`.yaml with one pipeline to `target`."""
-        server = self.targets[target]
-        path = self.folder / f"{name}.yaml"
-        content = {
-            "kafka": {"bootstrap": self.kafka.bootstrap, "prefix": prefix},
-            "state_dir": str(self.folder / name),
-            "sources": {"branch": {**_place(self.source), "type": "mariadb", "tables": [f"{SOURCE_DB}.{tables}"]}},
-            "targets": {"hq": {**_place(server), "type": target, "database": name}},
-            "pipelines": {
-                "p": {
-                    "sources": ["branch"], "target": "hq", "lanes": 4,
-                    "routes": [{"from": f"{SOURCE_DB}.*", "to": _schema(target, name) + ".{table}"}],
-                }
-            },
-        }  # fmt: skip
-        path.write_text(yaml.safe_dump(content))
-        with contextlib.suppress(Exception):
-            server.drop_database(name)
-        server.create_database(name)
-        return path
-
-    def log(self, name: str) -> Path:
-        return self.folder / f"{name}.log"
-
-    def load(self, events: int) -> None:
-        """Make `events` row events at the source."""
-        with contextlib.closing(self.source.connect(SOURCE_DB)) as connection, connection.cursor() as cursor:
-            self._transaction = workload.run(cursor, events, self._transaction)
-
-
-def _place(server: Any) -> dict[str, Any]:
-    return {"host": server.host, "port": server.port, "user": server.user, "password": ""}
-
-
-def _schema(target: str, database: str) -> str:
-    return "public" if target == "postgres" else database
 
 
 def capture(bench: Bench) -> None:
@@ -116,17 +53,6 @@ def capture(bench: Bench) -> None:
     figures.memory("capture", ours.peaks)
 
 
-def _capture_all(bench: Bench) -> None:
-    """Let capture run until nothing more comes: the snapshot, and what was written behind it."""
-    config = bench.config("capture")
-    with tree("producer.main", "--config", str(config), "--source", "branch", log=bench.log("capture")):
-        wait(lambda: bench.topics.end(TOPIC) > 0, "the first definition and snapshot")
-        bench.load(bench.events)
-        end = -1
-        while end < (end := bench.topics.end(TOPIC)):
-            time.sleep(3)
-
-
 def _baseline(bench: Bench, file: str, pos: int) -> dict[str, Any]:
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -143,103 +69,9 @@ def _baseline(bench: Bench, file: str, pos: int) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def apply(bench: Bench) -> None:
-    """Apply alone, Kafka → target, of what capture has put there (now, if it was not measured before)."""
-    if not bench.topics.end(TOPIC):
-        _capture_all(bench)
-    for target in bench.targets:
-        first, *later = _apply(bench, target)
-        rates = sorted(run.rate for run in later)
-        cpu = statistics.median(run.cpu_s / run.events for run in later) * 1e6
-        bench.figures.add(
-            f"apply, Kafka → {target}", f"{statistics.median(rates):,.0f} events/s",
-            f"median of {len(rates)} backlogs of {bench.events:,} in one `rowlock run`: {', '.join(f'{rate:,.0f}' for rate in rates)}; "
-            f"after the first commit; {cpu:.0f} µs of processor time an event; goal {'50' if target == 'postgres' else '30'} thousand",
-        )  # fmt: skip
-        bench.figures.add(
-            f"apply, Kafka → {target}, the first backlog after a start", f"{first.rate:,.0f} events/s"
-        )
-        bench.figures.memory(f"apply → {target}", first.peaks)
-
-
-@dataclass(frozen=True)
-class Applied:
-    """One backlog applied: events after the first commit, a second; processor seconds of the apply processes."""
-
-    events: int
-    rate: float
-    cpu_s: float
-    peaks: dict[str, float]
-
-
-def _apply(bench: Bench, target: str) -> list[Applied]:
-    """Apply what is in the topic, then RUNS further backlogs that come while the unit is paused."""
-    name = f"apply_{target}"
-    config, begin, end = bench.config(name, target), 1, bench.topics.end(TOPIC)
-    unit = f"apply/p/{TOPIC}"
-    found: list[Applied] = []
-    with (
-        _run(bench, name, config) as ours,
-        contextlib.closing(bench.targets[target].connect(name)) as watching,
-    ):
-        while True:
-            found.append(_backlog(ours, watching, begin, end))
-            if len(found) > RUNS:
-                return found
-            _units(config, "pause", unit)
-            wait(lambda: _stopped(config, unit), "the pause", pause=0.2)
-            begin, end = end, _more(bench)
-            _units(config, "resume", unit)
-
-
-def _backlog(ours: Tree, watching: Any, begin: int, end: int) -> Applied:
-    """Measure from the first commit behind the offset `begin` until all before `end` is applied."""
-    wait(lambda: _applied(watching) >= begin, "the first commit", pause=0.02)
-    applied = _applied(watching)
-    started, cpu = time.monotonic(), _apply_cpu(ours)
-    wait(lambda: _applied(watching) >= end - 1, "all events", pause=0.1)
-    seconds, events = time.monotonic() - started, end - 1 - applied
-    return Applied(events, events / seconds, _apply_cpu(ours) - cpu, dict(ours.peaks))
-
-
-def _apply_cpu(ours: Tree) -> float:
-    return sum(seconds for kind, seconds in ours.cpu_by_kind().items() if kind in APPLY_KINDS)
-
-
-def _stopped(config: Path, unit: str) -> bool:
-    return unit not in _units(config, "list", "--state", "replicating", "--output", "json")
-
-
-def _units(config: Path, *words: str) -> str:
-    """Run `rowlock units …` and return what it prints."""
-    line = [sys.executable, "-m", "rowlock.cli", "units", *words, "-c", str(config)]
-    return subprocess.run(line, check=True, capture_output=True, text=True).stdout
-
-
-def _more(bench: Bench) -> int:
-    """Make another backlog at the source; return the topic's end when all of it is captured."""
-    end = bench.topics.end(TOPIC) + bench.events
-    bench.load(bench.events)
-    wait(lambda: bench.topics.end(TOPIC) >= end, "the backlog", pause=0.2)
-    return bench.topics.end(TOPIC)
-
-
-def _applied(connection: Any) -> int:
-    """Return the lowest lane's offset of the benchmark's topic; 0 before there is one.
-
-    On one connection for all calls: making one costs a server more than what is measured.
-    """
-    with contextlib.suppress(Exception), connection.cursor() as cursor:
-        where = f"WHERE topic = '{TOPIC}' HAVING MIN(kafka_offset) > 0"
-        cursor.execute(f"SELECT MIN(kafka_offset) FROM rowlock_progress {where}")
-        found = cursor.fetchone()
-        return int(found[0]) if found else 0
-    return 0
-
-
 def latency(bench: Bench) -> None:
     """Commit → visible on an idle system, with our worker daemon and with PySpark's own; and what idling costs."""
-    ours = _latency(bench, "latency_ours", _run, idle=True)
+    ours = _latency(bench, "latency_ours", rowlock_run, idle=True)
     stock = _latency(bench, "latency_stock", _stock, idle=False)
     bench.figures.add(
         "commit → visible, idle, rowlock", percentiles(ours), f"{len(ours)} single rows; goal p50 ≤ 150 ms"
@@ -247,13 +79,6 @@ def latency(bench: Bench) -> None:
     bench.figures.add("commit → visible, idle, stock PySpark worker (baseline)", percentiles(stock))
     ratio = sorted(stock)[len(stock) // 2] / sorted(ours)[len(ours) // 2]
     bench.figures.add("latency p50, stock : rowlock", f"{ratio:.1f} times")
-
-
-@contextlib.contextmanager
-def _run(bench: Bench, name: str, config: Path) -> Iterator[Tree]:
-    """`rowlock run` as a user starts it."""
-    with tree("rowlock.cli", "run", "-c", str(config), log=bench.log(name)) as ours:
-        yield ours
 
 
 @contextlib.contextmanager
@@ -327,7 +152,7 @@ def topics(bench: Bench, count: int = 200) -> None:
             cursor.execute(f"CREATE TABLE many_{number} (id INT PRIMARY KEY)")
     config = bench.config(name, prefix=name, tables="many_*")
     with (
-        _run(bench, name, config),
+        rowlock_run(bench, name, config),
         contextlib.closing(bench.targets["postgres"].connect(name)) as target,
         contextlib.closing(bench.source.connect(SOURCE_DB)) as source,
     ):
@@ -397,22 +222,6 @@ def coordination(bench: Bench) -> None:
 PARTS: dict[str, Callable[[Bench], None]] = {
     "capture": capture, "apply": apply, "latency": latency, "topics": topics, "coordination": coordination,
 }  # fmt: skip
-
-
-@contextlib.contextmanager
-def benches(events: int) -> Iterator[Bench]:
-    kafka, source = Kafka(), MariaDB(durable=False)
-    targets: dict[str, Service] = {"postgres": PostgreSQL()}
-    if MySQL.available() is None:
-        targets["mysql"] = MySQL(durable=False, extra=["--skip-log-bin"])
-    with (
-        tempfile.TemporaryDirectory(prefix="rowlock-bench-") as folder,
-        stack(kafka, source, *targets.values()),
-    ):
-        source.create_database(SOURCE_DB)
-        with contextlib.closing(source.connect(SOURCE_DB)) as connection, connection.cursor() as cursor:
-            workload.prepare(cursor)
-        yield Bench(Path(folder), kafka, source, targets, events)
 
 
 def report(figures: Figures, command: str) -> str:
