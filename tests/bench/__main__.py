@@ -224,7 +224,12 @@ PARTS: dict[str, Callable[[Bench], None]] = {
 }  # fmt: skip
 
 
-def report(figures: Figures, command: str) -> str:
+READING = "## How to read it"
+"""Heading of what people write below the figures; it stays."""
+
+
+def report(figures: Figures, command: str, before: str) -> str:
+    """Return the page. `before`: the page as it was."""
     lines = [
         "# Benchmarks", "",
         f"Measured on {datetime.now(UTC):%Y-%m-%d} by `{command}` on a machine with 2 cores and 24 GiB that runs everything at once:",
@@ -234,6 +239,7 @@ def report(figures: Figures, command: str) -> str:
         "key and a unique key (tests/bench/workload.py).", "",
         "| what | figure | notes |", "|---|---|---|",
         *(f"| {what} | {figure} | {note} |" for what, figure, note in figures.rows), "",
+        *(READING + text for text in before.split(READING)[1:]),
     ]  # fmt: skip
     return "\n".join(lines)
 
@@ -248,7 +254,9 @@ def main() -> None:
         for part in options.only.split(","):
             PARTS[part](bench)
         if not options.no_write:
-            REPORT.write_text(report(bench.figures, f"make bench, {options.events:,} events"))
+            REPORT.write_text(
+                report(bench.figures, f"make bench, {options.events:,} events", REPORT.read_text())
+            )
             print(f"written: {REPORT.name}")
 
 
