@@ -32,7 +32,7 @@ demo: $(STAMP) ## two branch databases flow into a head office (KEEP=1: leave it
 
 test: $(STAMP) ## all tests but the slow ones, with real services; those that need none run beside
 	@$(BIN)/python -m deploy.embedded fetch
-	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -m "not slow" -n 2 $(ARGS)
 
 test-sim: $(STAMP) ## the way modelled, 2,000 seeds
 	@ROWLOCK_SIM_SEEDS=2000 $(BIN)/python -m pytest tests/sim -m "" $(ARGS)

@@ -56,15 +56,18 @@ def _give(config_file: Path, path: str, done: str, body: dict[str, Any] | None =
 @click.option("--name", help="What others call it [default: host name and process number].")
 @click.option("--listen", metavar="HOST:PORT", help="Instead of coordination.listen.")
 @click.option("--rest", metavar="HOST:PORT", help="Instead of coordination.rest.")
+@click.option("--or-any-port", is_flag=True, help="REST on a free port if that one is taken.")
 @reported
-def coordinator(config_file: Path, name: str | None, listen: str | None, rest: str | None) -> None:
+def coordinator(
+    config_file: Path, name: str | None, listen: str | None, rest: str | None, or_any_port: bool
+) -> None:
     """Lead the agents, or follow and be ready to, until SIGTERM or Ctrl-C. Start two or three, on different machines."""
     given = (("listen", listen), ("rest", rest))
     config = load_config(config_file, changes={("coordination", key): value for key, value in given if value})
     _refuse_unsupported(config)
     from rowlock.coordinator import default_name, run
 
-    sys.exit(run(config, name or default_name()))
+    sys.exit(run(config, name or default_name(), or_any_port=or_any_port))
 
 
 @click.command()

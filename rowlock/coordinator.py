@@ -43,14 +43,17 @@ def server_config(config: CoordinationConfig, name: str) -> ServerConfig:
     )
 
 
-def run(config: Config, name: str) -> int:
-    """Serve until SIGTERM or SIGINT. Returns the exit code; raises CommandError when it cannot begin."""
+def run(config: Config, name: str, *, or_any_port: bool = False) -> int:
+    """Serve until SIGTERM or SIGINT. Returns the exit code; raises CommandError when it cannot begin.
+
+    `or_any_port`: REST takes a free port where the one that it shall have is taken.
+    """
     wanted = config.coordination
     with stopped_by_signals() as stop:
         coordinator = Coordinator(
             server_config(wanted, name), config.kafka, CatalogueReader(config), Fences(config)
         )
-        rest = _rest(wanted, coordinator, config.kafka.prefix)
+        rest = serve_rest(wanted, coordinator, config.kafka.prefix, or_any_port=or_any_port)
         try:
             coordinator.start(rest=_reachable(wanted, rest.address))
         except OSError as error:
@@ -69,14 +72,22 @@ def run(config: Config, name: str) -> int:
 _FREE = "choose a free address of this machine with --listen, --rest or in the configuration"
 
 
-def _rest(config: CoordinationConfig, coordinator: Coordinator, prefix: str) -> RestServer:
+def serve_rest(
+    config: CoordinationConfig, coordinator: Coordinator, prefix: str, *, or_any_port: bool
+) -> RestServer:
+    """Return REST that serves. Raises CommandError when it cannot listen. `or_any_port`: see `run`."""
     certificate = Certificate(config.tls.cert, config.tls.key) if config.tls else None
-    server = RestServer(create_app(coordinator, token=config.token, prefix=prefix), config.rest, certificate)
-    try:
-        server.start()
-    except OSError as error:
-        raise CommandError(f"REST cannot listen on {config.rest}: {error}; {_FREE}") from error
-    return server
+    host, _ = split_address(config.rest)
+    for listen in (config.rest, *([join_address(host, 0)] if or_any_port else [])):
+        app = create_app(coordinator, token=config.token, prefix=prefix)
+        server = RestServer(app, listen, certificate)
+        try:
+            server.start()
+        except OSError as error:
+            refused = error
+        else:
+            return server
+    raise CommandError(f"REST cannot listen on {config.rest}: {refused}; {_FREE}") from refused
 
 
 def _reachable(config: CoordinationConfig, listening: str) -> str:

@@ -55,7 +55,7 @@ def commands(config: Config, *, all_needed: bool = False) -> dict[Child, Command
     agent = ["agent", "-c", str(config.path), "--name", agent_name()]
     if "coordination" not in config.model_fields_set:
         listen, rest = _free_addresses(config.coordination.rest)
-        coordinator += ["--listen", listen, "--rest", rest]
+        coordinator += ["--listen", listen, "--rest", rest, "--or-any-port"]
         agent += ["--coordinator", listen]
     if all_needed:
         agent += ["--end-on-refusal"]

@@ -1,4 +1,4 @@
-"""What all tests share: the services' fixtures, and markers and groups by folder."""
+"""What all tests share: the services' fixtures, and markers by folder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import signal
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ("tests.services",)
 
@@ -26,6 +28,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             folder = item.path.relative_to(here).parts[0]
             if folder in _MARKED_FOLDERS:
                 item.add_marker(_MARKED_FOLDERS[folder])
-                item.add_marker(
-                    pytest.mark.xdist_group("services")
-                )  # one process: each service is started once
+
+
+class _ServicesTogether(LoadScopeScheduling):
+    """All tests with services in one process, which starts each service once; the others where there is room."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "services" if nodeid.split("/")[1] in _MARKED_FOLDERS else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    # Not by xdist's groups: version 3.8 writes them into a field that pytest 9.2 no longer reads.
+    return _ServicesTogether(config, log)

@@ -104,10 +104,11 @@ def test_one_of_three_leads_and_its_state_goes_to_the_next(start: Callable[..., 
     first.log.append(first.term.rev, 2, (("paused/u", PausedRecord("u")),))
     first.log.append(first.term.rev, 3, (("paused/u", None), ("counter", CounterRecord(42))))
     until(lambda: Persisted(first.term.rev, 3) in first.events)
+    term = first.term.rev
     first.log.resign()
     until(lambda: first.said(Lost))
-    second = leader(*ones)
-    assert second.term.rev > first.said(Elected)[-1].rev
+    second = leader(*ones)  # on a busy machine it may be the first one again
+    assert second.term.rev > term
     assert dict(second.term.records) == {"counter": CounterRecord(42)}
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import cast
 
+import httpx
 import pytest
 from click.testing import CliRunner, Result
 from pydantic import SecretStr
@@ -14,8 +18,10 @@ from coordinator.core.owner_state import Command, Drain, Move, Pause, Rebalance,
 from coordinator.rest import RestServer, create_app
 from coordinator.rest.server import Certificate
 from coordinator.server.control import LeaderView, RefusedError
+from coordinator.server.coordinator import Coordinator
 from rowlock import leader as leader_module
 from rowlock.cli import main
+from rowlock.coordinator import serve_rest
 from rowlock.errors import CommandError
 from rowlock.leader import LeaderClient
 from schemas.config import CoordinationConfig
@@ -76,6 +82,21 @@ def test_the_coordinator_of_another_system_takes_no_commands(
     assert "'rowlock'" in refused.stderr
     assert control.commands == []
     assert rowlock(f"units pause {UNIT}", serve(control, prefix="rowlock")).exit_code == 0
+
+
+def test_rest_may_take_another_port_where_its_own_is_taken() -> None:
+    """Two runs that start together find the same port free."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        config = CoordinationConfig(rest=f"127.0.0.1:{other.getsockname()[1]}")
+        serve = partial(serve_rest, config, cast(Coordinator, FakeControl()), "p")
+        with pytest.raises(CommandError, match="cannot listen"):
+            serve(or_any_port=False)
+        server = serve(or_any_port=True)
+        try:
+            assert server.address != config.rest
+            assert httpx.get(f"http://{server.address}/v1/leader", trust_env=False).status_code in {200, 503}
+        finally:
+            server.close()
 
 
 def test_units_of_all_pages_as_json(rowlock: Callable[..., Result], control: FakeControl) -> None:

@@ -293,6 +293,7 @@ def test_runs_of_one_machine_have_addresses_of_their_own_unless_the_file_says_wh
     listen = ours["coordinator"][ours["coordinator"].index("--listen") + 1]
     assert ours["agent"][ours["agent"].index("--coordinator") + 1] == listen
     assert listen != "127.0.0.1:7701"
+    assert "--or-any-port" in ours["coordinator"]
     config = coordination(tmp_path, "{listen: '127.0.0.1:7701'}")
     said = {child.name: words for child, words in commands(config).items()}
     assert not {"--listen", "--rest"} & set(said["coordinator"])
