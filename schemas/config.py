@@ -8,11 +8,13 @@ generated from them (schemas/config_docs.py). Secrets are `SecretStr` and stay o
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, PrivateAttr, SecretStr
+from pydantic import AfterValidator, Field, PrivateAttr, SecretStr
+from pydantic_core import PydanticCustomError
 
 from schemas.config_base import Model, Port, Text
 from schemas.config_coordination import CoordinationConfig, CoordinationTls
@@ -162,12 +164,25 @@ class PipelineConfig(Model):
     )
 
 
+def _with_tries(master: str) -> str:
+    """Return `spark.master` with the tries of a task. Spark's short forms have one: a dead Python worker would end the query."""
+    if not master.startswith("local"):
+        return master
+    found = re.fullmatch(r"local(?:\[(\*|[1-9]\d*)(?:,\s*(\d+))?\])?", master)
+    if found is None or int(found[2] or 4) < 2:
+        raise PydanticCustomError(
+            "spark_master", "local[N,4] (N tasks at once, or *; each tried 4 times, at least twice)"
+        )
+    return f"local[{found[1] or 1},{found[2] or 4}]"
+
+
 class SparkConfig(Model):
     """The Spark that runs the pipelines."""
 
-    master: str = Field(
+    master: Annotated[str, AfterValidator(_with_tries)] = Field(
         default="local[2,4]",
-        description="`local[N,4]`: N tasks at once, each tried up to four times; fewer tries are refused.",
+        description="`local[N]` or `local[*]`: N tasks at once, each tried up to four times (`local[N,F]`: F times); or a cluster, "
+        "`spark://host:port`, with executors on this machine.",
     )
     memory: str = Field(
         default="1g", pattern=r"^[1-9][0-9]*[mg]$", description="Heap of the Java process of each pipeline."

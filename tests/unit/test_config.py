@@ -280,6 +280,26 @@ def coordination(tmp_path: Path, section: str) -> Config:
     return load(tmp_path, GOOD + f"coordination: {section}\n")
 
 
+@pytest.mark.parametrize(
+    ("written", "master"),
+    [
+        ("local", "local[1,4]"), ("local[*]", "local[*,4]"), ("local[3]", "local[3,4]"), ("local[3, 2]", "local[3,2]"),
+        ("local[*,4]", "local[*,4]"), ("spark://h:7077", "spark://h:7077"),
+    ],
+)  # fmt: skip
+def test_a_task_of_spark_s_is_tried_again_however_the_master_is_written(
+    tmp_path: Path, written: str, master: str
+) -> None:
+    assert load(tmp_path, GOOD + f"spark: {{master: '{written}'}}\n").spark.master == master
+
+
+@pytest.mark.parametrize("written", ["local[3,1]", "local[0]", "local[]", "local[3,4"])
+def test_a_master_with_one_try_is_refused(tmp_path: Path, written: str) -> None:
+    (line,) = problems(tmp_path, GOOD + f"spark: {{master: '{written}'}}\n")
+    assert f"spark.master: '{written}' does not fit" in line
+    assert "local[N,4]" in line
+
+
 def test_coordination_needs_nothing_on_one_machine(tmp_path: Path) -> None:
     config = load(tmp_path, GOOD).coordination
     assert config.coordinators == [config.listen] == [config.advertised] == ["127.0.0.1:7701"]
