@@ -116,7 +116,8 @@ def make_fresh(source: MariaDB, database: str) -> None:
         source,
         database,
         DDL.replace("acct", "fresh"),
-        "INSERT INTO fresh SELECT * FROM acct",
+        # Not copied from acct: that would wait for the load's locks, and may be chosen as a deadlock's victim.
+        *(f"INSERT INTO fresh VALUES ({key}, 0, 'fresh{key}', 7.5)" for key in range(KEYS)),
         "UPDATE fresh SET amount = amount + 1, version = version + 1 WHERE id % 3 = 0",
         "DELETE FROM fresh WHERE id % 3 = 1",
         "INSERT INTO fresh VALUES (1000, 1, 'not in acct', 0.01)",
