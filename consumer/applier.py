@@ -220,7 +220,7 @@ class Applier:
         return [net_change(self._target, list(stretch)) for _, stretch in stretches]
 
     def _open(self) -> None:
-        locks = LockTable()
+        locks = LockTable(self._layout.lanes)
         dispatcher = Dispatcher(self._layout, locks, self._progress.rows)
         self._plan = dispatcher.plan(self._target, self._wanted)
         self._lanes = LaneThreads(

@@ -17,16 +17,12 @@ from typing import Any
 
 from consumer.fold import Fold, index_fold, key_fold
 from consumer.layout import Layout
-from consumer.locks import Lock, LockKey, LockTable, Wait, new_lock
-from consumer.model import EventId, LaneProgress, RowChange, TargetTable
+from consumer.locks import Holders, LockTable, Ticket, Wait
+from consumer.model import LaneProgress, RowChange, TargetTable
 from consumer.netchange import Reducer, getter
 from schemas.position import Position
 from schemas.table import Key, Row, Table, UniqueIndex
 
-_PAIR: LockKey = (
-    -1,
-    b"",
-)  # of the lock by which part 1 of a key move waits for part 0; in no slot of the table
 Origin = tuple[int, Position, int, int, bytes]
 """Where a change comes from: (offset, position, gen, source commit ms, wire JSON of the event)."""
 
@@ -45,10 +41,10 @@ class TablePlan:
         self.reducer = Reducer(target)
         self.indexes: list[_Index] = []
         for index, at in zip(target.table.unique, target.unique_at, strict=True):
-            slot, number = locks.index(self.name, index.name)
+            holders = locks.index(self.name, index.name)
             fold = index_fold(target.table, index, source)
             self.indexes.append(
-                (slot, number, getter(at), fold, _one_holder(target.table, index, source or target.table))
+                (holders, getter(at), fold, _one_holder(target.table, index, source or target.table))
             )
 
     def key(self, row: Row) -> Key:
@@ -71,12 +67,12 @@ def _parts(table: Table, index: UniqueIndex) -> set[tuple[str, int | None, str |
     }
 
 
-_Index = tuple[dict[LockKey, Lock], int, Callable[[Row], Any], Fold, bool]
-"""(slot of the table's locks, index number, getter of the exact values, fold, unique at the source as well)."""
+_Index = tuple[Holders, Callable[[Row], Any], Fold, bool]
+"""(the index's locks, getter of the exact values, fold, unique at the source as well)."""
 Change = tuple[RowChange, Origin]
 """What goes into `Dispatcher.dispatch`: `change.id` is (offset, 0)."""
-Item = tuple[RowChange, TablePlan, bytes, Origin, tuple[Lock, ...], tuple[Wait, ...]]
-"""What a lane gets: (change, plan, folded key, origin, tickets to release, events to wait for)."""
+Item = tuple[RowChange, TablePlan, bytes, Origin, tuple[Wait, ...]]
+"""What a lane gets: (change, plan, folded key, origin, events to wait for)."""
 
 
 class Dispatcher:
@@ -104,6 +100,7 @@ class Dispatcher:
 
     def dispatch(self, plan: TablePlan, changes: Iterable[Change]) -> None:
         """Queue `changes` of a table (offset order) to their lanes. Registers tickets: the shell holds the locks' mutex."""
+        self._locks.sweep()
         queues, passed, apart = self._queues, self._passed, self._apart
         fold_key, key_of, lane_of, indexes = plan.fold_key, plan.key_of, plan.lane_of, plan.indexes
         for change, origin in changes:
@@ -118,11 +115,8 @@ class Dispatcher:
             lane = lane_of(key)
             if origin[0] <= apart and origin[0] <= passed[lane]:
                 continue
-            if indexes:
-                tickets, waits = self._tickets(plan, change.id, before, after, lane)
-                queues[lane].append((change, plan, key, origin, tickets, waits))
-            else:
-                queues[lane].append((change, plan, key, origin, (), ()))
+            waits = self._waits(plan, (change.id, lane), before, after) if indexes else ()
+            queues[lane].append((change, plan, key, origin, waits))
 
     def take(self) -> list[list[Item]]:
         """Return and forget the items queued since the last call, a list per lane."""
@@ -130,31 +124,29 @@ class Dispatcher:
         self._queues = [[] for _ in queues]
         return queues
 
-    def _tickets(
-        self, plan: TablePlan, event: EventId, before: Row | None, after: Row | None, lane: int
-    ) -> tuple[tuple[Lock, ...], tuple[Wait, ...]]:
+    def _waits(
+        self, plan: TablePlan, ticket: Ticket, before: Row | None, after: Row | None
+    ) -> tuple[Wait, ...]:
+        """Put `ticket` on every unique value that the event gives or takes; return whom it must wait for."""
         register = self._locks.register
-        tickets: tuple[Lock, ...] = ()
         waits: tuple[Wait, ...] = ()
-        for slot, number, values, fold, one_holder in plan.indexes:
+        for holders, values, fold, one_holder in plan.indexes:
             same = before is not None and after is not None and values(before) == values(after)
             if same and one_holder:
                 continue
             old = None if before is None else fold(before)
             if old is not None:
-                lock, wait = register(slot, (number, old), event, lane)
-                tickets += (lock,)
+                wait = register(holders, old, ticket)
                 if wait is not None:
                     waits += (wait,)
             if after is None or same:
                 continue
             new = fold(after)
             if new is not None and new != old:
-                lock, wait = register(slot, (number, new), event, lane)
-                tickets += (lock,)
+                wait = register(holders, new, ticket)
                 if wait is not None:
                     waits += (wait,)
-        return tickets, waits
+        return waits
 
     def _move(self, plan: TablePlan, change: RowChange, origin: Origin, old: bytes) -> None:
         """Queue an update that moves the key: one item in one lane, or two parts of which the second waits."""
@@ -163,19 +155,17 @@ class Dispatcher:
         source, target = plan.lane_of(old), plan.lane_of(new)
         if source == target:
             if origin[0] > self._passed[source]:
-                tickets, waits = self._tickets(plan, change.id, change.before, change.after, source)
-                self._queues[source].append((change, plan, old, origin, tickets, waits))
+                waits = self._waits(plan, (change.id, source), change.before, change.after)
+                self._queues[source].append((change, plan, old, origin, waits))
             return
         order: tuple[Wait, ...] = ()
         if origin[0] > self._passed[source]:
-            tickets, waits = self._tickets(plan, first.id, first.before, None, source)
-            pair = new_lock({}, _PAIR, first.id, source)
-            pair.slot[_PAIR] = pair
-            order = ((pair, first.id, source),)
-            self._queues[source].append((first, plan, old, origin, (*tickets, pair), waits))
+            order = ((first.id, source),)
+            waits = self._waits(plan, order[0], first.before, None)
+            self._queues[source].append((first, plan, old, origin, waits))
         if origin[0] > self._passed[target]:
-            tickets, waits = self._tickets(plan, second.id, None, second.after, target)
-            self._queues[target].append((second, plan, new, origin, tickets, waits + order))
+            waits = self._waits(plan, (second.id, target), None, second.after)
+            self._queues[target].append((second, plan, new, origin, waits + order))
 
 
 def _image(change: RowChange) -> Row:

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Protocol
 
 from consumer.dispatch import Change, Dispatcher, TablePlan
-from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor, release
+from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor
 from consumer.locks import LockTable, Wait
 from consumer.model import Held
 from consumer.one_core import OneCore
@@ -36,7 +36,7 @@ ApplyBatch = Callable[[int, Batch], None]
 class Scheduler(Protocol):
     """Test hook that chooses the interleaving: called by a lane's thread before each step; may block.
 
-    Steps: "apply" (before the target transaction), "applied" (committed, tickets not released yet), "wait" (about to
+    Steps: "apply" (before the target transaction), "applied" (committed, its events not released yet), "wait" (about to
     wait for another lane).
     """
 
@@ -176,9 +176,7 @@ class LaneThreads:
             return True
         self._turn(number, "applied", batch)
         with self._mutex:
-            items = lane.applied()
-            release(self._locks, items)
-            self._pending -= len(items)
+            self._pending -= lane.applied()
             self._caller.notify()
             for other in self._sleeping_on_locks:
                 self._wake[other].notify()
@@ -189,8 +187,8 @@ class LaneThreads:
         with self._mutex:
             for wait in waits:
                 if not ready(wait):
-                    self._lanes[wait[2]].ask(wait[1])
-                    self._wake[wait[2]].notify()
+                    self._lanes[wait[1]].ask(wait[0])
+                    self._wake[wait[1]].notify()
             self._sleeping_on_locks.add(number)
             while not self._stopping and not all(ready(wait) for wait in waits):
                 self._wake[number].wait()

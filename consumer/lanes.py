@@ -176,18 +176,19 @@ class Lane:
             segment.batch = self._build(segment)
         return segment.batch
 
-    def applied(self) -> list[Item]:
-        """The batch is committed. Returns the items whose tickets the shell must now release (`release`)."""
+    def applied(self) -> int:
+        """The batch is committed: its events are released (the shell holds the locks' mutex). Returns their number."""
         segment = self._segments.pop(0)
         self._failures = 0
         self._wrote = segment.end is not None
         if segment.batch is not None:
             for entry in segment.batch.held:
                 self.held.setdefault((entry.table, entry.folded), entry.offset)
+        last = segment.items[-1][0].id
+        self._locks.release(self.number, last)
         if self._wanted:
-            last = segment.items[-1][0].id
             self._wanted = {event for event in self._wanted if event > last}
-        return segment.items
+        return len(segment.items)
 
     def failed(self, error: Exception) -> None:
         """The batch was rolled back: decide what is tried next. Raises `error` when the lane cannot go on."""
@@ -215,8 +216,8 @@ class Lane:
             item = queue[0]
             if gathered and item[0].snapshot is not gathered[0][0].snapshot:
                 break  # a catch-up displaces rows without a record: live changes are not to share its transaction
-            if item[5]:
-                waits = tuple(wait for wait in item[5] if not ready(wait))
+            if item[4]:
+                waits = tuple(wait for wait in item[4] if not ready(wait))
                 if waits:
                     self._bytes = size
                     return waits
@@ -278,7 +279,7 @@ class Lane:
             for part, folded in _parts(change, plan, key):
                 behind = self.held.get((plan.name, folded_text(folded)))
                 if behind is None:
-                    free.append((part, plan, folded, origin, (), ()))
+                    free.append((part, plan, folded, origin, ()))
                 else:
                     batch.held.append(_held(part, plan, folded, origin, f"held behind offset {behind}"))
         return free
@@ -306,11 +307,6 @@ class Lane:
             self._refused(segment, error)
         elif catch_up or segment.violations > 1:
             segment.displacing, segment.batch = True, None
-
-
-def release(locks: LockTable, items: Sequence[Item]) -> None:
-    """Release the tickets of `items`, which are committed. The shell holds the locks' mutex and wakes the waiting lanes."""
-    locks.release([(item[0].id, item[4]) for item in items if item[4]])
 
 
 def _describe(lane: int, first: EventId, last: EventId) -> str:

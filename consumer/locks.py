@@ -1,9 +1,14 @@
 """The locks that order events of different lanes which share a unique value (design.md §6 Lock).
 
-An array of maps, slot by hash of the table name; key = (unique index of a table, folded value). A lock holds a wait
-count, the last event id and the ids that are not released yet. Registering raises the count and returns the last id
-as the one to wait for; releasing lowers it, and at zero the lock is destroyed. A wait is always for a smaller id and
-a lane takes its events in order, so no cycle of waits can form.
+A map per unique index of a target table: folded value → ticket of the last event that gives or takes the value. To
+register is to read whom to wait for and to put one's own ticket in its place. An event is released as soon as its lane
+has committed it, and a lane commits its events in order; so one id a lane says what is released:
+
+- a value's holders, in event order, wait each for the one before it (another lane's), or are behind it in the lane's own order;
+- so the last one is released after all others: its ticket alone tells whether the value is free ("wait count zero");
+- a wait is always for a smaller id and a lane takes its events in order, so no cycle of waits can form.
+
+Why no counts and no sets of ids as in design.md: docs/adr/0011-a-lane-s-commit-releases.md.
 
 No condition and no mutex live here: the core is single-threaded (tests, model). consumer/lane_threads.py holds one
 mutex around it, once per chunk of events, and one condition per lane: per lock they would cost more than the row.
@@ -11,101 +16,67 @@ mutex around it, once per chunk of events, and one condition per lane: per lock 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import msgspec
-import xxhash
-
 from consumer.model import EventId
 
-LockKey = tuple[int, bytes]
-"""(number of the unique index, from `LockTable.index`, folded value)."""
+Ticket = tuple[EventId, int]
+"""(event id, the lane that it goes to)."""
+Wait = Ticket
+"""The ticket of the event waited for."""
+Holders = dict[bytes, Ticket]
+"""Folded value of a unique index → ticket of its last event."""
 
-SLOTS = 64
-
-
-class Lock(msgspec.Struct, gc=False, eq=False):
-    """One unique value that is in flight (a Struct, because thousands a second are made).
-
-    `count`: events registered and not yet released; `held`: their ids, kept from the second on (None: only `last`);
-    `lane`: of `last`; `slot`: the map it stands in under `key`.
-    """
-
-    count: int
-    held: set[EventId] | None
-    key: LockKey
-    lane: int
-    last: EventId
-    slot: dict[LockKey, Lock]
-
-    def holds(self, event: EventId) -> bool:
-        """Whether `event` is registered and not yet released."""
-        if self.held is None:
-            return self.count > 0 and self.last == event
-        return event in self.held
-
-
-Wait = tuple[Lock, EventId, int]
-"""(lock, event id to wait for, the lane that holds it)."""
+NOTHING: EventId = (-1, 0)
+"""Below every event's id."""
+SWEEP = 20_000
 
 
 class LockTable:
     """All locks of one task attempt: locks do not reach across topics, and die with the attempt."""
 
-    def __init__(self) -> None:
-        self._slots: list[dict[LockKey, Lock]] = [{} for _ in range(SLOTS)]
-        self._numbers: dict[tuple[str, str], int] = {}
+    def __init__(self, lanes: int, *, sweep: int = SWEEP) -> None:
+        """`lanes`: how many there are. `sweep`: values that are kept before the free ones are looked for."""
+        self._released: list[EventId] = [NOTHING] * lanes
+        self._indexes: dict[tuple[str, str], Holders] = {}
+        self._sweep = self._sweep_at = sweep
 
     def __len__(self) -> int:
-        return sum(len(slot) for slot in self._slots)
+        """Values whose last event is not released yet."""
+        return sum(not self.ready(ticket) for held in self._indexes.values() for ticket in held.values())
 
-    def index(self, table: str, index: str) -> tuple[dict[LockKey, Lock], int]:
-        """Return (slot, index number) of a unique index of the target table "schema.name"."""
-        number = self._numbers.setdefault((table, index), len(self._numbers))
-        return self._slots[xxhash.xxh3_64_intdigest(table.encode()) % SLOTS], number
+    @property
+    def kept(self) -> int:
+        """Values in memory, free ones that were not swept yet among them."""
+        return sum(map(len, self._indexes.values()))
 
-    def register(
-        self, slot: dict[LockKey, Lock], key: LockKey, event: EventId, lane: int
-    ) -> tuple[Lock, Wait | None]:
-        """Take a ticket on `key` for `event`, which goes to `lane`; return the lock and whom to wait for.
+    def index(self, table: str, index: str) -> Holders:
+        """Return the map of a unique index of the target table "schema.name"."""
+        return self._indexes.setdefault((table, index), {})
 
-        The wait is None when nobody holds the value, or the same lane does: a lane is ordered in itself.
+    def register(self, holders: Holders, value: bytes, ticket: Ticket) -> Wait | None:
+        """Make `ticket` the last one of `value`; return whom it must wait for.
+
+        None when nobody holds the value any more, or the same lane does: a lane is ordered in itself.
         """
-        lock = slot.get(key)
-        if lock is None:
-            lock = slot[key] = Lock(1, None, key, lane, event, slot)
-            return lock, None
-        wait = (lock, lock.last, lock.lane) if lock.lane != lane else None
-        if lock.held is None:
-            lock.held = {lock.last, event}
-        else:
-            lock.held.add(event)
-        lock.count += 1
-        lock.last = event
-        lock.lane = lane
-        return lock, wait
+        last = holders.get(value)
+        holders[value] = ticket
+        if last is None or last[1] == ticket[1] or self._released[last[1]] >= last[0]:
+            return None
+        return last
 
-    @staticmethod
-    def ready(wait: Wait) -> bool:
+    def ready(self, wait: Wait) -> bool:
         """Whether the event waited for is released."""
-        return not wait[0].holds(wait[1])
+        return self._released[wait[1]] >= wait[0]
 
-    @staticmethod
-    def release(held: Iterable[tuple[EventId, Iterable[Lock]]]) -> None:
-        """Release, of each event, all its tickets; a lock that nobody holds any more is destroyed."""
-        for event, tickets in held:
-            for lock in tickets:
-                if lock.count == 1:
-                    lock.count = 0
-                    del lock.slot[lock.key]
-                    if lock.held is not None:
-                        lock.held.clear()
-                else:
-                    lock.count -= 1
-                    if lock.held is not None:  # always, with more than one
-                        lock.held.discard(event)
+    def release(self, lane: int, event: EventId) -> None:
+        """Release all events of `lane` up to `event`: they are committed."""
+        self._released[lane] = event
 
-
-def new_lock(slot: dict[LockKey, Lock], key: LockKey, event: EventId, lane: int) -> Lock:
-    """Return a lock that `event` holds (not put into `slot`)."""
-    return Lock(1, None, key, lane, event, slot)
+    def sweep(self) -> None:
+        """Forget the values that are free, once there are enough of them for the search to cost little each."""
+        if self.kept < self._sweep_at:
+            return
+        released = self._released
+        for holders in self._indexes.values():
+            for value in [value for value, (event, lane) in holders.items() if released[lane] >= event]:
+                del holders[value]
+        self._sweep_at = max(self._sweep, 2 * self.kept)

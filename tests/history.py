@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from consumer.dedup import Deduplicator
 from consumer.dispatch import Change, Dispatcher, TablePlan
 from consumer.lane_threads import LaneThreads
-from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor, release
+from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor
 from consumer.layout import Layout
 from consumer.locks import LockTable
 from consumer.model import LaneProgress, RowChange, TargetTable, Unit
@@ -164,7 +164,7 @@ class Attempt:
             plan.finish,
             plan.switch_now,
         )
-        self.locks = LockTable()
+        self.locks = LockTable(plan.layout.lanes)
         self.marks = Deduplicator(rows)
         self.dispatcher = Dispatcher(plan.layout, self.locks, rows)
         self.plan: TablePlan = self.dispatcher.plan(table)
@@ -245,10 +245,10 @@ def _run_batch(
         effect = machine.next()
         if isinstance(effect, Apply):
             write(session, attempt.rows, machine.number, machine.batch())
-            release(attempt.locks, machine.applied())
+            machine.applied()
         elif isinstance(effect, WaitFor):
             for wait in effect.waits:
-                machines[wait[2]].ask(wait[1])
+                machines[wait[1]].ask(wait[0])
         elif isinstance(effect, Idle) and effect.drained:
             finished.add(machine.number)
             if not effect.wrote:

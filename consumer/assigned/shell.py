@@ -60,8 +60,10 @@ from consumer.status import StatusWriter
 log = structlog.get_logger(__name__)
 
 TICK_S = 0.1
-WARM_S, WARM_IDLE_S = 15.0, 2.0
-"""Longest wait for the first batch of a query, and for it to begin."""
+WARM_IDLE_S = 2.0
+"""How long a query has to begin its first batch: there may be nothing to read."""
+WARM_SLOW_S = 60.0
+"""How long that batch may take before it is said to be slow."""
 FAULT = 3
 """Exit code after an error of the program itself."""
 LOOK_S = 0.25
@@ -261,12 +263,21 @@ class PipelineShell:
         }
 
     def _warm(self, query: RunningQuery) -> None:
-        """Wait for the first batch; not for ever, for there may be nothing to read."""
-        last = time.monotonic() + WARM_S
-        while time.monotonic() < last and query.active and not self._ending.is_set():
+        """Wait for the first batch, if there is one, for as long as it takes.
+
+        A machine that is busy and a JVM that has never run a query need half a minute. Whoever is to move here is applied by
+        another agent meanwhile; on a query that does nothing yet it would stand still.
+        """
+        began = time.monotonic()
+        slow_at = began + WARM_SLOW_S
+        while query.active and not self._ending.is_set():
             finished, _, idle = query.look()
-            if finished >= 0 or (idle and time.monotonic() > last - WARM_S + WARM_IDLE_S):
+            now = time.monotonic()
+            if finished >= 0 or (idle and now > began + WARM_IDLE_S):
                 return
+            if now > slow_at:
+                log.warning("a query's first batch takes long", query=query.name, seconds=round(now - began))
+                slow_at = now + WARM_SLOW_S
             time.sleep(0.02)
 
     def _running(self, asked: StartQuery, starting: dict[str, int]) -> RunningQuery:

@@ -14,7 +14,7 @@ from typing import Any
 
 from consumer.dedup import Deduplicator
 from consumer.dispatch import Change, Dispatcher
-from consumer.lanes import Apply, Lane, Limits, release
+from consumer.lanes import Apply, Lane, Limits
 from consumer.layout import Layout
 from consumer.locks import LockTable
 from consumer.model import LaneProgress, RowChange, TargetTable
@@ -75,7 +75,7 @@ def measure(target: TargetTable, changes: list[Images]) -> dict[str, float]:
         spent[part] += time.thread_time() - begin
         return result
 
-    layout, locks = Layout(lanes=4), LockTable()
+    layout, locks = Layout(lanes=4), LockTable(4)
     rows = [LaneProgress(n, 1, 1, "id", -1, ZERO, 0, layout.encode()) for n in range(4)]
     marks, dispatcher = Deduplicator(rows), Dispatcher(layout, locks, rows)
     plan = dispatcher.plan(target)
@@ -97,11 +97,11 @@ def measure(target: TargetTable, changes: list[Images]) -> dict[str, float]:
         if (begin + CHUNK) % BATCH == 0:
             for lane in lanes:
                 lane.drain((begin + CHUNK, (0, 1, begin + CHUNK, 0), 1, 0))
-            _drain(lanes, locks, timed)
+            _drain(lanes, timed)
     return {part: seconds / EVENTS * 1e6 for part, seconds in spent.items()}
 
 
-def _drain(lanes: list[Lane], locks: LockTable, timed: Callable[[str, Callable[[], Any]], Any]) -> None:
+def _drain(lanes: list[Lane], timed: Callable[[str, Callable[[], Any]], Any]) -> None:
     busy = True
     while busy:
         busy = False
@@ -109,7 +109,7 @@ def _drain(lanes: list[Lane], locks: LockTable, timed: Callable[[str, Callable[[
             if isinstance(timed("gather", lane.next), Apply):
                 busy = True
                 timed("net change", lane.batch)
-                timed("release", lambda lane=lane: release(locks, lane.applied()))
+                timed("release", lane.applied)
 
 
 def main() -> None:

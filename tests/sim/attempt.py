@@ -17,10 +17,10 @@ import msgspec
 from consumer.dedup import Deduplicator
 from consumer.dispatch import Change, Dispatcher, Item, TablePlan
 from consumer.errors import CommitUnknownError, ConsumerError, FencedError, UnitStoppedError
-from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor, release
+from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor
 from consumer.layout import Layout
-from consumer.locks import Lock, LockKey, LockTable, Wait
-from consumer.model import EventId, Held, LaneProgress, NetChange, RowChange, TargetTable
+from consumer.locks import Holders, LockTable, Ticket
+from consumer.model import Held, LaneProgress, NetChange, RowChange, TargetTable
 from consumer.progress import Mark, advanced, committed, idle_rows, plan, relaid
 from consumer.progress import Plan as Start
 from schemas.position import Position
@@ -72,10 +72,8 @@ class NoGap(Deduplicator):
 class Unticketed(LockTable):
     """No event waits for another lane's because of a unique value."""
 
-    def register(
-        self, slot: dict[LockKey, Lock], key: LockKey, event: EventId, lane: int
-    ) -> tuple[Lock, Wait | None]:
-        return super().register(slot, key, event, lane)[0], None
+    def register(self, holders: Holders, value: bytes, ticket: Ticket) -> None:
+        super().register(holders, value, ticket)
 
 
 class WholeMoves(Dispatcher):
@@ -89,8 +87,8 @@ class WholeMoves(Dispatcher):
             key = plan.fold_key(after)
             lane = plan.lane_of(key)
             if origin[0] > self._passed[lane]:
-                tickets, waits = self._tickets(plan, change.id, change.before, after, lane)
-                self._queues[lane].append((change, plan, key, origin, tickets, waits))
+                waits = self._waits(plan, (change.id, lane), change.before, after)
+                self._queues[lane].append((change, plan, key, origin, waits))
 
 
 class Attempt:
@@ -169,7 +167,7 @@ class Attempt:
         """Dispatch the records [begin, end) with one layout, drain the lanes, write the idle ones."""
         if begin >= end:
             return
-        locks = LockTable() if self.rules.values_are_ticketed else Unticketed()
+        locks = (LockTable if self.rules.values_are_ticketed else Unticketed)(layout.lanes)
         marks = self._marks()
         kind = Dispatcher if self.rules.key_moves_are_two_parts else WholeMoves
         dispatcher = kind(layout, locks, self._passed())
@@ -177,7 +175,7 @@ class Attempt:
         limits = Limits(max_gather=self.world.max_gather, tries=8)
         lanes = [Lane(n, locks, limits, self.held) for n in range(layout.lanes)]
         drained: dict[int, bool] = {}
-        self.actors += [self._lane(lane, lanes, locks, drained) for lane in lanes]
+        self.actors += [self._lane(lane, lanes, drained) for lane in lanes]
         for at in range(begin, end, 3):
             dispatcher.dispatch(table, self._routed(marks, table, at, min(at + 3, end)))
             _hand(lanes, dispatcher.take())
@@ -238,7 +236,7 @@ class Attempt:
 
     # --- the lanes --------------------------------------------------------------------------------------------------
 
-    def _lane(self, lane: Lane, lanes: list[Lane], locks: LockTable, drained: dict[int, bool]) -> Steps:
+    def _lane(self, lane: Lane, lanes: list[Lane], drained: dict[int, bool]) -> Steps:
         while True:
             effect = lane.next()
             if isinstance(effect, Apply):
@@ -251,10 +249,10 @@ class Attempt:
                     if not self.rules.halves_by_event and not isinstance(error, CommitUnknownError):
                         yield from self._net_halves(lane)
                     continue
-                release(locks, lane.applied())
+                lane.applied()
             elif isinstance(effect, WaitFor):
                 for wait in effect.waits:
-                    lanes[wait[2]].ask(wait[1])
+                    lanes[wait[1]].ask(wait[0])
             elif isinstance(effect, Idle) and effect.drained:
                 drained[lane.number] = effect.wrote
                 return

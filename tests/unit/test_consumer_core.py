@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 from consumer.dedup import Deduplicator, Verdict
 from consumer.errors import FencedError, UnitStoppedError
 from consumer.layout import Layout, keys_fingerprint
-from consumer.locks import LockTable
-from consumer.model import LaneProgress, RowChange
+from consumer.locks import SWEEP, LockTable, Ticket, Wait
+from consumer.model import EventId, LaneProgress, RowChange
 from consumer.netchange import net_change, sort_keys
 from consumer.progress import advanced, committed, idle_rows, plan, relaid, start_refusal
 from schemas.position import ZERO, Position
@@ -73,26 +74,90 @@ def test_a_layout_survives_its_json_and_a_foreign_one_is_refused() -> None:
 # --- locks
 
 
-def test_a_lock_orders_lanes_and_is_destroyed_when_nobody_holds_it() -> None:
-    locks = LockTable()
-    slot, number = locks.index("s.t", "u")
-    key = (number, b"lucy")
-    first, nobody = locks.register(slot, key, (0, 0), 0)
-    second, same_lane = locks.register(slot, key, (1, 0), 0)
-    third, wait = locks.register(slot, key, (2, 0), 1)
-    assert first is second is third
-    assert nobody is None
-    assert same_lane is None
-    assert wait is not None
-    assert wait[1:] == ((1, 0), 0)
-    locks.release([((0, 0), (first,))])
+def test_a_lock_orders_lanes_and_is_free_when_its_last_holder_is_released() -> None:
+    locks = LockTable(2)
+    index = locks.index("s.t", "u")
+    assert locks.register(index, b"lucy", ((0, 0), 0)) is None
+    assert locks.register(index, b"lucy", ((1, 0), 0)) is None  # the same lane
+    wait = locks.register(index, b"lucy", ((2, 0), 1))
+    assert wait == ((1, 0), 0)
+    locks.release(0, (0, 0))
     assert not locks.ready(wait)
-    locks.release([((1, 0), (second,))])
+    locks.release(0, (1, 0))
     assert locks.ready(wait)
     assert len(locks) == 1
-    locks.release([((2, 0), (third,))])
+    locks.release(1, (2, 0))
     assert len(locks) == 0
-    assert locks.index("s.t", "other")[1] != number
+    assert locks.index("s.t", "other") is not index
+
+
+class CountingLocks:
+    """design.md's lock, word for word: a wait count, the last event, and which of its events are released."""
+
+    def __init__(self) -> None:
+        self.held: dict[bytes, list[Ticket]] = {}
+
+    def register(self, value: bytes, ticket: Ticket) -> Wait | None:
+        holders = self.held.setdefault(value, [])
+        wait = holders[-1] if holders and holders[-1][1] != ticket[1] else None
+        holders.append(ticket)
+        return wait
+
+    def release(self, ticket: Ticket) -> None:
+        for value, holders in list(self.held.items()):
+            if ticket in holders:
+                holders.remove(ticket)
+            if not holders:
+                del self.held[value]
+
+
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("take"), st.integers(0, 3), st.sampled_from((b"a", b"b", b"c"))),
+            st.tuples(st.just("commit"), st.integers(0, 3), st.integers(1, 4)),
+            st.tuples(st.just("sweep"), st.just(0), st.just(0)),
+        ),
+        max_size=60,
+    )
+)
+def test_one_id_a_lane_says_what_a_count_and_a_set_of_ids_would_say(
+    steps: list[tuple[str, int, Any]],
+) -> None:
+    locks, counting = LockTable(4, sweep=0), CountingLocks()
+    index = locks.index("s.t", "u")
+    queues: list[list[tuple[EventId, Wait | None]]] = [[] for _ in range(4)]
+    for offset, (what, lane, how) in enumerate(steps):
+        if what == "take":
+            ticket = ((offset, 0), lane)
+            wait = locks.register(index, how, ticket)
+            assert wait == counting.register(how, ticket)
+            queues[lane].append((ticket[0], wait))
+        elif what == "commit":
+            for event, wait in queues[lane][:how]:
+                if wait is not None and not locks.ready(wait):
+                    break
+                locks.release(lane, event)
+                counting.release((event, lane))
+                queues[lane].pop(0)
+        else:
+            locks.sweep()
+        assert len(locks) == len(counting.held)
+
+
+def test_free_values_are_swept_and_held_ones_stay() -> None:
+    locks = LockTable(2)
+    index = locks.index("s.t", "u")
+    for n in range(SWEEP):
+        locks.register(index, b"%d" % n, ((n, 0), n % 2))
+    locks.sweep()
+    assert locks.kept == SWEEP  # nothing is free
+    locks.release(0, (SWEEP, 0))
+    for n in range(SWEEP, 2 * SWEEP):
+        locks.register(index, b"%d" % n, ((n + 1, 0), 1))
+        locks.sweep()
+    assert locks.kept == len(locks) == SWEEP // 2 + SWEEP
+    assert locks.register(index, b"1", ((9 * SWEEP, 0), 0)) == ((1, 0), 1)
 
 
 # --- net change

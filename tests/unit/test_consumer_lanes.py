@@ -17,7 +17,7 @@ from consumer.dispatch import Change, Dispatcher, Item
 from consumer.errors import FencedError, RefusedError, TransientError, UniqueViolationError
 from consumer.fold import fold_decimal, fold_float, fold_whole, index_fold, key_fold
 from consumer.lane_threads import LaneThreads
-from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor, release
+from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor
 from consumer.layout import Layout
 from consumer.locks import LockTable
 from consumer.model import EventId, Held, LaneProgress, RowChange
@@ -37,7 +37,7 @@ class Bench:
     ) -> None:
         layout = Layout(lanes=lanes)
         rows = [LaneProgress(n, 1, 1, "id", -1, ZERO, 0, layout.encode()) for n in range(lanes)]
-        self.locks = LockTable()
+        self.locks = LockTable(lanes)
         self.dispatcher = Dispatcher(layout, self.locks, rows)
         self.plan = self.dispatcher.plan(TABLE)
         settings = Limits(**limits)  # type: ignore[arg-type]
@@ -59,12 +59,19 @@ class Bench:
             lane.feed(items)
         return queues
 
+    def tickets(self, change: tuple[Row | None, Row | None]) -> set[bytes]:
+        """Feed `change` alone; return the values of the first unique index that it holds a ticket of."""
+        offset = self.offset
+        self.feed(change)
+        holders = self.locks.index(self.plan.name, TABLE.table.unique[0].name)
+        return {value for value, (event, _lane) in holders.items() if event[0] == offset}
+
     def commit(self, lane: Lane) -> Batch:
         """Expect Apply, and let it succeed."""
         effect = lane.next()
         assert isinstance(effect, Apply)
         batch = lane.batch()
-        release(self.locks, lane.applied())
+        lane.applied()
         return batch
 
     def fail(self, lane: Lane, error: Exception) -> tuple[EventId, EventId] | None:
@@ -106,15 +113,20 @@ def test_a_lane_gathers_until_the_drain_or_its_limit() -> None:
 
 def test_tickets_are_taken_for_values_that_change_hands() -> None:
     bench = Bench()
-    (items,) = bench.feed(
+    changes = [
         (None, row(1, "lucy")),
         (row(1, "lucy"), (1, "lucy", None, 7)),  # another column
         (row(1, "lucy"), row(1, "anna")),
         (row(1, "anna"), row(2, "anna")),  # the key moves within its lane
         (row(2, "anna"), None),
-    )
-    tickets = [[lock.key[1].decode() for lock in item[4]] for item in items]
-    assert tickets == [["lucy"], [], ["lucy", "anna"], [], ["anna"]]
+    ]
+    assert [bench.tickets(change) for change in changes] == [
+        {b"lucy"},
+        set(),
+        {b"lucy", b"anna"},
+        set(),
+        {b"anna"},
+    ]
 
 
 def _recollated(table: Table) -> Table:
@@ -140,14 +152,13 @@ def _recollated(table: Table) -> Table:
 def test_a_stricter_index_of_the_target_has_a_ticket_of_every_event(
     at_source: Table, at_target: Table
 ) -> None:
-    layout, locks = Layout(lanes=1), LockTable()
+    layout, locks = Layout(lanes=1), LockTable(1)
     dispatcher = Dispatcher(layout, locks, [LaneProgress(0, 1, 1, "id", -1, ZERO, 0, layout.encode())])
     plan = dispatcher.plan(other(TABLE, table=at_target), at_source)
     dispatcher.dispatch(
         plan, [(RowChange((0, 0), row(1, "lucy"), (1, "lucy", None, 7)), (0, ZERO, 1, 0, b"{}"))]
     )
-    ((item,),) = dispatcher.take()
-    assert b"lucy" in [lock.key[1] for lock in item[4]]
+    assert b"lucy" in locks.index(plan.name, at_target.unique[0].name)
 
 
 def test_a_key_that_moves_between_lanes_hands_its_value_over() -> None:
@@ -155,9 +166,10 @@ def test_a_key_that_moves_between_lanes_hands_its_value_over() -> None:
     k = other_lane(bench, 1)
     queues = bench.feed((row(1, "lucy"), row(k, "lucy")))
     first, second = (items[0] for items in sorted(queues, key=lambda items: items[0][0].id))
-    assert first[4][0].key[1] == b"lucy"
-    assert [lock.key[1] for lock in second[4]] == [b"lucy"]
-    assert {wait[1] for wait in second[5]} == {(0, 0)}
+    holders = bench.locks.index(bench.plan.name, TABLE.table.unique[0].name)
+    assert holders == {b"lucy": ((0, 1), bench.plan.lane_of(second[2]))}
+    assert first[4] == ()
+    assert {event for event, _lane in second[4]} == {(0, 0)}
 
 
 def test_a_lane_commits_before_it_waits_and_the_holder_commits_when_asked() -> None:
@@ -172,7 +184,7 @@ def test_a_lane_commits_before_it_waits_and_the_holder_commits_when_asked() -> N
     assert bench.commit(waiter).events == ((1, 0), (1, 0))  # what it had gathered before
     effect = waiter.next()
     assert isinstance(effect, WaitFor)
-    assert [wait[1:] for wait in effect.waits] == [((2, 0), holder.number)]
+    assert effect.waits == (((2, 0), holder.number),)
     holder.ask((2, 0))
     assert holder.busy
     assert bench.commit(holder).events == ((0, 0), (2, 0))
@@ -199,7 +211,7 @@ def test_a_key_move_is_two_parts_in_order_or_one_item() -> None:
     k = other_lane(bench, 1)
     queues = bench.feed((row(1, "x"), row(k, "x")))
     parts = {
-        item[0].id: (item[0].before, item[0].after, [wait[1] for wait in item[5]])
+        item[0].id: (item[0].before, item[0].after, [event for event, _lane in item[4]])
         for q in queues
         for item in q
     }

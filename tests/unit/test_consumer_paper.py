@@ -16,7 +16,7 @@ from consumer.dispatch import Dispatcher
 from consumer.lane_threads import LaneThreads
 from consumer.lanes import Batch, Limits
 from consumer.layout import Layout
-from consumer.locks import Lock, LockKey, LockTable, Wait
+from consumer.locks import Holders, LockTable, Ticket
 from consumer.model import EventId, LaneProgress, RowChange, TargetTable
 from schemas.position import ZERO
 from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
@@ -52,11 +52,8 @@ INTERLEAVINGS = {
 class Unlocked(LockTable):
     """No lane ever waits."""
 
-    def register(
-        self, slot: dict[LockKey, Lock], key: LockKey, event: EventId, lane: int
-    ) -> tuple[Lock, Wait | None]:
-        lock, _wait = super().register(slot, key, event, lane)
-        return lock, None
+    def register(self, holders: Holders, value: bytes, ticket: Ticket) -> None:
+        super().register(holders, value, ticket)
 
 
 class Script:
@@ -91,7 +88,7 @@ class Script:
 
 
 def _lanes(layout: Layout) -> Iterator[tuple[EventId, int]]:
-    plan = Dispatcher(layout, LockTable(), _progress(layout)).plan(TABLE)
+    plan = Dispatcher(layout, LockTable(layout.lanes), _progress(layout)).plan(TABLE)
     for change in CHANGES:
         row = change.after or change.before
         assert row is not None
@@ -139,12 +136,12 @@ def _play(order: list[EventId], locks: LockTable) -> tuple[list[Row], list[Event
 
 @pytest.mark.parametrize("order", INTERLEAVINGS.values(), ids=INTERLEAVINGS)
 def test_with_locks_every_interleaving_ends_with_lucy_20(order: list[EventId]) -> None:
-    rows, done = _play(order, LockTable())
+    rows, done = _play(order, LockTable(2))
     assert rows == [LUCY_2]
     assert done == [(0, 0), (1, 0), (2, 0)]  # whatever the script asked for, the ticket made lane 2 wait
 
 
 def test_without_locks_the_third_interleaving_ends_wrong() -> None:
-    results = {name: _play(order, Unlocked()) for name, order in INTERLEAVINGS.items()}
+    results = {name: _play(order, Unlocked(2)) for name, order in INTERLEAVINGS.items()}
     assert [done for _rows, done in results.values()] == list(INTERLEAVINGS.values())
     assert [rows for rows, _done in results.values()] == [[LUCY_2], [LUCY_2], []]
