@@ -18,13 +18,13 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Protocol, TypeVar
 
-from consumer.dispatch import Change, Dispatcher
+from consumer.dispatch import Dispatcher
 from consumer.errors import CommitUnknownError, ConsumerError, FencedError, RefusedError, TransientError
 from consumer.lane_threads import LaneThreads
 from consumer.lanes import Batch, Limits
 from consumer.layout import Layout
 from consumer.locks import LockTable
-from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit
+from consumer.model import Held, LaneProgress, NetChange, RowChange, TargetTable, Unit
 from consumer.netchange import net_change
 from consumer.progress import Mark, advanced, committed
 from consumer.targets.base import Session, Transaction
@@ -172,12 +172,12 @@ class Applier:
         self._held = held
         self._limits = limits or Limits()
         self._replace = replace
-        self._pending: list[Change] = []
+        self._pending: list[RowChange] = []
         self._lanes: LaneThreads | None = None
         self._short = short if not held and progress.level and self._limits.max_gather >= short else 0
         self.held = 0
 
-    def submit(self, changes: list[Change]) -> None:
+    def submit(self, changes: list[RowChange]) -> None:
         """Take `changes`; applies when there are too many for the short way. Raises consumer.errors."""
         if self._lanes is not None:
             self._lanes.submit(self._plan, changes)
@@ -216,7 +216,7 @@ class Applier:
     def _stretches(self) -> list[NetChange]:
         """Reduce what is pending, snapshot rows and live changes apart: a catch-up displaces rows without a record,
         and what a net change may do holds for all of it."""
-        stretches = groupby((change for change, _ in self._pending), key=attrgetter("snapshot"))
+        stretches = groupby(self._pending, key=attrgetter("snapshot"))
         return [net_change(self._target, list(stretch)) for _, stretch in stretches]
 
     def _open(self) -> None:

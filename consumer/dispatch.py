@@ -1,7 +1,7 @@
 """From row changes to items for lanes, with the tickets that order them across lanes (design.md §6 Dispatch).
 
 Use: one `Dispatcher` per task attempt; `plan(target)` once a table; then per chunk of a few hundred accepted events
-`dispatch(plan, [(change, origin), …])` in offset order and `take()` the items per lane.
+`dispatch(plan, changes)` in offset order and `take()` the items per lane.
 
 Tickets: one per distinct (unique index, folded value) that the event gives or takes, of before and after image, in the
 order of the event ids; an update that leaves an index's values as they were takes none (docs/adr/0009). The key itself
@@ -15,16 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from consumer.fold import Fold, index_fold, key_fold
 from consumer.layout import Layout
 from consumer.locks import Holders, LockTable, Ticket, Wait
 from consumer.model import LaneProgress, RowChange, TargetTable
 from consumer.netchange import Reducer, getter
-from schemas.position import Position
 from schemas.table import Key, Row, Table, UniqueIndex
-
-Origin = tuple[int, Position, int, int, bytes]
-"""Where a change comes from: (offset, position, gen, source commit ms, wire JSON of the event)."""
 
 
 class TablePlan:
@@ -69,10 +67,8 @@ def _parts(table: Table, index: UniqueIndex) -> set[tuple[str, int | None, str |
 
 _Index = tuple[Holders, Callable[[Row], Any], Fold, bool]
 """(the index's locks, getter of the exact values, fold, unique at the source as well)."""
-Change = tuple[RowChange, Origin]
-"""What goes into `Dispatcher.dispatch`: `change.id` is (offset, 0)."""
-Item = tuple[RowChange, TablePlan, bytes, Origin, tuple[Wait, ...]]
-"""What a lane gets: (change, plan, folded key, origin, events to wait for)."""
+Item = tuple[RowChange, TablePlan, bytes, tuple[Wait, ...]]
+"""What a lane gets: (change, plan, folded key, events to wait for)."""
 
 
 class Dispatcher:
@@ -98,25 +94,28 @@ class Dispatcher:
             known = self._plans[name] = TablePlan(target, self.layout, self._locks, source)
         return known
 
-    def dispatch(self, plan: TablePlan, changes: Iterable[Change]) -> None:
-        """Queue `changes` of a table (offset order) to their lanes. Registers tickets: the shell holds the locks' mutex."""
+    def dispatch(self, plan: TablePlan, changes: Iterable[RowChange]) -> None:
+        """Queue `changes` of a table (offset order, ids (offset, 0)) to their lanes. Registers tickets: the shell holds
+        the locks' mutex.
+        """
         self._locks.sweep()
         queues, passed, apart = self._queues, self._passed, self._apart
         fold_key, key_of, lane_of, indexes = plan.fold_key, plan.key_of, plan.lane_of, plan.indexes
-        for change, origin in changes:
+        for change in changes:
             before, after = change.before, change.after
             if before is None:
                 key = fold_key(after or _image(change))
             else:
                 key = fold_key(before)
                 if after is not None and key_of(before) != key_of(after):
-                    self._move(plan, change, origin, key)
+                    self._move(plan, change, key)
                     continue
             lane = lane_of(key)
-            if origin[0] <= apart and origin[0] <= passed[lane]:
+            event = change.id
+            if event[0] <= apart and event[0] <= passed[lane]:
                 continue
-            waits = self._waits(plan, (change.id, lane), before, after) if indexes else ()
-            queues[lane].append((change, plan, key, origin, waits))
+            waits = self._waits(plan, (event, lane), before, after) if indexes else ()
+            queues[lane].append((change, plan, key, waits))
 
     def take(self) -> list[list[Item]]:
         """Return and forget the items queued since the last call, a list per lane."""
@@ -148,24 +147,25 @@ class Dispatcher:
                     waits += (wait,)
         return waits
 
-    def _move(self, plan: TablePlan, change: RowChange, origin: Origin, old: bytes) -> None:
+    def _move(self, plan: TablePlan, change: RowChange, old: bytes) -> None:
         """Queue an update that moves the key: one item in one lane, or two parts of which the second waits."""
         first, second = halves(change)
+        offset = change.id[0]
         new = plan.fold_key(_image(second))
         source, target = plan.lane_of(old), plan.lane_of(new)
         if source == target:
-            if origin[0] > self._passed[source]:
+            if offset > self._passed[source]:
                 waits = self._waits(plan, (change.id, source), change.before, change.after)
-                self._queues[source].append((change, plan, old, origin, waits))
+                self._queues[source].append((change, plan, old, waits))
             return
         order: tuple[Wait, ...] = ()
-        if origin[0] > self._passed[source]:
+        if offset > self._passed[source]:
             order = ((first.id, source),)
             waits = self._waits(plan, order[0], first.before, None)
-            self._queues[source].append((first, plan, old, origin, waits))
-        if origin[0] > self._passed[target]:
+            self._queues[source].append((first, plan, old, waits))
+        if offset > self._passed[target]:
             waits = self._waits(plan, (second.id, target), None, second.after)
-            self._queues[target].append((second, plan, new, origin, waits + order))
+            self._queues[target].append((second, plan, new, waits + order))
 
 
 def _image(change: RowChange) -> Row:
@@ -180,6 +180,6 @@ def halves(change: RowChange) -> tuple[RowChange, RowChange]:
     """Return the two parts of an update that moves the key: (offset, 0) delete, (offset, 1) insert."""
     offset = change.id[0]
     return (
-        RowChange((offset, 0), change.before, None, change.snapshot),
-        RowChange((offset, 1), None, change.after, change.snapshot),
+        replace(change, id=(offset, 0), after=None),
+        replace(change, id=(offset, 1), before=None),
     )

@@ -3,7 +3,7 @@
 ```python
 with LaneThreads(dispatcher, locks, apply, limits=Limits(), held=held) as lanes:
     for chunk in chunks:                       # a few hundred accepted events
-        lanes.submit(plan, [(change, origin), ...])
+        lanes.submit(plan, changes)
     idle = lanes.drain(mark)                   # batch end or barrier: all lanes stand at mark, but for `idle`
     new = progress.idle_rows(rows, idle, mark) # the caller writes these in one transaction, guarded by their old rows
 ```
@@ -23,10 +23,10 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol
 
-from consumer.dispatch import Change, Dispatcher, TablePlan
+from consumer.dispatch import Dispatcher, TablePlan
 from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor
 from consumer.locks import LockTable, Wait
-from consumer.model import Held
+from consumer.model import Held, RowChange
 from consumer.one_core import OneCore
 from consumer.progress import Mark
 
@@ -88,7 +88,7 @@ class LaneThreads:
         if error is None and self._error is not None:
             raise self._error
 
-    def submit(self, plan: TablePlan, changes: Sequence[Change]) -> None:
+    def submit(self, plan: TablePlan, changes: Sequence[RowChange]) -> None:
         """Dispatch `changes` of a table and hand them to the lanes; blocks while more than `max_pending` events are queued."""
         self._core.settle()
         with self._mutex:

@@ -216,13 +216,13 @@ class Lane:
             item = queue[0]
             if gathered and item[0].snapshot is not gathered[0][0].snapshot:
                 break  # a catch-up displaces rows without a record: live changes are not to share its transaction
-            if item[4]:
-                waits = tuple(wait for wait in item[4] if not ready(wait))
+            if item[3]:
+                waits = tuple(wait for wait in item[3] if not ready(wait))
                 if waits:
                     self._bytes = size
                     return waits
             gathered.append(queue.popleft())
-            size += len(item[3][4])
+            size += len(item[0].wire)
             if wanted and item[0].id in wanted:
                 break
         self._bytes = size
@@ -255,7 +255,7 @@ class Lane:
     def _build(self, segment: _Segment) -> Batch:
         items = segment.items
         first, last = items[0][0].id, items[-1][0].id
-        batch = Batch([], segment.end or items[-1][3][:4], events=(first, last), count=len(items))
+        batch = Batch([], segment.end or _mark(items[-1][0]), events=(first, last), count=len(items))
         if segment.displacing:
             batch.displacing = _describe(self.number, first, last)
         if segment.refused is not None:
@@ -275,13 +275,13 @@ class Lane:
         """Return `items` without the changes of held keys, which are recorded in `batch.held` behind the first."""
         free: list[Item] = []
         for item in items:
-            change, plan, key, origin = item[:4]
+            change, plan, key, _waits = item
             for part, folded in _parts(change, plan, key):
                 behind = self.held.get((plan.name, folded_text(folded)))
                 if behind is None:
-                    free.append((part, plan, folded, origin, ()))
+                    free.append((part, plan, folded, ()))
                 else:
-                    batch.held.append(_held(part, plan, folded, origin, f"held behind offset {behind}"))
+                    batch.held.append(_held(part, plan, folded, f"held behind offset {behind}"))
         return free
 
     def _halve(self, segment: _Segment) -> None:
@@ -323,13 +323,11 @@ def _parts(change: RowChange, plan: TablePlan, key: bytes) -> list[tuple[RowChan
 
 
 def _held_parts(item: Item, error: str) -> list[Held]:
-    change, plan, key, origin = item[:4]
-    return [_held(part, plan, folded, origin, error) for part, folded in _parts(change, plan, key)]
+    change, plan, key, _waits = item
+    return [_held(part, plan, folded, error) for part, folded in _parts(change, plan, key)]
 
 
-def _held(
-    change: RowChange, plan: TablePlan, folded: bytes, origin: tuple[int, object, int, int, bytes], error: str
-) -> Held:
+def _held(change: RowChange, plan: TablePlan, folded: bytes, error: str) -> Held:
     row = change.after if change.before is None else change.before
     return Held(
         offset=change.id[0],
@@ -337,7 +335,12 @@ def _held(
         table=plan.name,
         key=msgspec.json.encode(plan.key(row) if row is not None else ()).decode(),
         folded=folded_text(folded),
-        event=origin[4].decode(),
+        event=change.wire.decode(),
         error=error,
-        commit_ts_ms=origin[3],
+        commit_ts_ms=change.ts_ms,
     )
+
+
+def _mark(change: RowChange) -> Mark:
+    """Return where a lane stands that has applied `change`."""
+    return (change.id[0], change.position, change.gen, change.ts_ms)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from schemas.position import Position
+from schemas.position import ZERO, Position
 from schemas.table import Key, Row, Table
 
 EventId = tuple[int, int]
@@ -40,12 +40,20 @@ class TargetTable:
 
 
 class RowChange(msgspec.Struct, gc=False):
-    """One row change in offset order: insert (before None), delete (after None) or update, possibly of the key."""
+    """One row change in offset order: insert (before None), delete (after None) or update, possibly of the key.
+
+    `snapshot`: part of a declared catch-up, where displacing a row of another key is expected. `position`, `gen`, `ts_ms`
+    (source commit time) and `wire` (the event's JSON) are where it comes from.
+    """
 
     id: EventId
     before: Row | None
     after: Row | None
-    snapshot: bool = False  # part of a declared catch-up: displacing a row of another key is expected
+    snapshot: bool = False
+    position: Position = ZERO
+    gen: int = 0
+    ts_ms: int = 0
+    wire: bytes = b"{}"
 
 
 @dataclass(slots=True)

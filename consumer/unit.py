@@ -18,7 +18,6 @@ import msgspec
 from consumer.applier import SHORT, Applier, AttemptLostError, Progress, Sessions, retried
 from consumer.dedup import Deduplicator
 from consumer.definition import InForce, definition_change, prepare, stored_table
-from consumer.dispatch import Change
 from consumer.errors import FencedError, TransientError, UnitStoppedError
 from consumer.events import ROW_OPS, Decode, bad_event, decode_any, decode_none, full_event
 from consumer.kafka_reader import Record
@@ -245,7 +244,7 @@ class TopicRun:
 
     def _decode(self, records: Slice) -> None:
         """Decode, judge and collect row changes; anything else is a barrier. The hot loop: no calls it can do without."""
-        changes: list[Change] = []
+        changes: list[RowChange] = []
         offset = self._mark[0]
         decode, row = self._tools()
         judge = self._dedup.judge
@@ -269,8 +268,12 @@ class TopicRun:
                         before = row(before)
                     if after is not None:
                         after = row(after)
-                    change = RowChange((offset, 0), before, after, event.op == "r")
-                    changes.append((change, (offset, position, source.gen, source.ts_ms, raw)))
+                    snapshot = event.op == "r"
+                    changes.append(
+                        RowChange(
+                            (offset, 0), before, after, snapshot, position, source.gen, source.ts_ms, raw
+                        )
+                    )
                 else:
                     self._submit(changes, offset - 1)
                     changes = []
@@ -312,11 +315,11 @@ class TopicRun:
             f"take a new snapshot of the table"
         )
 
-    def _submit(self, changes: list[Change], upto: int) -> None:
+    def _submit(self, changes: list[RowChange], upto: int) -> None:
         """Hand over `changes`; everything up to the offset `upto` is then taken."""
         _, position, _, commit_ts_ms = self._mark
         if changes and self._applier is not None:
-            _, position, _, commit_ts_ms, _ = changes[-1][1]
+            position, commit_ts_ms = changes[-1].position, changes[-1].ts_ms
             self._applier.submit(changes)
             self.applied += len(changes)
         self._mark = (upto, position, self._dedup.gen, commit_ts_ms)

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec.structs import replace as altered
 
 from consumer.dedup import Deduplicator
-from consumer.dispatch import Change, Dispatcher, TablePlan
+from consumer.dispatch import Dispatcher, TablePlan
 from consumer.lane_threads import LaneThreads
 from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor
 from consumer.layout import Layout
@@ -169,14 +170,14 @@ class Attempt:
         self.dispatcher = Dispatcher(plan.layout, self.locks, rows)
         self.plan: TablePlan = self.dispatcher.plan(table)
 
-    def routed(self, topic: list[Event], begin: int, end: int) -> list[Change]:
+    def routed(self, topic: list[Event], begin: int, end: int) -> list[RowChange]:
         """Judge the records [begin, end) of the topic and return the accepted ones."""
-        out: list[Change] = []
+        out: list[RowChange] = []
         for offset in range(begin, end):
             event = topic[offset]
             if not self.marks.judge(offset, event.position, event.prev, event.gen):
-                origin = (offset, event.position, event.gen, 0, b"{}")
-                out.append((RowChange((offset, 0), event.before, event.after), origin))
+                change = RowChange((offset, 0), event.before, event.after)
+                out.append(altered(change, position=event.position, gen=event.gen))
         return out
 
     @property

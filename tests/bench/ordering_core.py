@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from consumer.dedup import Deduplicator
-from consumer.dispatch import Change, Dispatcher
+from consumer.dispatch import Dispatcher
 from consumer.lanes import Apply, Lane, Limits
 from consumer.layout import Layout
 from consumer.locks import LockTable
@@ -81,12 +81,12 @@ def measure(target: TargetTable, changes: list[Images]) -> dict[str, float]:
     plan = dispatcher.plan(target)
     lanes = [Lane(n, locks, Limits()) for n in range(4)]
 
-    def judged(begin: int) -> list[Change]:
-        out: list[Change] = []
+    def judged(begin: int) -> list[RowChange]:
+        out: list[RowChange] = []
         for offset in range(begin, begin + CHUNK):
             position = (0, 1, offset + 1, 0)
             if not marks.judge(offset, position, None, 1):
-                out.append((RowChange((offset, 0), *changes[offset]), (offset, position, 1, 0, b"{}")))
+                out.append(RowChange((offset, 0), *changes[offset], False, position, 1))
         return out
 
     for begin in range(0, EVENTS, CHUNK):

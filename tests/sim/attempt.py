@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from consumer.dedup import Deduplicator
-from consumer.dispatch import Change, Dispatcher, Item, TablePlan
+from consumer.dispatch import Dispatcher, Item, TablePlan
 from consumer.errors import CommitUnknownError, ConsumerError, FencedError, UnitStoppedError
 from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor
 from consumer.layout import Layout
@@ -79,16 +79,14 @@ class Unticketed(LockTable):
 class WholeMoves(Dispatcher):
     """Rule 7 off: a key-moving update goes whole to the new key's lane."""
 
-    def _move(
-        self, plan: TablePlan, change: RowChange, origin: tuple[int, Position, int, int, bytes], old: bytes
-    ) -> None:
+    def _move(self, plan: TablePlan, change: RowChange, old: bytes) -> None:
         after = change.after
         if after is not None:
             key = plan.fold_key(after)
             lane = plan.lane_of(key)
-            if origin[0] > self._passed[lane]:
+            if change.id[0] > self._passed[lane]:
                 waits = self._waits(plan, (change.id, lane), change.before, after)
-                self._queues[lane].append((change, plan, key, origin, waits))
+                self._queues[lane].append((change, plan, key, waits))
 
 
 class Attempt:
@@ -201,8 +199,8 @@ class Attempt:
     def _passed(self) -> list[LaneProgress]:
         return self.rows
 
-    def _routed(self, marks: Deduplicator, table: TablePlan, begin: int, end: int) -> list[Change]:
-        out: list[Change] = []
+    def _routed(self, marks: Deduplicator, table: TablePlan, begin: int, end: int) -> list[RowChange]:
+        out: list[RowChange] = []
         for offset in range(begin, end):
             record = self.query.topic.records[offset]
             gen = record.gen if self.rules.zombies_are_dropped else 0
@@ -210,8 +208,8 @@ class Attempt:
                 continue
             before, after = self._row(record.before), self._row(record.after)
             wire = msgspec.json.encode({"before": before, "after": after})
-            change = RowChange((offset, 0), before, after, record.snapshot)
-            out.append((change, (offset, record.position, record.gen, 0, wire)))
+            place = (record.position, record.gen, 0, wire)
+            out.append(RowChange((offset, 0), before, after, record.snapshot, *place))
         return out
 
     def _row(self, row: SourceRow | None) -> Row | None:

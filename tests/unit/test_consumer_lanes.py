@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as altered
 
 from consumer.collations import text_fold
-from consumer.dispatch import Change, Dispatcher, Item
+from consumer.dispatch import Dispatcher, Item
 from consumer.errors import FencedError, RefusedError, TransientError, UniqueViolationError
 from consumer.fold import fold_decimal, fold_float, fold_whole, index_fold, key_fold
 from consumer.lane_threads import LaneThreads
@@ -44,11 +44,11 @@ class Bench:
         self.lanes = [Lane(n, self.locks, settings, held, replace=replace) for n in range(lanes)]
         self.offset = 0
 
-    def routed(self, *changes: tuple[Row | None, Row | None]) -> list[Change]:
-        out: list[Change] = []
+    def routed(self, *changes: tuple[Row | None, Row | None]) -> list[RowChange]:
+        out: list[RowChange] = []
         for before, after in changes:
-            origin = (self.offset, (0, 1, self.offset, 0), 1, 0, b'{"n":%d}' % self.offset)
-            out.append((RowChange((self.offset, 0), before, after), origin))
+            change = RowChange((self.offset, 0), before, after, wire=b'{"n":%d}' % self.offset)
+            out.append(altered(change, position=(0, 1, self.offset, 0), gen=1))
             self.offset += 1
         return out
 
@@ -155,9 +155,7 @@ def test_a_stricter_index_of_the_target_has_a_ticket_of_every_event(
     layout, locks = Layout(lanes=1), LockTable(1)
     dispatcher = Dispatcher(layout, locks, [LaneProgress(0, 1, 1, "id", -1, ZERO, 0, layout.encode())])
     plan = dispatcher.plan(other(TABLE, table=at_target), at_source)
-    dispatcher.dispatch(
-        plan, [(RowChange((0, 0), row(1, "lucy"), (1, "lucy", None, 7)), (0, ZERO, 1, 0, b"{}"))]
-    )
+    dispatcher.dispatch(plan, [RowChange((0, 0), row(1, "lucy"), (1, "lucy", None, 7))])
     assert b"lucy" in locks.index(plan.name, at_target.unique[0].name)
 
 
@@ -168,8 +166,8 @@ def test_a_key_that_moves_between_lanes_hands_its_value_over() -> None:
     first, second = (items[0] for items in sorted(queues, key=lambda items: items[0][0].id))
     holders = bench.locks.index(bench.plan.name, TABLE.table.unique[0].name)
     assert holders == {b"lucy": ((0, 1), bench.plan.lane_of(second[2]))}
-    assert first[4] == ()
-    assert {event for event, _lane in second[4]} == {(0, 0)}
+    assert first[3] == ()
+    assert {event for event, _lane in second[3]} == {(0, 0)}
 
 
 def test_a_lane_commits_before_it_waits_and_the_holder_commits_when_asked() -> None:
@@ -197,7 +195,7 @@ def test_a_lane_commits_before_it_waits_and_the_holder_commits_when_asked() -> N
 def test_snapshot_rows_and_live_changes_do_not_share_a_transaction() -> None:
     bench = Bench()
     routed = bench.routed((None, row(1)), (None, row(2)), (None, row(3)))
-    routed[1][0].snapshot = True
+    routed[1].snapshot = True
     bench.dispatcher.dispatch(bench.plan, routed)
     (lane,) = bench.lanes
     lane.feed(bench.dispatcher.take()[0])
@@ -211,7 +209,7 @@ def test_a_key_move_is_two_parts_in_order_or_one_item() -> None:
     k = other_lane(bench, 1)
     queues = bench.feed((row(1, "x"), row(k, "x")))
     parts = {
-        item[0].id: (item[0].before, item[0].after, [event for event, _lane in item[4]])
+        item[0].id: (item[0].before, item[0].after, [event for event, _lane in item[3]])
         for q in queues
         for item in q
     }

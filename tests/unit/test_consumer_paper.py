@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace as altered
 
 from consumer.dispatch import Dispatcher
 from consumer.lane_threads import LaneThreads
@@ -127,9 +128,7 @@ def _play(order: list[EventId], locks: LockTable) -> tuple[list[Row], list[Event
     dispatcher = Dispatcher(LAYOUT, locks, _progress(LAYOUT))
     plan = dispatcher.plan(TABLE)
     with LaneThreads(dispatcher, locks, apply, limits=Limits(max_gather=1), scheduler=script) as lanes:
-        lanes.submit(
-            plan, [(change, (change.id[0], (0, 1, change.id[0], 0), 1, 0, b"{}")) for change in CHANGES]
-        )
+        lanes.submit(plan, [altered(change, position=(0, 1, change.id[0], 0), gen=1) for change in CHANGES])
         lanes.drain((2, (0, 1, 2, 0), 1, 0))
     return sorted(target.rows["sync_table"].values()), script.done
 
