@@ -27,7 +27,6 @@ from consumer.dispatch import Dispatcher, TablePlan
 from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor
 from consumer.locks import LockTable, Wait
 from consumer.model import Held, RowChange
-from consumer.one_core import OneCore
 from consumer.progress import Mark
 
 ApplyBatch = Callable[[int, Batch], None]
@@ -74,7 +73,6 @@ class LaneThreads:
             threading.Thread(target=self._run, args=(number,), name=f"lane-{number}", daemon=True)
             for number in range(count)
         ]
-        self._core = OneCore(self._threads)
 
     def __enter__(self) -> LaneThreads:
         for thread in self._threads:
@@ -90,7 +88,6 @@ class LaneThreads:
 
     def submit(self, plan: TablePlan, changes: Sequence[RowChange]) -> None:
         """Dispatch `changes` of a table and hand them to the lanes; blocks while more than `max_pending` events are queued."""
-        self._core.settle()
         with self._mutex:
             self._check()
             self._dispatcher.dispatch(plan, changes)
@@ -121,7 +118,6 @@ class LaneThreads:
 
     def close(self) -> None:
         """Stop the lanes, each after the transaction it is in, and join their threads. What is queued is forgotten."""
-        self._core.release()
         with self._mutex:
             self._stop()
         for thread in self._threads:

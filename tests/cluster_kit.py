@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -20,6 +19,7 @@ from typing import Any
 import psutil
 
 from deploy.embedded.downloads import spark_kafka_jars
+from deploy.embedded.guard import spawn
 from tests.proxy import TcpProxy
 
 Unit = dict[str, Any]
@@ -68,13 +68,10 @@ class Processes:
 
     def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
         with self.log(name).open("ab") as log:
-            self._running[name] = process = subprocess.Popen(
+            self._running[name] = process = spawn(
                 [sys.executable, "-m", "rowlock.cli", *words, "-c", str(self.config)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env={**os.environ, "ROWLOCK_SPARK_JARS": ",".join(map(str, spark_kafka_jars()))},
+                output=log,
+                env={"ROWLOCK_SPARK_JARS": ",".join(map(str, spark_kafka_jars()))},
             )
         return process
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Sequence
 from dataclasses import replace as other
 
@@ -351,25 +349,6 @@ def test_submit_blocks_at_the_limit_and_lanes_then_commit_what_they_have() -> No
         threads.drain(END)
     assert sum(counts) == 100
     assert max(counts) < 100
-
-
-@pytest.mark.skipif(
-    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="one core only"
-)
-def test_the_lanes_work_on_the_caller_s_core_and_leave_it_at_the_end() -> None:
-    bench = Bench(lanes=4)
-    before, seen = os.sched_getaffinity(0), []
-
-    def apply(_lane: int, _batch: Batch) -> None:
-        seen.append((os.sched_getaffinity(0), os.sched_getaffinity(caller)))
-
-    caller = threading.get_native_id()
-    with LaneThreads(bench.dispatcher, bench.locks, apply, limits=Limits(max_gather=1)) as threads:
-        threads.submit(bench.plan, bench.routed(*((None, row(k)) for k in range(40))))
-        threads.drain(END)
-    assert len(seen) == 40
-    assert all(lane == ours and len(ours) == 1 for lane, ours in seen)
-    assert os.sched_getaffinity(0) == before
 
 
 # --- fold
