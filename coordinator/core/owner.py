@@ -134,6 +134,7 @@ def _tick(state: OwnerState, now: float, out: list[Effect]) -> None:
 def _persisted(state: OwnerState, token: int, now: float, out: list[Effect]) -> None:
     asked, unit, agent = state.waiting.pop(token, (float("-inf"), None, None))
     state.confirmed_at = max(state.confirmed_at, asked)
+    owner_ticks.recorded(state, token)
     if unit is not None:
         feed(state, unit[0], replication.Persisted(unit[1]), now, out)
     if agent is not None:
@@ -144,6 +145,7 @@ def _catalogue(state: OwnerState, event: Catalogue, now: float, out: list[Effect
     state.catalogue = {spec.unit: spec for spec in sorted(event.units, key=lambda spec: spec.unit)}
     state.sources = dict(event.sources)
     state.pipeline_units = owner_ticks.pipeline_units(state)
+    owner_ticks.forget_pipelines(state, now, out)
     state.next_progress = now
     state.work = True
     for unit, spec in state.catalogue.items():

@@ -19,7 +19,7 @@ class OwnerConfig:
     """All in seconds. `silence` after the last word of an agent it counts as gone.
 
     `statuses_per_s`: of all agents together; with more units than that in an `interval` heartbeats come more seldom.
-    `progress_every`: how often progress is stored; it is computed once an `interval`.
+    `progress_every`: how often progress is stored at most; it is computed once an `interval`, and shown once it is stored.
     `owner_lease`: an owner whose claim has not been confirmed for so long says nothing more (a later one may be there).
     `prepare_timeout`: for a preparation or a start; then it is given up. `retry_first`, `retry_most`: wait before a unit
     that failed is tried again, doubled each time; after `stable_after` without failure it starts from the first.
@@ -250,7 +250,8 @@ class UnitMemo:
 class OwnerState:
     """`by_agent`: units with a replica there, in a fixed order. `waiting`: per Persist when it was asked for, and what
     becomes durable with it: (unit, epoch), or (agent, agent_epoch). `fencing`: units that are absent and not wanted, and when
-    their fence was last asked for."""
+    their fence was last asked for. `pipelines`: as last computed; `recording`: the Persist under way and what it stores of
+    them; `recorded_pipelines`: as they are stored. Only these are shown: a later owner begins with them."""
 
     owner: str
     rev: int
@@ -276,6 +277,7 @@ class OwnerState:
     )
     pipelines: dict[str, PipelineProgress] = field(default_factory=dict)
     pipeline_units: dict[str, PipelineUnits] = field(default_factory=dict)
+    recording: tuple[int, dict[str, PipelineProgress]] | None = None
     recorded_pipelines: dict[str, PipelineProgress] = field(default_factory=dict)
     moves: tuple[MoveRequest, ...] = ()
     rebalance: bool = False

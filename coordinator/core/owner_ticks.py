@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from coordinator.core.messages import Mark
 from coordinator.core.owner_feed import failed, feed, fence_unless_wanted, fresh_epoch, persist, wanted
@@ -184,7 +185,7 @@ def pipeline_units(state: OwnerState) -> dict[str, PipelineUnits]:
 
 
 def progress(state: OwnerState, now: float, out: list[Effect]) -> None:
-    """Advance the pipelines, and store where they are now and then."""
+    """Advance the pipelines, and store where they are now and then, one store at a time."""
     if state.catalogue is None or now < state.next_progress:
         return
     state.next_progress = now + state.config.interval
@@ -195,9 +196,34 @@ def progress(state: OwnerState, now: float, out: list[Effect]) -> None:
     for pipeline, units in state.pipeline_units.items():
         before = state.pipelines.get(pipeline, PipelineProgress())
         state.pipelines[pipeline] = advance(before, units, marks)
-    if now >= state.next_record:
+    if state.recording is None and now >= state.next_record:
+        _record(state, now, out)
+
+
+def _record(state: OwnerState, now: float, out: list[Effect]) -> None:
+    """Have stored what has moved. What a pipeline waits for is not: the next owner sees that for itself."""
+    known = {p: replace(v, waits_for=()) for p, v in state.pipelines.items()}
+    moved = {p: v for p, v in known.items() if state.recorded_pipelines.get(p, PipelineProgress()) != v}
+    if moved:
         state.next_record = now + state.config.progress_every
-        changed = {p: v for p, v in state.pipelines.items() if state.recorded_pipelines.get(p) != v}
-        if changed:
-            state.recorded_pipelines.update(changed)
-            persist(state, [PipelineRecord(p, v) for p, v in changed.items()], now, out)
+        persist(state, [PipelineRecord(p, v) for p, v in moved.items()], now, out)
+        state.recording = (state.token, moved)
+
+
+def recorded(state: OwnerState, token: int) -> None:
+    """What this Persist stored of the pipelines is durable, and may be shown."""
+    if state.recording is not None and state.recording[0] == token:
+        state.recorded_pipelines.update(state.recording[1])
+        state.recording = None
+
+
+def forget_pipelines(state: OwnerState, now: float, out: list[Effect]) -> None:
+    """Drop pipelines that are no longer configured, with their records: one of that name that comes later begins anew."""
+    gone = [pipeline for pipeline in state.pipelines if pipeline not in state.pipeline_units]
+    for pipeline in gone:
+        del state.pipelines[pipeline]
+        state.recorded_pipelines.pop(pipeline, None)
+        if state.recording is not None:
+            state.recording[1].pop(pipeline, None)
+    if gone:
+        persist(state, [], now, out, delete=[f"pipeline/{pipeline}" for pipeline in gone])

@@ -281,6 +281,8 @@ class OwnerMachine:
         counters = {**self._outside.counters(), **self.counts}
         if self._state is None:
             return View(leader, counters=counters)
+        if now >= self._state.confirmed_at + self._config.owner_lease:
+            return View(None, counters=counters)  # a later one may have shown more than this one knows
         streams = {name: machine.counters() for name, machine in self._streams.items()}
         return build(self._state, leader, now, errors=self._errors, streams=streams, counters=counters)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from coordinator.core.members import Member
 from coordinator.core.owner_state import OwnerState
+from coordinator.core.progress import PipelineProgress
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import UnitSpec
@@ -29,14 +30,22 @@ def build(
         _agent(state, member, now, rates[name], streams.get(name))
         for name, member in sorted(state.members.items())
     )
-    pipelines = tuple(
-        PipelineRow(name, p.checkpoint_ts, p.resolved_ts, p.cut_ts, dict(p.by_source), p.waits_for)
-        for name, p in sorted(state.pipelines.items())
-        if name in state.pipeline_units
-    )
     dropped = {f"dropped.{why}": count for why, count in sorted(state.dropped.items())}
     waiting = {"persist.waiting": len(state.waiting), "units.unsettled": len(state.unsettled)}
-    return View(leader, agents, units, pipelines, {**counters, **dropped, **waiting})
+    return View(leader, agents, units, pipelines(state), {**counters, **dropped, **waiting})
+
+
+def pipelines(state: OwnerState) -> tuple[PipelineRow, ...]:
+    """Return how far the pipelines are, by what is stored: the next owner begins there, so nothing shown goes back."""
+    return tuple(
+        _pipeline(name, state.recorded_pipelines.get(name, PipelineProgress()), now.waits_for)
+        for name, now in sorted(state.pipelines.items())
+        if name in state.pipeline_units
+    )
+
+
+def _pipeline(name: str, p: PipelineProgress, waits_for: tuple[str, ...]) -> PipelineRow:
+    return PipelineRow(name, p.checkpoint_ts, p.resolved_ts, p.cut_ts, dict(p.by_source), waits_for)
 
 
 def _unit(

@@ -58,6 +58,7 @@ from coordinator.core.owner_state import (
 )
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import Kind, UnitSpec
+from coordinator.server.view import pipelines
 
 CONFIG = OwnerConfig(owner_lease=1e9, balance_every=1e9, progress_every=1.0)
 
@@ -325,6 +326,43 @@ def test_a_unit_created_again_under_its_name_starts_without_the_old_progress() -
     assert prepare.mark is None
     assert prepare.header.unit_epoch > 2
     assert cluster.state.pipelines["p"].checkpoint_ts == 5
+
+
+def test_a_pipeline_that_is_no_longer_configured_is_forgotten_with_its_record() -> None:
+    cluster = Cluster()
+    cluster.join("a")
+    both = {"p": ("s",), "q": ("s",)}
+    cluster.do(Catalogue((spec("u"),), both))
+    cluster.do(Tick())
+    cluster.replicate("u", "a")
+    cluster.now += CONFIG.interval
+    cluster.do(Tick())
+    assert "pipeline/p" in cluster.records
+    later = Cluster(11, cluster.records)
+    assert "pipeline/p" in later.records, "nothing is deleted before the configuration is known"
+    later.do(Catalogue((), {"q": ("s",)}))
+    assert "pipeline/p" not in later.records
+    later.do(Catalogue((spec("v", "2"),), both))
+    later.do(Tick())
+    (p,) = [row for row in pipelines(later.state) if row.pipeline == "p"]
+    assert (p.checkpoint_ts, p.waits_for) == (None, ("v",)), "of the same name, and begins anew"
+
+
+def test_what_was_under_way_of_a_pipeline_that_is_dropped_does_not_come_back() -> None:
+    cluster = Cluster()
+    cluster.join("a")
+    cluster.do(Catalogue((spec("u"),), {"p": ("s",)}))
+    cluster.do(Tick())
+    cluster.replicate("u", "a")
+    cluster.now += CONFIG.interval
+    cluster.state, out = owner.step(cluster.state, Tick(), cluster.now)
+    (asked,) = [e for e in out if isinstance(e, Persist)]
+    assert "pipeline/p" in dict(asked.records)
+    cluster.do(Catalogue((), {}))
+    cluster.do(Catalogue((spec("v", "2"),), {"p": ("s",)}))
+    cluster.do(Persisted(asked.token))
+    cluster.do(Tick())
+    assert [row.checkpoint_ts for row in pipelines(cluster.state)] == [None]
 
 
 def test_checkpoints_between_heartbeats_count_only_at_the_epoch_that_writes() -> None:

@@ -165,6 +165,7 @@ class World:
     """Everything outside of the owner's machine: a control log that commits at once or later, agents that obey."""
 
     commits: bool = True
+    progress_every: float = 1.0
     now: float = 100.0
     leaders: list[LeaderInfo] = field(default_factory=list)
     terms: list[int] = field(default_factory=list)
@@ -172,12 +173,13 @@ class World:
     fences: list[tuple[int, str, str, int]] = field(default_factory=list)
     records: dict[str, Record] = field(default_factory=dict)
     waiting: list[tuple[int, int]] = field(default_factory=list)
+    stored: list[str] = field(default_factory=list)  # keys of pipelines, as often as they were stored
     agents: dict[str, tuple[AgentMachine, agent.AgentState]] = field(default_factory=dict)
     inbox: list[object] = field(default_factory=list)
     ticks: int = 0
 
     def __post_init__(self) -> None:
-        config = OwnerConfig(balance_every=1e9, progress_every=1.0)
+        config = OwnerConfig(balance_every=1e9, progress_every=self.progress_every)
         self.machine = OwnerMachine(
             lambda: Candidate("me", "127.0.0.1:1", "127.0.0.1:2"),
             config,
@@ -195,6 +197,7 @@ class World:
         return True
 
     def append(self, rev: int, token: int, changes: tuple[Change, ...]) -> None:
+        self.stored += [key for key, _ in changes if key.startswith("pipeline/")]
         for key, record in changes:
             if record is None:
                 self.records.pop(key, None)
@@ -621,6 +624,65 @@ def test_a_backlog_does_not_make_an_owner_fall_silent() -> None:
         world.command(Rebalance()).wait(0)
     world.machine.confirmed(Confirmed(10, world.now - 0.1))
     assert world.command(Rebalance()).wait(0) is None
+
+
+def test_an_owner_that_may_have_been_replaced_shows_nothing() -> None:
+    """It may know less than what the later one has shown."""
+    world = replicating(World().elect(), "a1")
+    world.now += OwnerConfig().owner_lease - 0.5
+    assert world.view().pipelines
+    world.now += 1.0
+    assert not world.view().leading
+    assert world.view().pipelines == ()
+    world.machine.confirmed(Confirmed(10, world.now))
+    assert world.view().pipelines
+
+
+def checkpoints(world: World) -> list[int | None]:
+    return [row.checkpoint_ts for row in world.view().pipelines]
+
+
+def progressed(world: World, ts: int) -> None:
+    for unit, held in world.agents["a1"][1].units.items():
+        world._agent("a1", agent.Worker(unit, Progressed(held.epoch, Mark(ts, ts), 10)))
+    world.run(2.0)
+
+
+def test_a_pipeline_is_shown_as_far_as_it_is_stored() -> None:
+    """What is stored no later owner goes back behind; what is not, nobody has seen."""
+    world = replicating(World().elect(), "a1")
+    stored = dict(world.records)
+    world.commits = False
+    progressed(world, 20)
+    assert world.view().units[0].checkpoint_ts == 20
+    assert checkpoints(world) == [7]
+    world.commit()
+    world.settle()
+    assert checkpoints(world) == [20]
+    world.records = stored  # as if this commit had not landed before the next claim
+    world.say(Lost(10, "another has claimed"))
+    world.elect(20)
+    assert checkpoints(world) == [7]
+
+
+def test_progress_is_stored_as_soon_as_it_may_be_and_not_more_often() -> None:
+    world = replicating(World(progress_every=10.0).elect(), "a1")
+    assert world.stored == ["pipeline/p"]
+    world.run(20.0)
+    assert world.stored == ["pipeline/p"], "nothing has moved"
+    progressed(world, 20)
+    assert checkpoints(world) == [20], "the last record is long ago"
+    for ts in range(21, 31):
+        progressed(world, ts)
+    assert 3 <= len(world.stored) <= 4, "in 20 s"
+    world.run(10.0)
+    world.commits = False
+    progressed(world, 40)
+    world.run(10.0)
+    kept = len(world.stored)
+    progressed(world, 50)
+    world.run(10.0)
+    assert len(world.stored) == kept, "one store at a time"
 
 
 def test_a_confirmation_of_another_term_says_nothing() -> None:
