@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -146,13 +147,6 @@ class Processes:
             return {unit["unit"]: unit for unit in shown["units"]}
         return {}
 
-    def pipelines(self) -> list[dict[str, Any]]:
-        """Return the pipelines; none while nobody leads."""
-        with contextlib.suppress(subprocess.CalledProcessError):
-            found: list[dict[str, Any]] = json.loads(self.say("pipelines list --output json"))["pipelines"]
-            return found
-        return []
-
     def all_replicate(self, count: int) -> dict[str, Unit] | None:
         """Return the units once there are `count` and all of them run."""
         units = self.units()
@@ -166,6 +160,52 @@ class Processes:
 
         with LeaderClient(load_config(self.config, {}).coordination) as client:
             return client.get("/v1/leader")
+
+
+class Checkpoints(threading.Thread):
+    """Asks for the pipelines through REST several times a second, as an operator would, whoever leads.
+
+    `reads`: answers with a pipeline in them; `regressions`: (pipeline, what of it, shown before, shown then).
+    """
+
+    def __init__(self, config: Path) -> None:
+        super().__init__(name="checkpoints", daemon=True)
+        self._config = config
+        self._ending = threading.Event()
+        self._shown: dict[tuple[str, str], int] = {}
+        self.reads = 0
+        self.regressions: list[tuple[str, str, int, int]] = []
+
+    def run(self) -> None:
+        from rowlock.errors import CommandError
+        from rowlock.leader import LeaderClient
+        from schemas.config import load_config
+
+        with LeaderClient(load_config(self._config, {}).coordination, patience_s=0.5) as client:
+            while not self._ending.wait(0.2):
+                with contextlib.suppress(CommandError):  # nobody leads just now
+                    self._look(client.get("/v1/pipelines")["pipelines"])
+
+    def _look(self, rows: list[dict[str, Any]]) -> None:
+        self.reads += bool(rows)
+        for row in rows:
+            for what in ("checkpoint_ts", "resolved_ts", "cut_ts"):
+                self._seen((row["pipeline"], what), row[what])
+
+    def _seen(self, what: tuple[str, str], ts: int | None) -> None:
+        now, before = -1 if ts is None else ts, self._shown.get(what, -1)
+        if now < before:
+            self.regressions.append((*what, before, now))
+        self._shown[what] = now
+
+    def checkpoint(self, pipeline: str) -> int:
+        """Return the checkpoint that was shown last, in ms; -1: none yet. Raises AssertionError if nobody looks any more."""
+        assert self.is_alive(), "the thread that looks at the checkpoints has ended"
+        return self._shown.get((pipeline, "checkpoint_ts"), -1)
+
+    def finish(self) -> None:
+        self._ending.set()
+        self.join(30)
 
 
 def _send(processes: Sequence[psutil.Process] | Iterator[psutil.Process], number: signal.Signals) -> None:

@@ -79,7 +79,7 @@ class Unit(Answer):
 
 
 class Pipeline(Answer):
-    """How far a pipeline is. Source commit times in ms; null: not known yet."""
+    """How far a pipeline is, as it is stored every few seconds. Source commit times in ms; null: not known yet."""
 
     pipeline: str = Field(description="Its name.")
     checkpoint_ts: Ts = Field(description="Everything up to here is applied, of every unit; never goes back.")

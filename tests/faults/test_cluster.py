@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
-from tests.cluster_kit import Addresses, Processes
+from tests.cluster_kit import Addresses, Checkpoints, Processes
 from tests.running import DDL, KEYS, Load, Witness, rows, source_config, target_config, until, write_config
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(0)]
@@ -43,7 +43,7 @@ class Cluster:
             broker,
             database,
         )
-        self.checkpoint = 0
+        self.checkpoints = Checkpoints(processes.config)
 
     def equal(self) -> bool:
         try:
@@ -61,14 +61,6 @@ class Cluster:
             f"{unit}'s agent",
         )
         return str(found[0] or AGENTS[0])
-
-    def look(self) -> None:
-        """The pipeline's checkpoint never goes back."""
-        shown = self.processes.pipelines()
-        now = max([self.checkpoint, *(each["checkpoint_ts"] or 0 for each in shown)])
-        for each in shown:
-            assert each["checkpoint_ts"] is None or each["checkpoint_ts"] >= self.checkpoint
-        self.checkpoint = now
 
 
 def move(cluster: Cluster, dice: random.Random) -> None:
@@ -194,6 +186,7 @@ def test_after_every_fault_the_target_equals_the_source(cluster: Cluster) -> Non
     dice = random.Random(COUNT)
     witness = Witness(cluster.target, cluster.database)
     witness.start()
+    cluster.checkpoints.start()
     for number in range(COUNT):
         fault = FAULTS[number % len(FAULTS)]
         began = time.monotonic()
@@ -202,6 +195,9 @@ def test_after_every_fault_the_target_equals_the_source(cluster: Cluster) -> Non
     witness.finish()
     assert witness.reads > 0
     assert witness.regressions == []
+    cluster.checkpoints.finish()
+    assert cluster.checkpoints.reads > 10 * COUNT
+    assert cluster.checkpoints.regressions == []
     family = [each for name in AGENTS for each in cluster.processes.family(name)]
     assert set(cluster.processes.stop().values()) == {0}
     assert not [each for each in family if _alive(each)], "an agent leaves no process behind"
@@ -218,6 +214,7 @@ def _alive(process: psutil.Process) -> bool:
 def _under_load(cluster: Cluster, fault: Callable[[], Any], seed: int) -> None:
     load = Load(cluster.source, cluster.database, seed)
     load.version = max((row[1] for row in rows(cluster.source, cluster.database)), default=0) + 1
+    began = int(time.time() * 1000)  # of the source, too: one machine
     load.start()
     try:
         until(lambda: load.count > 100, "load before the fault")
@@ -228,4 +225,4 @@ def _under_load(cluster: Cluster, fault: Callable[[], Any], seed: int) -> None:
         load.finish()
     until(cluster.equal, f"the target equals the source; see {cluster.processes.config.parent}", 180)
     until(cluster.well, "all units run", 90)
-    cluster.look()
+    until(lambda: cluster.checkpoints.checkpoint("p") >= began, "the checkpoint is past the load's begin", 60)

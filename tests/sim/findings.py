@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import linecache
+import traceback
 from pathlib import Path
 
+from consumer.errors import ConsumerError
 from tests.sim.rules import FINDINGS, without
-from tests.sim.world import World
+from tests.sim.world import World, Wrong
 
 LIMIT = 150
 HEAD = Path(__file__).with_name("model_head.md")
@@ -29,13 +32,27 @@ RULE = {
 
 
 def seeds_needed(finding: str, limit: int = LIMIT) -> tuple[int, str] | None:
-    """Return (seeds run until the first that goes wrong, what was wrong) without the rule of `finding`."""
+    """Return (seeds run until the first that goes wrong, what was wrong) without the rule of `finding`.
+
+    Any error but the judge's and those that the product's code raises on purpose is one of the model, and is raised.
+    """
     for seed in range(limit):
         try:
             World(seed, without(finding), finding).run()
-        except Exception as error:  # noqa: BLE001  # whatever stops the run is what the rule prevents
+        except (Wrong, ConsumerError, ValueError) as error:
+            if not _on_purpose(error):
+                raise
             return seed + 1, f"{type(error).__name__}: {error}"
     return None
+
+
+def _on_purpose(error: Exception) -> bool:
+    """Whether the judge or the product's code refuses what it sees. A ValueError that nobody wrote down is the model's."""
+    if isinstance(error, Wrong | ConsumerError):
+        return True
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    said = linecache.getline(frame.f_code.co_filename, line).lstrip().startswith("raise ")
+    return said and str(frame.f_globals["__name__"]).startswith("consumer.")
 
 
 def main() -> None:

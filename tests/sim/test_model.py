@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from tests.sim.findings import seeds_needed
+from tests.sim.findings import RULE, seeds_needed
 from tests.sim.rules import FINDINGS
 from tests.sim.seeds import over_seeds
-from tests.sim.world import run_seed
+from tests.sim.world import World, run_seed
+
+PAGE = Path(__file__).parents[2] / "docs/explanation/model.md"
 
 SEEDS = int(os.environ.get("ROWLOCK_SIM_SEEDS", "200"))
 
@@ -17,6 +21,19 @@ SEEDS = int(os.environ.get("ROWLOCK_SIM_SEEDS", "200"))
 @pytest.mark.timeout(3600)
 def test_every_seed_ends_with_the_target_equal_to_the_source() -> None:
     assert sum(over_seeds(run_seed, range(SEEDS))) == SEEDS
+
+
+def test_an_error_of_the_model_is_not_taken_for_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (AttributeError("stale"), TypeError("stale"), ValueError("not enough values to unpack")):
+        monkeypatch.setattr(World, "run", mock.Mock(side_effect=error))
+        with pytest.raises(type(error), match=str(error)):
+            seeds_needed("1")
+
+
+def test_the_page_names_the_rules_that_can_be_switched_off() -> None:
+    page = PAGE.read_text().splitlines()
+    rows = [tuple(line.split(" | ")[:2]) for line in page[page.index("|---|---|---|") + 1 :]]
+    assert rows == [(f"| {finding}", RULE[finding]) for finding in FINDINGS], "→ see the page's last sentence"
 
 
 @pytest.mark.parametrize("finding", FINDINGS)

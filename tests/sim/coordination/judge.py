@@ -1,10 +1,11 @@
 """The oracles: what must hold after every event, and what must be true again some time after all faults have ended.
 
 I1 an epoch is one worker, and at most one live worker has the target's epoch · I2 the target never goes back · I3 no
-checkpoint is ahead of the target or goes back · I4 owner_rev grows, and no agent acts for a lower one · I5 and I7
-`owner.check` · I6 no orphan in the end · I8 nothing runs in the end that is not wanted · I9 limits · I10 and liveness
-`converged` · C4 nobody starts beside another that was not taken for gone · C9 no worker goes on past its lease · C11
-a final mark is taken. A captured topic has no gap, and its reader takes events of one writer at a time.
+checkpoint is ahead of the target or goes back, nor does what is shown of it, from one term to the next · I4 owner_rev
+grows, and no agent acts for a lower one · I5 and I7 `owner.check` · I6 no orphan in the end · I8 nothing runs in the end that
+is not wanted · I9 limits · I10 and liveness `converged` · C4 nobody starts beside another that was not taken for gone · C9
+no worker goes on past its lease · C11 a final mark is taken. A captured topic has no gap, and its reader takes events of
+one writer at a time.
 """
 
 from __future__ import annotations
@@ -19,12 +20,19 @@ from coordinator.core.agent_unit import OpenWorker, StartWorker, StopWorker
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, DispatchResponse, Down, Heartbeat, Mark, Op, Reported, Sync
 from coordinator.core.owner_feed import wanted
+from coordinator.core.progress import PipelineProgress
 from coordinator.core.replication import require
 from coordinator.core.replication_table import Cell, SetState
+from coordinator.server import view as views
 from tests.sim.coordination.target import Transaction, Worker
 
 if TYPE_CHECKING:
     from tests.sim.coordination.world import AgentNode, OwnerNode, World
+
+
+def _known(ts: int | None) -> int:
+    """Return a time that can be compared: nothing known is before everything."""
+    return -1 if ts is None else ts
 
 
 class Judge:
@@ -39,7 +47,10 @@ class Judge:
         self.expired: dict[int, set[str]] = {}
         self.registered: dict[str, int] = {}
         self.progress: dict[str, int] = {}
-        self.terms: dict[str, tuple[int, int]] = {}
+        #: (pipeline, term) → its checkpoint as the term computed it last
+        self.computed: dict[tuple[str, int], int] = {}
+        #: (pipeline, which time) → term → what it showed first and last
+        self.shown: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
         self.final: list[tuple[str, int, Mark]] = []
         self.applied: dict[tuple[str, int], int] = {}
 
@@ -124,25 +135,42 @@ class Judge:
 
     def _pipelines(self, state: o.OwnerState) -> None:
         for pipeline, progress in state.pipelines.items():
-            ts, (rev, before) = progress.checkpoint_ts, self.terms.get(pipeline, (0, -1))
-            if ts is None:
-                continue
-            if rev == state.rev:
-                require(ts >= before, f"checkpoint of {pipeline} from {before} back to {ts}")
-            if state.rev < rev:
-                continue
-            self.terms[pipeline] = (state.rev, ts)
-            if rev == state.rev and ts > before:
-                for unit, spec in (state.catalogue or {}).items():
-                    if spec.pipeline is None:
-                        continue
-                    done = self.applied.get((unit, int(spec.uid)), 0)
-                    require(done >= ts, f"checkpoint {ts} of {pipeline}, but {unit} is applied up to {done}")
+            key = (pipeline, state.rev)
+            ts, before = _known(progress.checkpoint_ts), self.computed.get(key)
+            if before is None:
+                before = _known(state.recorded_pipelines.get(pipeline, PipelineProgress()).checkpoint_ts)
+            self.computed[key] = ts
+            require(ts >= before, f"checkpoint of {pipeline} from {before} back to {ts}")
+            if ts > before:
+                self._applied(state, pipeline, ts)
+        for row in views.pipelines(state):
+            self._showed(row.pipeline, "checkpoint", state.rev, _known(row.checkpoint_ts))
+            self._showed(row.pipeline, "resolved", state.rev, _known(row.resolved_ts))
+
+    def _applied(self, state: o.OwnerState, pipeline: str, ts: int) -> None:
+        for unit, spec in (state.catalogue or {}).items():
+            if spec.pipeline is not None:
+                done = self.applied.get((unit, int(spec.uid)), 0)
+                require(done >= ts, f"checkpoint {ts} of {pipeline}, but {unit} is applied up to {done}")
+
+    def _showed(self, pipeline: str, what: str, rev: int, ts: int) -> None:
+        """No term shows less than an earlier one has shown or, where that does not know yet that it is over, will show."""
+        terms = self.shown.setdefault((pipeline, what), {})
+        first, last = terms.get(rev, (ts, ts))
+        if rev in terms and ts == last:
+            return
+        require(ts >= last, f"shown {what} of {pipeline} from {last} back to {ts}")
+        terms[rev] = (first, ts)
+        for other, (begins, ends) in terms.items():
+            low, high = (ends, first) if other < rev else (ts, begins)
+            require(
+                other == rev or low <= high, f"shown {what} of {pipeline} by terms {other} and {rev}: {terms}"
+            )
 
     def committed(self, records: tuple[tuple[str, o.Record | None], ...]) -> None:
         for _, record in records:
             if isinstance(record, o.PipelineRecord) and record.progress.checkpoint_ts is not None:
-                before = self.progress.get(record.pipeline, 0)
+                before = self.progress.get(record.pipeline, -1)
                 now = record.progress.checkpoint_ts
                 require(now >= before, f"durable checkpoint of {record.pipeline} from {before} back to {now}")
                 self.progress[record.pipeline] = now
@@ -295,6 +323,17 @@ class Judge:
                 return f"{unit} is marked {memo.mark} of {world.heads[unit]}"
         if runs:
             return f"orphans {runs}"
+        return self._behind(state)
+
+    def _behind(self, state: o.OwnerState) -> str:
+        """A pipeline is shown at its sources' head; higher only where a unit that was created again stands behind it."""
+        for row in views.pipelines(state):
+            heads = [
+                self.world.heads[u] for u, s in self.world.catalogue.items() if s.pipeline == row.pipeline
+            ]
+            head = max(min(heads), self.progress.get(row.pipeline, -1))
+            if row.checkpoint_ts != head:
+                return f"{row.pipeline} is shown at {row.checkpoint_ts} of {head}"
         return ""
 
     def converged(self) -> bool:

@@ -24,14 +24,15 @@ from coordinator.core.agent_unit import Held
 from coordinator.core.handlers import reports
 from coordinator.core.members import Verdict
 from coordinator.core.messages import Announce, HeartbeatResponse, Op, Superseded
-from coordinator.core.replication import Assign, Instruct, ReplicationSet
+from coordinator.core.replication import Assign, Instruct, RefusedError, ReplicationSet
 from coordinator.core.replication_table import CELLS, SETTLE, Act, Primary, Role, Secondary, Seen, SetState
 from coordinator.core.schedulers import Kind, Loads, UnitSpec
+from coordinator.server import view as views
 from tests.sim.coordination import world as worlds
 from tests.sim.coordination.capture import CaptureRules, CaptureTopic
 from tests.sim.coordination.control import ControlTopic
 from tests.sim.coordination.target import Guard, Target
-from tests.sim.coordination.world import Options, run
+from tests.sim.coordination.world import Options, Violation, run
 
 Patch = Callable[[], AbstractContextManager[Any]]
 
@@ -63,6 +64,7 @@ _hear = members.hear
 _report, _assign, _classify = replication._report, replication._assign, replication._classify
 _prepare, _replica, _advance = agent_unit._prepare, reports._replica, progress.advance
 _receive, _wanted, _step = agents._receive, owner_feed.wanted, agent_unit.step
+_pipeline_units, _pipelines = owner_ticks.pipeline_units, views.pipelines
 
 
 def _no_orphans(current: ReplicationSet, event: Any, out: list[Any]) -> ReplicationSet:
@@ -107,6 +109,22 @@ def _skip_missing(before: Any, units: Any, marks: Any) -> Any:
     return _advance(
         before, progress.PipelineUnits(units.pipeline, {s: n for s, n in known.items() if n}), marks
     )
+
+
+def _wait_for_dropped(state: Any) -> Any:
+    """What a pipeline needs is never less than before."""
+    after = _pipeline_units(state)
+    for pipeline, units in after.items():
+        before = state.pipeline_units.get(pipeline, units).by_source
+        names = {s: tuple(sorted({*units.by_source.get(s, ()), *before[s]})) for s in before}
+        after[pipeline] = progress.PipelineUnits(pipeline, {**units.by_source, **names})
+    return after
+
+
+def _shown_before_stored(state: Any) -> Any:
+    """As it was once: what is computed is shown at once, and stored later."""
+    known = {pipeline: replace(now, waits_for=()) for pipeline, now in state.pipelines.items()}
+    return _pipelines(replace(state, recorded_pipelines=known))
 
 
 def _any_term(state: agents.AgentState, message: Any, now: float, out: list[Any]) -> None:
@@ -203,6 +221,8 @@ MUTATIONS = (
         (attribute(owner_feed, "wanted", _resurrect), attribute(owner_ticks, "wanted", _resurrect)),
     ),
     Mutation("the minimum skips a missing unit", "tiflow PR#5761", (attribute(owner_ticks, "advance", _skip_missing),)),
+    Mutation("the minimum waits for a dropped unit", "ticdc#5710", (attribute(owner_ticks, "pipeline_units", _wait_for_dropped),), faults=("catalogue",)),
+    Mutation("progress is shown before it is stored", "found here", (attribute(views, "pipelines", _shown_before_stored),)),
     Mutation("dispatched before it is durable", "ticdc PR#5434", (attribute(replication, "_assign", _assign_at_once),), faults=("two owners", "crash owner", "commands", "commit unknown", "cut")),
     Mutation("a removed epoch can be prepared again", "ticdc#5083", (attribute(agent_unit, "_remove", _told_without_tombstone),), faults=("ancient", "delay", "double", "stuck worker", "commands", "drop")),
     Mutation("an older owner is obeyed", "ticdc#4827", (attribute(agents, "_receive", _any_term),), faults=("ancient", "delay", "double", "two owners", "crash owner", "crash agent")),
@@ -219,17 +239,20 @@ BY_NAME = {mutation.name: mutation for mutation in MUTATIONS}
 
 
 def find(mutation: Mutation, seeds: Iterable[int]) -> tuple[int, str] | None:
-    """Return how many seeds it took to find the bug, and by what; None if they did not."""
+    """Return how many seeds it took to find the bug, and by what; None if they did not.
+
+    Found is what an oracle, an invariant or a core refuses; any other error is one of the mutation, and is raised.
+    """
     for tried, seed in enumerate(seeds, 1):
         with ExitStack() as stack:
             for patch in mutation.patches:
                 stack.enter_context(patch())
             try:
                 run(Options(seed, mutation.faults, **mutation.options))
-            except AssertionError as error:
+            except Violation as error:
                 return tried, str(error).partition(": ")[2].partition("\n")[0]
-            except Exception as error:  # noqa: BLE001
-                return tried, f"{type(error).__name__}: {error}"
+            except RefusedError as error:
+                return tried, f"refused: {error}"
     return None
 
 

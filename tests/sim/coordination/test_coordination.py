@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from coordinator.core import owner_ticks
+from coordinator.core.owner_state import OwnerState
 from coordinator.core.replication_table import CELLS, Cell, Role, Seen, SetState
-from tests.sim.coordination.mutations import BY_NAME, MUTATIONS, Mutation, find
+from tests.sim.coordination.mutations import BY_NAME, MUTATIONS, Mutation, attribute, find
 from tests.sim.coordination.world import Options, run, run_seed
 from tests.sim.seeds import over_seeds
 
+PAGE = Path(__file__).parents[3] / "docs/explanation/coordination.md"
 SEEDS = int(os.environ.get("ROWLOCK_SIM_SEEDS", "200"))
 
 _S, _R, _N = SetState, Role, Seen
@@ -47,6 +51,7 @@ QUICK = (
     "a stopping primary is cleared",
     "the fence is read without a lock",
     "the minimum skips a missing unit",
+    "progress is shown before it is stored",
     "an older owner can still store",
 )
 
@@ -90,6 +95,22 @@ def test_without_faults_nothing_is_alarmed_and_nothing_moves_after_the_start() -
 @pytest.mark.parametrize("name", QUICK)
 def test_a_known_bug_put_back_is_found(name: str) -> None:
     assert find(BY_NAME[name], range(100)) is not None
+
+
+def test_a_mutation_that_no_longer_fits_the_cores_is_not_taken_for_found() -> None:
+    def stale(state: OwnerState) -> None:
+        return state.no_such_thing  # type: ignore[attr-defined,no-any-return]
+
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        find(Mutation("stale", "", (attribute(owner_ticks, "pipeline_units", stale),)), range(1))
+
+
+def test_the_page_names_the_bugs_that_can_be_put_back() -> None:
+    table = PAGE.read_text().partition("<!-- mutations -->")[2].partition("<!-- /mutations -->")[0]
+    rows = [line.split(" | ")[:2] for line in table.strip().splitlines()[2:]]
+    assert rows == [[f"| {m.name}", m.ref] for m in MUTATIONS], (
+        "→ python -m tests.sim.coordination.mutations 2000"
+    )
 
 
 @pytest.mark.slow

@@ -50,6 +50,10 @@ FAULTS = (
 FOCUS = ("commands", "drop", "delay", "stuck worker", "stop agent", "slow target", "pause agent")
 
 
+class Violation(AssertionError):  # noqa: N818  # it is the verdict, not an error of the program
+    """An oracle or an invariant does not hold: what a run is for. Anything else that it raises is an error of the test."""
+
+
 @dataclass(slots=True)
 class Options:
     """What a run is: `faults` None lets the seed choose half of them."""
@@ -651,7 +655,7 @@ class World:
 
 
 def run(options: Options) -> World:
-    """Run one seed: faults, then heal, then until everything is as it shall be. Raises AssertionError with how to replay it."""
+    """Run one seed: faults, then heal, then until everything is as it shall be. Raises Violation with how to replay it."""
     world = World(options)
     try:
         world.run_until(options.fault_time)
@@ -661,7 +665,7 @@ def run(options: Options) -> World:
         world.judge.after()
     except AssertionError as error:
         replay = f"python -m tests.sim.coordination.replay {options.seed}"
-        raise AssertionError(
+        raise Violation(
             f"seed {options.seed} at {world.now:.3f} s, faults {sorted(world.faults)}: {error}\n  → {replay}"
         ) from error
     return world
