@@ -95,9 +95,7 @@ class Poller(Generic[F, M]):
                         break
                 self.round()
         finally:
-            for held in self._batch:
-                self._scheduler.schedule(held.mailbox, held.fsm)
-            self._batch.clear()
+            self._hand_all_back()
 
     def round(self) -> None:
         """One round; public for tests that drive a poller step by step."""
@@ -112,14 +110,23 @@ class Poller(Generic[F, M]):
         self._handler.end([held.fsm for held in self._batch])
         self._release(early=False)
 
+    def _hand_all_back(self) -> None:
+        for held in self._batch:
+            self._scheduler.schedule(held.mailbox, held.fsm)
+        self._batch.clear()
+        if self._control is not None:
+            self._scheduler.schedule_control(*self._control)
+            self._control = None
+
     def _handle_control(self) -> None:
         self._control = self._control or self._scheduler.take_control()
         if self._control is None:
             return
         mailbox, fsm = self._control
         seen = self._handler.handle_control(fsm, mailbox)
-        if fsm.is_stopped() and mailbox.remove():
-            self._control = None
+        if fsm.is_stopped():
+            if mailbox.remove():
+                self._control = None  # else messages wait: it is handled again
         elif seen is not None:
             again = mailbox.release(fsm, seen)
             self._control = (mailbox, again) if again is not None else None

@@ -112,6 +112,20 @@ def test_message_to_an_idle_machine_schedules_it_once() -> None:
     assert log == ["begin 0", "normal a", "light_end 1", "end 1"]
 
 
+@pytest.mark.parametrize("send", ["try_send", "force_send"])
+def test_a_message_is_in_the_box_before_the_machine_is_woken(send: str) -> None:
+    """The quickest poller there can be handles and releases the machine within `notify`: it must have found the message."""
+    found: list[int] = []
+
+    def at_once(mailbox: Box, fsm: Counting) -> None:
+        found.extend(mailbox.drain(10))
+        assert mailbox.release(fsm, 0) is None
+
+    box: Box = Mailbox("a", Counting(), 10, at_once)
+    getattr(box, send)(7)
+    assert (found, len(box), box.state) == ([7], 0, FsmState.IDLE)
+
+
 def test_missing_full_forced_and_closed() -> None:
     system, _, _, _ = by_hand(capacity=2)
     with pytest.raises(NoMailboxError):
@@ -168,6 +182,50 @@ def test_message_between_last_look_and_release_is_not_lost() -> None:
     assert box.state is FsmState.IDLE
 
 
+def test_a_machine_released_with_messages_it_has_seen_sleeps_until_another_one_comes() -> None:
+    """`seen` is what it left on purpose: only what came meanwhile keeps it in the batch."""
+    system, poller, _, _ = by_hand()
+    machine = Counting()
+    box = system.router.register("a", machine)
+    poller._handler = Handler([], most=1, result=lambda mailbox: StopAt(seen=1))
+    for message in (1, 2):
+        system.router.send("a", message)
+    poller.round()
+    assert (machine.handled, len(box), box.state) == ([1], 1, FsmState.IDLE)
+    poller.round()
+    assert machine.handled == [1], "nobody has woken it"
+    for message in (3, 4):
+        system.router.send("a", message)
+    poller.round()
+    assert (machine.handled, box.state) == ([1, 2], FsmState.NOTIFIED), "two wait and one was seen"
+    poller.round()
+    assert (machine.handled, box.state) == ([1, 2, 3], FsmState.IDLE)
+
+
+def test_release_of_a_closed_mailbox_ends_the_machine() -> None:
+    """Closed between the poller's look and its release: nobody gets the machine back, and the mailbox does not keep it."""
+    box: Box = Mailbox("a", Counting(), 10, lambda mailbox, fsm: None)
+    box.try_send(1)
+    assert box.close() == [1]
+    assert box.release(Counting(), 1) is None
+    assert (box.state, box._fsm) == (FsmState.DROP, None)
+
+
+def test_a_machine_in_two_hands_or_in_none_is_an_error() -> None:
+    machine = Counting()
+    box: Box = Mailbox("a", machine, 10, lambda mailbox, fsm: None)
+    with pytest.raises(AssertionError, match="released twice"):
+        box.release(machine, 0)  # nobody has taken it
+    assert box.take() is machine
+    assert box.take() is None
+    assert box.release(machine, 0) is None
+    with pytest.raises(AssertionError, match="released twice"):
+        box.release(machine, 0)
+    box._fsm = None
+    with pytest.raises(AssertionError, match="idle without its machine"):
+        box.take()
+
+
 def test_control_is_handled_right_after_begin_and_stops_filling() -> None:
     system, poller, log, control = by_hand()
     for name in "abc":
@@ -191,6 +249,88 @@ def test_control_is_handled_right_after_begin_and_stops_filling() -> None:
     assert log == ["begin 0", "normal a", "light_end 1", "end 1"]
     poller.round()
     assert log[4:6] == ["begin 0", "control now"]
+
+
+class OneByOne(Handler):
+    """Its control machine takes all messages at once and handles one a round: what is left is not in the mailbox."""
+
+    left: tuple[Any, ...] = ()
+
+    def handle_control(self, fsm: Counting, mailbox: Mailbox[Any, Any]) -> int | None:
+        now, *left = (*self.left, *mailbox.drain(64))
+        self.left = tuple(left)
+        fsm.handled.append(now)
+        self.log.append(f"control {now}")
+        return None if left else 0
+
+
+def test_a_control_machine_with_more_to_do_stays_with_its_poller() -> None:
+    system, poller, log, control = by_hand()
+    poller._handler = OneByOne(log, most=1)
+    for message in (1, 2):
+        system.router.send_control(message)
+    poller.round()
+    assert control.handled == [1]
+    assert (len(system.scheduler), system.router.control.state) == (0, FsmState.NOTIFIED)
+    poller.round()
+    assert control.handled == [1, 2]
+    assert (len(system.scheduler), system.router.control.state) == (0, FsmState.IDLE)
+
+
+def test_a_poller_pauses_before_it_blocks_and_only_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machines in the queue, and ones that it holds, are worked on first."""
+    system, poller, log, _ = by_hand()
+    poller._handler = OneByOne(log, most=1)
+
+    def wait() -> bool:
+        log.append("wait")
+        return False
+
+    monkeypatch.setattr(system.scheduler, "wait", wait)
+    system.router.register("a", Counting())
+    system.router.send("a", 1)
+    for message in (1, 2, 3):
+        system.router.send_control(message)
+    poller.run()
+    worked = [each for each in log if each.startswith(("control", "normal"))]
+    assert worked == ["control 1", "normal a", "control 2", "normal a", "control 3"]
+    assert log[-2:] == ["pause", "wait"]
+    assert log.count("pause") == 1
+
+
+def test_a_stopped_control_machine_is_removed_only_when_its_mailbox_is_empty() -> None:
+    system, poller, log, control = by_hand()
+    poller._handler = Handler(log, most=1)
+    control.stopped = True
+    for message in (1, 2):
+        system.router.send_control(message)
+    box = system.router.control
+    poller.round()
+    assert (control.handled, box.closed) == ([1], False)
+    poller.round()
+    assert (control.handled, box.closed) == ([1, 2], True)
+    log.clear()
+    poller.round()
+    assert log == ["begin 0", "light_end 0", "end 0"], "it is gone"
+
+
+def test_what_a_poller_holds_at_its_end_goes_back_to_the_queue() -> None:
+    system, poller, log, control = by_hand()
+    machine = Counting()
+
+    class Last(OneByOne):
+        def end(self, batch: list[Counting]) -> None:
+            system.scheduler.shut_down()
+
+    poller._handler = Last(log, most=1, result=lambda mailbox: Keep())
+    box = system.router.register("a", machine)
+    system.router.send("a", 1)
+    for message in (1, 2):
+        system.router.send_control(message)
+    poller.run()
+    assert system.scheduler.take() == (box, machine)
+    assert system.scheduler.take_control() == (system.router.control, control)
+    assert len(system.scheduler) == 0
 
 
 def test_skip_end_releases_before_end() -> None:
@@ -250,10 +390,21 @@ def test_broadcast_reaches_all_and_shutdown_refuses() -> None:
     assert system.router.broadcast(lambda: 1) == 3
     poller.round()
     assert [machine.total for machine in machines.values()] == [1, 1, 1]
+    boxes = [system.router.mailbox(name) for name in machines]
+    system.router.send("a", 2)
     system.router.shut_down()
     with pytest.raises(MailboxClosedError):
         system.router.register("d", Counting())
     system.router.force_send("a", 1)  # a no-op, like everything on the way down
+    system.router.send_control("a no-op as well")
+    assert len(system.router) == 0
+    for box in (*boxes, system.router.control):
+        assert box is not None
+        assert (box.closed, box.state, len(box)) == (True, FsmState.DROP, 0)
+        with pytest.raises(MailboxClosedError):
+            box.force_send(1)
+    poller.round()
+    assert machines["a"].total == 1, "a scheduled machine of a closed mailbox is not handled"
 
 
 def test_close_while_a_poller_holds_the_machine() -> None:
