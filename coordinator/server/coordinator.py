@@ -180,7 +180,7 @@ class Coordinator:
         try:
             self._system.router.send(stream, message)
         except MailboxFullError:
-            self._counts["agents.mailbox full"] += 1  # the agent says it again
+            self._counts["agents.mailbox full"] += 1  # lost; the next heartbeat says it again
         except SendError:
             self._counts["agents.no mailbox"] += 1
 

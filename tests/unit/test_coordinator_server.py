@@ -44,11 +44,14 @@ from coordinator.core.owner_state import (
 )
 from coordinator.server.asked import Answer, CommandAsked, FenceDone, Found, Joined, Left, TickDue, ViewAsked
 from coordinator.server.background import CataloguePoller, FencePool, Ticker
+from coordinator.server.config import ServerConfig
 from coordinator.server.control import NoAnswerError, NotLeaderError, RefusedError, View
+from coordinator.server.coordinator import Coordinator
 from coordinator.server.machines import AgentMachine, Handler, Mail
 from coordinator.server.outbox import Outbox
 from coordinator.server.owner_machine import OwnerMachine
-from coordinator.transport.events import LeaderInfo
+from coordinator.transport.events import Arrived, Closed, LeaderInfo, Opened
+from schemas.config import KafkaConfig
 from tests.coordination_kit import catalogue, until
 
 HEAD = Header(1, 5)
@@ -155,6 +158,34 @@ def test_whatever_agents_say_reaches_the_owner_once_and_in_order() -> None:
         until(lambda: len(notices.taken) == 1000)
     assert notices.notices <= 1000
     assert sorted(m.header.op_seq for m in notices.taken) == sorted(list(range(200)) * 5)
+
+
+def test_what_an_agent_says_to_a_full_mailbox_or_to_none_is_counted() -> None:
+    """By coordinator and agent; what was taken before that reaches the owner, and what comes after it as well."""
+
+    def refuse(unit: str, uid: str, epoch: int) -> None:
+        raise AssertionError("nothing is to be fenced")
+
+    config = ServerConfig("c", "127.0.0.1:0", batch=BatchConfig(capacity=2))
+    kafka = KafkaConfig(bootstrap="127.0.0.1:1")
+    coordinator = Coordinator(config, kafka, lambda: catalogue(0), refuse)
+    try:
+        coordinator._heard(Opened("a", 1))
+        for number in range(3):
+            coordinator._heard(Arrived("a", 1, answer(number)))
+        coordinator._heard(Arrived("b", 2, answer(9)))
+        counters = coordinator.counters()
+        assert (counters["agents.mailbox full"], counters["agents.no mailbox"]) == (1, 1)
+        machine = coordinator._streams[1]
+        coordinator._system.start()
+        until(lambda: machine.counters().get("DispatchResponse") == 2, what="the two that were taken")
+        coordinator._heard(Arrived("a", 1, beat(4)))
+        until(lambda: machine.counters().get("Heartbeat") == 1, what="the next heartbeat")
+        assert machine.counters()["mailbox full"] == 1
+        coordinator._heard(Closed("a", 1, "the agent ended it"))
+        assert coordinator.counters()["agents.mailbox full"] == 1
+    finally:
+        coordinator.close()
 
 
 # the owner's machine
