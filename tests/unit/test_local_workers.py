@@ -113,6 +113,26 @@ def test_a_capture_units_mark_never_goes_back(workers: Any, script: Any) -> None
     assert marks == [Mark(5132, 5132, (0, 1, 2, -1)), Mark(5132, 5132, (0, 1, 3, -1))]
 
 
+def test_rows_a_second_of_a_capture_unit(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process counts events since its start; the rate is what came since it last said how far it is."""
+    now = 100.0
+    rates: list[int] = []
+
+    class Rates:
+        def say(self, unit: str, event: WorkerEvent) -> None:
+            assert isinstance(event, Progressed)
+            rates.append(event.rows_per_s)
+
+    monkeypatch.setattr(capture_worker, "monotonic", lambda: now)
+    capture = capture_worker.CaptureWorkers(config, Rates())
+    unit = capture_worker._Unit("capture/s", 7, "s", counted_at=now)
+    for seconds, events in ((2.0, 1_000), (2.0, 1_600), (0.0, 1_610), (5.0, 1_610), (1.0, 5_610)):
+        now += seconds
+        line = {"kind": "captured", "commit_ts_ms": 5, "position": [0, 1, 2, -1], "events": events}
+        capture._said(unit, line)
+    assert rates == [500, 300, 100, 0, 4_000], "two lines at once count as a tenth of a second apart"
+
+
 def test_a_capture_process_that_fails_says_why(workers: Any, script: Any) -> None:
     script('say(kind="prepared"); next(lines); say(kind="failed", error="no binary log"); sys.exit(2)')
     local, said = workers
