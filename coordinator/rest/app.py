@@ -213,7 +213,10 @@ def _errors(path: str, method: str, responses: dict[str, Any]) -> None:
     said = {"503": "Another coordinator leads, or nobody does just now.", "500": "An error in rowlock."}
     if path.startswith("/v1"):
         said |= {"401": "The token is missing or wrong.", "403": "Without a token: not from this machine."}
-        said |= {"504": "The owner did not answer in time."}
+        said |= {
+            "421": "Asked for another system's Kafka prefix.",
+            "504": "The owner did not answer in time.",
+        }
     if "{" in path:
         said["404"] = "There is no such thing."
     if "422" in responses:

@@ -26,6 +26,8 @@ Every coordinator serves it, on `coordination.rest` of the [configuration](confi
 - JSON both ways. Fields are added, never renamed or removed within `/v1`; ignore those you do not know.
 - `Authorization: Bearer TOKEN` where `coordination.token` is set, also for the description; not for `/healthz` and `/readyz`. Without
   a token it answers programs of this machine only: the `Host` must be a loopback address or `localhost`, and an `Origin` the same.
+- `rowlock-prefix: PREFIX` with the `kafka.prefix` of whom you mean, if you like: a coordinator of another system then refuses (421). The
+  command line always sends it.
 - **Only the leader answers about units and takes commands.** Another coordinator answers 503 with the leader's address in the
   body (`leader.rest`), or with `null` and `Retry-After` while there is none.
 - Every error is `application/problem+json`: see [Problem](#problem). A command is answered with 202 once it is accepted, and durable
@@ -37,11 +39,13 @@ _ERRORS = """\
 
 | status | type | when |
 |---|---|---|
+| 400 | `bad-request` | the body cannot be read |
 | 401 | `unauthorized` | the token is missing or wrong |
 | 403 | `forbidden` | no token is set, and the request is not from this machine |
 | 404 | `not-found` | no such path, agent or unit |
 | 405 | `method-not-allowed` | say GET where POST is wanted |
 | 409 | `refused` | the command cannot be carried out; `detail` says why |
+| 421 | `another-system` | the header `rowlock-prefix` names another `kafka.prefix` than this system's |
 | 422 | `invalid` | body or query do not fit; `errors` lists it |
 | 500 | `error` | an error in rowlock; the log has the details |
 | 503 | `not-leader` | another coordinator leads, or nobody does just now |

@@ -17,7 +17,7 @@ from coordinator.server.control import NoAnswerError, NotLeaderError, RefusedErr
 
 MEDIA_TYPE = "application/problem+json"
 _LOG = structlog.get_logger()
-_KINDS = {
+KINDS = {
     400: "bad-request",
     401: "unauthorized",
     403: "forbidden",
@@ -56,7 +56,7 @@ def answer(
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     """Return a problem as the answer to `request`."""
-    kind = _KINDS.get(status, "error")
+    kind = KINDS.get(status, "error")
     problem = Problem(
         type=f"urn:rowlock:problem:{kind}",
         title=HTTPStatus(status).phrase if kind != "not-leader" else "Not the leader",

@@ -16,8 +16,10 @@ from coordinator.core.owner_state import Command, Drain, Move, Pause, Rebalance,
 from coordinator.rest import RestServer, create_app
 from coordinator.rest.app import describe
 from coordinator.rest.docs import render
+from coordinator.rest.problems import KINDS
 from coordinator.rest.server import Certificate
 from coordinator.server.control import LeaderView, NoAnswerError, RefusedError
+from schemas.addresses import SYSTEM
 from tests.certificates import Authority
 from tests.fake_control import FakeControl, unit
 
@@ -202,6 +204,28 @@ def test_without_the_token_nothing_is_told_or_done(
     assert rest.get("/healthz").status_code == 200
 
 
+@pytest.mark.parametrize(("asked_as", "status"), [("other", 421), ("", 202), (None, 202), ("rowlock", 202)])
+def test_who_means_another_system_is_refused(control: FakeControl, asked_as: str | None, status: int) -> None:
+    """Two systems on one machine: the second one's command at the first one's address. Who names none is not refused."""
+    server = RestServer(create_app(control, token=None, prefix="rowlock"), "127.0.0.1:0")
+    headers = {} if asked_as is None else {SYSTEM: asked_as}
+    try:
+        with httpx.Client(base_url=f"http://{server.start()}", headers=headers, trust_env=False) as rest:
+            answer = rest.post("/v1/resign")
+            assert rest.get("/healthz").status_code == 200
+    finally:
+        server.close()
+    assert answer.status_code == status
+    assert len(control.commands) == (status == 202)
+    if status == 421:
+        assert "'rowlock'" in problem(answer, 421, "another-system")["detail"]
+
+
+def test_every_kind_of_problem_is_in_the_reference() -> None:
+    page = render()
+    assert [kind for status, kind in KINDS.items() if f"| {status} | `{kind}` |" not in page] == []
+
+
 def test_with_the_token_from_anywhere(client: Client, control: FakeControl) -> None:
     rest = client("topsecret", "node1.example")
     assert rest.post("/v1/resign", headers={"Authorization": "Bearer topsecret"}).status_code == 202
@@ -242,6 +266,7 @@ def test_the_description_says_what_the_interface_does(client: Client, control: F
             assert operation["summary"], (path, method)
             assert operation["tags"], (path, method)
             assert {"500", "503"} <= set(answers)
+            assert ({"401", "403", "421", "504"} <= set(answers)) == path.startswith("/v1")
             assert ("409" in answers) == (method == "post")
             for status, answer in answers.items():
                 kind = "application/problem+json" if int(status) >= 400 else "application/json"
