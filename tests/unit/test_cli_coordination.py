@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -19,13 +21,16 @@ from coordinator.rest import RestServer, create_app
 from coordinator.rest.server import Certificate
 from coordinator.server.control import LeaderView, RefusedError
 from coordinator.server.coordinator import Coordinator
+from rowlock import agent as agent_command
 from rowlock import leader as leader_module
 from rowlock.cli import main
 from rowlock.coordinator import serve_rest
 from rowlock.errors import CommandError
 from rowlock.leader import LeaderClient
-from schemas.config import CoordinationConfig
+from schemas.config import CoordinationConfig, load_config
+from tests import transport_kit
 from tests.certificates import Authority
+from tests.coordination_kit import Instant
 from tests.fake_control import FakeControl, unit
 
 CONFIG = """\
@@ -249,6 +254,30 @@ def test_token_and_certificate(control: FakeControl, serve: Serve, tmp_path: Pat
         assert result.exit_code == exit_code, result.output
         assert token not in result.output
     assert control.commands == [Rebalance()]
+
+
+def test_an_agent_shows_its_certificate_to_the_coordinators(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`rowlock agent` over real mutual TLS, to a coordinator's transport; only its workers do nothing."""
+    authority, stop = transport_kit.Authority(tmp_path, "ca"), threading.Event()
+    monkeypatch.setattr(agent_command, "LocalWorkers", lambda *_, **__: Instant())
+    monkeypatch.setattr(agent_command, "stopped_by_signals", lambda: nullcontext(stop))
+    mine, file = authority.security("a1"), tmp_path / "c.yaml"
+    file.write_text(
+        CONFIG + f"coordination: {{tls: {{ca: '{mine.ca}', cert: '{mine.cert}', key: '{mine.key}'}}}}\n"
+    )
+    config = load_config(file, {})
+    with transport_kit.serving(security=authority.security("c0")) as server:
+        server.lead(1)
+        agent = threading.Thread(target=agent_command.run, args=(config, "a1", [server.address]))
+        agent.start()
+        try:
+            transport_kit.until(lambda: server.opened("a1"))
+        finally:
+            stop.set()
+            agent.join(20)
+    assert not agent.is_alive()
 
 
 def test_a_foreign_certificate_is_not_trusted(control: FakeControl, serve: Serve, tmp_path: Path) -> None:
