@@ -6,18 +6,22 @@ lets them live for a while, and looks.
 
 from __future__ import annotations
 
+import shlex
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from deploy.embedded.services import EmbeddedError, terminate_cleanly
-from rowlock.demo_bank import TABLES
+from rowlock.demo_bank import DATABASE, TABLES
 from rowlock.demo_load import Branch, Probe, percentile
-from rowlock.demo_view import Figures, View
+from rowlock.demo_rows import RowCounter
+from rowlock.demo_view import Figures, View, rows_table
 from rowlock.demo_world import OFFICE, World, require_alive, running, world
 from rowlock.errors import CommandError, KafkaUnreachableError
 from rowlock.status import StatusReader
@@ -34,13 +38,14 @@ LOOK_S = 0.5
 
 @dataclass(slots=True)
 class Outcome:
-    """What the summary tells. `rates`: rows/s while the snapshot was applied, and while the branches lived."""
+    """What the summary tells. `snapshot` and `figures`: when the existing rows, and when all, were in the head office."""
 
     seeded: int = 0
     written: int = 0
     snapshot_s: float = 0.0
     live_s: float = 0.0
     latencies: list[float] = field(default_factory=list)
+    probes: int = 0
     lost_probes: int = 0
     figures: Figures | None = None
     snapshot: Figures | None = None
@@ -69,14 +74,20 @@ def _demo(view: View, *, keep: bool, seconds: int) -> int:
         with ThreadPoolExecutor() as pool:
             outcome.seeded = sum(pool.map(lambda branch: branch.seed(CUSTOMERS), branches))
         view.phase(f"rowlock run -c {made.config_file}: the {outcome.seeded:,} existing rows first")
-        with running(made) as process, closing(StatusReader(load_config(made.config_file))) as reader:
-            stage = Stage(made, process, view, reader)
+        with (
+            running(made) as process,
+            closing(StatusReader(load_config(made.config_file))) as reader,
+            closing(RowCounter(made.kafka.bootstrap)) as rows,
+        ):
+            stage = Stage(made, process, view, reader, rows)
             with _opened(view):
                 _snapshot(stage, outcome)
                 _live(stage, outcome, branches, stop, seconds)
                 _catch_up(stage, outcome)
             outcome.equal = _verify(stage)
             _summary(view, outcome)
+            if not outcome.equal:
+                view.say(made.keep_log())
             if keep:
                 _keep(stage, branches)
         view.phase("stopped")
@@ -100,6 +111,7 @@ class Stage:
     process: subprocess.Popen[bytes]
     view: View
     reader: StatusReader
+    rows: RowCounter
 
     def look(self, latencies: list[float] | None = None) -> Figures | None:
         """Read and show the figures; None while there are none yet. Raises CommandError when `rowlock run` has ended."""
@@ -108,12 +120,14 @@ class Stage:
             status = self.reader.read()
         except KafkaUnreachableError:
             return None
-        figures = Figures.of(status, time.monotonic())
+        ends = {unit.topic: unit.end_offset for unit in status.units if unit.end_offset is not None}
+        counted = self.rows.read(ends)
+        figures = Figures.of(status, time.monotonic(), self.rows.rows)
         if figures.stopped:
             raise CommandError("\n".join(figures.stopped))
         self.view.show(figures, percentile(latencies or [], 0.5))
         pending = any(source.state == "new" or source.snapshot_pending for source in status.sources)
-        complete = not pending and len(figures.captured) == len(TABLES) and not status.problems
+        complete = counted and not pending and len(figures.captured) == len(TABLES) and not status.problems
         return figures if complete else None
 
     def wait_until_applied(self, limit_s: float, what: str) -> Figures:
@@ -124,9 +138,7 @@ class Stage:
             if figures is not None and figures.behind == 0:
                 return figures
             time.sleep(LOOK_S)
-        raise CommandError(
-            f"{what} within {limit_s:.0f} s; the log is {self.made.log_file}, its end:\n" + self._tail()
-        )
+        raise CommandError(f"{what} within {limit_s:.0f} s; the end of the log:\n" + self._tail())
 
     def _tail(self) -> str:
         return "\n".join(self.made.log_file.read_text(errors="replace").splitlines()[-12:])
@@ -160,7 +172,7 @@ def _live(
             thread.join(10)
     outcome.live_s = time.monotonic() - began
     outcome.written = sum(branch.rows for branch in branches)
-    outcome.latencies, outcome.lost_probes = probe.seconds, probe.lost
+    outcome.latencies, outcome.probes, outcome.lost_probes = probe.seconds, probe.sent, probe.lost
 
 
 def _catch_up(stage: Stage, outcome: Outcome) -> None:
@@ -180,26 +192,32 @@ def _verify(stage: Stage) -> bool:
 
 
 def _summary(view: View, outcome: Outcome) -> None:
-    figures = outcome.figures
+    snapshot, figures = outcome.snapshot, outcome.figures
+    assert snapshot is not None  # noqa: S101 - set when the existing rows had arrived
     assert figures is not None  # noqa: S101 - set when the last rows had arrived
-    names = sorted(figures.captured)
-    rows = [(name, f"{figures.captured[name]:,}", f"{figures.applied[name]:,}") for name in names]
-    total = ("all", f"{sum(figures.captured.values()):,}", f"{sum(figures.applied.values()):,}")
-    view.summary("Events", ("table", "captured", "applied"), [*rows, total])
-    view.summary("Figures", ("what", "value"), _facts(outcome))
+    header = ("table", "of the snapshot", "captured", "applied", "rows/s after the snapshot")
+    view.summary("Rows", header, rows_table(snapshot, figures))
+    view.summary("Figures", ("what", "value"), _facts(outcome, snapshot, figures))
 
 
-def _facts(outcome: Outcome) -> list[tuple[str, str]]:
+def _facts(outcome: Outcome, snapshot: Figures, figures: Figures) -> list[tuple[str, str]]:
     p50, p99 = percentile(outcome.latencies, 0.5), percentile(outcome.latencies, 0.99)
     shown = "–" if p50 is None or p99 is None else f"p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms"
     lost = f", {outcome.lost_probes} lost" if outcome.lost_probes else ""
+    late, taken = figures.count() - snapshot.count(), figures.at - snapshot.at
     return [
         (
             "existing rows",
             f"{outcome.seeded:,}, in the head office {outcome.snapshot_s:.0f} s after `rowlock run` began",
         ),
-        ("row changes while the branches lived", f"{outcome.written:,} in {outcome.live_s:.0f} s"),
-        ("rows/s", f"{outcome.written / max(outcome.live_s, 1e-9):,.0f} (as fast as the branches wrote)"),
+        (
+            "row changes while the branches lived",
+            f"{outcome.written:,} of the workload and {outcome.probes:,} of the probe in {outcome.live_s:.0f} s",
+        ),
+        (
+            "rows/s",
+            f"{figures.rate(snapshot):,.0f}: {late:,} rows applied in {taken:.0f} s (the branches wrote no faster)",
+        ),
         ("commit to visible", f"{shown} ({len(outcome.latencies)} probes{lost})"),
         (
             "verdict",
@@ -212,14 +230,8 @@ def _facts(outcome: Outcome) -> list[tuple[str, str]]:
 
 def _keep(stage: Stage, branches: list[Branch]) -> None:
     made = stage.made
-    office = made.office
-    stage.view.say("\nEverything keeps running until Ctrl-C. Look around, in other terminals:")
-    for name, server in made.branches.items():
-        stage.view.say(f"  mariadb -h 127.0.0.1 -P {server.port} -u root bank          # branch {name}")
-    stage.view.say(f"  psql -h 127.0.0.1 -p {office.port} -U postgres {OFFICE}      # the head office")
-    stage.view.say(f"  rowlock status -c {made.config_file} --watch")
-    stage.view.say(f"  rowlock verify -c {made.config_file}")
-    stage.view.say(f"  tail -f {made.log_file}")
+    for line in look_around(made):
+        stage.view.say(line)
     stop = threading.Event()
     for branch in branches:
         branch.stop = stop
@@ -230,3 +242,23 @@ def _keep(stage: Stage, branches: list[Branch]) -> None:
             time.sleep(1)
     except KeyboardInterrupt:
         stop.set()
+
+
+def look_around(made: World) -> list[str]:
+    """Return what the demo says when it keeps running. Every line can be typed as it stands, in any folder."""
+    rowlock, config = program(), shlex.quote(str(made.config_file))
+    shells = {f"branch {name}": server.shell(DATABASE) for name, server in made.branches.items()}
+    shells["the head office"] = made.office.shell(OFFICE)
+    return [
+        "\nEverything keeps running until Ctrl-C. Look around, in other terminals:",
+        *(f"  {shlex.join(command)}    # {what}" for what, command in shells.items()),
+        f"  {rowlock} status -c {config} --watch",
+        f"  {rowlock} verify -c {config}",
+        f"  tail -f {shlex.quote(str(made.log_file))}",
+    ]
+
+
+def program() -> str:
+    """Return how this rowlock is called where its folder is not on PATH, as after `make demo`."""
+    script = Path(sys.executable).with_name("rowlock")
+    return shlex.quote(str(script)) if script.exists() else f"{shlex.quote(sys.executable)} -m rowlock.cli"

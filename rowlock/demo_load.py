@@ -77,6 +77,7 @@ class Probe:
         self._database = database
         self._stop = stop
         self.seconds: list[float] = []
+        self.sent = 0
         self.lost = 0
 
     def start(self) -> threading.Thread:
@@ -94,6 +95,7 @@ class Probe:
     def _measure(self, source: Any, office: Any, number: int) -> None:
         insert = "INSERT INTO transfers VALUES (%s, 1, 2, 0.01, UTC_TIMESTAMP(3), 'latency probe')"
         execute(source, [(insert, (number,))])
+        self.sent += 1
         committed = time.perf_counter()
         find = "SELECT 1 FROM public.transfers WHERE branch = %s AND id = %s"
         while time.perf_counter() - committed < PROBE_GIVE_UP_S:

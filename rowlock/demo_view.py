@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from rowlock.status import Status
@@ -17,10 +17,13 @@ from rowlock.tables import seconds
 
 PLAIN_EVERY_S = 5.0
 
+CountRows = Callable[[str, int], int]
+"""Topic and offset → the rows of the topic up to there."""
+
 
 @dataclass(slots=True)
 class Figures:
-    """Events per table at one moment. `captured` and `applied`: table → events, over all branches."""
+    """Rows per table at one moment. `captured` and `applied`: table → rows, over all branches; `behind`: events."""
 
     at: float
     captured: dict[str, int] = field(default_factory=dict)
@@ -30,27 +33,41 @@ class Figures:
     stopped: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, status: Status, now: float) -> Figures:
+    def of(cls, status: Status, now: float, rows: CountRows) -> Figures:
         figures = cls(now)
         for unit in status.units:
             table = unit.topic.rpartition(".")[2]
-            figures.captured[table] = (
-                figures.captured.get(table, 0) + (-1 if unit.end_offset is None else unit.end_offset) + 1
-            )
-            figures.applied[table] = (
-                figures.applied.get(table, 0) + (-1 if unit.offset is None else unit.offset) + 1
-            )
+            for counts, offset in ((figures.captured, unit.end_offset), (figures.applied, unit.offset)):
+                counts[table] = counts.get(table, 0) + (0 if offset is None else rows(unit.topic, offset))
             figures.behind += unit.lag_events or 0
         lags = [unit.lag_seconds for unit in status.units if unit.lag_seconds is not None]
         figures.lag = max(lags, default=None)
         figures.stopped = tuple(f"{unit.topic}: {unit.stopped}" for unit in status.units if unit.stopped)
         return figures
 
-    def rate(self, earlier: Figures | None) -> float:
-        """Return events applied per second since `earlier`."""
+    def rate(self, earlier: Figures | None, table: str | None = None) -> float:
+        """Return the rows applied per second since `earlier`, of all tables or of one."""
         if earlier is None or self.at <= earlier.at:
             return 0.0
-        return (sum(self.applied.values()) - sum(earlier.applied.values())) / (self.at - earlier.at)
+        return (self.count(table) - earlier.count(table)) / (self.at - earlier.at)
+
+    def count(self, table: str | None = None) -> int:
+        """Return the rows applied, of all tables or of one."""
+        return sum(self.applied.values()) if table is None else self.applied.get(table, 0)
+
+
+def rows_table(snapshot: Figures, end: Figures) -> list[tuple[str, ...]]:
+    """Return the lines of the summary: table, rows of the snapshot, captured, applied, and applied per second after it."""
+    lines: list[tuple[str, ...]] = [
+        _line(name, snapshot.count(name), end.captured[name], end.count(name), end.rate(snapshot, name))
+        for name in sorted(end.captured)
+    ]
+    total = _line("all", snapshot.count(), sum(end.captured.values()), end.count(), end.rate(snapshot))
+    return [*lines, total]
+
+
+def _line(name: str, *figures: float) -> tuple[str, ...]:
+    return (name, *(f"{figure:,.0f}" for figure in figures))
 
 
 class View:
@@ -108,7 +125,11 @@ class View:
         return table
 
     def summary(self, title: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-        table = Table(*header, title=title, title_justify="left")
+        """Print a table whose figures stand below each other; a text for people stands on the left."""
+        name, *others = header
+        right = len(others) > 1
+        columns = [Column(each, justify="right" if right else "left") for each in others]
+        table = Table(name, *columns, title=title, title_justify="left")
         for row in rows:
             table.add_row(*row)
         self._console.print(table)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.embedded.downloads import spark_kafka_jars
+from deploy.embedded.errors import EmbeddedError
+from deploy.embedded.guard import kept, release, spawn, temporary
+from deploy.embedded.guardian import kill_tree
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, stack
 from rowlock.demo_bank import DATABASE, DDL
 from rowlock.errors import CommandError
@@ -65,20 +67,42 @@ class World:
     def log_file(self) -> Path:
         return self.folder / "rowlock.log"
 
+    def keep_log(self) -> str:
+        """Copy the log of `rowlock run` to where it outlives the demo, and return a line that says where; "" without one."""
+        if not self.log_file.exists():
+            return ""
+        handle, copy = tempfile.mkstemp(prefix="rowlock-demo-", suffix=".log")
+        os.close(handle)
+        shutil.copyfile(self.log_file, copy)
+        return f"The whole log of `rowlock run` is kept in {copy}"
+
 
 @contextlib.contextmanager
 def world() -> Iterator[World]:
-    """Start the servers; end them, whatever happens, and remove the folder."""
-    folder = Path(tempfile.mkdtemp(prefix="rowlock-demo-"))
+    """Start the servers; end them, whatever happens, and remove the folder, also when this process is killed.
+
+    Of a failure the log stays, as a copy that the message names.
+    """
+    folder = temporary("rowlock-demo-")
+    folder.chmod(0o700)  # passwords, and what the state holds
+    made: World | None = None
     try:
         kafka, office = Kafka(), PostgreSQL()
         branches = {name: MariaDB(server_id=number, durable=False) for number, name in enumerate(BRANCHES, 1)}
+        made = World(folder, kafka, branches, office)
         with stack(kafka, office, *branches.values()):
-            made = World(folder, kafka, branches, office)
             _prepare(made)
             yield made
+    except Exception as error:
+        said = made.keep_log() if made else ""
+        if said and isinstance(error, CommandError | EmbeddedError):
+            raise CommandError(f"{error}\n{said}") from error
+        if said:
+            error.add_note(said)
+        raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        kept(folder)
 
 
 def _prepare(made: World) -> None:
@@ -109,20 +133,18 @@ def _prepare(made: World) -> None:
 def running(made: World) -> Iterator[subprocess.Popen[bytes]]:
     """Run `rowlock run` beside us, logging to the folder; stop it cleanly at the end.
 
-    It runs as a child that follows our life (rowlock/child.py), so a killed demo leaves nothing behind.
+    Like the servers it is killed with all that it started, and before the folder goes, should this process be killed.
     """
-    command = [sys.executable, "-m", "rowlock.child", "rowlock.cli", "run", "-c", str(made.config_file)]
+    command = [sys.executable, "-m", "rowlock.cli", "run", "-c", str(made.config_file)]
     root = str(Path(__file__).resolve().parent.parent)
     jars = ",".join(str(jar) for jar in spark_kafka_jars())
-    env = {**os.environ, "PYTHONPATH": root, "ROWLOCK_LOG": "json", "ROWLOCK_SPARK_JARS": jars}
+    env = {"PYTHONPATH": root, "ROWLOCK_LOG": "json", "ROWLOCK_SPARK_JARS": jars}
     with made.log_file.open("wb") as log:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=env, start_new_session=True
-        )
-        try:
-            yield process
-        finally:
-            _stop(process)
+        process = spawn(command, output=log, env=env)
+    try:
+        yield process
+    finally:
+        _stop(process)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -130,10 +152,9 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(STOP_S)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        kill_tree(process.pid)
         process.wait()
-    if process.stdin:
-        process.stdin.close()
+    release(process)
 
 
 def require_alive(made: World, process: subprocess.Popen[bytes]) -> None:

@@ -89,6 +89,13 @@ class MariaDB(MySQLFamily):
     def version(cls) -> str:
         return MARIADB.partition("-")[2]
 
+    def shell(self, database: str) -> list[str]:
+        """The command with which a person looks at a database; the client is one of the binaries."""
+        client = str(mariadb_home() / "bin" / "mariadb")
+        # --skip-ssl: this client would insist on TLS, which the server has not (below).
+        options = ["--no-defaults", "--skip-ssl", "--default-character-set=utf8mb4"]
+        return [client, *options, "-h", self.host, "-P", str(self.port), "-u", self.user, database]
+
     def _prepare(self) -> None:
         """The default's anonymous users would win over `user@'%'` on localhost: none are made.
 

@@ -58,6 +58,11 @@ class PostgreSQL(Service):
     def drop_database(self, name: str) -> None:
         self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
+    def shell(self, database: str) -> list[str]:
+        """The command with which a person looks at a database; the client is one of the binaries."""
+        client = str(_package() / "bin" / "psql")
+        return [client, "-h", self.host, "-p", str(self.port), "-U", self.user, database]
+
     def _prepare(self) -> None:
         if as_root():
             _require_passable(self.home)

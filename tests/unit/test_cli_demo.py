@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rowlock import demo_world
+from rowlock.demo import Outcome, _facts, look_around
 from rowlock.demo_bank import Bank
 from rowlock.demo_load import percentile
-from rowlock.demo_view import Figures, View
+from rowlock.demo_rows import Tally
+from rowlock.demo_view import Figures, View, rows_table
+from rowlock.demo_world import World
+from rowlock.errors import CommandError
 from rowlock.status import Status, UnitStatus
+from schemas.event import Event, Op, Source
+from schemas.position import Position
+from tests.running import until
 
+ROOT = Path(__file__).resolve().parents[2]
 KEY_COLUMNS = {"customers": "email", "accounts": "number"}
 
 
@@ -87,22 +103,159 @@ def unit(topic: str, offset: int, end: int, lag: float) -> UnitStatus:
     )
 
 
+def all_rows(_topic: str, offset: int) -> int:
+    """A topic with nothing but rows."""
+    return offset + 1
+
+
 def test_figures_add_up_over_branches() -> None:
-    figures = Figures.of(status(unit("d.n.bank.acct", 3, 9, 1.0), unit("d.s.bank.acct", -1, 0, 2.5)), 10.0)
+    units = (unit("d.n.bank.acct", 3, 9, 1.0), unit("d.s.bank.acct", -1, 0, 2.5))
+    figures = Figures.of(status(*units), 10.0, all_rows)
     assert figures.captured == {"acct": 11}
     assert figures.applied == {"acct": 4}
     assert figures.behind == 7
     assert figures.lag == 2.5
-    later = Figures.of(status(unit("d.n.bank.acct", 9, 9, 0.0)), 12.0)
+    later = Figures.of(status(unit("d.n.bank.acct", 9, 9, 0.0)), 12.0, all_rows)
     assert later.rate(figures) == 3.0
+    assert later.rate(figures, "acct") == 3.0
+    assert later.rate(figures, "another") == 0.0
 
 
 def test_plain_lines_every_five_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     view = View()
     view.open()
     for now in range(12):
-        view.show(Figures.of(status(unit("d.n.bank.acct", 3, 9, 1.0)), float(now)), 0.0123)
+        view.show(Figures.of(status(unit("d.n.bank.acct", 3, 9, 1.0)), float(now), all_rows), 0.0123)
     view.close()
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert lines[0] == "  captured 10 · applied 4 · 0 rows/s · behind 6 · lag 1.0 s · latency p50 12 ms"
+
+
+def event(op: Op, position: Position) -> Event:
+    source = Source(
+        version="1.0", connector="mariadb", name="n", ts_ms=0, snapshot="false", db="bank", table="acct", server_id=1,
+        gtid=None, file="f.000001", pos=position[2], row=position[3], position=position, prev=None, gen=1,
+    )  # fmt: skip
+    return Event(op=op, source=source, ts_ms=0)
+
+
+def test_only_rows_are_counted_and_each_once() -> None:
+    tally = Tally()
+    assert tally.rows(7) == 0
+    kinds: list[tuple[Op, Position]] = [
+        ("m", (0, 1, 4, -9)),  # 0: the definition
+        ("r", (0, 1, 9, -8)),
+        ("r", (0, 1, 9, -7)),
+        ("m", (0, 1, 9, -6)),  # 3: the end of the chunk
+        ("c", (0, 1, 20, 0)),
+        ("u", (0, 1, 30, 0)),
+        ("c", (0, 1, 20, 0)),  # 6: sent again
+        ("u", (0, 1, 30, 0)),  # 7: sent again
+        ("d", (0, 1, 40, 0)),
+        ("t", (0, 1, 50, 0)),  # 9: emptied
+    ]
+    for op, position in kinds:
+        tally.add(event(op, position))
+    assert [tally.rows(offset) for offset in range(-1, 10)] == [0, 0, 1, 2, 2, 3, 4, 4, 4, 5, 5]
+    assert tally.rows(1_000) == 5, "what was not read is not counted"
+
+
+def test_the_summary_tells_rows_of_the_snapshot_and_the_pace_after_it() -> None:
+    snapshot = Figures(10.0, {"a": 40, "b": 60}, {"a": 40, "b": 60})
+    end = Figures(20.0, {"a": 140, "b": 1_060}, {"a": 140, "b": 1_060})
+    assert rows_table(snapshot, end) == [
+        ("a", "40", "140", "140", "10"),
+        ("b", "60", "1,060", "1,060", "100"),
+        ("all", "100", "1,200", "1,200", "110"),
+    ]
+    outcome = Outcome(written=5_000, live_s=1.0)  # what the branches wrote is not what was applied
+    assert dict(_facts(outcome, snapshot, end))["rows/s"].startswith("110: 1,100 rows applied in 10 s")
+
+
+class Shell:
+    """A server, as far as it says how a person looks at it."""
+
+    def __init__(self, client: str) -> None:
+        self.client = client
+
+    def shell(self, database: str) -> list[str]:
+        return [self.client, database]
+
+
+def test_what_the_kept_demo_prints_can_be_typed(tmp_path: Path) -> None:
+    folder = tmp_path / "a folder"
+    branches = {"north": Shell("/x/mariadb"), "south": Shell("/y y/mariadb")}
+    made = World(folder, None, branches, Shell("/x/psql"))  # type: ignore[arg-type]
+    lines = [shlex.split(line, comments=True) for line in look_around(made)[1:]]
+    assert lines[:3] == [["/x/mariadb", "bank"], ["/y y/mariadb", "bank"], ["/x/psql", "head_office"]]
+    assert lines[-1] == ["tail", "-f", str(made.log_file)]
+    rowlock = lines[3][: lines[3].index("status")]
+    assert lines[3][len(rowlock) :] == ["status", "-c", str(made.config_file), "--watch"]
+    assert lines[4] == [*rowlock, "verify", "-c", str(made.config_file)]
+    with_no_path = {name: value for name, value in os.environ.items() if name != "PATH"}
+    said = subprocess.run(
+        [*rowlock, "--version"], env=with_no_path, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert said.stdout.startswith("rowlock, version")
+
+
+@pytest.fixture
+def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`world()` without servers."""
+    for name in ("Kafka", "PostgreSQL", "MariaDB", "_prepare"):
+        monkeypatch.setattr(demo_world, name, lambda *_, **__: None)
+    monkeypatch.setattr(demo_world, "stack", lambda *_: contextlib.nullcontext())
+
+
+@pytest.mark.usefixtures("no_servers")
+def test_the_log_outlives_a_failure_where_the_message_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    folders: list[Path] = []
+
+    def fail(log: str | None) -> None:
+        with demo_world.world() as made:
+            folders.append(made.folder)
+            assert made.folder.stat().st_mode & 0o777 == 0o700
+            if log:
+                made.log_file.write_text(log)
+            raise CommandError("it broke")
+
+    with pytest.raises(CommandError) as caught:
+        fail(None)
+    assert str(caught.value) == "it broke"
+    with pytest.raises(CommandError) as caught:
+        fail("the cause")
+    assert not [folder for folder in folders if folder.exists()]
+    first, _, second = str(caught.value).partition("\n")
+    assert first == "it broke"
+    assert Path(second.rpartition(" ")[2]).read_text() == "the cause"
+
+
+#: Enters world() without servers, tells its folder and waits to be killed.
+_KILLED = """
+import contextlib, sys
+from rowlock import demo_world
+for name in ("Kafka", "PostgreSQL", "MariaDB", "_prepare"):
+    setattr(demo_world, name, lambda *_, **__: None)
+demo_world.stack = lambda *_: contextlib.nullcontext()
+with demo_world.world() as made:
+    (made.folder / "password").write_text("x")
+    print(made.folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_killed_demo_leaves_no_password_behind() -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", _KILLED], cwd=ROOT, stdin=pipe, stdout=pipe, text=True
+    ) as process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        assert (folder / "password").exists()
+        process.kill()
+    until(lambda: not folder.exists(), f"{folder} is removed", 20)
