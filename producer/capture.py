@@ -29,7 +29,7 @@ from producer.log_event import LogEvent
 from producer.positions import PositionStore
 from producer.reading import TopicReader
 from producer.snapshots import Snapshots
-from producer.start import Started, Starter, Term, now_ms, send_definition
+from producer.start import Started, Starter, Term, definition_context, now_ms, send_definition
 from producer.stream import LogStream, open_stream, source_error
 from producer.tables import Captured, dotted
 from producer.topics import POSITIONS, RETENTION_MS, WATERMARKS, Topics
@@ -347,7 +347,8 @@ class Run:
     def _tick(self) -> None:
         now = time.monotonic()
         self._next_tick = now + _TICK
-        if now >= self._next_repeat:
+        # Between transactions: one may have a row held back, and counts its rows.
+        if now >= self._next_repeat and not self._fold.inside:
             self._next_repeat = now + _REPEAT_DEFINITIONS
             self._repeat_definitions()
         boundary, idle = self._resume, not self._behind and not self._fold.inside
@@ -409,10 +410,9 @@ class Run:
     def _repeat_definitions(self) -> None:
         """Long before retention takes the last one away."""
         for state in self._captured.tables.values():
-            header = Header(self._resume.file, state.defined_at[2], now_ms(), 0, None)
-            context = self._transaction(header)
-            context.file_number = state.defined_at[1]
-            send_definition(self._writer, self._context, state, context)
+            at = definition_context(self._record, state.defined_at)
+            at.ts_ms = at.made_ms  # the time of its first sending would look like a lag
+            send_definition(self._writer, self._context, state, at)
 
     def _say_goodbye(self) -> None:
         """Acknowledge and store what is sent, within a limit: what is not stored now is only sent again."""

@@ -175,7 +175,7 @@ class Starter:
         state = TableState(name, self.captured.topic(name), table, position)
         state.marker_offset = tail.marker_offset
         self.captured.tables[name] = state
-        send_definition(self.writer, started.context, state, self._transaction(record, position))
+        send_definition(self.writer, started.context, state, definition_context(record, position))
         return True
 
     def _define_new(self, started: Started, name: TableName) -> None:
@@ -195,7 +195,7 @@ class Starter:
         position = (*at, topic.definition_row(at))
         state = TableState(name, self.captured.topic(name), table, position)
         self.captured.tables[name] = state
-        send_definition(self.writer, started.context, state, self._transaction(record, position))
+        send_definition(self.writer, started.context, state, definition_context(record, position))
 
     def _rescan(self, started: Started, known: list[TableName], found: dict[str, TopicTails]) -> None:
         """Read what a zombie wrote between the first look and the repeated definitions."""
@@ -214,20 +214,15 @@ class Starter:
             state.ahead = {p: t for p, t in tail.definitions.items() if p > state.defined_at}
             state.marker_offset = tail.marker_offset
 
-    @staticmethod
-    def _transaction(record: StoredPosition, position: Position) -> TransactionContext:
-        """A context at `position`; of a repeated definition the file's name is that of the record's series."""
-        stem = record.file.rpartition(".")[0]
-        digits = len(record.file.rpartition(".")[2])
-        file = (
-            record.file
-            if position[1] == binlog_file_number(record.file)
-            else f"{stem}.{position[1]:0{digits}d}"
-        )
-        return TransactionContext(
-            id=f"{file}:{position[2]}", gtid=None, file=file, file_number=position[1], pos=position[2],
-            ts_ms=record.ts_ms, server_id=record.identity.server_id, made_ms=now_ms(),
-        )  # fmt: skip
+
+def definition_context(record: StoredPosition, position: Position) -> TransactionContext:
+    """Return a context at `position`; of a repeated definition the file's name is that of the record's series."""
+    stem, _, number = record.file.rpartition(".")
+    file = record.file if position[1] == int(number) else f"{stem}.{position[1]:0{len(number)}d}"
+    return TransactionContext(
+        id=f"{file}:{position[2]}", gtid=None, file=file, file_number=position[1], pos=position[2],
+        ts_ms=record.ts_ms, server_id=record.identity.server_id, made_ms=now_ms(),
+    )  # fmt: skip
 
 
 def send_definition(
@@ -240,6 +235,7 @@ def send_definition(
     """Send the definition in force at its own position, and remember its offset once acknowledged."""
     if state.defined_at[0] != context.epoch:
         context = msgspec.structs.replace(context, epoch=state.defined_at[0])
+    state.topic.note()  # the definition stands lower than what the topic has, and takes its place as the tail
     key, value = encode_definition(
         state.table, context, state.topic.tail, transaction, row=state.defined_at[3], ddl=ddl
     )

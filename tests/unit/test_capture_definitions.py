@@ -1,0 +1,168 @@
+"""A definition is in its topic again well before retention takes the last one away: a run with a clock of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from producer import capture
+from producer.decoders.context import SourceContext, TopicTail
+from producer.start import Started, definition_context, send_definition
+from producer.tables import Captured, TableState, TopicState
+from producer.topics import RETENTION_MS
+from schemas.codec import decode_event
+from schemas.config import load_config
+from schemas.event import Event as RowEvent
+from schemas.position import DEFINITION_ROW, Position
+from schemas.records import Identity, StoredPosition
+from tests.apply_kit import account_table
+
+CONFIG = """\
+kafka: {bootstrap: "127.0.0.1:1"}
+sources:
+  b1: {type: mariadb, host: 127.0.0.1, port: 1, user: u, password: p, tables: [bank.*], snapshot: never}
+targets:
+  hq: {type: postgres, host: 127.0.0.1, port: 1, user: u, password: p, database: d}
+pipelines:
+  p: {sources: [b1], target: hq, routes: [{from: bank.*, to: "public.{table}"}]}
+"""
+DEFINED: Position = (0, 2, 700, DEFINITION_ROW)
+RECORD = StoredPosition(
+    source="b1", gen=1, epoch=0, file="binlog.000003", pos=4, ts_ms=7,
+    identity=Identity(server_uuid=None, server_id=1, version="11", gtid_set=None),
+)  # fmt: skip
+CONTEXT = SourceContext(connector="mariadb", name="b1", epoch=0, gen=1)
+STEP_S = 600.0
+RETENTION_S = RETENTION_MS / 1000
+
+
+class Writer:
+    """Takes everything and acknowledges it. `sent`: (clock, topic, value)."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.sent: list[tuple[float, str, bytes]] = []
+        self.offsets: dict[str, int] = {}
+        self.full = False
+        self.stopping: Callable[[], bool] = lambda: False
+
+    def send(
+        self, topic: str, _key: bytes, value: bytes, on_offset: Callable[[int], None] | None = None
+    ) -> None:
+        self.sent.append((self._clock(), topic, value))
+        if on_offset:
+            on_offset(len(self.sent))
+
+    def mark(self, action: Callable[[], None]) -> None:
+        action()
+
+    def flush(self) -> None: ...
+
+    drain = abandon = flush
+
+    def events(self, topic: str) -> list[tuple[float, RowEvent]]:
+        return [(at, decode_event(value)) for at, name, value in self.sent if name == topic]
+
+
+def table_state(name: str) -> TableState:
+    topic = TopicState(f"rowlock.b1.bank.{name}", TopicTail(last=DEFINED), ceiling=DEFINED)
+    return TableState(("bank", name), topic, account_table(name=name), DEFINED)
+
+
+class World:
+    """Time, the log without a transaction (`inside`: in the middle of one, between the clock's two figures), and Kafka."""
+
+    def __init__(self, ends: float) -> None:
+        self.now = 0.0
+        self.ends = ends
+        self.inside_from, self.inside_to = ends, ends
+        self.stop = Event()
+        self.writer = Writer(lambda: self.now)
+        self.states = [table_state("acct"), table_state("log")]
+        self.point = ("binlog.000003", 4)
+
+    @property
+    def inside(self) -> bool:
+        """What capture asks of the Fold."""
+        return self.inside_from <= self.now < self.inside_to
+
+    def read(self, _timeout: float) -> list[Any]:
+        """What capture asks of the log."""
+        self.now += STEP_S
+        if self.now >= self.ends:
+            self.stop.set()
+        return []
+
+    def close(self) -> None: ...
+
+    def start(self, **_: object) -> Started:
+        """What capture asks of the Starter."""
+        captured = Captured("rowlock", "b1", one_topic=False)
+        captured.tables = {state.name: state for state in self.states}
+        captured.topics = {state.topic.name: state.topic for state in self.states}
+        return Started(RECORD, CONTEXT, captured, {}, {}, fresh=False)
+
+
+@pytest.fixture
+def go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[World], None]:
+    """Run capture in a World until its time is over."""
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG)
+    config = load_config(file)
+
+    def run(world: World) -> None:
+        nothing = SimpleNamespace(ensure=lambda *_: set(), close=lambda: None, alive=True)
+        parts = {
+            "KafkaWriter": lambda *_: world.writer, "Topics": lambda *_: nothing, "Starter": lambda *_: world,
+            "TopicReader": lambda *_: contextlib.nullcontext(), "Fold": lambda *_: world,
+            "open_stream": lambda *_, **__: world, "open_catalog": lambda *_: nothing,
+            "time": SimpleNamespace(monotonic=lambda: world.now), "now_ms": lambda: RECORD.ts_ms,
+        }  # fmt: skip
+        for name, part in parts.items():
+            monkeypatch.setattr(capture, name, part)
+        monkeypatch.setattr(capture.preflight, "require_source", lambda *_: None)
+        with capture.Run(config, "b1", world.stop, new_snapshot=False) as unit:
+            unit.loop()
+
+    return run
+
+
+def test_every_definition_comes_again_well_within_retention(go: Callable[[World], None]) -> None:
+    world = World(ends=2 * RETENTION_S)
+    go(world)
+    for state in world.states:
+        sent = world.writer.events(state.topic.name)
+        times = [0.0, *(at for at, _ in sent), world.ends]
+        assert max(later - earlier for earlier, later in itertools.pairwise(times)) <= RETENTION_S / 3
+        assert len(sent) < 60, "often is not meant"
+        for _, event in sent:
+            assert (event.op, event.definition, event.ddl) == ("m", state.table, None)
+            assert event.source.position == DEFINED, "readers that have it drop it"
+            assert (event.source.file, event.source.pos) == ("binlog.000002", 700)
+            assert event.source.ts_ms == event.ts_ms > RECORD.ts_ms, "it would be taken for a lag"
+
+
+def test_no_definition_in_the_middle_of_a_transaction(go: Callable[[World], None]) -> None:
+    world = World(ends=RETENTION_S)
+    world.inside_from, world.inside_to = 0.0, RETENTION_S * 0.6
+    go(world)
+    times = [at for at, _ in world.writer.events("rowlock.b1.bank.acct")]
+    assert times
+    assert world.inside_to <= times[0] <= world.inside_to + 2 * STEP_S, "and not a whole period later"
+
+
+def test_the_topics_highest_position_survives_a_repeated_definition() -> None:
+    state, writer = table_state("acct"), Writer(lambda: 0.0)
+    highest = state.topic.tail.last = (0, 3, 500, 2)  # rows since the ceiling was noted
+    send_definition(writer, CONTEXT, state, definition_context(RECORD, DEFINED))  # type: ignore[arg-type]
+    ((_, event),) = writer.events(state.topic.name)
+    assert event.source.prev == highest
+    assert state.topic.tail.last == highest, "else the next event's prev would hide a gap"
+    assert state.topic.ceiling == highest
