@@ -1,0 +1,181 @@
+"""`rowlock status` without servers: the state of a unit, its position and its lag, as Kafka and the target say them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from consumer.model import LaneProgress, UnitState
+from rowlock import status
+from rowlock.errors import CommandError
+from rowlock.kafka_view import Span
+from rowlock.status import Status, StatusReader, UnitStatus
+from rowlock.tables import units_table
+from schemas.config import Config, load_config
+from schemas.event import Event, Source
+from schemas.records import Watermark
+
+TOPIC = "rowlock.b1.bank.acct"
+CONFIG = """\
+kafka: {bootstrap: "127.0.0.1:1"}
+sources:
+  b1: {type: mariadb, host: 127.0.0.1, port: 1, user: u, password: p, tables: [bank.*]}
+targets:
+  hq: {type: postgres, host: 127.0.0.1, port: 1, user: u, password: p, database: d}
+pipelines:
+  p: {sources: [b1], target: hq, routes: [{from: bank.*, to: "public.{table}"}]}
+"""
+NOW_MS = 1_790_000_000_000
+
+
+def lane(number: int, offset: int) -> LaneProgress:
+    return LaneProgress(number, 5, 1, "id", offset, (0, 3, 100 + offset, 0), 7, "{}")
+
+
+def event(ts_ms: int) -> Event:
+    source = Source(
+        version="1.0", connector="mariadb", name="b1", ts_ms=ts_ms, snapshot="false", db="bank", table="acct",
+        server_id=1, gtid=None, file="f.000003", pos=4, row=0, position=(0, 3, 4, 0), prev=None, gen=7,
+    )  # fmt: skip
+    return Event(op="c", source=source, ts_ms=ts_ms)
+
+
+@dataclass
+class Seen:
+    """What Kafka and the target hold. `events`: those that can be read, by offset; `asked`: offsets that were."""
+
+    lanes: list[LaneProgress] = field(default_factory=list)
+    stopped: str | None = None
+    span: Span = Span(0, 10)  # noqa: RUF009 - frozen
+    events: dict[int, Event] = field(default_factory=dict)
+    asked: list[int] = field(default_factory=list)
+    idle_ms: int = 2_500
+    target_fails: bool = False
+
+    # As rowlock.kafka_view.KafkaView
+
+    def watermark(self, _source: str) -> tuple[int, Watermark]:
+        at = NOW_MS - self.idle_ms
+        mark = Watermark(
+            source="b1",
+            gen=7,
+            position=(0, 3, 500, -1),
+            file="f.000003",
+            commit_ts_ms=at,
+            ts_ms=at,
+            idle=True,
+        )
+        return 4, mark
+
+    def all_topics(self) -> list[str]:
+        return [TOPIC]
+
+    def event(self, topic: str, offset: int) -> Event | None:
+        assert topic == TOPIC
+        self.asked.append(offset)
+        return self.events.get(offset)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG)
+    return load_config(file)
+
+
+@pytest.fixture
+def read(config: Config, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what status says of what is `Seen`."""
+
+    def run(seen: Seen) -> Status:
+        @contextlib.contextmanager
+        def session(*_: object) -> Iterator[Any]:
+            if seen.target_fails:
+                raise CommandError("target hq: it does not answer")
+            yield SimpleNamespace(
+                topics=lambda _: [TOPIC] if seen.lanes else [],
+                read=lambda _: (seen.lanes, UnitState(None, None, seen.stopped)),
+                held=lambda _: [],
+            )
+
+        view = SimpleNamespace(
+            watermark=seen.watermark, all_topics=seen.all_topics, event=seen.event, span=lambda _: seen.span
+        )
+        monkeypatch.setattr(status, "KafkaView", lambda _: view)
+        monkeypatch.setattr(status, "target_session", session)
+        monkeypatch.setattr(status, "time", SimpleNamespace(time=lambda: NOW_MS / 1000))
+        return StatusReader(config).read()
+
+    return run
+
+
+def only(found: Status) -> UnitStatus:
+    (unit,) = found.units
+    return unit
+
+
+def test_behind_the_slowest_lane_counts_and_the_lag_is_the_oldest_events_age(read: Any) -> None:
+    seen = Seen([lane(0, 8), lane(1, 3), lane(2, 6)], events={4: event(NOW_MS - 12_345), 9: event(NOW_MS)})
+    unit = only(read(seen))
+    assert (unit.state, unit.offset, unit.end_offset, unit.lag_events) == ("behind", 3, 9, 6)
+    assert unit.position == (0, 3, 103, 0)
+    assert unit.lag_seconds == 12.345
+    assert seen.asked == [4]
+    assert unit.epoch == 5
+
+
+def test_current_is_as_far_behind_as_capture_may_be(read: Any) -> None:
+    seen = Seen([lane(0, 9)])
+    unit = only(read(seen))
+    assert (unit.state, unit.lag_events, unit.lag_seconds) == ("current", 0, 2.5)
+    assert seen.asked == [], "nothing has to be read"
+
+
+def test_what_retention_deleted_is_not_asked_for(read: Any) -> None:
+    seen = Seen([lane(0, 3)], span=Span(6, 10), events={6: event(NOW_MS - 1_000)})
+    assert only(read(seen)).lag_events == 4
+    assert seen.asked == [6]
+
+
+def test_an_age_that_cannot_be_told_is_none_and_never_below_zero(read: Any) -> None:
+    assert only(read(Seen([lane(0, 3)]))).lag_seconds is None
+    ahead = Seen([lane(0, 3)], events={4: event(NOW_MS + 5_000)})  # the source's clock is ahead of ours
+    assert only(read(ahead)).lag_seconds == 0.0
+
+
+def test_new_stopped_and_unknown(read: Any) -> None:
+    new = only(read(Seen(events={0: event(NOW_MS - 60_000)})))
+    assert (new.state, new.position, new.offset, new.lag_events, new.lag_seconds) == (
+        "new",
+        None,
+        -1,
+        10,
+        60.0,
+    )
+    stopped = only(read(Seen([lane(0, 9)], stopped="a column was added")))
+    assert (stopped.state, stopped.stopped) == ("stopped", "a column was added")
+    found = read(Seen([lane(0, 9)], target_fails=True))
+    assert only(found).state == "unknown"
+    assert only(found).lag_events is None
+    assert found.problems == ("target hq: it does not answer",)
+
+
+def test_the_table_has_the_figures(read: Any) -> None:
+    seen = Seen([lane(0, 3)], events={4: event(NOW_MS - 7_800)})
+    cells = [next(iter(column.cells)) for column in units_table(read(seen)).columns]
+    assert cells == ["p", TOPIC, "behind", "0,3,103,0", "3/9", "6", "7.8 s", "", ""]
+
+
+def test_the_clock_is_this_machines(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        status, "KafkaView", lambda _: SimpleNamespace(watermark=lambda _: None, all_topics=list)
+    )
+    before = int(time.time() * 1000)
+    assert before <= StatusReader(config).read().time_ms <= int(time.time() * 1000)

@@ -1,0 +1,65 @@
+"""The repository as design.md §3 lays it out: its files, the Makefile's targets, and which package may import which."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Package → the packages of this repository that it may import. rowlock/ puts them together.
+MAY_IMPORT = {
+    "schemas": set[str](),
+    "producer": {"schemas"},
+    "consumer": {"schemas"},
+    "coordinator": {"schemas"},
+    "deploy": set[str](),
+    "rowlock": {"schemas", "producer", "consumer", "coordinator", "deploy"},
+}
+FILES = (
+    "setup.cfg", "pyproject.toml", "ruff.toml", "Makefile", "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md",
+    "CONTRIBUTING.md", ".ci/run", "docs/adr", "docs/benchmarks.md", "deploy/config.example.yaml", "deploy/embedded",
+)  # fmt: skip
+TARGETS = {"help", "demo", "test", "lint", "bench", "clean"}
+
+
+@pytest.mark.parametrize("name", [*FILES, *(f"{package}/__init__.py" for package in MAY_IMPORT)])
+def test_what_a_newcomer_looks_for_is_there(name: str) -> None:
+    assert (ROOT / name).exists()
+
+
+def test_the_checks_can_be_started_and_the_licence_is_the_named_one() -> None:
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    assert "Apache License" in (ROOT / "LICENSE").read_text()
+    assert "license = Apache-2.0" in (ROOT / "setup.cfg").read_text()
+
+
+def test_make_help_names_every_target_that_there_is() -> None:
+    said = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    shown = {line.split()[1] for line in said.splitlines() if line.startswith("  make ")}
+    assert shown >= TARGETS
+    for target in TARGETS:  # a dry run: does make know how?
+        subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, check=True)
+
+
+def imported(file: Path) -> Iterator[str]:
+    """The modules that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: a relative import"
+            yield node.module or ""
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_a_package_imports_only_what_it_may(package: str) -> None:
+    files = list((ROOT / package).rglob("*.py"))
+    assert files
+    ours = {*MAY_IMPORT, "tests"} - MAY_IMPORT[package] - {package}
+    wrong = [f"{file.relative_to(ROOT)}: {name}" for file in files for name in imported(file) if name.split(".")[0] in ours]  # fmt: skip
+    assert wrong == []
