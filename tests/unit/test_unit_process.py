@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
+import os
 import pickle
 import socket
+import sys
+import zipfile
+import zipimport
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyspark
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer import daemon
-from consumer.query import java_options, kafka_options, session_settings, slots_of
+from consumer.query import java_options, kafka_options, session_settings, slots_of, start_query
 from consumer.reports import MAX_REPORTS, Report, ReportReceiver, ReportSender
 from consumer.running import cause, end_offsets
 from consumer.status import StatusWriter
@@ -187,6 +194,44 @@ def test_what_workers_get_is_pickled_whole_and_printed_without_secrets() -> None
     assert "secret" not in repr(config)
 
 
+class Chain:
+    """A builder that notes what is called on it, in order; `start` returns itself, as all do."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    @property
+    def readStream(self) -> Chain:  # noqa: N802 - Spark's name
+        return self
+
+    writeStream = readStream  # noqa: N815
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any, **more: Any) -> Chain:
+            self.calls.append((name, (*arguments, *more.values())))
+            return self
+
+        return call
+
+
+def test_a_query_has_a_task_a_slot_and_no_shuffle(tmp_path: Path) -> None:
+    session, old = Chain(), tmp_path / "checkpoints" / "old"
+    old.mkdir(parents=True)
+    task = object()
+    start_query(session, name="q", options={"assign": "{}"}, task=task, slots=3, checkpoints=old.parent)  # type: ignore[arg-type]
+    calls = session.calls
+    names = [name for name, _ in calls]
+    assert ("coalesce", (3,)) in calls, "a task a topic instead: 200 topics take 200 starts of a task"
+    assert names.index("coalesce") < names.index("mapInArrow") < names.index("start")
+    assert not {"repartition", "groupBy", "repartitionByRange"} & set(names), "they would mix the topics"
+    assert ("mapInArrow", (task, "applied long")) in calls
+    assert [arguments for name, arguments in calls if name == "format"] == [("kafka",), ("noop",)]
+    options = dict(arguments for name, arguments in calls if name == "option")
+    assert options["asyncProgressTrackingEnabled"] == "true"
+    assert Path(options["checkpointLocation"]).parent == old.parent
+    assert not old.exists(), "the truth is in the target"
+
+
 def test_the_end_of_a_batch_is_read_in_both_forms() -> None:
     assert end_offsets(['{"t": {"0": 4}, "u": {"0": 7}}', None]) == {"t": 4, "u": 7}
     assert end_offsets([]) == {}
@@ -208,6 +253,87 @@ def test_the_daemon_patches_only_the_version_it_knows() -> None:
     assert not daemon.patch(other, "4.0.1")
     assert other.worker_main is stock
     assert not daemon.patch(SimpleNamespace(), "4.0.0")
+
+
+@pytest.fixture
+def stock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """PySpark's own daemon; what `patch` changes in it and in zipimport is put back after the test."""
+    from pyspark import daemon as pysparks
+
+    monkeypatch.setattr(pysparks, "worker_main", pysparks.worker_main)
+    monkeypatch.setattr(zipimport.zipimporter, "invalidate_caches", zipimport.zipimporter.invalidate_caches)
+    return pysparks
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="Linux only")
+def test_the_daemon_patches_the_pyspark_that_is_installed(stock: Any) -> None:
+    before = stock.worker_main
+    assert "worker_main" in stock.worker.__code__.co_names, (
+        "a worker calls what the module has under this name"
+    )
+    assert daemon.patch(stock, pyspark.__version__)
+    assert stock.worker_main is not before
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="Linux only")
+def test_a_task_no_longer_reads_the_zips_anew(stock: Any, tmp_path: Path) -> None:
+    def sees_what_was_added(name: str) -> bool:
+        path = tmp_path / name
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("first.py", "x = 1")
+        importer = sys.path_importer_cache[str(path)] = zipimport.zipimporter(str(path))
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr("added.py", "x = 2")
+        importlib.invalidate_caches()  # as pyspark.worker_util does for every task
+        del sys.path_importer_cache[str(path)]
+        assert importer.find_spec("first") is not None
+        return importer.find_spec("added") is not None
+
+    assert sees_what_was_added("stock.zip"), "the stock importer reads it again"
+    assert daemon.patch(stock, daemon.PATCHED_VERSION)
+    assert not sees_what_was_added("ours.zip")
+
+
+class RecordingSocket(socket.socket):
+    """Notes the options that are set."""
+
+    options: ClassVar[list[tuple[Any, ...]]] = []
+
+    def setsockopt(self, *option: Any) -> None:
+        self.options.append(option)
+        super().setsockopt(*option)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="Linux only")
+def test_a_patched_worker_asks_for_quick_acks_after_every_read(
+    stock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    took: list[tuple[bytes, Any]] = []
+
+    def worker_main(infile: Any, outfile: Any) -> str:
+        for _ in range(3):
+            took.append((infile.read(4), outfile))
+            sender.sendall(b"next")
+        return "ended"
+
+    stock.worker_main = worker_main
+    assert daemon.patch(stock, daemon.PATCHED_VERSION)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sender = socket.create_connection(listener.getsockname())
+        receiver, _ = listener.accept()
+    monkeypatch.setattr(socket, "socket", RecordingSocket)
+    monkeypatch.setattr(RecordingSocket, "options", [])
+    sender.sendall(b"next")
+    # As pyspark.daemon.worker makes the files of a worker.
+    with (
+        sender,
+        receiver,
+        os.fdopen(os.dup(receiver.fileno()), "rb", 65536) as infile,
+        os.fdopen(os.dup(receiver.fileno()), "wb", 65536) as outfile,
+    ):
+        assert stock.worker_main(infile, outfile) == "ended"
+    assert took == [(b"next", outfile)] * 3
+    assert RecordingSocket.options == [(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)] * 3
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="Linux only")
