@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,15 +105,30 @@ class Tree:
                 member.kill()
 
 
+#: Words of a command line → what the process is. The first that fits counts: a child of rowlock/child.py becomes its module.
+_KINDS = (
+    (("org.apache.spark",), "Spark's JVM"),
+    (("pyspark.daemon",), "Python worker"),
+    (("consumer.daemon",), "Python worker"),
+    (("consumer.main",), "apply driver"),
+    (("tests.bench.stock_pyspark",), "apply driver"),
+    (("producer.main",), "capture"),
+    (("rowlock.cli", "coordinator"), "coordinator"),
+    (("rowlock.cli", "agent"), "agent"),
+    (("rowlock.cli", "run"), "run"),
+)
+
+
 def _kind(process: psutil.Process) -> str:
-    words = " ".join(process.cmdline())
-    for mark, kind in (
-        ("java", "Spark's JVM"), ("consumer.daemon", "Python worker"), ("pyspark.daemon", "Python worker"),
-        ("consumer.main", "apply driver"), ("stock_pyspark", "apply driver"), ("producer.main", "capture"),
-    ):  # fmt: skip
-        if mark in words:
+    return kind_of(process.cmdline())
+
+
+def kind_of(command: Sequence[str]) -> str:
+    """Return what a process of ours or of Spark's is, by its command line; of others the program's name."""
+    for words, kind in _KINDS:
+        if all(any(part == word or part.startswith(f"{word}.") for part in command) for word in words):
             return kind
-    return "supervisor"
+    return f"other ({Path(command[0]).name})" if command else "ended"
 
 
 def _peak_mib(pid: int) -> float:

@@ -1,0 +1,51 @@
+"""The benchmarks tell each kind of process of a run apart: the issue asks for the peak memory of each."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from rowlock.processes import child_command
+from rowlock.run import commands
+from schemas.config import load_config
+from tests.bench.kit import kind_of
+
+CONFIG = """\
+kafka: {bootstrap: "127.0.0.1:1"}
+sources:
+  b1: {type: mariadb, host: 127.0.0.1, port: 1, user: u, password: p, tables: [bank.*]}
+targets:
+  hq: {type: postgres, host: 127.0.0.1, port: 1, user: u, password: p, database: d}
+pipelines:
+  p: {sources: [b1], target: hq, routes: [{from: bank.*, to: "public.{table}"}]}
+"""
+
+
+def test_the_parts_of_a_run(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG)
+    parts = {child.name: command for child, command in commands(load_config(file)).items()}
+    assert {name: kind_of(command) for name, command in parts.items()} == {
+        "coordinator": "coordinator",
+        "agent": "agent",
+    }
+    assert kind_of([sys.executable, "-m", "rowlock.cli", "run", "-c", str(file)]) == "run"
+    assert kind_of(child_command("consumer.main", file, "--assigned")) == "apply driver"
+    assert kind_of(child_command("producer.main", file, "--source", "b1")) == "capture"
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        ("java -cp x org.apache.spark.deploy.SparkSubmit --conf a.module=consumer.daemon pyspark-shell", "Spark's JVM"),
+        ("python -m consumer.daemon pyspark.worker", "Python worker"),
+        ("python -m pyspark.daemon pyspark.worker", "Python worker"),
+        ("python -m tests.bench.stock_pyspark --config c", "apply driver"),
+        ("/usr/bin/python3 -S -c import os", "other (python3)"),
+        ("", "ended"),
+    ],
+)  # fmt: skip
+def test_what_they_start(command: str, kind: str) -> None:
+    assert kind_of(command.split()) == kind
