@@ -97,7 +97,8 @@ def _real_table(session: Session, wanted: Table, create: bool) -> Table:
         session.create_table(wanted)
         real = session.read_table(wanted.db, wanted.name)
     if real is None:
-        remedy = "check the user's rights" if create else "create it, or set `create_tables: true`"
+        remedy = "" if create else "create it, or set `create_tables: true`; "
+        remedy += "if it is there and the target's user does not see it, `rowlock check` prints the GRANT"
         raise TargetConfigError(f"{wanted.db}.{wanted.name}: the target has no such table: {remedy}")
     return real
 

@@ -33,3 +33,15 @@ class UnitStoppedError(ConsumerError):
 
 class TargetConfigError(ConsumerError):
     """The target does not fit (missing table, missing grant, coarser key): said by `check` or at start."""
+
+
+class MissingGrantError(TargetConfigError):
+    """The user of a target lacks a right. `seen`: what the target refused; `statement`: the GRANT that gives the right."""
+
+    def __init__(self, seen: str, statement: str) -> None:
+        super().__init__(seen, statement)
+        self.seen = seen
+        self.statement = statement
+
+    def __str__(self) -> str:
+        return f"{self.seen}; run: {self.statement}"

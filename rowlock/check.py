@@ -10,11 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from consumer.errors import ConsumerError
+from consumer.errors import ConsumerError, MissingGrantError
 from consumer.query import slots_of
 from consumer.router import Route, Routed, resolve, wanted_table
 from consumer.targets.dialect import open_session
-from consumer.targets.findings import Inspectable, findings_for_session, findings_for_table
+from consumer.targets.findings import (
+    Inspectable,
+    findings_for_rights,
+    findings_for_session,
+    findings_for_table,
+)
+from consumer.targets.rights import Place
 from rowlock.coordination_check import coordination_findings
 from rowlock.errors import CommandError
 from rowlock.kafka_view import KafkaView
@@ -54,7 +60,8 @@ def check(config: Config) -> list[Finding]:
         told = [] if unreachable else _source(config, name)  # the preflight also looks at the topics
         findings += told
         findings += _tables(config, name, tables, told)
-    return findings + list(_targets(config, flows(config, tables), tables))
+    # pipelines may share a target: what it lacks for all of them is said once
+    return findings + list(dict.fromkeys(_targets(config, flows(config, tables), tables)))
 
 
 def _finding(place: str, message: str, remedy: str = "") -> Finding:
@@ -141,15 +148,29 @@ def _targets(config: Config, found: list[Flow], tables: dict[str, list[Table]]) 
         try:
             session = open_session(config.targets[options.target], name="rowlock check")
         except ConsumerError as error:
-            yield _finding(config.where("targets", options.target), f"target {options.target}: {error}")
+            yield _unasked(config, options.target, error)
             continue
         try:
-            yield from findings_for_session(session, f"target {options.target}")
-            yield from _judge(config, mine, found, cast(Inspectable, session))
+            place = f"target {options.target}"
+            yield from findings_for_session(session, place)
+            missing = session.missing_rights(
+                sorted({flow.place[1:] for flow in mine}), create=options.create_tables
+            )
+            yield from findings_for_rights(missing, place)
+            hidden = frozenset[Place]().union(*(each.hides for each in missing))
+            seen = [flow for flow in mine if flow.place[1:] not in hidden]
+            yield from _judge(config, seen, found, cast(Inspectable, session))
         except (ConsumerError, SchemaError) as error:
-            yield _finding(config.where("targets", options.target), f"target {options.target}: {error}")
+            yield _unasked(config, options.target, error)
         finally:
             session.close()
+
+
+def _unasked(config: Config, target: str, error: Exception) -> Finding:
+    where = config.where("targets", target)
+    if isinstance(error, MissingGrantError):
+        return _finding(where, f"target {target}: {error.seen}", error.statement)
+    return _finding(where, f"target {target}: {error}")
 
 
 def _judge(config: Config, mine: list[Flow], found: list[Flow], session: Inspectable) -> Iterator[Finding]:

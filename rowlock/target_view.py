@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Protocol, cast
 
-from consumer.errors import ConsumerError, TargetConfigError
+from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError
 from consumer.model import Held, LaneProgress, Unit, UnitState
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
@@ -52,6 +52,8 @@ def known_topics(session: View, pipeline: str) -> set[str]:
     """Return the topics of which `pipeline` has a unit in the target; none before the first apply made the tables."""
     try:
         return set(session.topics(pipeline))
+    except MissingGrantError:
+        raise
     except TargetConfigError as error:
         if "rowlock_unit" in str(error):
             return set()

@@ -46,6 +46,14 @@ _TABLES: dict[str, tuple[int, dict[str, str]]] = {
     ),
 }  # fmt: skip
 
+#: What sessions do with them beside creating them.
+_RIGHTS = {
+    "rowlock_progress": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "rowlock_unit": ("SELECT", "INSERT", "UPDATE"),
+    "rowlock_quarantine": ("SELECT", "INSERT", "DELETE"),
+    "rowlock_displaced": ("INSERT",),
+}
+
 _PROGRESS = (
     "lane",
     "epoch",
@@ -78,6 +86,10 @@ class Books:
 
     def names(self) -> tuple[str, ...]:
         return tuple(_TABLES)
+
+    def rights(self) -> dict[str, tuple[str, ...]]:
+        """Return what the user needs on each table once it is there."""
+        return dict(_RIGHTS)
 
     def create(self, name: str) -> str:
         keys, columns = _TABLES[name]

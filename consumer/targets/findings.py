@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from consumer.errors import TargetConfigError
+from consumer.errors import MissingGrantError, TargetConfigError
 from consumer.targets.facts import TableFacts
 from consumer.targets.fitting import holds, not_coarser, takes
+from consumer.targets.rights import MissingRight
 from consumer.targets.session import SqlSession
 from schemas.findings import Finding
 from schemas.table import Table, UniqueIndex
@@ -62,12 +63,19 @@ def findings_for_table(
     return found + (_many_to_one(real, added, sources) if sources > 1 else [])
 
 
+def findings_for_rights(missing: list[MissingRight], place: str) -> list[Finding]:
+    """Report each right that the user of a target lacks; the remedy is the statement that gives it."""
+    return [Finding("error", place, each.message, each.statement) for each in missing]
+
+
 def findings_for_session(session: SqlSession, place: str) -> list[Finding]:
-    """Judge what the user of a target may do beyond its tables."""
+    """Judge what the user of a target may do beyond its tables, and how safe the target's commits are."""
     try:
         session.probe_blockers()
+    except MissingGrantError as error:
+        return [Finding("error", place, error.seen, error.statement)]
     except TargetConfigError as error:
-        return [Finding("error", place, str(error), "run the GRANT that the message names")]
+        return [Finding("error", place, str(error), "do what the message says")]
     risk = session.probe_durability()
     return [Finding("warning", place, risk, "SET GLOBAL innodb_flush_log_at_trx_commit = 1")] if risk else []
 

@@ -18,6 +18,7 @@ from pymysql.cursors import DictCursor
 from consumer.errors import (
     CommitUnknownError,
     ConsumerError,
+    MissingGrantError,
     RefusedError,
     TargetConfigError,
     TransientError,
@@ -28,6 +29,7 @@ from consumer.targets.dialect import Capabilities, Dialect
 from consumer.targets.inspection import tls_arguments
 from consumer.targets.mysql_apply import MySqlApplier
 from consumer.targets.mysql_catalogue import MySqlCatalogue
+from consumer.targets.mysql_rights import account_of, grant_for, grant_to_connect
 from consumer.targets.mysql_sql import quote
 from consumer.targets.mysql_values import literal
 from consumer.targets.session import Parts, Rows, SqlSession
@@ -64,19 +66,22 @@ class Flavour:
     """What differs between the servers of this protocol.
 
     `blockers`: query for the connections that hold locks for which connection %s waits; `grant`: what it needs.
+    `kill`: the right to end connections of other users.
     `settings`: session settings beyond the common ones.
     """
 
     product: str
     blockers: str
     grant: str
+    kill: str
     settings: tuple[str, ...] = ()
 
 
+# quoted, so that a refusal (which names the table alone) can be told by the statement
 _DATA_LOCK_WAITS = """
-SELECT DISTINCT b.PROCESSLIST_ID FROM performance_schema.data_lock_waits w
-JOIN performance_schema.threads r ON r.THREAD_ID = w.REQUESTING_THREAD_ID
-JOIN performance_schema.threads b ON b.THREAD_ID = w.BLOCKING_THREAD_ID
+SELECT DISTINCT b.PROCESSLIST_ID FROM `performance_schema`.`data_lock_waits` w
+JOIN `performance_schema`.`threads` r ON r.THREAD_ID = w.REQUESTING_THREAD_ID
+JOIN `performance_schema`.`threads` b ON b.THREAD_ID = w.BLOCKING_THREAD_ID
 WHERE r.PROCESSLIST_ID = %s AND b.PROCESSLIST_ID IS NOT NULL"""
 _INNODB_LOCK_WAITS = """
 SELECT DISTINCT b.trx_mysql_thread_id FROM information_schema.innodb_lock_waits w
@@ -85,12 +90,13 @@ JOIN information_schema.innodb_trx b ON b.trx_id = w.blocking_trx_id
 WHERE r.trx_mysql_thread_id = %s AND b.trx_mysql_thread_id <> 0"""
 
 FLAVOURS = {
-    "mysql": Flavour("MySQL", _DATA_LOCK_WAITS, "GRANT SELECT ON performance_schema.*"),
-    "tdsql": Flavour("TDSQL", _DATA_LOCK_WAITS, "GRANT SELECT ON performance_schema.*"),
+    "mysql": Flavour("MySQL", _DATA_LOCK_WAITS, "SELECT ON performance_schema.*", "CONNECTION_ADMIN"),
+    "tdsql": Flavour("TDSQL", _DATA_LOCK_WAITS, "SELECT ON performance_schema.*", "CONNECTION_ADMIN"),
     "mariadb": Flavour(
         "MariaDB",
         _INNODB_LOCK_WAITS,
-        "GRANT PROCESS ON *.*",
+        "PROCESS ON *.*",
+        "CONNECTION ADMIN",
         # long IN lists stay index ranges; a paused worker's open transaction is ended by the server
         ("in_predicate_conversion_threshold = 0", "idle_transaction_timeout = 120"),
     ),
@@ -103,7 +109,26 @@ _CONNECTION_LOST = frozenset(
 _COMMIT_UNKNOWN = _CONNECTION_LOST | {1180, 1317, 3024}
 _UNIQUE = frozenset({1062, 1169, 1586})
 _CONFIG = frozenset(
-    {1044, 1045, 1049, 1054, 1064, 1109, 1142, 1143, 1146, 1227, 1305, 1370, 1698, 1103, 1115, 1273, 3730}
+    {
+        1044,
+        1045,
+        1049,
+        1054,
+        1064,
+        1095,
+        1109,
+        1142,
+        1143,
+        1146,
+        1227,
+        1305,
+        1370,
+        1698,
+        1103,
+        1115,
+        1273,
+        3730,
+    }
 )
 _REFUSED = frozenset({
     1048, 1138, 1118, 1136, 1153, 1216, 1217, 1263, 1264, 1265, 1292, 1300, 1364, 1365, 1366, 1367, 1406, 1411,
@@ -113,10 +138,12 @@ _REFUSED = frozenset({
 #: Deadlock, lock wait, changed since read, read-only server (failover), disk full, too many connections, interrupted.
 _TRANSIENT = frozenset({1020, 1021, 1040, 1114, 1203, 1205, 1213, 1226, 1290, 1317, 1836, 3024, 3572})
 _CLASSES: dict[str, type[ConsumerError]] = {"22": RefusedError, "23": RefusedError, "42": TargetConfigError}
+#: A right is missing: on a database, table, column or routine, or one of the server.
+_DENIED = frozenset({1044, 1142, 1143, 1227, 1370})
 _REMEDIES = {
-    1044: "GRANT the database to the user (docs/how-to/target-setup.md)",
-    1142: "GRANT it to the user (docs/how-to/target-setup.md)",
-    1227: "GRANT it to the user (docs/how-to/target-setup.md)",
+    **dict.fromkeys(
+        _DENIED, "the user lacks a right: `rowlock check` prints the GRANT (docs/how-to/target-setup.md)"
+    ),
     1146: "create the table, or let rowlock create it (create_tables)",
     1054: "add the column to the target table, or leave it out of the route",
     1153: "raise max_allowed_packet of the target",
@@ -134,6 +161,7 @@ class MySqlLink:
         self._affected = 0
         self._lock_wait_s: float = LOCK_WAIT_S
         self.max_packet = 0
+        self.account = ""
 
     @property
     def raw(self) -> Connection[Any]:
@@ -159,6 +187,8 @@ class MySqlLink:
                 **tls_arguments(target, SQLALCHEMY_DRIVER),
             )  # fmt: skip
         except ServerConnectError as error:
+            if grant := grant_to_connect(str(error)):
+                raise MissingGrantError(str(error), grant) from error
             raise (TransientError if error.transient else TargetConfigError)(str(error)) from error
         self._prepare()
 
@@ -167,7 +197,8 @@ class MySqlLink:
         settings = (f"innodb_lock_wait_timeout = {LOCK_WAIT_S}", *self._flavour.settings)
         self.execute(f"SET SESSION {', '.join(settings)}", [])
         self._lock_wait_s = LOCK_WAIT_S
-        self.max_packet = int(str(self.execute("SELECT @@max_allowed_packet", [])[0][0]))
+        [(packet, account)] = self.execute("SELECT @@max_allowed_packet, CURRENT_USER()", [])
+        self.max_packet, self.account = int(str(packet)), account_of(str(account))
 
     def durability(self) -> str | None:
         """Unlike PostgreSQL's, this setting is the server's: a session cannot see to it by itself."""
@@ -201,13 +232,13 @@ class MySqlLink:
 
     def send(self, text: str) -> Rows:
         """Run a finished statement."""
-        with self.translated(), self.raw.cursor() as cursor:
+        with self.translated(text), self.raw.cursor() as cursor:
             self._affected = cursor.execute(text)
             return list(cursor.fetchall())
 
     def select_whole(self, text: str) -> list[dict[str, object]]:
         """Run a finished SELECT; rows by column name."""
-        with self.translated(), self.raw.cursor(DictCursor) as cursor:
+        with self.translated(text), self.raw.cursor(DictCursor) as cursor:
             cursor.execute(text)
             return [dict(row) for row in cursor.fetchall()]
 
@@ -234,10 +265,10 @@ class MySqlLink:
     def end_blockers_of(self, identity: int) -> list[int]:
         try:
             found = [int(str(row[0])) for row in self.execute(self._flavour.blockers, [identity])]
-        except TargetConfigError as error:
-            raise TargetConfigError(
-                f"{error}: to end a dead worker's connection rowlock must see who holds a lock; "
-                f"run: {self._flavour.grant} TO {self._target.user}"
+        except MissingGrantError as error:
+            raise MissingGrantError(
+                f"{error.seen}: to end a dead worker's connection rowlock must see who holds a lock",
+                f"GRANT {self._flavour.grant} TO {self.account};",
             ) from error
         return [each for each in found if self._kill(each)]
 
@@ -246,6 +277,11 @@ class MySqlLink:
             self.execute(f"KILL {connection:d}", [])
         except TransientError:  # it ended by itself
             return False
+        except MissingGrantError as error:
+            raise MissingGrantError(f"{error.seen}: {_foreign(connection)}", error.statement) from error
+        except TargetConfigError as error:  # 1095, which does not say what right would do
+            statement = f"GRANT {self._flavour.kill} ON *.* TO {self.account};"
+            raise MissingGrantError(f"{error}: {_foreign(connection)}", statement) from error
         return True
 
     def ping(self) -> bool:
@@ -263,23 +299,30 @@ class MySqlLink:
                 raw._force_close()  # type: ignore[attr-defined]
 
     @contextmanager
-    def translated(self) -> Iterator[None]:
+    def translated(self, statement: str = "") -> Iterator[None]:
         """Translate PyMySQL's errors: the only place where they are looked at, COMMIT aside."""
         try:
             yield
         except pymysql.MySQLError as error:
-            raise self._error(error) from error
+            raise self._error(error, statement) from error
 
-    def _error(self, error: pymysql.MySQLError) -> ConsumerError:
+    def _error(self, error: pymysql.MySQLError, statement: str = "") -> ConsumerError:
         code = _code(error)
         if code in _CONNECTION_LOST:
             self.close()
         text = error.args[-1] if error.args else error
+        message = f"{self._where()}: {text} ({code or type(error).__name__})"
+        if code in _DENIED and (grant := grant_for(str(text), self.account, statement)):
+            return MissingGrantError(message, grant)
         remedy = _REMEDIES.get(code, "")
-        message = f"{self._where()}: {text} ({code or type(error).__name__})" + (
-            f"; {remedy}" if remedy else ""
-        )
-        return _kind(error)(message)
+        return _kind(error)(message + (f"; {remedy}" if remedy else ""))
+
+
+def _foreign(connection: int) -> str:
+    return (
+        f"connection {connection} of another user holds progress rows that are taken over; end it, and let all workers of a "
+        "target use one user: that needs no right"
+    )
 
 
 def _code(error: pymysql.MySQLError) -> int:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from consumer.errors import TargetConfigError
 from consumer.model import TargetTable
+from consumer.targets import mysql_rights
 from consumer.targets.facts import TableFacts
 from consumer.targets.mysql_sql import quote
 from consumer.targets.mysql_values import key_encoder, order_encoder
-from consumer.targets.sql import Fragment, after_key, qualified, upto_key
+from consumer.targets.rights import MissingRight, Wanted
+from consumer.targets.sql import Fragment, after_key, placeholders, qualified, upto_key
 from schemas import mysql_catalog
 from schemas.collations import chooser
 from schemas.errors import SchemaError, TableNotFoundError
@@ -72,6 +74,14 @@ class MySqlCatalogue:
         engines = self._link.execute(_ENGINE, [*place])
         engine, transactions = engines[0] if engines else (None, "YES")
         return TableFacts(**found, engine=str(engine), transactional=transactions == "YES")
+
+    def missing_rights(self, wanted: Wanted) -> list[MissingRight]:
+        self._link.connect()
+        lines = [str(row[0]) for row in self._link.execute("SHOW GRANTS", [])]
+        schemas = wanted.schemas()
+        query = f"SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN {placeholders(len(schemas))}"
+        there = {(str(schema), str(name)) for schema, name in self._link.execute(query, [*schemas])}
+        return mysql_rights.lacking(lines, self._link.account, wanted, there)
 
     def create_statements(self, table: Table) -> list[str]:
         self._link.connect()

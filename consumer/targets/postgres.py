@@ -16,6 +16,7 @@ from psycopg import errors as pg
 from consumer.errors import (
     CommitUnknownError,
     ConsumerError,
+    MissingGrantError,
     RefusedError,
     TargetConfigError,
     TransientError,
@@ -25,6 +26,7 @@ from consumer.targets.bookkeeping import Books
 from consumer.targets.dialect import Capabilities, Dialect
 from consumer.targets.postgres_apply import PostgresApplier
 from consumer.targets.postgres_catalogue import PostgresCatalogue, quote
+from consumer.targets.postgres_rights import grant_for
 from consumer.targets.session import Parts, Rows, SqlSession
 from consumer.targets.sql import Fragment, Params
 
@@ -78,8 +80,13 @@ _ERRORS: dict[str, type[ConsumerError]] = {
     "3F": TargetConfigError,
     "0A": TargetConfigError,
 }  # fmt: skip
+_DENIED = "42501"
+_FOREIGN = (
+    "a connection of another user holds progress rows that are taken over; end it, and let all workers of a target use "
+    "one user: that needs no right"
+)
 _REMEDIES = {
-    "42501": "GRANT it to the user (docs/how-to/target-setup.md)",
+    _DENIED: "the user lacks a right: `rowlock check` prints the GRANT (docs/how-to/target-setup.md)",
     "42P01": "create it, or let rowlock create it (create_tables)",
     "42703": "add the column to the target table, or leave it out of the route",
     "42P10": "the target table needs a primary key or unique index over exactly these columns",
@@ -138,7 +145,7 @@ class PostgresLink:
         return f"{self._target.host}:{self._target.port}/{self._target.database}"
 
     def begin(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
-        with self.translated():
+        with self.translated(text):
             raw = self.raw
             with raw.pipeline():
                 raw.execute("BEGIN")
@@ -148,7 +155,7 @@ class PostgresLink:
             return cursor.fetchall()
 
     def begin_all(self, fragments: Sequence[Fragment]) -> list[Rows]:
-        with self.translated():
+        with self.translated(*(text for text, _ in fragments)):
             raw = self.raw
             with raw.pipeline():
                 raw.execute("BEGIN")
@@ -156,7 +163,7 @@ class PostgresLink:
             return [cursor.fetchall() if cursor.description is not None else [] for cursor in cursors]
 
     def execute(self, text: str, params: Params) -> Rows:
-        with self.translated():
+        with self.translated(text):
             cursor = self.raw.execute(text, params)
             self._affected = cursor.rowcount
             return cursor.fetchall() if cursor.description is not None else []
@@ -188,10 +195,15 @@ class PostgresLink:
         return self.raw.info.backend_pid
 
     def end_blockers_of(self, identity: int) -> list[int]:
-        rows = self.execute(
-            "SELECT pid, pg_terminate_backend(pid) FROM unnest(pg_blocking_pids(%s)) AS pid WHERE pid <> 0",
-            [identity],
-        )
+        try:
+            rows = self.execute(
+                "SELECT pid, pg_terminate_backend(pid) FROM unnest(pg_blocking_pids(%s)) AS pid WHERE pid <> 0",
+                [identity],
+            )
+        except MissingGrantError as error:
+            raise MissingGrantError(f"{error.seen}: {_FOREIGN}", error.statement) from error
+        except TargetConfigError as error:
+            raise TargetConfigError(f"{error}: {_FOREIGN}") from error
         return [int(str(pid)) for pid, ended in rows if ended]
 
     def ping(self) -> bool:
@@ -206,27 +218,33 @@ class PostgresLink:
             self._raw = None
 
     @contextmanager
-    def translated(self) -> Iterator[None]:
-        """Translate psycopg's errors: the only place where they are looked at, COMMIT aside."""
+    def translated(self, *hints: str) -> Iterator[None]:
+        """Translate psycopg's errors: the only place where they are looked at, COMMIT aside.
+
+        `hints`: texts with the qualified names of the tables in use (the statements).
+        """
         try:
             yield
         except psycopg.Error as error:
-            raise self._error(error) from error
+            raise self._error(error, " ".join(hints)) from error
 
-    def _error(self, error: psycopg.Error) -> ConsumerError:
+    def _error(self, error: psycopg.Error, hint: str = "") -> ConsumerError:
         state = error.sqlstate or _state_in(str(error))
         kind = _ERRORS.get(state) or _ERRORS.get(state[:2])
         if kind is None:
             kind = RefusedError if isinstance(error, psycopg.DataError) else TransientError
+        message = f"PostgreSQL at {self._where()}: {str(error).strip()} ({state or type(error).__name__})"
+        if state == _DENIED and (grant := grant_for(str(error), self._target.user, hint)):
+            return MissingGrantError(message, grant)
         remedy = _REMEDIES.get(state, "")
-        message = f"PostgreSQL at {self._where()}: {str(error).strip()}"
-        return kind(f"{message} ({state or type(error).__name__})" + (f"; {remedy}" if remedy else ""))
+        return kind(message + (f"; {remedy}" if remedy else ""))
 
 
 #: Failures to log in carry no SQLSTATE in libpq; their messages are not translated when lc_messages is C.
 _LOGIN = {
     "password authentication failed": "28P01",
     "no pg_hba.conf entry": "28000",
+    "permission denied for database": _DENIED,
     "does not exist": "3D000",
 }
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from consumer.model import NetChange, TargetTable, Unit
 from consumer.targets.bookkeeping import Books
 from consumer.targets.postgres_catalogue import refusals
-from consumer.targets.postgres_sql import DELETE, REPLACE, UPDATE, PostgresPlan, postgres_plan
+from consumer.targets.postgres_sql import DELETE, REPLACE, UPDATE, PostgresPlan, bare, postgres_plan
 from consumer.targets.prepared import PerTable
-from consumer.targets.sql import keys_in, rows_placeholders
+from consumer.targets.sql import keys_in, qualified, rows_placeholders
 from schemas.postgres_values import copy_line, escape_copy, to_postgres, to_postgres_columns
 from schemas.table import Key, Row
 
@@ -53,7 +53,8 @@ class PostgresApplier:
         self._filled: set[str] = set()  # in this transaction: they empty themselves at its end
 
     def apply(self, unit: Unit, net: NetChange, displacing: str | None) -> None:
-        with self._link.translated(), refusals():
+        names = (qualified(bare, net.table.schema, net.table.name), self._books.table("rowlock_displaced"))
+        with self._link.translated(*names), refusals():
             prepared = self._tables.get(net.table)
             if net.size <= SMALL and displacing is None:
                 self._direct(prepared, net)

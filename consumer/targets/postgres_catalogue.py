@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2s
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
 from consumer.errors import RefusedError, TargetConfigError
 from consumer.model import TargetTable
+from consumer.targets import postgres_rights
 from consumer.targets.facts import TableFacts
 from consumer.targets.inspection import inspecting
 from consumer.targets.postgres_sql import bare, quote
+from consumer.targets.rights import ROW_RIGHTS, MissingRight, Wanted
 from consumer.targets.sql import Fragment, after_key, qualified, upto_key
 from schemas.errors import SchemaError, ValueRefusedError
 from schemas.mysql_catalog import choose_key
@@ -75,6 +78,26 @@ class PostgresCatalogue:
     def _rows(self, query: str, schema: str, name: str) -> Rows:
         self._link.connect()
         return self._link.execute(query, [qualified(bare, schema, name)])
+
+    def missing_rights(self, wanted: Wanted) -> list[MissingRight]:
+        self._link.connect()
+        execute = self._link.execute
+        [(user, database, create, temporary)] = execute(postgres_rights.ROLE, [])
+        schemas = execute(postgres_rights.SCHEMAS, [wanted.schemas()])
+        places = [*wanted.tables, *((wanted.books_schema, name) for name in wanted.books)]
+        tables = execute(postgres_rights.TABLES, [list(part) for part in zip(*places, strict=True)])
+        has = postgres_rights.Has(
+            user=str(user),
+            database=str(database),
+            create=bool(create),
+            temporary=bool(temporary),
+            schemas={str(name): (bool(usage), bool(making)) for name, usage, making in schemas},
+            tables={
+                (str(schema), str(name)): frozenset(compress(ROW_RIGHTS, given))
+                for schema, name, *given in tables
+            },
+        )
+        return postgres_rights.lacking(has, wanted)
 
     def create_statements(self, table: Table) -> list[str]:
         name = qualified(quote, table.db, table.name)

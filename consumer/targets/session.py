@@ -23,6 +23,7 @@ from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, Uni
 from consumer.targets.base import Transaction
 from consumer.targets.bookkeeping import NO_STATE, Books, held_from, lane_from, unit_from
 from consumer.targets.facts import TableFacts
+from consumer.targets.rights import MissingRight, Place, Wanted
 from consumer.targets.sql import Fragment, Params, conjunction, keys_in
 from schemas.position import ZERO
 from schemas.table import Key, Row, Table
@@ -88,6 +89,9 @@ class Catalogue(Protocol):
         """Return the quoted, qualified name."""
 
     def facts(self, schema: str, name: str) -> TableFacts: ...
+
+    def missing_rights(self, wanted: Wanted) -> list[MissingRight]:
+        """Return what the user lacks for `wanted`; only what is certain."""
 
     def create_statements(self, table: Table) -> list[str]: ...
 
@@ -299,8 +303,14 @@ class SqlSession:
         """Return what `findings` judges beside the definition of an existing table."""
         return self.catalogue.facts(schema, name)
 
+    def missing_rights(self, tables: Sequence[Place], *, create: bool) -> list[MissingRight]:
+        """Return the rights that writing `tables` would miss; `create`: tables that are missing are made."""
+        self._link.connect()
+        books = self._books
+        return self.catalogue.missing_rights(Wanted(books.schema, books.rights(), tuple(tables), create))
+
     def probe_blockers(self) -> None:
-        """Ask for blockers of nobody: raises TargetConfigError, with the GRANT, when a take-over could not ask."""
+        """Ask for blockers of nobody: raises MissingGrantError when a take-over could not ask."""
         self._link.connect()
         self._link.end_blockers_of(self._link.identity())
 

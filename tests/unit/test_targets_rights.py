@@ -1,0 +1,243 @@
+"""Which GRANT a server's message asks for, and which rights `check` finds missing: texts as real servers write them."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import pytest
+
+from consumer.errors import MissingGrantError
+from consumer.targets import mysql_rights, postgres_rights
+from consumer.targets.bookkeeping import Books
+from consumer.targets.mysql_rights import account_of, grant_to_connect
+from consumer.targets.postgres_rights import Has
+from consumer.targets.postgres_sql import quote
+from consumer.targets.rights import ROW_RIGHTS, Wanted
+
+ALL = "SELECT, INSERT, UPDATE, DELETE"
+BOOKS = Books("public", quote, {}).rights()
+
+
+@pytest.mark.parametrize(
+    ("message", "grant"),
+    [
+        ("permission denied for schema public\nLINE 1: CREATE TABLE …", 'USAGE, CREATE ON SCHEMA "public"'),
+        ("permission denied for table people", f'{ALL} ON TABLE "hq"."people"'),
+        ("permission denied for relation people", f'{ALL} ON TABLE "hq"."people"'),
+        ("permission denied for view people", f'{ALL} ON TABLE "hq"."people"'),
+        ("permission denied for table elsewhere", f'{ALL} ON TABLE "elsewhere"'),
+        ('permission denied for table 100% of "it"', f'{ALL} ON TABLE "s""s"."100% of ""it"""'),
+        ("permission denied for sequence people_id_seq", 'USAGE, SELECT ON SEQUENCE "people_id_seq"'),
+        ("permission denied for database hq", 'CREATE ON DATABASE "hq"'),
+        ('permission denied to create temporary tables in database "hq"', 'TEMPORARY ON DATABASE "hq"'),
+        (
+            'connection failed: … FATAL:  permission denied for database "hq"\nDETAIL:  User does not have CONNECT privilege.',
+            'CONNECT ON DATABASE "hq"',
+        ),
+        (
+            'permission denied to terminate process\nDETAIL:  Only roles with privileges of the role whose process is being terminated or with privileges of the "pg_signal_backend" role may terminate this process.',
+            "pg_signal_backend",
+        ),
+        (
+            "must be a member of the role whose process is being terminated or member of pg_signal_backend",
+            "pg_signal_backend",
+        ),
+    ],
+)  # fmt: skip
+def test_what_postgresql_refuses(message: str, grant: str) -> None:
+    hint = 'INSERT INTO "hq"."people" SELECT 1 FROM "s""s"."100%% of ""it"""'
+    assert postgres_rights.grant_for(message, 'the "one"', hint) == f'GRANT {grant} TO "the ""one""";'
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "permission denied to terminate process\nDETAIL:  Only roles with the SUPERUSER attribute may terminate processes of roles with the SUPERUSER attribute.",
+        "must be a superuser to terminate superuser process",
+        'new row violates row-level security policy for table "people"',
+        "must be owner of table people",
+        "keine Berechtigung für Tabelle people",
+    ],
+)
+def test_what_no_grant_of_postgresql_helps(message: str) -> None:
+    assert postgres_rights.grant_for(message, "u") is None
+
+
+HERE = "`u`@`10.%`"
+
+
+@pytest.mark.parametrize(
+    ("message", "grant"),
+    [
+        ("INSERT command denied to user 'u'@'localhost' for table 'people'", "INSERT ON `h_q`.`people`"),
+        ("INSERT command denied to user 'u'@'localhost' for table `h_q`.`people`", "INSERT ON `h_q`.`people`"),
+        ("SELECT, UPDATE command denied to user 'u'@'::1' for table 'people'", "SELECT, UPDATE ON `h_q`.`people`"),
+        (
+            "SELECT with locking clause command denied to user 'u'@'h' for table 'people'",
+            "SELECT, UPDATE ON `h_q`.`people`",
+        ),
+        ("CREATE command denied to user 'u'@'h' for table 'people'", r"CREATE ON `h\_q`.*"),
+        ("SELECT command denied to user 'u'@'h' for column 'a' in table 'people'", "SELECT ON `h_q`.`people`"),
+        ("DELETE command denied to user 'u'@'h' for table 'it`s'", "DELETE ON `h_q`.`it``s`"),
+        ("execute command denied to user 'u'@'h' for routine 'h_q.f'", r"EXECUTE ON `h\_q`.*"),
+        ("Access denied for user 'u'@'10.%' to database 'h_q'", rf"{ALL}, CREATE ON `h\_q`.*"),
+        (
+            "Access denied; you need (at least one of) the PROCESS privilege(s) for this operation",
+            "PROCESS ON *.*",
+        ),
+        (
+            "Access denied; you need (at least one of) the SUPER or CONNECTION_ADMIN privilege(s) for this operation",
+            "CONNECTION_ADMIN ON *.*",
+        ),
+        (
+            "Access denied; you need (at least one of) the SUPER, CONNECTION ADMIN privilege(s) for this operation",
+            "CONNECTION ADMIN ON *.*",
+        ),
+        ("Access denied; you need (at least one of) the SUPER privilege(s) for this operation", "SUPER ON *.*"),
+    ],
+)  # fmt: skip
+def test_what_mysql_refuses(message: str, grant: str) -> None:
+    statement = "INSERT INTO `h_q`.`people` SELECT * FROM `h_q`.`it``s`"
+    assert mysql_rights.grant_for(message, HERE, statement) == f"GRANT {grant} TO {HERE};"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "INSERT command denied to user 'u'@'h' for table 'elsewhere'",
+        "ANALYZE command denied to user 'u'@'h' for table 'people'",
+        "You are not owner of thread 7",
+        "Access denied for user 'u'@'h' (using password: YES)",
+        "etwas anderes",
+    ],
+)
+def test_what_mysql_does_not_say(message: str) -> None:
+    assert mysql_rights.grant_for(message, HERE, "INSERT INTO `h_q`.`people`") is None
+
+
+def test_a_log_in_that_is_refused_names_the_account() -> None:
+    message = "cannot connect …: Access denied for user 'u'@'%' to database 'hq' (1044); GRANT it"
+    assert grant_to_connect(message) == f"GRANT {ALL}, CREATE ON `hq`.* TO `u`@`%`;"
+    assert grant_to_connect("Access denied for user 'u'@'%' (using password: NO) (1045)") is None
+    assert account_of("a@b@%") == "`a@b`@`%`"
+
+
+# -- before a run
+
+PEOPLE, DOGS = ("public", "people"), ("public", "dogs")
+WANTED = Wanted("public", BOOKS, (PEOPLE, DOGS), create=True)
+HAS = Has(
+    user="u",
+    database="hq",
+    create=False,
+    temporary=True,
+    schemas={"public": (True, True)},
+    tables={PEOPLE: frozenset(ROW_RIGHTS), **{("public", name): frozenset(ROW_RIGHTS) for name in BOOKS}},
+)
+
+
+def missing(has: Has, wanted: Wanted = WANTED) -> list[str]:
+    return [each.statement for each in postgres_rights.lacking(has, wanted)]
+
+
+def test_a_role_of_postgresql_with_all_rights_lacks_none() -> None:
+    assert missing(HAS) == []
+    assert missing(replace(HAS, tables={})) == []
+
+
+def test_each_right_that_a_role_of_postgresql_lacks() -> None:
+    assert missing(replace(HAS, temporary=False)) == ['GRANT TEMPORARY ON DATABASE "hq" TO "u";']
+    assert missing(replace(HAS, schemas={"public": (True, False)})) == [
+        'GRANT CREATE ON SCHEMA "public" TO "u";'
+    ]
+    assert missing(replace(HAS, schemas={})) == ['CREATE SCHEMA "public" AUTHORIZATION "u";']
+    tables = {**HAS.tables, PEOPLE: frozenset({"SELECT"}), DOGS: frozenset({"SELECT"})}
+    assert missing(replace(HAS, tables=tables)) == [
+        'GRANT INSERT, UPDATE, DELETE ON TABLE "public"."dogs", "public"."people" TO "u";'
+    ]
+    tables = {**HAS.tables, ("public", "rowlock_unit"): frozenset({"SELECT", "INSERT"})}
+    assert missing(replace(HAS, tables=tables)) == ['GRANT UPDATE ON TABLE "public"."rowlock_unit" TO "u";']
+
+
+def test_a_schema_of_a_route() -> None:
+    wanted = replace(WANTED, tables=(("bank", "acct"), ("shop", "order")))
+    assert missing(HAS, wanted) == ['GRANT CREATE ON DATABASE "hq" TO "u";']
+    assert missing(HAS, replace(wanted, create=False)) == [], "that the table is missing is said elsewhere"
+    assert missing(replace(HAS, create=True), wanted) == []
+    schemas = {"public": (True, True), "bank": (True, False), "shop": (False, False)}
+    there = {**HAS.tables, ("bank", "acct"): frozenset(ROW_RIGHTS)}
+    found = postgres_rights.lacking(replace(HAS, schemas=schemas, tables=there), wanted)
+    assert [each.statement for each in found] == ['GRANT USAGE, CREATE ON SCHEMA "shop" TO "u";']
+    assert [each.hides for each in found] == [{("shop", "order")}]
+
+
+MY = Wanted("h_q", BOOKS, (("h_q", "people"), ("other", "people")), create=False)
+USAGE = "GRANT USAGE ON *.* TO `u`@`%` IDENTIFIED BY PASSWORD '*ON `h_q`.* TO '"
+ROWS_ = "GRANT SELECT, INSERT, UPDATE, DELETE"
+OTHER = rf"{ROWS_} ON `other`.* TO `u`@`%`"
+
+
+def lacks(*lines: str, wanted: Wanted = MY, there: tuple[tuple[str, str], ...] = ()) -> list[str]:
+    return [each.statement for each in mysql_rights.lacking([USAGE, *lines], "`u`@`%`", wanted, there)]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [r"GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON `h\_q`.* TO `u`@`%`", OTHER],
+        ["GRANT ALL PRIVILEGES ON `h_q`.* TO `u`@`%`", "GRANT ALL PRIVILEGES ON `oth%`.* TO `u`@`%`"],
+        ["GRANT ALL PRIVILEGES ON *.* TO `u`@`%` WITH GRANT OPTION"],
+        ["GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON *.* TO `u`@`%`"],
+        ["GRANT CREATE ON *.* TO `u`@`%`", f"{ROWS_} ON `h_q`.* TO `u`@`%`", OTHER],
+        [
+            "GRANT CREATE ON *.* TO `u`@`%`",
+            f"{ROWS_} ON `h_q`.* TO `u`@`%`",
+            "GRANT SELECT (`id`, `b`), INSERT (`id`), UPDATE, DELETE ON `other`.`people` TO `u`@`%`",
+        ],
+        ["GRANT `writer`@`%` TO `u`@`%`"],
+    ],
+)
+def test_a_user_of_mysql_who_may_do_it_all(lines: list[str]) -> None:
+    assert lacks(*lines) == []
+
+
+def test_what_a_user_of_mysql_lacks_is_one_statement_a_database() -> None:
+    assert lacks() == [
+        rf"GRANT {ALL}, CREATE ON `h\_q`.* TO `u`@`%`;",
+        f"GRANT {ALL} ON `other`.* TO `u`@`%`;",
+    ]
+    assert lacks("GRANT SELECT ON *.* TO `u`@`%`", OTHER) == [
+        r"GRANT INSERT, UPDATE, DELETE, CREATE ON `h\_q`.* TO `u`@`%`;"
+    ]
+    assert lacks(OTHER, rf"{ROWS_} ON `hxq`.* TO `u`@`%`", rf"{ROWS_} ON `h\_q`.* TO `u`@`%`") == [
+        r"GRANT CREATE ON `h\_q`.* TO `u`@`%`;"
+    ]
+    assert (
+        lacks("GRANT PROXY ON ''@'%' TO 'u'@'%'", "GRANT EXECUTE ON PROCEDURE `h_q`.`p` TO `u`@`%`", OTHER)
+        != []
+    )
+
+
+def test_who_was_given_rights_by_table_gets_them_by_table() -> None:
+    have = [
+        "GRANT ALL PRIVILEGES ON `h_q`.* TO `u`@`%`",
+        "GRANT SELECT, INSERT ON `other`.`people` TO `u`@`%`",
+    ]
+    assert lacks(*have) == ["GRANT UPDATE, DELETE ON `other`.`people` TO `u`@`%`;"]
+    creating = replace(MY, create=True)
+    assert lacks(*have, wanted=creating) == ["GRANT UPDATE, DELETE, CREATE ON `other`.`people` TO `u`@`%`;"]
+    assert lacks(*have, wanted=creating, there=(("other", "people"),)) == lacks(*have)
+
+
+def test_a_table_that_cannot_be_seen_is_not_judged_further() -> None:
+    found = mysql_rights.lacking([USAGE, "GRANT SELECT ON `h_q`.* TO `u`@`%`"], "`u`@`%`", MY, ())
+    assert [("other", "people") in each.hides for each in found] == [False, True]
+    assert ("h_q", "people") not in found[0].hides
+
+
+def test_the_error_survives_a_worker_process() -> None:
+    error = MissingGrantError("the target refuses", "GRANT x TO y;")
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error) == "the target refuses; run: GRANT x TO y;"
+    assert again.statement == "GRANT x TO y;"
