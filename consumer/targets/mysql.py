@@ -108,28 +108,10 @@ _CONNECTION_LOST = frozenset(
 #: Errors during COMMIT after which only the progress row can tell.
 _COMMIT_UNKNOWN = _CONNECTION_LOST | {1180, 1317, 3024}
 _UNIQUE = frozenset({1062, 1169, 1586})
-_CONFIG = frozenset(
-    {
-        1044,
-        1045,
-        1049,
-        1054,
-        1064,
-        1095,
-        1109,
-        1142,
-        1143,
-        1146,
-        1227,
-        1305,
-        1370,
-        1698,
-        1103,
-        1115,
-        1273,
-        3730,
-    }
-)
+#: 1095: KILL of another user's connection.
+_CONFIG = frozenset({
+    1044, 1045, 1049, 1054, 1064, 1095, 1109, 1142, 1143, 1146, 1227, 1305, 1370, 1698, 1103, 1115, 1273, 3730,
+})  # fmt: skip
 _REFUSED = frozenset({
     1048, 1138, 1118, 1136, 1153, 1216, 1217, 1263, 1264, 1265, 1292, 1300, 1364, 1365, 1366, 1367, 1406, 1411,
     1416, 1425, 1426, 1439, 1441, 1451, 1452, 1526, 1644, 1690, 1748, 3032, 3036, 3037, 3140, 3141, 3143, 3146,
@@ -319,10 +301,7 @@ class MySqlLink:
 
 
 def _foreign(connection: int) -> str:
-    return (
-        f"connection {connection} of another user holds progress rows that are taken over; end it, and let all workers of a "
-        "target use one user: that needs no right"
-    )
+    return f"connection {connection} of another user holds the progress rows (let all workers of a target use one user)"
 
 
 def _code(error: pymysql.MySQLError) -> int:

@@ -81,10 +81,7 @@ _ERRORS: dict[str, type[ConsumerError]] = {
     "0A": TargetConfigError,
 }  # fmt: skip
 _DENIED = "42501"
-_FOREIGN = (
-    "a connection of another user holds progress rows that are taken over; end it, and let all workers of a target use "
-    "one user: that needs no right"
-)
+_FOREIGN = "a connection of another user holds the progress rows (let all workers of a target use one user)"
 _REMEDIES = {
     _DENIED: "the user lacks a right: `rowlock check` prints the GRANT (docs/how-to/target-setup.md)",
     "42P01": "create it, or let rowlock create it (create_tables)",

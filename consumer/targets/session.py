@@ -18,7 +18,13 @@ from typing import Protocol, TypeVar
 import structlog
 
 from consumer.epochs import next_epoch
-from consumer.errors import ConsumerError, FencedError, TransientError, UniqueViolationError
+from consumer.errors import (
+    ConsumerError,
+    FencedError,
+    TargetConfigError,
+    TransientError,
+    UniqueViolationError,
+)
 from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, UnitState
 from consumer.targets.base import Transaction
 from consumer.targets.bookkeeping import NO_STATE, Books, held_from, lane_from, unit_from
@@ -207,7 +213,11 @@ class SqlSession:
         with ThreadPoolExecutor(1, "take-over") as pool:
             waiting = pool.submit(self._link.begin, TAKE_OVER_LOCK_S, text, params)
             if not wait([waiting], PATIENCE_S).done:
-                self._end_blockers(unit, waiting)
+                try:
+                    self._end_blockers(unit, waiting)
+                except TargetConfigError:  # a missing grant; who may not be ended may let go by itself
+                    if waiting.exception() is not None:
+                        raise
             return waiting.result()
 
     def _end_blockers(self, unit: Unit, waiting: Future[Rows]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -261,3 +263,30 @@ pipelines:
             f"GRANT {rights} ON `{pattern}`.* TO {user.account};",
             rf"GRANT {rights}, CREATE ON `{pattern}\_t`.* TO {user.account};",
         ]
+
+
+def test_who_may_not_be_ended_may_let_go(
+    target: Target, users: list[User], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person looked at the progress rows with a lock: no unit stops for that."""
+    user, other = users
+    all_given(user, [])
+    user.open().ensure_bookkeeping()
+    all_given(other, [])
+    mine, dead, refused = user.open(), other.open(), threading.Event()
+    ending = type(mine._link).end_blockers_of
+
+    def noticed(link: Any, identity: int) -> list[int]:
+        try:
+            return ending(link, identity)
+        except MissingGrantError:
+            refused.set()
+            raise
+
+    monkeypatch.setattr(type(mine._link), "end_blockers_of", noticed)
+    lane = Lane.start(dead)
+    with ThreadPoolExecutor(1) as pool:
+        with dead.transaction(lane.unit, [lane.row]):
+            taking = pool.submit(mine.take_over, lane.unit, "id", LAYOUT, 1)
+            assert refused.wait(10)
+        assert taking.result()[0] == 2
