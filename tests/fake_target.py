@@ -137,8 +137,9 @@ class FakeTransaction:
     def __init__(self, target: FakeTarget, state: State) -> None:
         self._target, self._state = target, state
 
-    def apply(self, net: NetChange, *, displacing: str | None = None) -> None:
+    def apply(self, net: NetChange, *, displacing: str | None = None) -> int:
         self._target.nets.append(net)
+        before = len(self._state.displaced)
         rows = self._state.rows.setdefault(f"{net.table.schema}.{net.table.name}", {})
         for key in net.deletes:
             rows.pop(key, None)
@@ -146,6 +147,7 @@ class FakeTransaction:
             rows.pop(self._key(net.table, row), None)
         for row in [*net.replaces, *net.updates]:
             self._write(net, rows, row, displacing)
+        return len(self._state.displaced) - before
 
     def _key(self, table: TargetTable, row: Row) -> Key:
         return tuple(row[at] for at in table.key_at)

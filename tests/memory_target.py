@@ -43,7 +43,8 @@ class MemoryTransaction:
         self.held = list(target.held)
         self.displaced = list(target.displaced)
 
-    def apply(self, net: NetChange, *, displacing: str | None = None) -> None:
+    def apply(self, net: NetChange, *, displacing: str | None = None) -> int:
+        before = len(self.displaced)
         rows = self.rows.setdefault(net.table.name, {})
         for key in net.deletes:
             rows.pop(key, None)
@@ -57,6 +58,7 @@ class MemoryTransaction:
                 if not net.catch_up:
                     self.displaced.append(other)
             rows[key_of(net.table, row)] = row
+        return len(self.displaced) - before
 
     def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
         self.rows[table.name] = {}

@@ -122,13 +122,14 @@ class Lane:
         rows, _, _ = session.begin(unit, epoch)
         return cls(session, unit, rows[0])
 
-    def apply(self, *nets: NetChange, displacing: str | None = None) -> None:
+    def apply(self, *nets: NetChange, displacing: str | None = None) -> int:
+        """Returns how many rows were displaced."""
         after = replace(self.row, offset=self.row.offset + 1)
         with self.session.transaction(self.unit, [self.row]) as tx:
-            for net in nets:
-                tx.apply(net, displacing=displacing)
+            displaced = sum(tx.apply(net, displacing=displacing) for net in nets)
             tx.write_progress([after])
         self.row = after
+        return displaced
 
 
 def rows_of(session: SqlSession, table: TargetTable) -> list[Row]:

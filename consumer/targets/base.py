@@ -17,8 +17,8 @@ from schemas.table import Key, Row, Table
 class Transaction(Protocol):
     """An open target transaction whose guard has passed. Leaving the `with` block commits; an exception rolls back."""
 
-    def apply(self, net: NetChange, *, displacing: str | None = None) -> None:
-        """Apply `net` set-based.
+    def apply(self, net: NetChange, *, displacing: str | None = None) -> int:
+        """Apply `net` set-based. Returns how many rows were written to `rowlock_displaced`: they count once it commits.
 
         With `displacing` None a needed unique value that a row of another key holds raises UniqueViolationError.
         With `displacing` (JSON of what is applied: offsets of the gather) such rows are removed first; unless

@@ -60,15 +60,15 @@ class MySqlApplier:
     def ended(self, *, committed: bool) -> None:
         """Nothing here outlives a statement."""
 
-    def apply(self, unit: Unit, net: NetChange, displacing: str | None) -> None:
+    def apply(self, unit: Unit, net: NetChange, displacing: str | None) -> int:
         prepared = self._tables.get(net.table)
         key_at = net.table.key_at
         gone = [*net.deletes, *(tuple(row[at] for at in key_at) for row in net.replaces)]
         self._delete(prepared, self._literals(prepared.key, gone))
-        if displacing is not None:
-            self._displace(prepared, net, unit, displacing)
+        kept = 0 if displacing is None else self._displace(prepared, net, unit, displacing)
         self._insert(prepared, net.replaces)
         self._update(prepared, net.updates)
+        return kept
 
     @staticmethod
     def _literals(encode: Callable[[Row], Sequence[object]], rows: Sequence[Row]) -> list[list[str]]:
@@ -122,21 +122,29 @@ class MySqlApplier:
                 "holds a unique value of a missing one"
             )
 
-    def _displace(self, prepared: _Prepared, net: NetChange, unit: Unit, displacing: str) -> None:
+    def _displace(self, prepared: _Prepared, net: NetChange, unit: Unit, displacing: str) -> int:
+        """Make room. Returns how many rows were written to rowlock_displaced."""
+        kept = 0
         needed = [*net.replaces, *net.updates]
         for index in prepared.plan.unique:
             for at in range(0, len(needed), DISPLACED_PER_STATEMENT):
                 where = self._foreign(prepared, index, needed[at : at + DISPLACED_PER_STATEMENT])
                 if where and not net.catch_up:
-                    self._keep_whole(prepared.plan, where, unit, displacing)
+                    kept += self._keep_whole(prepared.plan, where, unit, displacing)
                 if where:
                     self._link.send(f"DELETE FROM {prepared.plan.name} WHERE {where}")
+        return kept
 
-    def _keep_whole(self, plan: MySqlPlan, where: str, unit: Unit, displacing: str) -> None:
-        """Write the rows to rowlock_displaced with all their columns; locked, so that nobody changes them before."""
-        for whole in self._link.select_whole(f"SELECT * FROM {plan.name} WHERE {where} FOR UPDATE"):
+    def _keep_whole(self, plan: MySqlPlan, where: str, unit: Unit, displacing: str) -> int:
+        """Write the rows to rowlock_displaced with all their columns; locked, so that nobody changes them before.
+
+        Returns how many.
+        """
+        rows = self._link.select_whole(f"SELECT * FROM {plan.name} WHERE {where} FOR UPDATE")
+        for whole in rows:
             params = [unit.pipeline, unit.topic, plan.table_name, _json(whole), displacing]
             self._link.execute(self._books.insert_displaced(1), list(params))
+        return len(rows)
 
     def _foreign(self, prepared: _Prepared, index: UniqueIndex, rows: Sequence[Row]) -> str:
         """Return the predicate "has a row's value in `index`, and another key"; "" when all values are NULL."""

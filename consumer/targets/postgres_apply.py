@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from consumer.model import NetChange, TargetTable, Unit
 from consumer.targets.bookkeeping import Books
@@ -21,6 +21,8 @@ from schemas.postgres_values import copy_line, escape_copy, to_postgres, to_post
 from schemas.table import Key, Row
 
 if TYPE_CHECKING:
+    import psycopg
+
     from consumer.targets.postgres import PostgresLink
 
 #: Up to this many net rows go in direct statements: no COPY, one round trip.
@@ -52,14 +54,14 @@ class PostgresApplier:
         self._uncommitted: set[str] = set()
         self._filled: set[str] = set()  # in this transaction: they empty themselves at its end
 
-    def apply(self, unit: Unit, net: NetChange, displacing: str | None) -> None:
+    def apply(self, unit: Unit, net: NetChange, displacing: str | None) -> int:
         names = (qualified(bare, net.table.schema, net.table.name), self._books.table("rowlock_displaced"))
         with self._link.translated(*names), refusals():
             prepared = self._tables.get(net.table)
             if net.size <= SMALL and displacing is None:
                 self._direct(prepared, net)
-            else:
-                self._by_copy(prepared, net, unit, displacing)
+                return 0
+            return self._by_copy(prepared, net, unit, displacing)
 
     def ended(self, *, committed: bool) -> None:
         """Tables made in a transaction that did not commit are gone."""
@@ -79,8 +81,9 @@ class PostgresApplier:
             self._run(prepared.plan.drop_temporary)
             self._temporary.discard(prepared.plan.temporary)
 
-    def _run(self, text: str, params: Sequence[object] = ()) -> None:
-        self._link.raw.execute(text, params)
+    def _run(self, text: str, params: Sequence[object] = ()) -> psycopg.Cursor[Any]:
+        """Send a statement. In a pipeline its cursor has a result only once the pipeline has ended."""
+        return self._link.raw.execute(text, params)
 
     def _direct(self, prepared: _Prepared, net: NetChange) -> None:
         plan = prepared.plan
@@ -97,8 +100,9 @@ class PostgresApplier:
             if updates:
                 self._run(*_insert(plan.insert_values, updates, plan.on_conflict))
 
-    def _by_copy(self, prepared: _Prepared, net: NetChange, unit: Unit, displacing: str | None) -> None:
+    def _by_copy(self, prepared: _Prepared, net: NetChange, unit: Unit, displacing: str | None) -> int:
         plan = prepared.plan
+        kept: list[psycopg.Cursor[Any]] = []
         self._ensure_empty(plan)
         with self._link.raw.cursor() as cursor, cursor.copy(plan.copy) as copy:
             for block in copy_blocks(net, prepared.line, prepared.key_line):
@@ -107,11 +111,12 @@ class PostgresApplier:
             if net.deletes or net.replaces:
                 self._run(plan.delete_copied)
             if displacing is not None:
-                self._displace(plan, net, unit, displacing)
+                kept = self._displace(plan, net, unit, displacing)
             if net.replaces:
                 self._run(plan.insert_copied)
             if net.updates:
                 self._run(plan.upsert_copied)
+        return sum(cursor.rowcount for cursor in kept)
 
     def _ensure_empty(self, plan: PostgresPlan) -> None:
         """Make the temporary table, once per connection, or empty it when this transaction used it before."""
@@ -126,7 +131,11 @@ class PostgresApplier:
             self._run(plan.empty)
         self._filled.add(plan.temporary)
 
-    def _displace(self, plan: PostgresPlan, net: NetChange, unit: Unit, displacing: str) -> None:
+    def _displace(
+        self, plan: PostgresPlan, net: NetChange, unit: Unit, displacing: str
+    ) -> list[psycopg.Cursor[Any]]:
+        """Make room. Returns the cursors of the statements that wrote to rowlock_displaced."""
+        kept: list[psycopg.Cursor[Any]] = []
         for delete in plan.displaced:
             if net.catch_up:
                 self._run(delete)
@@ -135,7 +144,8 @@ class PostgresApplier:
                 f"WITH gone AS ({delete} RETURNING row_to_json(t)::text AS whole) "
                 f"INSERT INTO {self._books.displaced_columns()} SELECT %s, %s, %s, whole, %s FROM gone"
             )
-            self._run(text, [unit.pipeline, unit.topic, plan.table_name, displacing])
+            kept.append(self._run(text, [unit.pipeline, unit.topic, plan.table_name, displacing]))
+        return kept
 
 
 def key_line(table: TargetTable, encode: Callable[[Key], Sequence[object]]) -> Callable[[Key], str]:

@@ -120,7 +120,8 @@ class Catalogue(Protocol):
 class Applier(Protocol):
     """Applies net changes in the link's open transaction."""
 
-    def apply(self, unit: Unit, net: NetChange, displacing: str | None) -> None: ...
+    def apply(self, unit: Unit, net: NetChange, displacing: str | None) -> int:
+        """Returns how many rows were written to `rowlock_displaced`."""
 
     def ended(self, *, committed: bool) -> None:
         """The transaction ended: what it created is there, or not."""
@@ -294,6 +295,15 @@ class SqlSession:
         """Return the quarantine entries of the unit by (offset, part), without locks (list)."""
         return self._alone(lambda: [held_from(row) for row in self._run(self._books.select_held(unit))])
 
+    def displaced(self, pipeline: str) -> dict[str, int]:
+        """Return topic → rows in `rowlock_displaced`, without topics that displaced nothing (status)."""
+
+        def run() -> dict[str, int]:
+            found = self._run(self._books.count_displaced(pipeline))
+            return {str(topic): int(str(rows)) for topic, rows in found}
+
+        return self._alone(run)
+
     def stop_unit(self, unit: Unit, epoch: int, message: str) -> None:
         self._link.connect()
         with self._rolled_back_on_error():
@@ -388,9 +398,8 @@ class SqlTransaction:
         self._catalogue = catalogue
         self._applier = applier
 
-    def apply(self, net: NetChange, *, displacing: str | None = None) -> None:
-        if net.size:
-            self._applier.apply(self._unit, net, displacing)
+    def apply(self, net: NetChange, *, displacing: str | None = None) -> int:
+        return self._applier.apply(self._unit, net, displacing) if net.size else 0
 
     def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
         text, params = conjunction(self._catalogue.where(table, where))

@@ -91,7 +91,7 @@ def test_a_row_of_another_key_is_never_changed_silently(target: Target, how: str
     with pytest.raises(UniqueViolationError):
         lane.apply(NetChange(table, **wanted))
     assert rows_of(lane.session, table) == before + others
-    lane.apply(NetChange(table, **wanted), displacing='{"offsets":[7,9]}')
+    assert lane.apply(NetChange(table, **wanted), displacing='{"offsets":[7,9]}') == 1
     assert rows_of(lane.session, table) == [row, *others]
     [kept] = displaced(target)
     assert kept["row"]["note"] == "theirs"
@@ -102,9 +102,24 @@ def test_a_row_of_another_key_is_never_changed_silently(target: Target, how: str
 def test_a_declared_catch_up_displaces_without_a_record(target: Target) -> None:
     lane, table = made(target, people(target.schema))
     lane.apply(NetChange(table, replaces=[person(1, "a@x"), person(2, None, "DE", 5)]))
-    lane.apply(NetChange(table, replaces=[person(3, "a@x", "DE", 5)], catch_up=True), displacing="{}")
+    wanted = NetChange(table, replaces=[person(3, "a@x", "DE", 5)], catch_up=True)
+    assert lane.apply(wanted, displacing="{}") == 0
     assert rows_of(lane.session, table) == [person(3, "a@x", "DE", 5)]
     assert displaced(target) == []
+
+
+def test_every_displaced_row_counts_once(target: Target) -> None:
+    """A row that is in the way with two of its values is one row; one change may meet several."""
+    lane, table = made(target, people(target.schema))
+    others = [person(1, "a@x", "DE", 1), person(2, "b@x", "DE", 2), person(3, "c@x")]
+    assert lane.apply(NetChange(table, replaces=others)) == 0
+    wanted = [person(7, "a@x", "DE", 1), person(8, "b@x"), person(9, "free", "DE", 2)]
+    assert lane.apply(NetChange(table, replaces=wanted), displacing="{}") == 2
+    assert lane.apply(NetChange(table, replaces=wanted), displacing="{}") == 0
+    assert rows_of(lane.session, table) == [others[2], *wanted]
+    assert len(displaced(target)) == 2
+    assert lane.session.displaced(lane.unit.pipeline) == {lane.unit.topic: 2}
+    assert lane.session.displaced("another") == {}
 
 
 def test_displaced_rows_are_written_whole_with_columns_rowlock_does_not_know(target: Target) -> None:
