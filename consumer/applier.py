@@ -11,12 +11,15 @@ retry, halve and quarantine: a rolled back short transaction has left nothing.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 from typing import Protocol, TypeVar
+
+import structlog
 
 from consumer.dispatch import Dispatcher
 from consumer.errors import CommitUnknownError, ConsumerError, FencedError, RefusedError, TransientError
@@ -30,6 +33,8 @@ from consumer.progress import Mark, advanced, committed
 from consumer.targets.base import Session, Transaction
 from schemas.errors import ValueRefusedError
 from schemas.table import Table
+
+log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -175,7 +180,9 @@ class Applier:
         self._pending: list[RowChange] = []
         self._lanes: LaneThreads | None = None
         self._short = short if not held and progress.level and self._limits.max_gather >= short else 0
+        self._counting = threading.Lock()  # several lanes add to the figures
         self.held = 0
+        self.displaced = 0
 
     def submit(self, changes: list[RowChange]) -> None:
         """Take `changes`; applies when there are too many for the short way. Raises consumer.errors."""
@@ -230,14 +237,31 @@ class Applier:
         self._lanes.submit(self._plan, pending)
 
     def _apply(self, lane: int, batch: Batch) -> None:
+        displaced = 0
+
         def body(tx: Transaction) -> None:
-            for net in batch.nets:
-                tx.apply(net, displacing=batch.displacing)
+            nonlocal displaced
+            displaced = sum(tx.apply(net, displacing=batch.displacing) for net in batch.nets)
             if batch.held:
                 tx.hold(batch.held)
 
         self._progress.move([lane], batch.mark, body)
-        self.held += len(batch.held)
+        with self._counting:
+            self.held += len(batch.held)
+            self.displaced += displaced
+        if displaced:
+            self._alarm(batch, displaced)
+
+    def _alarm(self, batch: Batch, rows: int) -> None:
+        """Say at once that the target had drifted, a line a transaction: a worker that dies later has said it."""
+        unit, first = self._progress.unit, batch.events[0] if batch.events else None
+        log.warning(
+            "rows displaced: the target had drifted",
+            pipeline=unit.pipeline, topic=unit.topic, table=f"{self._target.schema}.{self._target.name}", rows=rows,
+            first_event=f"{first[0]}.{first[1]}" if first else None,
+            do="SELECT * FROM rowlock_displaced shows them whole: find out who else writes to the table, then run "
+            "rowlock verify (docs/how-to/run-it.md)",
+        )  # fmt: skip
 
     def close(self, error: BaseException | None = None) -> None:
         """End the lanes' threads (each after the transaction it is in). With `error`, theirs are not raised again."""

@@ -24,7 +24,7 @@ from consumer.pipeline import Pipeline
 from consumer.reports import Report, ReportReceiver
 from consumer.running import RunningQuery
 from consumer.status import StatusWriter
-from consumer.supervision import FIGURES, Backoff, Watched, left_behind, reported, troubled
+from consumer.supervision import FIGURES, Backoff, Watched, drift, left_behind, reported, troubled
 from consumer.taking import TargetConnection, take_unit
 from consumer.unit import UnitSpec
 from consumer.worker import TaskConfig
@@ -120,6 +120,8 @@ class Driver:
             if unit is not None:
                 facts = {name: getattr(report, name) for name in FIGURES}
                 self._units[report.topic] = reported(unit, **facts)
+            if report.displaced:
+                self._status.problem(*drift(report.topic, report.displaced))
 
     def _left_behind(self, now: float, query: RunningQuery) -> list[str]:
         """Compare with the offsets of a batch that was over at the previous look: its reports had time to arrive."""
@@ -240,4 +242,4 @@ class Driver:
 
 def _carried(unit: Watched, old: Watched) -> Watched:
     """Keep the figures of this process over a restart of the query."""
-    return replace(unit, applied=old.applied, dropped=old.dropped, held=old.held)
+    return replace(unit, applied=old.applied, dropped=old.dropped, held=old.held, displaced=old.displaced)

@@ -27,7 +27,8 @@ class Report(msgspec.Struct, omit_defaults=True):
 
     state: "ok"; "behind": a transient error outlasted the task's retries, progress is where it is; "stopped": it
     waits for a person; "fenced": another attempt or epoch owns the unit. `offset`: lowest lane; `applied`, `dropped`,
-    `held`: events of this attempt; `commit_ts_ms`: source commit time of the last applied event (0: unknown);
+    `held`: events of this attempt; `displaced`: rows of other keys that made room for them outside of a catch-up (drift);
+    `commit_ts_ms`: source commit time of the last applied event (0: unknown);
     `position`: source position of the lowest lane; `query`: in which query.
     """
 
@@ -38,10 +39,16 @@ class Report(msgspec.Struct, omit_defaults=True):
     applied: int = 0
     dropped: int = 0
     held: int = 0
+    displaced: int = 0
     commit_ts_ms: int = 0
     position: Position | None = None
     query: str = ""
     message: str = ""
+
+
+def said_again(report: Report) -> Report:
+    """Return what a later batch is told of an attempt that was the last one: figures add up, so they are said once."""
+    return msgspec.structs.replace(report, applied=0, dropped=0, held=0, displaced=0)
 
 
 class _Datagram(msgspec.Struct):

@@ -1,7 +1,7 @@
 """JSON lines on stdout for whoever supervises the apply process; nothing else is ever written there.
 
 `{"kind":"status","pipeline":P,"state":"starting|running|stopping","units":{topic:{offset,state,applied,dropped,held,
-commit_ts_ms,message?}},"applied":N}` at most once a second and only when something changed;
+displaced,commit_ts_ms,message?}},"applied":N}` at most once a second and only when something changed;
 `{"kind":"problem","pipeline":P,"what":…,"why":…}` when something went wrong; `{"kind":"ready",…}` once Spark is up.
 """
 

@@ -50,9 +50,10 @@ class Watched:
     applied: int = 0
     dropped: int = 0
     held: int = 0
+    displaced: int = 0
 
 
-FIGURES = ("state", "offset", "applied", "dropped", "held", "commit_ts_ms", "message")
+FIGURES = ("state", "offset", "applied", "dropped", "held", "displaced", "commit_ts_ms", "message")
 """What `reported` takes of a report."""
 
 
@@ -64,6 +65,7 @@ def reported(
     applied: int,
     dropped: int,
     held: int,
+    displaced: int,
     commit_ts_ms: int,
     message: str,
 ) -> Watched:
@@ -78,6 +80,15 @@ def reported(
         applied=unit.applied + applied,
         dropped=unit.dropped + dropped,
         held=unit.held + held,
+        displaced=unit.displaced + displaced,
+    )
+
+
+def drift(topic: str, displaced: int) -> tuple[str, str]:
+    """Return (what, why) of the problem that `displaced` rows of other keys had to make room."""
+    return f"unit {topic} displaced rows", (
+        f"{displaced} rows of the target held unique values that events needed: somebody else writes to the table. "
+        f"They are in rowlock_displaced, whole; the log of the apply workers names table and event"
     )
 
 

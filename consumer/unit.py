@@ -102,6 +102,7 @@ class TopicRun:
         self.applied = 0
         self.dropped = 0
         self.held = 0
+        self.displaced = 0
         self.commit_ts_ms = 0
         self._applier: Applier | None = None
         self._progress = Progress(spec.unit, sessions, ())
@@ -182,6 +183,7 @@ class TopicRun:
             applied=self.applied,
             dropped=self.dropped,
             held=self.held,
+            displaced=self.displaced,
             commit_ts_ms=lowest.commit_ts_ms if lowest else 0,
             position=lowest.position if lowest else None,
             message=str(error) if error else "",
@@ -335,8 +337,11 @@ class TopicRun:
     def _close_applier(self, error: BaseException | None = None) -> None:
         applier, self._applier = self._applier, None
         if applier is not None:
-            applier.close(error)
-            self.held += applier.held
+            try:
+                applier.close(error)
+            finally:  # what is committed counts, whatever ended the lanes
+                self.held += applier.held
+                self.displaced += applier.displaced
 
     # -- barriers ------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from consumer.board import Attempts, BoardReader
 from consumer.definition import InForce
 from consumer.errors import ConsumerError, TransientError
 from consumer.kafka_reader import client_options, read_range
-from consumer.reports import Report, ReportSender
+from consumer.reports import Report, ReportSender, said_again
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
 from consumer.unit import Slice, UnitSpec, apply_topic
@@ -125,6 +125,8 @@ class Worker:
                 return stopped
             report = self._attempt(replace(spec, epoch=epoch), _while_ours(board, topic, epoch, slices))
             report.query = config.query
+            if report.state in ("stopped", "fenced"):
+                self._stopped[topic] = said_again(report)
             return report
 
     def _board(self, config: TaskConfig) -> BoardReader:
@@ -146,7 +148,6 @@ class Worker:
         )
         if report.state in ("stopped", "fenced"):
             log.error("unit given up", topic=topic, state=report.state, message=report.message)
-            self._stopped[topic] = report
         elif report.state == "behind":
             log.warning("unit behind", topic=topic, offset=report.offset, message=report.message)
         return report

@@ -162,6 +162,7 @@ def _took(unit: UnitHere, event: Took) -> None:
         message="",
         commit_ts_ms=max(watched.commit_ts_ms, event.commit_ts_ms),
         applied=watched.applied + event.applied,
+        displaced=watched.displaced + event.displaced,
     )
     if not unit.stop_asked:
         unit.phase, unit.home, unit.behind, unit.near = Phase.RUNNING, None, event.behind, 0

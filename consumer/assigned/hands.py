@@ -195,6 +195,7 @@ class Hands:
                 return Failed(unit.topic, unit.assignment, report.message, again=True, epoch=taken.epoch)
             took = replace(
                 took, offset=report.offset, position=report.position, applied=took.applied + report.applied,
+                displaced=took.displaced + report.displaced,
                 commit_ts_ms=max(took.commit_ts_ms, report.commit_ts_ms),
             )  # fmt: skip
         return took

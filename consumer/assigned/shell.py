@@ -46,6 +46,7 @@ from consumer.assigned.units import (
     StopQuery,
     Take,
     Tick,
+    Took,
     Warm,
 )
 from consumer.board import Attempts
@@ -56,6 +57,7 @@ from consumer.query import CATCH_UP_PER_TRIGGER, MAX_OFFSETS_PER_TRIGGER
 from consumer.reports import ReportReceiver
 from consumer.running import RunningQuery, cause
 from consumer.status import StatusWriter
+from consumer.supervision import drift
 
 log = structlog.get_logger(__name__)
 
@@ -226,6 +228,8 @@ class PipelineShell:
                     again=event.again,
                 )  # fmt: skip
                 self._status.problem(f"unit {event.topic} in trouble", event.error)
+            elif isinstance(event, Took):
+                self._noted(event.topic, event.displaced)
             self._events.put(event)
 
     # -- queries
@@ -329,8 +333,15 @@ class PipelineShell:
         while not self._ending.is_set():
             reports = self._receiver.receive(TICK_S)
             if reports:
+                for report in reports:
+                    self._noted(report.topic, report.displaced)
                 numbered = [(_number(report.query), report) for report in reports]
                 self._events.put(Reported(numbered))
+
+    def _noted(self, topic: str, displaced: int) -> None:
+        """Whoever's attempt it was: the rows had to make room."""
+        if displaced:
+            self._status.problem(*drift(topic, displaced))
 
 
 def _number(query: str) -> int:

@@ -142,6 +142,7 @@ class Took:
     position: Position | None = None
     commit_ts_ms: int = 0
     applied: int = 0
+    displaced: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -313,6 +313,14 @@ def test_what_the_target_stops_ends_with_the_reason_and_stays_marked() -> None:
     assert said.error == "gap"
 
 
+def test_displaced_rows_add_up_over_hands_and_workers() -> None:
+    run = Script().running("a")
+    run(Reported([(1, Report(topic="a", state="ok", epoch=10, offset=100, displaced=2))]))
+    run(Reported([(1, Report(topic="a", state="fenced", epoch=10, offset=100, displaced=1))]))
+    run(Took("a", 1, 11, 110, displaced=4))
+    assert run.state.units["a"].watched.displaced == 7
+
+
 def test_trouble_of_a_query_that_the_unit_has_left_is_no_trouble() -> None:
     run = Script().running("a")
     run(Reported([(7, Report(topic="a", state="fenced", epoch=10, offset=150))]))

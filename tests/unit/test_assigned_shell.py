@@ -1,15 +1,27 @@
-"""How long a query that starts is waited for, by a clock of our own."""
+"""How long a query that starts is waited for, by a clock of our own; and what is said of displaced rows."""
 
 from __future__ import annotations
 
+import io
+import json
+import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from consumer.assigned import shell
+from consumer.assigned.core import SMALL
+from consumer.assigned.hands import Hands
 from consumer.assigned.shell import WARM_IDLE_S, WARM_SLOW_S, PipelineShell
+from consumer.assigned.units import About, Took
+from consumer.model import LaneProgress
+from consumer.reports import Report
+from consumer.status import StatusWriter
+from schemas.position import ZERO
 
 Look = tuple[int, dict[str, int], bool]
 
@@ -24,6 +36,43 @@ class Query:
 
     def look(self) -> Look:
         return self._looks(self.at)
+
+
+def test_displaced_rows_are_a_problem_whoever_displaced_them() -> None:
+    """Of an attempt that has lost its unit meanwhile, too: the rows had to make room."""
+    out, ending = io.StringIO(), threading.Event()
+    working = object.__new__(PipelineShell)
+    working._status, working._ending, working._events = StatusWriter("p", out), ending, queue.SimpleQueue()
+
+    def receive(_timeout: float) -> list[Report]:
+        ending.set()
+        return [Report("a", "ok", 1, 5), Report("b", "fenced", 1, 5, displaced=3)]
+
+    working._pipeline = SimpleNamespace(name="p")  # type: ignore[assignment]
+    working._receiver = SimpleNamespace(receive=receive)  # type: ignore[assignment]
+    working._receive()
+    taken: Future[Any] = Future()
+    taken.set_result(Took("c", 1, 1, 5, displaced=2))
+    working._done(taken)
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [(line["kind"], line["what"]) for line in lines] == [
+        ("problem", "unit b displaced rows"),
+        ("problem", "unit c displaced rows"),
+    ]
+    assert lines[0]["why"].startswith("3 rows")
+    assert "rowlock_displaced" in lines[0]["why"]
+
+
+def test_a_hand_adds_up_what_its_stretches_displaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    hand = object.__new__(Hands)
+    hand._aborted, hand._taking = set(), 1
+    ends = iter([Report("a", "ok", 1, SMALL - 1, displaced=2), Report("a", "ok", 1, SMALL + 6, displaced=1)])
+    monkeypatch.setattr(hand, "_apply", lambda *_: next(ends))
+    lowest = LaneProgress(0, 1, 0, "id", -1, ZERO, 0, "")
+    taken = SimpleNamespace(lowest=lowest, epoch=1, commit_ts_ms=0)
+    took = hand._catch_up(About("a", "s", 1), taken, SMALL + 7, SimpleNamespace())  # type: ignore[arg-type]
+    assert isinstance(took, Took)
+    assert (took.offset, took.displaced) == (SMALL + 6, 3)
 
 
 def _warmed_after(monkeypatch: pytest.MonkeyPatch, query: Query) -> float:

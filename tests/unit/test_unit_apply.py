@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from unittest.mock import ANY
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from consumer.definition import InForce
 from consumer.errors import CommitUnknownError, RefusedError, TransientError
@@ -304,10 +306,48 @@ def test_drift_is_displaced_or_quarantined(replace: bool, displaced: int) -> Non
     stranger = (99, "a@x", "stranger", "1.00", 1, "2026-01-01 00:00:00.000000", "")
     bench.target.state.rows["public.acct"] = {(99,): stranger}
     bench.write([source.put(source.row(1, "a@x", 1))])
-    assert bench.apply(1).state == "ok"
+    with capture_logs() as logs:
+        report = bench.apply(1)
+    assert (report.state, report.displaced) == ("ok", displaced)
+    assert [entry for entry in logs if "displaced" in entry["event"]] == [
+        {
+            "event": "rows displaced: the target had drifted", "log_level": "warning", "pipeline": "p", "topic": "t",
+            "table": "public.acct", "rows": 1, "first_event": "1.0", "do": ANY,
+        }
+    ][:displaced]  # fmt: skip
     assert len(bench.target.state.displaced) == displaced
     assert [row[0] for row in bench.target.rows_of()] == ([1] if replace else [99])
     assert len(bench.target.state.held) == (0 if replace else 1)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [TransientError("deadlock"), CommitUnknownError("cut"), CommitUnknownError("cut, but it happened")],
+)
+def test_displaced_rows_count_once_and_only_when_committed(fault: Exception) -> None:
+    bench, source = started()
+    bench.apply()
+    stranger = (99, "a@x", "stranger", "1.00", 1, "2026-01-01 00:00:00.000000", "")
+    bench.target.state.rows["public.acct"] = {(99,): stranger}
+    bench.target.faults = [fault]  # no transaction before the displacing one gets as far as its commit
+    bench.target.unknown_happened = "happened" in str(fault)
+    bench.write([source.put(source.row(1, "a@x", 1))])
+    with capture_logs() as logs:
+        report = bench.apply(1)
+    assert bench.target.faults == []
+    assert (report.state, report.displaced, len(bench.target.state.displaced)) == ("ok", 1, 1)
+    assert len([entry for entry in logs if "displaced" in entry["event"]]) == 1
+
+
+def test_rows_displaced_before_the_unit_stops_are_reported_with_the_stop() -> None:
+    bench, source = started()
+    bench.apply()
+    stranger = (99, "a@x", "stranger", "1.00", 1, "2026-01-01 00:00:00.000000", "")
+    bench.target.state.rows["public.acct"] = {(99,): stranger}
+    bench.write([source.put(source.row(1, "a@x", 1))])
+    bench.topic.append(b"no event")
+    report = bench.apply(1)
+    assert (report.state, report.displaced) == ("stopped", 1)
 
 
 def test_another_number_of_lanes_first_finishes_with_the_stored_layout() -> None:
@@ -335,7 +375,10 @@ def test_snapshot_rows_catch_up_over_rows_that_are_there() -> None:
         (99,): (99, "a@x", "left over", "1.00", 1, "2026-01-01 00:00:00.000000", "")
     }
     bench.write([source.put(source.row(1, "a@x", 1), "r"), source.chunk_end(1)])
-    assert bench.apply(1).state == "ok"
+    with capture_logs() as logs:
+        report = bench.apply(1)
+    assert (report.state, report.displaced) == ("ok", 0)
+    assert not [entry for entry in logs if "displaced" in entry["event"]]
     assert bench.target.rows_of() == rows_of(source)
     assert bench.target.state.displaced == [], "a declared catch-up displaces nothing worth keeping"
 

@@ -23,13 +23,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer import daemon
+from consumer.board import post
+from consumer.driver import Driver, _carried
+from consumer.model import Unit
 from consumer.query import java_options, kafka_options, session_settings, slots_of, start_query
-from consumer.reports import MAX_REPORTS, Report, ReportReceiver, ReportSender
+from consumer.reports import MAX_REPORTS, Report, ReportReceiver, ReportSender, said_again
 from consumer.running import cause, end_offsets
 from consumer.status import StatusWriter
 from consumer.supervision import LONGEST_PAUSE_S, QUIET_S, Backoff, Watched, left_behind, reported, troubled
 from consumer.task import by_topic
-from consumer.worker import TaskConfig
+from consumer.unit import UnitSpec
+from consumer.worker import TaskConfig, Worker
 from schemas.config import TargetConfig
 
 
@@ -74,6 +78,29 @@ def test_reports_arrive_and_strangers_are_ignored() -> None:
     receiver.close()
 
 
+def test_reports_of_another_version_are_understood() -> None:
+    """A worker of an older version says nothing of displaced rows; one of a newer version says more than we know."""
+    receiver = ReportReceiver()
+    known = {"topic": "t", "state": "ok", "epoch": 1, "offset": 5, "held": 3}
+    lines = [known, {**known, "displaced": 2}, {**known, "later": [1]}]
+    raw = json.dumps({"token": receiver.token, "reports": lines}).encode()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(raw, ("127.0.0.1", receiver.port))
+        got = receiver.receive(5)
+    receiver.close()
+    assert [(report.held, report.displaced) for report in got] == [(3, 0), (3, 2), (3, 0)]
+
+
+def test_figures_of_a_last_attempt_are_said_once() -> None:
+    last = Report(
+        topic="t", state="stopped", epoch=1, offset=5, displaced=2, applied=3, message="why", query="q-1"
+    )
+    again = said_again(last)
+    assert (again.state, again.message, again.query, again.offset) == ("stopped", "why", "q-1", 5)
+    assert (again.displaced, again.applied) == (0, 0)
+    assert last.displaced == 2
+
+
 def test_backoff_doubles_up_to_a_limit_and_starts_again_after_quiet() -> None:
     backoff, now, pauses = Backoff(), 0.0, []
     for _ in range(8):
@@ -93,6 +120,7 @@ def _report(**facts: Any) -> dict[str, Any]:
         "applied": 2,
         "dropped": 1,
         "held": 0,
+        "displaced": 2,
         "commit_ts_ms": 7,
         "message": "",
     }
@@ -101,13 +129,55 @@ def _report(**facts: Any) -> dict[str, Any]:
 
 def test_figures_add_up_and_a_stopped_unit_stays_stopped() -> None:
     unit = reported(reported(Watched(offset=-1), **_report()), **_report(offset=9))
-    assert (unit.offset, unit.applied, unit.dropped) == (9, 4, 2)
+    assert (unit.offset, unit.applied, unit.dropped, unit.displaced) == (9, 4, 2, 4)
     stopped = reported(unit, **_report(state="stopped", message="why"))
     assert reported(stopped, **_report()).message == "why"
     units = {"a": unit, "b": reported(unit, **_report(state="behind")), "c": stopped}
     assert troubled(units) == ["b"]
     assert left_behind(units, {"a": 11, "c": 100, "unknown": 5}) == ["a"]
     assert left_behind(units, {"a": 10}) == []
+
+
+def test_the_driver_adds_displaced_rows_up_and_says_that_there_were_some() -> None:
+    out = io.StringIO()
+    driver = object.__new__(Driver)
+    driver._status, driver._units = StatusWriter("p", out), {"t": Watched(offset=3), "u": Watched(offset=3)}
+    driver._note(
+        [Report("t", "ok", 1, 4, displaced=2), Report("u", "ok", 1, 4), Report("t", "ok", 1, 5, displaced=1)]
+    )
+    assert [line["what"] for line in map(json.loads, out.getvalue().splitlines())] == [
+        "unit t displaced rows"
+    ] * 2
+    assert (driver._units["t"].displaced, driver._units["u"].displaced) == (3, 0)
+    driver._status.write("running", driver._units)
+    line = json.loads(out.getvalue().splitlines()[-1])
+    assert line["units"]["t"]["displaced"] == 3
+    assert _carried(Watched(offset=9), driver._units["t"]).displaced == 3
+
+
+def test_a_unit_that_was_given_up_says_its_figures_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every later batch gets the last attempt's report again: the driver would add the same rows each time."""
+    spec = UnitSpec(unit=Unit("p", "t"), source="s", epoch=0, topic_id="id", routes=(), lanes=1)
+    config = _task_config(
+        units={"t": spec}, board=str(tmp_path / "board"), attempts=str(tmp_path / "attempts")
+    )
+    post(tmp_path / "board", {"t": 7})
+    attempt = Report("t", "stopped", 7, 5, applied=3, displaced=2, message="why")
+    monkeypatch.setattr("consumer.worker.apply_topic", lambda *_, **__: attempt)
+    worker = Worker(config)
+    first, second = worker.apply(config, "t", []), worker.apply(config, "t", [])
+    worker.close()
+    assert first is not None
+    assert second is not None
+    assert (first.displaced, first.applied) == (2, 3)
+    assert (second.displaced, second.applied) == (0, 0)
+    assert (
+        (second.state, second.message, second.query)
+        == ("stopped", "why", "q")
+        == (first.state, first.message, first.query)
+    )
 
 
 def test_status_lines_are_written_once_and_survive_a_reader_that_is_gone() -> None:
@@ -174,21 +244,26 @@ def test_jars_are_given_or_fetched() -> None:
     assert "spark-sql-kafka" in session_settings(jars=None, **common)["spark.jars.packages"]
 
 
-def test_what_workers_get_is_pickled_whole_and_printed_without_secrets() -> None:
+def _task_config(**facts: Any) -> TaskConfig:
     target = TargetConfig(type="postgres", host="h", port=1, user="u", password="secret7", database="d")  # type: ignore[arg-type]
-    config = TaskConfig(
-        run="r",
-        query="q",
-        pipeline="p",
-        target=target,
-        bootstrap="b",
-        kafka_options={"sasl.password": "secret8"},
-        units={},
-        board="/d",
-        attempts="/a",
-        report_port=1,
-        report_token="secret9",
-    )
+    usual: dict[str, Any] = {
+        "run": "r",
+        "query": "q",
+        "pipeline": "p",
+        "target": target,
+        "bootstrap": "b",
+        "kafka_options": {"sasl.password": "secret8"},
+        "units": {},
+        "board": "/d",
+        "attempts": "/a",
+        "report_port": 1,
+        "report_token": "secret9",
+    }
+    return TaskConfig(**{**usual, **facts})
+
+
+def test_what_workers_get_is_pickled_whole_and_printed_without_secrets() -> None:
+    config = _task_config()
     again = pickle.loads(pickle.dumps(config))
     assert again.target.password.get_secret_value() == "secret7"
     assert "secret" not in repr(config)
