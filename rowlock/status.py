@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from consumer.model import Unit
@@ -56,6 +56,7 @@ class UnitStatus:
     lag_seconds: float | None = None
     epoch: int | None = None
     quarantined: int = 0
+    displaced: int = 0
     stopped: str | None = None
 
 
@@ -136,9 +137,13 @@ class StatusReader:
     ) -> list[UnitStatus]:
         with target_session(self._config.targets[target], target, "status") as session:
             known = {name: known_topics(session, name) for name in {unit.pipeline for unit in wanted}}
-            return [
+            displaced = {name: session.displaced(name) for name, topics in known.items() if topics}
+            found = [
                 self._unit(session, unit, known[unit.pipeline], sources[unit.source], now_ms)
                 for unit in wanted
+            ]
+            return [
+                replace(unit, displaced=displaced.get(unit.pipeline, {}).get(unit.topic, 0)) for unit in found
             ]
 
     def _unit(

@@ -59,9 +59,16 @@ def _source_cells(source: SourceStatus) -> tuple[str, ...]:
 
 
 def units_table(status: Status) -> Table:
-    table = Table("pipeline", "topic", "state", "position", "offset", "behind", "lag", "held", "message")
+    """Return the units; a column for displaced rows only where there are any: mostly there never are."""
+    drifted = any(unit.displaced for unit in status.units)
+    more = ("displaced",) if drifted else ()
+    table = Table(
+        "pipeline", "topic", "state", "position", "offset", "behind", "lag", "held", *more, "message"
+    )
     for unit in status.units:
-        table.add_row(*(plain(cell) for cell in _unit_cells(unit)))
+        *cells, message = _unit_cells(unit)
+        extra = (str(unit.displaced or ""),) if drifted else ()
+        table.add_row(*(plain(cell) for cell in (*cells, *extra, message)))
     return table
 
 

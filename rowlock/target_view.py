@@ -23,6 +23,9 @@ class View(Session, Protocol):
     def held(self, unit: Unit) -> list[Held]:
         """Return the quarantine entries of a unit by (offset, part)."""
 
+    def displaced(self, pipeline: str) -> dict[str, int]:
+        """Return topic → rows in `rowlock_displaced`, without topics that displaced nothing."""
+
 
 @contextlib.contextmanager
 def target_session(target: TargetConfig, name: str, purpose: str) -> Iterator[View]:

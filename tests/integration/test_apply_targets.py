@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from consumer.definition import InForce
 from consumer.lanes import Limits
@@ -20,9 +23,12 @@ from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
 from consumer.unit import Slice, UnitSpec, apply_topic, initial_layout
 from consumer.worker import SessionCache
+from rowlock.kafka_view import Span
+from rowlock.status import StatusReader
 from schemas.codec import encode_event
-from schemas.config import TargetConfig
+from schemas.config import Config, TargetConfig
 from schemas.event import Event
+from schemas.records import table_topic
 from tests.apply_kit import FakeSource, account_table
 
 TARGETS = ["postgres", "mariadb", "mysql"]
@@ -61,7 +67,7 @@ class RealUnit:
 
     def __init__(self, real: Real, source: FakeSource, route: Route, **spec: Any) -> None:
         self.real, self.source, self.spec = real, source, spec
-        self.unit = Unit("p", f"topic.{source.name}")
+        self.unit = Unit("p", table_topic("topic", source.name, source.table.db, source.table.name))
         self.topic: list[bytes] = []
         self.routes = (route,)
         self.lanes = int(spec.pop("lanes", 4))
@@ -241,9 +247,84 @@ def test_drift_is_displaced_whole(real: Real) -> None:
         "VALUES (99, 'a@x', 'stranger', 1, 1, '2026-01-01 00:00:00')"
     )
     unit.write([source.put(source.row(1, "a@x", 1))])
-    assert unit.apply(1).state == "ok"
+    with capture_logs() as logs:
+        report = unit.apply(1)
+    assert (report.state, report.displaced) == ("ok", 1)
     assert unit.rows() == rows_of(source)
     assert int(real.execute("SELECT count(*) FROM rowlock_displaced")[0][0]) == 1
+    [alarm] = [entry for entry in logs if "displaced" in entry["event"]]
+    assert alarm["log_level"] == "warning"
+    assert (alarm["topic"], alarm["table"], alarm["rows"]) == (unit.unit.topic, f"{real.schema}.acct", 1)
+    assert alarm["first_event"] == "1.0"
+
+
+def test_status_counts_the_displaced_rows_that_are_there(real: Real, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of workers that have ended since; a declared catch-up displaces without counting."""
+    north, south = FakeSource(name="north"), FakeSource(name="south", table=account_table(name="other"))
+    drifts, catches_up = (RealUnit(real, source, _route(real)) for source in (north, south))
+    monkeypatch.setattr("rowlock.status.KafkaView", partial(_Topics, [drifts, catches_up]))
+    reader = StatusReader(_config(real))
+
+    def shown() -> dict[str, int]:
+        seen = json.loads(json.dumps(reader.read().as_dict()))
+        assert seen["problems"] == []
+        return {unit["topic"]: unit["displaced"] for unit in seen["units"]}
+
+    for unit in (drifts, catches_up):
+        assert unit.apply().state == "ok"
+    assert shown() == {drifts.unit.topic: 0, catches_up.unit.topic: 0}
+    for table, (one, two) in {"acct": (97, 98), "other": (98, 99)}.items():
+        real.execute(
+            f"INSERT INTO {table} (id, email, owner, balance, version, opened) VALUES "
+            f"({one}, 'a@x', 'stranger', 1, 1, '2026-01-01'), ({two}, 'b@x', 'stranger', 1, 1, '2026-01-01')"
+        )
+    drifts.write([north.put(north.row(1, "a@x", 1)), north.put(north.row(2, "b@x", 1))])
+    catches_up.write([south.put(south.row(1, "a@x", 1), "r"), south.put(south.row(2, "b@x", 1), "r")])
+    with capture_logs() as logs:
+        assert [unit.apply(1).displaced for unit in (drifts, catches_up)] == [2, 0]
+    assert sum(entry["rows"] for entry in logs if "displaced" in entry["event"]) == 2
+    assert [unit.rows() for unit in (drifts, catches_up)] == [rows_of(north), rows_of(south)]
+    assert shown() == {drifts.unit.topic: 2, catches_up.unit.topic: 0}
+    first = int(real.execute("SELECT min(id) FROM rowlock_displaced")[0][0])
+    real.execute(f"DELETE FROM rowlock_displaced WHERE id = {first}")
+    assert shown() == {drifts.unit.topic: 1, catches_up.unit.topic: 0}
+
+
+def _config(real: Real) -> Config:
+    nowhere = {"type": "mariadb", "host": "h", "user": "u", "password": "", "tables": ["bank.*"]}
+    return Config.model_validate(
+        {
+            "kafka": {"bootstrap": "h:1", "prefix": "topic"},
+            "sources": {"north": nowhere, "south": nowhere},
+            "targets": {"t": real.config},
+            "pipelines": {
+                "p": {
+                    "sources": ["north", "south"],
+                    "target": "t",
+                    "routes": [{"from": "bank.*", "to": real.schema + ".{table}"}],
+                }
+            },
+        }
+    )
+
+
+class _Topics:
+    """`KafkaView` of the units' lists."""
+
+    def __init__(self, units: list[RealUnit], _kafka: object) -> None:
+        self._ends = {unit.unit.topic: unit for unit in units}
+
+    def watermark(self, _source: str) -> None:
+        return None
+
+    def all_topics(self) -> list[str]:
+        return list(self._ends)
+
+    def span(self, topic: str) -> Span:
+        return Span(0, len(self._ends[topic].topic))
+
+    def event(self, _topic: str, _offset: int) -> None:
+        return None
 
 
 def test_an_old_epoch_cannot_write(real: Real) -> None:

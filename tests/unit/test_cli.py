@@ -15,7 +15,8 @@ from rowlock import log
 from rowlock.caught_up import Start, behind, captured
 from rowlock.cli import main
 from rowlock.kafka_view import Span
-from rowlock.status import SourceStatus, UnitStatus, lag, source_status
+from rowlock.status import SourceStatus, Status, UnitStatus, lag, source_status
+from rowlock.tables import console, units_table
 from rowlock.units import UnitName, units
 from schemas.config import load_config
 from schemas.records import Watermark
@@ -154,6 +155,22 @@ def test_source_states() -> None:
     assert source_status("b1", watermark(idle=True), 100_000).state == "idle"
     assert source_status("b1", watermark(idle=True), 110_000).state == "silent"
     assert source_status("b1", watermark(error="x"), 100_000).state == "stopped"
+
+
+def test_displaced_rows_have_a_column_where_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
+    quiet = UnitStatus("p", "b1", "rowlock.b1.bank.a", "hq", "current")
+    drifted = UnitStatus("p", "b1", "rowlock.b1.bank.b", "hq", "stopped", displaced=4711, stopped="a gap")
+    console().print(units_table(Status(1, 0, units=(quiet,))))
+    assert "displaced" not in capsys.readouterr().out
+    console().print(units_table(Status(1, 0, units=(quiet, drifted))))
+    head, *rows = [
+        [cell.strip() for cell in line.split(line[0])]
+        for line in capsys.readouterr().out.splitlines()
+        if "pipeline" in line or "rowlock.b1" in line
+    ]
+    at = head.index("displaced")
+    assert [row[at] for row in rows] == ["", "4711"]
+    assert rows[1][head.index("message")] == "a gap"
 
 
 def test_lag_counts_what_is_there() -> None:
