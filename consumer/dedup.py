@@ -13,6 +13,7 @@ from enum import IntEnum
 
 from consumer.errors import UnitStoppedError
 from consumer.model import LaneProgress
+from schemas.findings import START_OVER
 from schemas.position import Position
 
 
@@ -70,5 +71,5 @@ class Deduplicator:
         return UnitStoppedError(
             f"gap in the topic: the event at offset {offset}, position {list(position)}, follows position {list(prev)}, "
             f"but the last one that was accepted is {list(self.position)}. Events between them were lost on the way into "
-            "Kafka or deleted from it; take a new snapshot of this table"
+            f"Kafka or deleted from it: {START_OVER}"
         )

@@ -18,6 +18,7 @@ from consumer.targets.base import Session
 from schemas.codec import decode_table, encode_table
 from schemas.errors import SchemaError
 from schemas.event import Event
+from schemas.findings import START_OVER
 from schemas.table import Row, Table
 
 
@@ -123,7 +124,4 @@ def definition_change(in_force: Table | None, event: Event, place: str) -> Table
     raise UnitStoppedError(f"{place}: {what}: {_STOP}")
 
 
-_STOP = (
-    "this version does not replay changes of a table's definition. Nothing behind it was applied; "
-    "make the same change in the target, then take a new snapshot of the table"
-)
+_STOP = f"this version does not replay changes of a table's definition, nothing behind it was applied: {START_OVER}"

@@ -16,6 +16,7 @@ from consumer.errors import UnitStoppedError
 from schemas.codec import decode_event
 from schemas.errors import EnvelopeError
 from schemas.event import ENVELOPE_VERSION, Event
+from schemas.findings import START_OVER
 from schemas.position import Position
 from schemas.table import Row, Table
 
@@ -132,5 +133,5 @@ def bad_event(topic: str, offset: int, raw: bytes, error: Exception) -> UnitStop
         return UnitStoppedError(f"{topic} offset {offset}: {problem}")
     return UnitStoppedError(
         f"{topic} offset {offset}: the event does not fit the definition in force ({error}): the table was changed at "
-        f"the source without a definition event in the topic; take a new snapshot of the table"
+        f"the source without a definition event in the topic: {START_OVER}"
     )

@@ -13,6 +13,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from consumer.errors import TransientError, UnitStoppedError
+from schemas.findings import START_OVER
 
 Record = tuple[int, bytes | None]
 """(offset, value)."""
@@ -91,7 +92,7 @@ def offset_problem(topic: str, start: int, low: int, high: int) -> str | None:
     if start > high:
         return (
             f"{topic}: the target stands at offset {start - 1}, but the topic ends at {high - 1}: the topic lost "
-            f"records or is another one: take a new snapshot of the table"
+            f"records or is another one: {START_OVER}"
         )
     return None
 
@@ -100,5 +101,5 @@ def retention_message(topic: str, start: int | None, low: int | None) -> str:
     seen = "" if start is None else f" (next needed {start}, the topic begins at {low})"
     return (
         f"{topic}: Kafka's retention has deleted events that the target does not have{seen}: "
-        f"take a new snapshot of the table, and keep the topic longer than an outage may last"
+        f"keep the topic longer than an outage may last (its retention.ms), and {START_OVER}"
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from consumer.errors import FencedError, UnitStoppedError
 from consumer.layout import Layout
 from consumer.model import LaneProgress
+from schemas.findings import START_OVER
 from schemas.position import Position
 
 Mark = tuple[int, Position, int, int]
@@ -41,7 +42,7 @@ def plan(rows: Sequence[LaneProgress], wanted: Layout) -> Plan:
     if len(rows) != stored.lanes or any(row.layout != rows[0].layout for row in rows):
         raise UnitStoppedError(
             f"rowlock_progress of the target is damaged: {len(rows)} lane rows, layout {rows[0].layout}; "
-            "restore the target from a backup, or remove the unit's rows and take a new snapshot"
+            f"restore the target from a backup, or {START_OVER}"
         )
     offsets = [row.offset for row in rows]
     start = min(offsets) + 1
@@ -111,16 +112,16 @@ def start_refusal(rows: Sequence[LaneProgress], topic_id: str, beginning: int, e
     if stored and stored != topic_id:
         return (
             f"the Kafka topic is not the one that was applied (id {topic_id}, applied {stored}): it was deleted and "
-            "created again. Take a new snapshot"
+            f"created again: {START_OVER}"
         )
     if start < beginning:
         return (
-            f"Kafka has deleted events that are not applied yet: next offset {start}, the topic begins at {beginning}. "
-            "Lengthen the topic's retention and take a new snapshot"
+            f"Kafka has deleted events that are not applied yet: next offset {start}, the topic begins at {beginning}: "
+            f"keep the topic longer (its retention.ms), and {START_OVER}"
         )
     if highest > end:
         return (
-            f"the target has applied up to offset {highest - 1}, the topic ends at {end}: the topic lost its tail. "
-            "Take a new snapshot"
+            f"the target has applied up to offset {highest - 1}, the topic ends at {end}: the topic lost its tail: "
+            f"{START_OVER}"
         )
     return None

@@ -30,6 +30,7 @@ from consumer.router import Route, fingerprint
 from consumer.targets.base import Session
 from schemas.codec import decode_table
 from schemas.event import Chunk, Event
+from schemas.findings import START_OVER
 from schemas.table import Row, Table
 
 Slice = list[Record]
@@ -313,8 +314,8 @@ class TopicRun:
 
     def _no_definition(self, _image: Any) -> Row:
         raise UnitStoppedError(
-            f"{self.spec.unit.topic}: rows before any definition of the table: the beginning of the topic is missing; "
-            f"take a new snapshot of the table"
+            f"{self.spec.unit.topic}: rows before any definition of the table: the beginning of the topic is missing: "
+            f"{START_OVER}"
         )
 
     def _submit(self, changes: list[RowChange], upto: int) -> None:
@@ -373,7 +374,7 @@ class TopicRun:
         if chunk.repeated:
             raise UnitStoppedError(
                 f"{self.spec.unit.topic} offset {offset}: a repeated snapshot begins; this version applies first "
-                f"snapshots only: empty the target table and reset the unit"
+                f"snapshots only: {START_OVER}"
             )
 
     def _define(self, event: Event, mark: Mark) -> None:
@@ -395,8 +396,8 @@ class TopicRun:
 def recreated(topic: str) -> str:
     """Return the message for a topic that is not the one the progress speaks of."""
     return (
-        f"{topic}: the Kafka topic was deleted and made again: its offsets mean something else now. "
-        f"Take a new snapshot of the table and reset the unit"
+        f"{topic}: the Kafka topic was deleted and made again: its offsets mean something else now: "
+        f"{START_OVER}"
     )
 
 

@@ -22,6 +22,7 @@ from producer.tables import Captured, TableName, TableState, dotted
 from producer.topics import EVENTS, Topics
 from producer.transactions import Barrier
 from schemas.errors import SchemaError
+from schemas.findings import START_OVER
 from schemas.position import Position
 from schemas.table import Table
 
@@ -67,7 +68,7 @@ class Barriers:
         if topic.tail.last is not None and position <= topic.tail.last:
             raise StreamStoppedError(
                 f"rows of {dotted(name)} appear at {transaction.file}:{transaction.pos} without a statement that made it, "
-                "where its definition would be too late for readers: start with --new-snapshot"
+                f"where its definition would be too late for readers: {START_OVER}"
             )
         table = self._definition(name, position, None)
         return None if table is None else self._take_up(name, table, position, transaction, None)

@@ -35,6 +35,7 @@ from producer.tables import Captured, dotted
 from producer.topics import POSITIONS, RETENTION_MS, WATERMARKS, Topics
 from producer.transactions import Barrier, Boundary, Fold, Header, Rows
 from schemas.config import Config, SourceConfig
+from schemas.findings import START_OVER
 from schemas.mysql_catalog import is_selected
 from schemas.position import binlog_file_number
 from schemas.records import StoredPosition, Watermark, position_topic, watermark_topic
@@ -246,7 +247,7 @@ class Run:
                 self._boundary(output)
         except DecodeError as error:
             raise StreamStoppedError(
-                f"{event.file}:{event.start}: {error}. The log cannot be followed further: start with --new-snapshot"
+                f"{event.file}:{event.start}: {error}. The log cannot be followed further: {START_OVER}"
             ) from error
 
     def _is_captured(self, db: str, table: str) -> bool:

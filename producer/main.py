@@ -68,7 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--detached", action="store_true", help="do not end when standard input ends")
     parser.add_argument(
         "--new-snapshot", action="store_true",
-        help="give up the stored position: begin at the log's end with a new snapshot of all tables (epoch + 1)",
+        help="give up the stored position: begin at the log's end with a new snapshot of all tables (epoch + 1), which "
+        "apply refuses in this version",
     )  # fmt: skip
     parser.add_argument(
         "--wait", action="store_true", help="get ready, and begin when a line comes in on stdin"

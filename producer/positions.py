@@ -16,12 +16,9 @@ import msgspec
 from producer.errors import SourceRefusedError
 from producer.kafka_writer import KafkaWriter
 from producer.reading import TopicReader
+from schemas.findings import START_OVER
 from schemas.position import binlog_file_number
 from schemas.records import Identity, StoredPosition
-
-_CHOICE = (
-    "To go on from here the source needs a new snapshot: start capture once with --new-snapshot (epoch + 1)"
-)
 
 
 class LogFile(NamedTuple):
@@ -61,11 +58,11 @@ def check_identity(stored: StoredPosition, now: Identity, contained: bool) -> No
         same = was.server_id == now.server_id
         seen = f"server_id {now.server_id}, recorded is {was.server_id}"
     if not same:
-        raise SourceRefusedError(f"the source is another server than the one recorded: {seen}. {_CHOICE}")
+        raise SourceRefusedError(f"the source is another server than the one recorded: {seen}: {START_OVER}")
     if not contained:
         raise SourceRefusedError(
             f"the source no longer has transactions that were captured ({was.gtid_set}; it has {now.gtid_set}): it was "
-            f"reset or restored from a backup. {_CHOICE}"
+            f"reset or restored from a backup: {START_OVER}"
         )
 
 
@@ -75,16 +72,16 @@ def check_log(stored: StoredPosition, files: Sequence[LogFile]) -> None:
     wanted = binlog_file_number(stored.file)
     place = f"{stored.file}:{stored.pos}"
     if not sizes:
-        raise SourceRefusedError(f"the source lists no binlog files, capture stands at {place}. {_CHOICE}")
+        raise SourceRefusedError(f"the source lists no binlog files, capture stands at {place}: {START_OVER}")
     if wanted < min(sizes):
         raise SourceRefusedError(
             f"the source has purged the log that capture needs: it stands at {place}, the oldest file is "
-            f"{files[0].name} (binlog_expire_logs_seconds). {_CHOICE}"
+            f"{files[0].name}: keep the log longer (binlog_expire_logs_seconds), and {START_OVER}"
         )
     if wanted not in sizes or sizes[wanted] < stored.pos:
         raise SourceRefusedError(
             f"the source's log is shorter than what was captured: capture stands at {place}, the log ends at "
-            f"{files[-1].name}:{files[-1].size}: it was reset or restored. {_CHOICE}"
+            f"{files[-1].name}:{files[-1].size}: it was reset or restored: {START_OVER}"
         )
 
 

@@ -24,6 +24,7 @@ from producer.reading import TopicReader
 from producer.tables import Captured, TableName, TableState, dotted
 from producer.tails import Tail, TopicTails, scan
 from producer.topics import EVENTS, Topics
+from schemas.findings import START_OVER
 from schemas.position import Position, binlog_file_number
 from schemas.records import Anchor, StoredPosition
 
@@ -129,7 +130,7 @@ class Starter:
         if stored is None and written is not None and not new_snapshot:
             raise SourceRefusedError(
                 f"topics of source {self.captured.source} hold events, but {self.store.topic} has no position: it was "
-                "deleted, or another installation uses the prefix: start with --new-snapshot, or choose another prefix"
+                f"deleted, or another installation uses the prefix: {START_OVER}"
             )
         identity = self.catalog.identity()
         if stored is not None and not new_snapshot:

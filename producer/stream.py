@@ -18,6 +18,7 @@ from producer import log_event as log
 from producer.errors import SourceRefusedError, StreamStoppedError, TransientSourceError
 from producer.library import DumpConnection
 from producer.log_event import LogEvent
+from schemas.findings import START_OVER
 
 HEARTBEAT = 1.0
 SILENCE = 15.0
@@ -120,7 +121,7 @@ def source_error(error: pymysql.MySQLError) -> Exception:
         return TransientSourceError(f"the source cannot be reached just now: {text} ({code})")
     if code == _PURGED:
         return SourceRefusedError(
-            f"the source cannot continue the log where capture stands: {text} ({code}). If the log was purged, "
-            "keep binlogs longer (binlog_expire_logs_seconds) and start with --new-snapshot"
+            f"the source cannot continue the log where capture stands: {text} ({code}). If the log was purged: "
+            f"keep it longer (binlog_expire_logs_seconds), and {START_OVER}"
         )
     return SourceRefusedError(f"the source refuses capture: {text} ({code})")

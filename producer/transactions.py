@@ -20,6 +20,7 @@ from producer import log_event as log
 from producer.codec import TableMap, TableMapCache, count_rows
 from producer.errors import StreamStoppedError
 from producer.log_event import LogEvent
+from schemas.findings import START_OVER
 
 #: Bytes of uncaptured row events that may wait to be counted, in one transaction.
 DEFER_LIMIT = 4 << 20
@@ -175,7 +176,7 @@ class Fold:
             raise _stopped(
                 event,
                 f"an XA transaction changes {table_map.db}.{table_map.name}; XA is not supported yet: "
-                "exclude the table, or end the use of XA on it",
+                f"exclude the table, or end the use of XA on it and {START_OVER}",
             )
         self._count_deferred(transaction)
         return Rows(transaction.header, table_map, event.type, event.body, transaction.row)
@@ -222,7 +223,7 @@ class Fold:
                 event,
                 f"a change logged as a statement names the captured table {', '.join(sorted(named))}: "
                 "binlog_format must be ROW for every session (SET GLOBAL binlog_format=ROW, reconnect the clients), "
-                "then start with --new-snapshot",
+                f"then {START_OVER}",
             )
 
     def _control(self, event: LogEvent, control: ddl.Control) -> Boundary | None:
@@ -247,7 +248,7 @@ class Fold:
             raise _stopped(
                 event,
                 "rows that are already captured are rolled back in the log (a transaction that mixes tables "
-                "with and without transactions): start with --new-snapshot, and convert the MyISAM tables",
+                f"with and without transactions): convert the MyISAM tables, then {START_OVER}",
             )
         return self._end(event) if whole else None
 
@@ -258,7 +259,7 @@ class Fold:
             raise _stopped(
                 event,
                 f"XA COMMIT of a transaction that was prepared before capture began ({control.xid}): its rows are "
-                "unknown here, and XA is not supported yet: start with --new-snapshot",
+                f"unknown here, and XA is not supported yet: {START_OVER}",
             )
         self._prepared.discard(control.xid)
         return self._end(event)
@@ -286,7 +287,7 @@ class Fold:
             raise _stopped(
                 event,
                 "partial JSON images (PARTIAL_UPDATE_ROWS) of a captured table: "
-                "SET GLOBAL binlog_row_value_options='', then start with --new-snapshot",
+                f"SET GLOBAL binlog_row_value_options='', then {START_OVER}",
             )
         self._defer(transaction, table_map, event)
 
@@ -302,14 +303,15 @@ def _unknown(event: LogEvent) -> StreamStoppedError:
     if event.type == log.TRANSACTION_PAYLOAD:
         return _stopped(
             event,
-            "a compressed transaction: SET GLOBAL binlog_transaction_compression=OFF, then --new-snapshot",
+            f"a compressed transaction: SET GLOBAL binlog_transaction_compression=OFF, then {START_OVER}",
         )
     if event.type == log.GTID_TAGGED:
         return _stopped(
-            event, "a tagged GTID (GTID_NEXT='AUTOMATIC:tag'): not supported yet, use untagged ones"
+            event,
+            f"a tagged GTID (GTID_NEXT='AUTOMATIC:tag') is not supported yet: use untagged ones, and {START_OVER}",
         )
     if event.type == log.INCIDENT:
-        return _stopped(event, "the server says that it lost events (INCIDENT): start with --new-snapshot")
+        return _stopped(event, f"the server says that it lost events (INCIDENT): {START_OVER}")
     return _stopped(
         event,
         f"an event of unknown type {event.type}, which might carry rows: this server is newer than rowlock",

@@ -6,6 +6,9 @@ from typing import Literal
 
 import msgspec
 
+#: The remedy for what cannot be gone on from: behind a colon, for `check` takes the last one as the place of the remedy.
+START_OVER = "start over (docs/how-to/start-over.md)"
+
 
 class Finding(msgspec.Struct, frozen=True):
     """`place`: what it is about ("source branch1", "source branch1, table bank.acct"); `remedy`: what to do, a statement if one fixes it."""

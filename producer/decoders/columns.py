@@ -34,7 +34,7 @@ def format_of(i: int, logged: ColumnMap, column: ColumnType) -> Format:
     if found is None:
         raise DefinitionMismatch(
             f"the log has binlog column type {logged.type} (metadata {logged.metadata}) where the table definition "
-            f"has {column.kind.value}: read the definition again from the source"
+            f"has {column.kind.value}"
         )
     return found
 
