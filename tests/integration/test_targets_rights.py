@@ -290,3 +290,26 @@ def test_who_may_not_be_ended_may_let_go(
             taking = pool.submit(mine.take_over, lane.unit, "id", LAYOUT, 1)
             assert refused.wait(10)
         assert taking.result()[0] == 2
+
+
+def test_rights_that_come_from_a_role(target: Target, users: list[User]) -> None:
+    user, place = users[0], (target.schema, "people")
+    target.open().create_table(people(target.schema))
+    given = all_given(users[1], [place])
+    role = f"{target.database}_r"
+    target.sql(f"CREATE ROLE {role}")
+    try:
+        target.sql(f"GRANT {role} TO {user.account}")
+        if target.kind != "postgres":
+            word = "FOR" if target.kind == "mariadb" else "TO"
+            target.sql(f"SET DEFAULT ROLE {role} {word} {user.account}")
+        for each in given:
+            target.sql(each.replace(users[1].account, role))
+        assert lacks(user, [place]) == []
+        where = target.name("people") if target.kind == "postgres" else f"`{target.database}`.*"
+        target.sql(f"REVOKE DELETE ON {where} FROM {role}")
+        assert {each.split(" ON ")[0] for each in lacks(user, [place])} == {"GRANT DELETE"}
+    finally:
+        if target.kind == "postgres":
+            target.sql(f"DROP OWNED BY {role}")
+        target.sql(f"DROP ROLE {role}")

@@ -195,7 +195,13 @@ def lacks(*lines: str, wanted: Wanted = MY, there: tuple[tuple[str, str], ...] =
             f"{ROWS_} ON `h_q`.* TO `u`@`%`",
             "GRANT SELECT (`id`, `b`), INSERT (`id`), UPDATE, DELETE ON `other`.`people` TO `u`@`%`",
         ],
-        ["GRANT `writer`@`%` TO `u`@`%`"],
+        [
+            "GRANT `r1` TO `u`@`%`",
+            "GRANT USAGE ON *.* TO `r1`",
+            "GRANT `r2` TO `r1`",
+            "GRANT ALL PRIVILEGES ON `h_q`.* TO `r2`",
+            f"{ROWS_} ON `other`.`people` TO PUBLIC",
+        ],
     ],
 )
 def test_a_user_of_mysql_who_may_do_it_all(lines: list[str]) -> None:
@@ -217,6 +223,10 @@ def test_what_a_user_of_mysql_lacks_is_one_statement_a_database() -> None:
         lacks("GRANT PROXY ON ''@'%' TO 'u'@'%'", "GRANT EXECUTE ON PROCEDURE `h_q`.`p` TO `u`@`%`", OTHER)
         != []
     )
+
+
+def test_a_role_that_is_not_active_gives_nothing() -> None:
+    assert lacks("GRANT `inactive`@`%` TO `u`@`%`") == lacks() != []
 
 
 def test_who_was_given_rights_by_table_gets_them_by_table() -> None:
