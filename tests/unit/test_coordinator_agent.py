@@ -102,6 +102,19 @@ def test_it_says_hello_until_it_is_announced_to_and_then_sends_heartbeats(driver
     assert beat.header.op_seq > sync.header.op_seq
 
 
+def test_the_owner_says_how_often_heartbeats_come(driver: Driver) -> None:
+    """In the handshake first, then with every answer."""
+    driver.get(Announce(Header(REV, EPOCH), "o", "inc-1", 0.25, LEASE))
+    driver.do(Tick())
+    assert next_wakeup(driver.state) == driver.now + 0.25
+    driver.now += 0.25
+    assert isinstance(driver.sent(driver.do(Tick()))[0], Heartbeat)
+    driver.get(HeartbeatResponse(Header(REV, EPOCH), driver.now, LEASE, 4.0))
+    driver.now += 0.25
+    driver.do(Tick())
+    assert next_wakeup(driver.state) == driver.now + 4.0
+
+
 def test_an_older_owner_is_rejected_and_told_why(driver: Driver) -> None:
     driver.announce()
     for out in (driver.announce(rev=REV - 1), driver.sent(driver.dispatch(Op.PREPARE, rev=REV - 1))):
