@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.bench import cluster, core_scale, heartbeats, messages
+from tests.bench import cluster, core_scale, heartbeats, messages, takeover
 from tests.bench.backlogs import apply
 from tests.bench.kit import APPLY_KINDS, Figures, Tree, percentiles, tree, wait
 from tests.bench.stage import SOURCE_DB, TOPIC, Bench, benches, rowlock_run
@@ -184,7 +184,7 @@ def _round(source: Any, target: Any, count: int, number: int) -> float:
 
 
 def coordination(bench: Bench) -> None:
-    """The batch system against a thread a machine; heartbeats of many agents; moves. They need nothing of `bench`."""
+    """The batch system against a thread a machine; heartbeats of many agents; take-overs; moves. They need nothing of `bench`."""
     for what, rate in messages.run().items():
         bench.figures.add(what, f"{rate:,.0f} messages/s")
     for units in (1_000, 10_000):
@@ -203,6 +203,12 @@ def coordination(bench: Bench) -> None:
             f"{found['beat_ms']:,.0f} ms a round of heartbeats, {found['tick_ms']:,.0f} ms a tick",
             f"{found['begin_ms']:,.0f} ms to begin a term; {found['memory_mib']:,.0f} MiB",
         )  # fmt: skip
+    taken = takeover.run()
+    bench.figures.add(
+        "take-over after kill -9 of the leading coordinator, until the other one answers as leader over REST",
+        ", ".join(f"{seconds:.2f}" for seconds in taken) + " s",
+        f"default settings; {max(taken):.2f} at most; goal {takeover.GOAL_S:g} s",
+    )
     moved = cluster.run()
     for what, key in (
         ("without a move", "none"), ("in a move of its apply unit", "apply"), ("in a move of its capture unit", "capture"),
