@@ -115,7 +115,7 @@ class View:
     def _line(self, figures: Figures, latency: float | None) -> str:
         shown = "–" if latency is None else f"{latency * 1000:.0f} ms"
         rate = figures.rate(self._last)
-        return f"{rate:,.0f} rows/s · behind {figures.behind:,} · lag {seconds(figures.lag)} · latency p50 {shown}"
+        return f"{rate:,.0f} rows/s · behind {figures.behind:,} events · lag {seconds(figures.lag)} · latency p50 {shown}"
 
     @staticmethod
     def _table(figures: Figures) -> Table:

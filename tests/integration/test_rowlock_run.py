@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -24,8 +25,12 @@ import yaml
 from click.testing import CliRunner, Result
 
 from deploy.embedded.downloads import spark_kafka_jars
+from deploy.embedded.guard import release, spawn
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from rowlock.cli import main
+from rowlock.kafka_view import KafkaView
+from schemas.config import load_config
+from schemas.position import binlog_file_number
 from tests.running import until
 
 pytestmark = pytest.mark.timeout(400)
@@ -52,10 +57,16 @@ class System:
     killed: list[list[str]] = field(default_factory=list)
     left: list[list[str]] = field(default_factory=list)
     verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)  # right after the run, before any test
+    behind: dict[str, Any] = field(default_factory=dict)  # status while something is captured and not applied
     status: Result | None = None
+    status_table: Result | None = None
+    end: tuple[str, int] = ("", 0)  # of the log of b1
 
     def sql(self, statement: str, branch: int = 0) -> None:
         self.branches[branch].execute(statement, database=self.db)
+
+    def topic(self, source: str, table: str) -> str:
+        return f"{self.db}.{source}.{self.db}.{table}"
 
     def pg(self, statement: str) -> list[Any]:
         return self.office.execute(statement, database=self.db)
@@ -116,10 +127,13 @@ def system(
     made.sql("INSERT INTO narrow VALUES (2, 'far too long')")
     kill_in_the_middle(made)
     made.sql("DELETE FROM sync WHERE id = 51")
+    made.behind = captured_only(made)
     caught_up = cli(made, "run", "--until-caught-up")
     assert caught_up.returncode == 0, caught_up.stderr[-3000:]
     made.verdicts = verdicts(made)
     made.status = invoke(made.config, "status", "--output", "json")
+    made.status_table = invoke(made.config, "status")
+    made.end = mariadb.execute("SHOW MASTER STATUS")[0][:2]
     yield made
     for server in (*branches, postgres):
         server.drop_database(db)
@@ -150,6 +164,35 @@ def kill_in_the_middle(system: System) -> None:
             for each in family:
                 with contextlib.suppress(psutil.Error):
                     each.kill()
+
+
+def captured_only(system: System) -> dict[str, Any]:
+    """Run nothing but the capture of b1 until status sees more than is applied, and return that status."""
+
+    def late() -> dict[str, Any] | None:
+        seen: dict[str, Any] = json.loads(invoke(system.config, "status", "--output", "json").stdout)
+        unit = units_of(seen)[system.topic("b1", "sync")]
+        return seen if unit["lag_events"] else None
+
+    log = (system.config.parent / "capture.log").open("wb")
+    command = [sys.executable, "-m", "producer.main", "--config", str(system.config), "--source", "b1"]
+    with log, ended(spawn(command, output=log)):
+        found: dict[str, Any] = until(late, "an event that is captured and not applied", 120)
+    return found
+
+
+@contextlib.contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(60)
+        release(process)
+
+
+def units_of(seen: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {unit["topic"]: unit for unit in seen["units"]}
 
 
 def rows_through(system: System) -> int:
@@ -257,17 +300,59 @@ def test_status_after_a_run(system: System) -> None:
     assert result.exit_code == 0
     seen = json.loads(result.stdout)
     assert {source["name"] for source in seen["sources"]} == {"b1", "b2"}
-    units = {unit["topic"]: unit for unit in seen["units"]}
+    units = units_of(seen)
     assert set(units) == {
-        f"{system.db}.{source}.{system.db}.{table}" for source in ("b1", "b2") for table in ("sync", "narrow")
+        system.topic(source, table) for source in ("b1", "b2") for table in ("sync", "narrow")
     }
+    sources = {source["name"]: source for source in seen["sources"]}
     for unit in units.values():
         assert unit["state"] == "current"
         assert unit["offset"] == unit["end_offset"] >= 0
         assert unit["lag_events"] == 0
+        assert unit["lag_seconds"] == sources[unit["source"]]["lag_seconds"] >= 0
     assert [unit["quarantined"] for topic, unit in sorted(units.items())] == [1, 0, 0, 0]
-    table = invoke(system.config, "status")
-    assert f"{system.db}.b1.{system.db}.sync" in table.stdout
+
+
+def test_status_tells_positions_of_the_source(system: System) -> None:
+    assert system.status is not None
+    seen = json.loads(system.status.stdout)
+    file, end = system.end
+    (position,) = (source["position"] for source in seen["sources"] if source["name"] == "b1")
+    assert position.partition(":")[0] == file
+    assert 0 < int(position.partition(":")[2]) <= end
+    for topic, unit in units_of(seen).items():
+        assert tuple(unit["position"]) == highest_position(system, topic, unit["end_offset"]), topic
+    sync = units_of(seen)[system.topic("b1", "sync")]["position"]
+    assert sync[:2] == [0, binlog_file_number(file)]
+    assert sync[2] < end
+
+
+def highest_position(system: System, topic: str, end: int) -> tuple[int, ...]:
+    with contextlib.closing(KafkaView(load_config(system.config).kafka)) as view:
+        events = [view.event(topic, offset) for offset in range(end + 1)]
+    return max(event.source.position for event in events if event)
+
+
+def test_the_table_of_status_has_the_same_figures(system: System) -> None:
+    assert system.status is not None
+    assert system.status_table is not None
+    for topic, unit in units_of(json.loads(system.status.stdout)).items():
+        (line,) = (line for line in system.status_table.stdout.splitlines() if f" {topic} " in line)
+        cells = [cell.strip() for cell in line.strip("│").split("│")]
+        position = ",".join(map(str, unit["position"]))
+        offsets = f"{unit['offset']}/{unit['end_offset']}"
+        assert cells[1:6] == [topic, "current", position, offsets, "0"]
+        assert re.fullmatch(r"\d+\.\d s|\d+ min", cells[6])
+        assert cells[7] == ("1" if unit["quarantined"] else "")
+
+
+def test_status_of_what_is_captured_and_not_applied(system: System) -> None:
+    late = units_of(system.behind)[system.topic("b1", "sync")]
+    assert late["state"] == "behind"
+    assert late["lag_events"] == late["end_offset"] - late["offset"] > 0
+    assert 0 < late["lag_seconds"] < 300
+    assert late["position"] < units_of(json.loads(system.status.stdout))[late["topic"]]["position"]  # type: ignore[union-attr]
+    assert units_of(system.behind)[system.topic("b2", "sync")]["state"] == "current"
 
 
 def test_quarantine_list_retry_and_the_wider_column(system: System) -> None:

@@ -1,0 +1,81 @@
+"""`rowlock demo` whole, as `make demo` starts it: what a newcomer sees, in the time that is promised, and nothing left."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from deploy.embedded.downloads import kafka_home, mariadb_home, spark_kafka_jars
+from rowlock.demo_bank import TABLES
+from tests.running import until
+
+ROOT = Path(__file__).resolve().parents[2]
+PROMISED_S = 180.0
+MARK = "ROWLOCK_TEST_DEMO"
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def left_behind(mark: str) -> list[str]:
+    """The command lines of processes that have inherited our mark from the demo."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == mark:
+                found.append(" ".join(process.cmdline()))
+        except psutil.Error:  # it has just ended, or is another user's
+            continue
+    return found
+
+
+def figures(line: str) -> list[int]:
+    return [int(cell.replace(",", "")) for cell in re.findall(r"(?<=│) *([\d,]+) *(?=│)", line)]
+
+
+def folder_of(said: str) -> Path:
+    found = re.search(r"rowlock run -c (\S+)/demo\.yaml", said)
+    assert found, said
+    return Path(found[1])
+
+
+def test_a_newcomer_sees_every_row_arrive(tmp_path: Path) -> None:
+    kafka_home(), mariadb_home(), spark_kafka_jars()  # downloads are not part of the promise
+    mark = str(tmp_path)  # no other test's
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "rowlock.cli", "demo"], cwd=ROOT, env={**os.environ, MARK: mark},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=360, check=False,
+    )  # fmt: skip
+    seconds = time.monotonic() - began
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert seconds < PROMISED_S, done.stdout
+    print(done.stdout)  # with -s: what a user sees
+    summary = re.split(r"^Rows +$", done.stdout, flags=re.MULTILINE)[1]
+    totals = [0, 0, 0]
+    for table in TABLES:
+        (line,) = (line for line in summary.splitlines() if line.startswith(f"│ {table} "))
+        snapshot, captured, applied, pace = figures(line)
+        assert 0 < snapshot < captured, line
+        assert applied == captured, line
+        assert pace > 0, line
+        totals = [total + each for total, each in zip(totals, (snapshot, captured, applied), strict=True)]
+        for branch in ("north", "south"):
+            assert f"equal     {branch}:bank.{table} → hq:public.{table}: " in done.stdout
+    said = re.search(r"([\d,]+) of the workload and ([\d,]+) of the probe", summary)
+    existing = re.search(r"existing rows +│ ([\d,]+),", summary)
+    assert said
+    assert existing
+    written, probes, seeded = (int(text.replace(",", "")) for text in (*said.groups(), *existing.groups()))
+    assert totals == [seeded, seeded + written + probes, seeded + written + probes], "each row counts once"
+    assert re.search(r"commit to visible +│ p50 \d+ ms, p99 \d+ ms", summary)
+    assert "every row of the branches is in the head office, and none else" in summary
+    assert "DIFFERENT" not in done.stdout
+    until(lambda: not left_behind(mark), "the end of all processes of the demo", 15)
+    assert not folder_of(done.stdout).exists(), "the folder with the password"
