@@ -13,14 +13,13 @@ import psutil
 import pytest
 
 from deploy.embedded.downloads import kafka_home, mariadb_home, spark_kafka_jars
+from deploy.embedded.services import MariaDB, PostgreSQL
 from rowlock.demo_bank import TABLES
 from tests.running import until
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMISED_S = 180.0
 MARK = "ROWLOCK_TEST_DEMO"
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 def left_behind(mark: str) -> list[str]:
@@ -45,6 +44,8 @@ def folder_of(said: str) -> Path:
     return Path(found[1])
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_newcomer_sees_every_row_arrive(tmp_path: Path) -> None:
     kafka_home(), mariadb_home(), spark_kafka_jars()  # downloads are not part of the promise
     mark = str(tmp_path)  # no other test's
@@ -79,3 +80,17 @@ def test_a_newcomer_sees_every_row_arrive(tmp_path: Path) -> None:
     assert "DIFFERENT" not in done.stdout
     until(lambda: not left_behind(mark), "the end of all processes of the demo", 15)
     assert not folder_of(done.stdout).exists(), "the folder with the password"
+
+
+def test_the_clients_that_a_kept_demo_names_open_the_databases(
+    mariadb: MariaDB, postgres: PostgreSQL, mariadb_db: str, pg_db: str
+) -> None:
+    mariadb.execute("CREATE TABLE t (x VARCHAR(9))", database=mariadb_db)
+    mariadb.execute("INSERT INTO t VALUES ('Köln')", database=mariadb_db)
+    postgres.execute("CREATE TABLE t AS SELECT 'Köln' AS x", database=pg_db)
+    for shell in (mariadb.shell(mariadb_db), postgres.shell(pg_db)):
+        # As in a terminal of somebody else: nothing on PATH, another folder, no settings of the demo.
+        said = subprocess.run(
+            shell, input="SELECT x FROM t;\n", cwd="/", env={}, capture_output=True, text=True, check=True
+        )
+        assert "Köln" in said.stdout
