@@ -96,6 +96,11 @@ class Catalog:
                 f"table {name[0]}.{name[1]} has the engine {engine}, whose changes no ROLLBACK takes back and no snapshot "
                 "reads consistently: ALTER TABLE … ENGINE=InnoDB, or exclude the table"
             )
+        if otherwise := self._logged_otherwise(name):
+            return (
+                f"table {name[0]}.{name[1]}: {', '.join(otherwise)}: these have a form of their own in the binlog, which is not "
+                "supported: ALTER TABLE … MODIFY them to the plain type, or exclude the table"
+            )
         if (undecodable := undecodable_columns(table)) is not None:
             return f"table {name[0]}.{name[1]}: {undecodable}"
         cascades = [] if self.logs_cascades() else cascading_foreign_keys(self.connection, *name)
@@ -114,6 +119,21 @@ class Catalog:
             name,
         )
         return str(rows[0]["engine"]) if rows else None
+
+    def _logged_otherwise(self, name: TableName) -> list[str]:
+        """Return the columns that MariaDB logs compressed, or as times with fractions were before 10.1, with their types.
+
+        It says so in a comment in the type alone. Times without a fraction are read in their old form, too.
+        """
+        if not self.mariadb:
+            return []
+        rows = self.query(
+            "SELECT column_name AS name, column_type AS declared FROM information_schema.columns "
+            "WHERE table_schema = %s AND table_name = %s AND data_type NOT IN ('enum', 'set') AND (column_type LIKE '%%/*%%COMPRESSED%%' "
+            "OR column_type LIKE '%%/*%%mariadb-5.3%%' AND datetime_precision > 0) ORDER BY ordinal_position",
+            name,
+        )
+        return [f"column {row['name']} {row['declared']}" for row in rows]
 
     def logs_cascades(self) -> bool:
         """MySQL logs the rows that a foreign key's action changes from 9.6 on; MariaDB does not."""

@@ -83,8 +83,9 @@ _AFTER = f"""
 - PostgreSQL has no zero dates ("0000-00-00", "2024-00-15") and no days outside the calendar, no character U+0000 in text and
   no \\u0000 in `jsonb`. Such a row is refused with the column's name and goes to the quarantine.
 - The error value of an ENUM (index 0, shown as "") is refused by a MySQL or MariaDB target unless "" is a label.
-- UUID, INET4, INET6 of MariaDB and VECTOR are refused by `check`, so are unique indexes over expressions and ENUM or SET labels
-  that information_schema cannot show (characters beyond U+FFFF).
+- UUID, INET4, INET6 of MariaDB and VECTOR are refused by `check`, so are MariaDB's COMPRESSED columns, its times with fractions in the
+  form of before MariaDB 10.1 (`/* mariadb-5.3 */`), unique indexes over expressions, and ENUM or SET labels that information_schema
+  cannot show (characters beyond U+FFFF).
 - JSON is compared by content: order of members and spelling of numbers (1.0, 1) do not count, their exact value does.
   `jsonb` does not keep the order of members, nor -0.0.
 
