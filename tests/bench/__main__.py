@@ -8,14 +8,18 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import logging
 import statistics
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import structlog
 
 from tests.bench import cluster, core_scale, heartbeats, messages, takeover
 from tests.bench.backlogs import apply
@@ -256,14 +260,22 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(PARTS), help="comma-separated parts")
     parser.add_argument("--no-write", action="store_true", help="leave docs/benchmarks.md alone")
     options = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    failed = []
     with benches(options.events) as bench:
         for part in options.only.split(","):
-            PARTS[part](bench)
+            try:
+                PARTS[part](bench)
+            except Exception:  # noqa: BLE001  # what the others measured in half an hour is not lost with it
+                traceback.print_exc()
+                failed.append(part)
         if not options.no_write:
             REPORT.write_text(
                 report(bench.figures, f"make bench, {options.events:,} events", REPORT.read_text())
             )
             print(f"written: {REPORT.name}")
+    if failed:
+        sys.exit(f"not measured: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -129,7 +129,9 @@ def test_plain_lines_every_five_seconds(capsys: pytest.CaptureFixture[str]) -> N
     view.close()
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
-    assert lines[0] == "  captured 10 · applied 4 · 0 rows/s · behind 6 events · lag 1.0 s · latency p50 12 ms"
+    assert (
+        lines[0] == "  captured 10 · applied 4 · 0 rows/s · behind 6 events · lag 1.0 s · latency p50 12 ms"
+    )
 
 
 def event(op: Op, position: Position) -> Event:

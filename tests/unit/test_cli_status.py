@@ -58,6 +58,7 @@ class Seen:
     asked: list[int] = field(default_factory=list)
     idle_ms: int = 2_500
     target_fails: bool = False
+    displaced: dict[str, int] = field(default_factory=dict)
 
     # As rowlock.kafka_view.KafkaView
 
@@ -103,6 +104,7 @@ def read(config: Config, monkeypatch: pytest.MonkeyPatch) -> Any:
                 topics=lambda _: [TOPIC] if seen.lanes else [],
                 read=lambda _: (seen.lanes, UnitState(None, None, seen.stopped)),
                 held=lambda _: [],
+                displaced=lambda _: seen.displaced,
             )
 
         view = SimpleNamespace(
@@ -136,6 +138,11 @@ def test_current_is_as_far_behind_as_capture_may_be(read: Any) -> None:
     unit = only(read(seen))
     assert (unit.state, unit.lag_events, unit.lag_seconds) == ("current", 0, 2.5)
     assert seen.asked == [], "nothing has to be read"
+
+
+def test_displaced_rows_are_counted_in_the_target(read: Any) -> None:
+    assert only(read(Seen([lane(0, 9)]))).displaced == 0
+    assert only(read(Seen([lane(0, 9)], displaced={TOPIC: 3, "another": 5}))).displaced == 3
 
 
 def test_what_retention_deleted_is_not_asked_for(read: Any) -> None:
