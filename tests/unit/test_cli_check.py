@@ -47,7 +47,10 @@ class Judge:
     def _session(self) -> Any:
         tables = {(table.db, table.name): table for table in self.at_target}
         return SimpleNamespace(
-            read_table=lambda *name: tables.get(name), facts=lambda *_: TableFacts(), close=lambda: None
+            read_table=lambda *name: tables.get(name),
+            facts=lambda *_: TableFacts(),
+            missing_rights=lambda *_, **__: [],
+            close=lambda: None,
         )
 
     def __call__(self, *, from_: str = "bank.*", create: bool = True) -> list[Finding]:
