@@ -8,6 +8,7 @@ killed) until it goes on. `none` is the same without a move. The first moves mee
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import tempfile
 import threading
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import structlog
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL, stack
 from rowlock.leader import LeaderClient
@@ -204,6 +206,7 @@ def _times(act: Callable[[str], float], unit: str, number: int) -> list[float]:
 
 
 def main() -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     for what, gaps in run().items():
         print(what, [round(gap, 3) for gap in sorted(gaps)] if isinstance(gaps, list) else round(gaps))
 

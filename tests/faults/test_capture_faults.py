@@ -133,6 +133,7 @@ def test_kill_9_at_any_moment(kafka: Kafka, database: Any, db: str, tmp_path: Pa
     assert result.gen > KILLS
 
 
+@pytest.mark.slow  # tests/faults/test_whole_system.py restarts the broker under all of it
 def test_broker_stops_and_starts(kafka: Kafka, mariadb: MariaDB, unique: str, tmp_path: Path) -> None:
     """Killed hard and started again under load: the unit waits or restarts itself, nothing is lost."""
     db = unique

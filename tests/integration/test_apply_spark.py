@@ -215,6 +215,7 @@ def test_a_progress_taken_back_is_applied_anew(running: Running) -> None:
     assert running.rows(source) == rows_of(source)
 
 
+@pytest.mark.slow  # tests/integration/test_whole_way.py goes the whole way into MySQL, whose dialect this is
 @pytest.mark.parametrize("kind", ["mariadb"])
 def test_into_mariadb(
     kafka: Any, mariadb: Any, mariadb_db: str, unique: str, tmp_path: Path, kind: str

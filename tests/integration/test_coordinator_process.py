@@ -153,7 +153,7 @@ def test_a_coordinator_that_cannot_start_says_why_and_leaves_nothing(kafka: Kafk
     config = KafkaConfig(bootstrap=kafka.bootstrap, prefix=unique)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_topics([NewTopic(topic_name(config), 3, 1)])[topic_name(config)].result(10)
-    until(lambda: len(admin.list_topics(timeout=5).topics[topic_name(config)].partitions) == 3)
+    until(lambda: _partitions(admin, topic_name(config)) == 3)
     before = set(threading.enumerate())
     with pytest.raises(ControlTopicError, match="3 partitions"):
         Coordinator(ServerConfig("c", "127.0.0.1:0"), config, lambda: Catalogue(()), refuse).start()
@@ -169,6 +169,12 @@ def test_a_coordinator_that_cannot_start_says_why_and_leaves_nothing(kafka: Kafk
         with pytest.raises(OSError, match="in use"):
             one.start()
         one.close()
+
+
+def _partitions(admin: AdminClient, topic: str) -> int:
+    """Return how many the topic has; 0: the broker does not know it yet."""
+    found = admin.list_topics(timeout=5).topics.get(topic)
+    return len(found.partitions) if found is not None else 0
 
 
 def refuse(unit: str, uid: str, epoch: int) -> None:

@@ -283,6 +283,7 @@ def _wire(column: Column, value: Any) -> Value:
     if kind is Kind.GEOMETRY:
         return {"wkb": schemas_strategies.b64(value[4:]), "srid": int.from_bytes(value[:4], "little")}
     if kind is Kind.BINARY:
+        value = value or b""  # the library makes a str of an empty one
         return schemas_strategies.b64(value.ljust(column.type.length, b"\0"))  # the log drops zero bytes
     if isinstance(value, bytes):
         return schemas_strategies.b64(value)

@@ -105,6 +105,7 @@ def system(
         server.drop_database(unique)
 
 
+@pytest.mark.slow  # a minute
 def test_starting_over_brings_every_row_after_a_ddl_and_a_purged_log(system: System, tmp_path: Path) -> None:
     with running(system.config, tmp_path) as run:
         until(lambda: system.rows(system.targets["my"]) == system.rows(system.source), f"the snapshot; see {run.log}", 240)  # fmt: skip

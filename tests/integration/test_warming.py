@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -14,6 +15,7 @@ from tests.apply_kit import until, write_config
 from tests.assigned_kit import assigned_apply
 
 
+@pytest.mark.slow
 def test_a_process_without_units_warms_up_and_touches_no_target(
     kafka: Any, unique: str, tmp_path: Path
 ) -> None:
