@@ -8,15 +8,24 @@ would do differently is written here.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from consumer.dedup import Deduplicator
 from consumer.dispatch import Dispatcher, Item, TablePlan
-from consumer.errors import CommitUnknownError, ConsumerError, FencedError, UnitStoppedError
+from consumer.errors import (
+    CommitUnknownError,
+    ConsumerError,
+    FencedError,
+    RefusedError,
+    TransientError,
+    UnitStoppedError,
+)
 from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor
 from consumer.layout import Layout
 from consumer.locks import Holders, LockTable, Ticket
@@ -173,18 +182,49 @@ class Attempt:
         limits = Limits(max_gather=self.world.max_gather, tries=8)
         lanes = [Lane(n, locks, limits, self.held) for n in range(layout.lanes)]
         drained: dict[int, bool] = {}
-        self.actors += [self._lane(lane, lanes, drained) for lane in lanes]
-        for at in range(begin, end, 3):
-            dispatcher.dispatch(table, self._routed(marks, table, at, min(at + 3, end)))
+        short = end - begin <= self.world.short and not self.held and self._level()
+        step = end - begin if short else 3
+        for at in range(begin, end, step):
+            changes = self._routed(marks, table, at, min(at + step, end))
+            if short and (yield from self._short_way(changes, table, _mark(marks))):
+                return
+            dispatcher.dispatch(table, changes)
             _hand(lanes, dispatcher.take())
+            if at == begin:
+                self.actors += [self._lane(lane, lanes, drained) for lane in lanes]
             yield
-        mark: Mark = (marks.offset, marks.position, marks.gen, 0)
+        mark = _mark(marks)
         for lane in lanes:
             lane.drain(mark)
         while len(drained) < len(lanes):
             yield
         yield from self._idle([n for n, wrote in drained.items() if not wrote], mark)
         self.held = [held for of, held in self.target.held if of == self.query.unit]
+
+    def _level(self) -> bool:
+        return len({row.offset for row in self.rows}) == 1
+
+    def _short_way(
+        self, changes: Sequence[RowChange], table: TablePlan, mark: Mark
+    ) -> Generator[None, None, bool]:
+        """As consumer.applier: one transaction for all, which guards and moves every lane; False: the lanes must do it."""
+        if not changes:
+            return False
+        rows = [advanced(row, mark) for row in self.rows]
+        txn = yield from self.target.open(self, self.query.unit, self.rows)
+        try:
+            for _, stretch in groupby(changes, key=attrgetter("snapshot")):
+                yield from self.target.apply(txn, table.reducer.reduce(list(stretch)), None)
+            txn.progress |= {(self.query.unit, row.lane): row for row in rows}
+            yield from self._commit(txn, self.rows[0], rows[0])
+        except (TransientError, RefusedError):
+            self.target.rollback(txn)
+            return False
+        except BaseException:
+            self.target.rollback(txn)
+            raise
+        self.rows = rows
+        return True
 
     def _marks(self) -> Deduplicator:
         rows = self.rows
@@ -281,6 +321,10 @@ class Attempt:
                 yield from self.target.commit(txn)
             except ConsumerError:
                 self.target.rollback(txn)
+
+
+def _mark(marks: Deduplicator) -> Mark:
+    return (marks.offset, marks.position, marks.gen, 0)
 
 
 def _hand(lanes: list[Lane], queues: list[list[Item]]) -> None:

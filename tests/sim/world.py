@@ -40,6 +40,7 @@ class World:
         self.version = 0
         self.max_lanes = int(more.get("max_lanes", rng.randint(1, 4)))
         self.max_gather = int(more.get("max_gather", rng.choice((1, 2, 3, 4, 8))))
+        self.short = int(more.get("short", rng.choice((0, 0, 3, 8))))  # events that take the short way
         self.transactions = int(more.get("transactions", rng.randint(8, 25)))
         snapshot = rng.random() < more.get("snapshot", 0.6)
         self.prefill = int(more.get("prefill", 3))
