@@ -684,7 +684,10 @@ class Outcome:
 
 def run_seed(seed: int) -> Outcome:
     """Run one seed, with the faults that it chooses."""
-    world = run(Options(seed))
+    return outcome_of(run(Options(seed)))
+
+
+def outcome_of(world: World) -> Outcome:
     topics = world.captured.values()
     dropped, refused = sum(t.dropped for t in topics), sum(t.refused for t in topics)
     return Outcome(world.judge.cells, world.events, dropped, refused)

@@ -1,0 +1,475 @@
+"""Short scripted worlds, each for cells of the transition table (or meetings of faults) that seeds reach too seldom.
+
+Nothing in them is left to chance but delays: no fault happens unless the script makes it, and what it waits for it names.
+The judge looks on as it does at a seed's world; after the script everything must become well again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from coordinator.core import agent as agents
+from coordinator.core import owner_state as o
+from coordinator.core.messages import Dispatch, Down, Op, Up
+from coordinator.core.replication import Replica, ReplicationSet
+from coordinator.core.replication_table import Cell, Role, Seen, SetState
+from tests.sim.coordination.target import Worker
+from tests.sim.coordination.world import CAPTURES, AgentNode, Options, OwnerNode, Violation, World
+
+_S, _R, _N = SetState, Role, Seen
+UNIT, CAPTURE = "u3", CAPTURES[0]
+
+
+class Scripted(World):
+    """A world without faults of its own, and the hands that a script has in it.
+
+    `lost`: which messages to agents (or, `unheard`, from agents) get lost. `unready`: agents on which workers do not get
+    ready; `unended`: those on which workers that were stopped do not end; `idle`: those on which they write nothing; `slow`:
+    how long Kafka takes, if not as usual.
+    """
+
+    def __init__(self, seed: int = 0, faults: tuple[str, ...] = ()) -> None:
+        self.lost: Callable[[str, Down], bool] = lambda _to, _message: False
+        self.unheard: Callable[[str, Up], bool] = lambda _origin, _message: False
+        self.unready: set[str] = set()
+        self.unended: set[str] = set()
+        self.idle: set[str] = set()
+        self.slow: float | None = None
+        self.held: dict[str, list[Callable[[], None]]] = {"ready": [], "end": []}
+        super().__init__(Options(seed, faults))
+
+    # what is different from the world as it is
+
+    def _fault(self) -> None:
+        """Faults are the script's."""
+
+    def _down(self, origin: OwnerNode, to: str, message: Down) -> None:
+        if not self.lost(to, message):
+            super()._down(origin, to, message)
+
+    def _up(self, node: AgentNode, message: Up) -> None:
+        if not self.unheard(node.name, message):
+            super()._up(node, message)
+
+    def _ready(self, node: AgentNode, worker: Worker) -> None:
+        if node.name in self.unready:
+            self._hold("ready", node, lambda: self._ready(node, worker))
+        else:
+            super()._ready(node, worker)
+
+    def _end(self, node: AgentNode, worker: Worker, error: str | None) -> None:
+        if error is None and node.name in self.unended:
+            self._hold("end", node, lambda: self._end(node, worker, error))
+        else:
+            super()._end(node, worker, error)
+
+    def _apply(self, node: AgentNode, worker: Worker) -> None:
+        if node.name not in self.idle:
+            super()._apply(node, worker)
+
+    def _orphan(self, worker: Worker) -> None:
+        """Whether a process outlives its agent is for the script to say."""
+
+    def _kafka(self) -> float:
+        return super()._kafka() if self.slow is None else self.slow
+
+    def _hold(self, step: str, node: AgentNode, what: Callable[[], None]) -> None:
+        life = node.life
+        self.held[step].append(lambda: what() if node.alive and node.life == life else None)
+
+    # the script's hands
+
+    def until(self, what: str, holds: Callable[[], bool], within: float = 10.0) -> None:
+        """Let the world go on, event by event, until it holds."""
+        end = self.now + within
+        while not holds():
+            if not self.heap or self.heap[0][0] > end:
+                raise AssertionError(f"the script waited {within:.0f} s in vain for: {what}")
+            self.run_until(self.heap[0][0])
+
+    def get_ready(self) -> None:
+        """From now on workers get ready as usual, and so do those that were held."""
+        self.unready.clear()
+        self._release("ready")
+
+    def let_end(self) -> None:
+        """The same for workers that were stopped."""
+        self.unended.clear()
+        self._release("end")
+
+    def _release(self, step: str) -> None:
+        held, self.held[step] = self.held[step], []
+        for what in held:
+            what()
+
+    @property
+    def owner(self) -> OwnerNode:
+        node = self.current()
+        assert node is not None, "there is no owner"
+        return node
+
+    @property
+    def state(self) -> o.OwnerState:
+        assert self.owner.state is not None
+        return self.owner.state
+
+    def unit(self, name: str = UNIT) -> ReplicationSet:
+        return self.state.sets[name]
+
+    def replica(self, role: Role, name: str = UNIT) -> Replica | None:
+        return next((r for r in self.unit(name).replicas if r.role is role), None)
+
+    def quiet(self) -> bool:
+        node = self.current()
+        sets = node.state.sets.values() if node is not None and node.state is not None else ()
+        return len(sets) == len(self.catalogue) and all(
+            s.state is _S.REPLICATING and len(s.replicas) == 1 for s in sets
+        )
+
+    def settle(self, name: str = UNIT) -> tuple[AgentNode, AgentNode]:
+        """Wait until every unit replicates; return where `name` does, and another agent."""
+        self.until("every unit replicates", self.quiet)
+        primary = self.unit(name).primary
+        assert primary is not None
+        other = min(agent for agent in self.agents if agent != primary.agent)
+        return self.agents[primary.agent], self.agents[other]
+
+    def tell(self, command: o.Command) -> None:
+        self.step_owner(self.owner, command)
+
+    def reach(self, *cells: Cell) -> None:
+        """Wait until each cell is reached from now on."""
+        names = ["/".join(part.value for part in cell) for cell in cells]
+        before = {cell: self.judge.cells[cell] for cell in cells}
+        self.until(f"cells {names}", lambda: all(self.judge.cells[c] > before[c] for c in cells))
+
+    def no(self, op: Op, agent: str) -> Callable[[str, Down], bool]:
+        """For `lost`: this instruction about the unit never gets to the agent."""
+        return lambda to, m: to == agent and isinstance(m, Dispatch) and m.unit == UNIT and m.op is op
+
+    def worker(self, node: AgentNode, name: str = UNIT) -> Worker:
+        return max((w for w in node.workers.values() if w.unit == name), key=lambda w: w.epoch)
+
+    def shut_down(self, node: AgentNode) -> None:
+        self.step_agent(node, agents.Shutdown())
+
+    def finish(self) -> None:
+        """All is let go; everything must become well. An idle worker stays so: the target would refuse it."""
+        self.idle.clear()
+        self.lost, self.unheard, self.slow = (lambda *_: False), (lambda *_: False), None
+        self.get_ready()
+        self.let_end()
+        self.heal()
+        if not self.run_until(self.now + self.options.heal_time, self.judge.converged):
+            raise AssertionError(f"not well again: {self.judge.why_not()}")
+        self.judge.after()
+
+    # where scripts begin
+
+    def preparing(self) -> tuple[AgentNode, AgentNode]:
+        """A move under way whose new worker does not get ready."""
+        origin, target = self.settle()
+        self.unready.add(target.name)
+        self.tell(o.Move(UNIT, target.name))
+        self.until("the new worker opens", lambda: (UNIT in target.state.units) and self._opened(target))
+        return origin, target
+
+    def _opened(self, target: AgentNode) -> bool:
+        secondary = self.replica(_R.SECONDARY)
+        return secondary is not None and secondary.seen is _N.PREPARING and secondary.agent == target.name
+
+    def committing(self) -> tuple[AgentNode, AgentNode]:
+        """A move under way whose new worker waits for the old one, which does not end."""
+        origin, target = self.settle()
+        self.unended.add(origin.name)
+        self.tell(o.Move(UNIT, target.name))
+        self.until("the new worker is ready", lambda: self.unit().state is _S.COMMIT)
+        return origin, target
+
+    def given_up(self, *, lost: Op = Op.REMOVE) -> tuple[AgentNode, AgentNode]:
+        """A move that was given up, whose new worker is still there as far as the owner knows."""
+        origin, target = self.settle()
+        self.unready.add(target.name)
+        self.lost = self.no(lost, target.name)
+        self.tell(o.Move(UNIT, target.name))
+        self.until(
+            "the move is given up",
+            lambda: self.unit().state is _S.REPLICATING and self.replica(_R.UNDETERMINED) is not None,
+        )
+        return origin, target
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """`reaches`: the cells that it is for."""
+
+    name: str
+    reaches: tuple[Cell, ...]
+    play: Callable[[Scripted], None]
+    faults: tuple[str, ...] = ()
+
+
+SCENARIOS: list[Scenario] = []
+
+
+def scenario(
+    *reaches: Cell, faults: tuple[str, ...] = ()
+) -> Callable[[Callable[[Scripted], None]], Callable[[Scripted], None]]:
+    """Register a script under its name."""
+
+    def register(play: Callable[[Scripted], None]) -> Callable[[Scripted], None]:
+        SCENARIOS.append(Scenario(play.__name__, reaches, play, faults))
+        return play
+
+    return register
+
+
+@scenario(
+    (_S.PREPARE, _R.PRIMARY, _N.STOPPING),
+    (_S.PREPARE, _R.UNDETERMINED, _N.STOPPING),
+    (_S.PREPARE, _R.UNDETERMINED, _N.STOPPED),
+)
+def the_origin_of_a_move_shuts_down_slowly(w: Scripted) -> None:
+    origin, _ = w.preparing()
+    w.unended.add(origin.name)
+    w.shut_down(origin)
+    w.reach((_S.PREPARE, _R.PRIMARY, _N.STOPPING), (_S.PREPARE, _R.UNDETERMINED, _N.STOPPING))
+    w.let_end()
+    w.reach((_S.PREPARE, _R.UNDETERMINED, _N.STOPPED))
+
+
+@scenario((_S.PREPARE, _R.UNDETERMINED, _N.GONE))
+def the_origin_of_a_move_dies_while_it_stops(w: Scripted) -> None:
+    origin, _ = w.preparing()
+    w.unended.add(origin.name)
+    w.shut_down(origin)
+    w.reach((_S.PREPARE, _R.PRIMARY, _N.STOPPING))
+    w.crash_agent(origin, 0.1)
+    w.reach((_S.PREPARE, _R.UNDETERMINED, _N.GONE))
+
+
+@scenario((_S.PREPARE, _R.PRIMARY, _N.STOPPED))
+def the_origin_of_a_move_fails(w: Scripted) -> None:
+    origin, _ = w.preparing()
+    w._end(origin, w.worker(origin), "failed")
+    w.reach((_S.PREPARE, _R.PRIMARY, _N.STOPPED))
+
+
+@scenario((_S.PREPARE, _R.PRIMARY, _N.GONE))
+def the_origin_of_a_move_dies(w: Scripted) -> None:
+    origin, _ = w.preparing()
+    w.crash_agent(origin, 0.1)
+    w.reach((_S.PREPARE, _R.PRIMARY, _N.GONE))
+
+
+@scenario((_S.PREPARE, _R.SECONDARY, _N.STOPPING), (_S.PREPARE, _R.SECONDARY, _N.PREPARING))
+def the_target_of_a_move_shuts_down_slowly(w: Scripted) -> None:
+    _, target = w.preparing()
+    w.unended.add(target.name)
+    w.shut_down(target)
+    w.reach((_S.PREPARE, _R.SECONDARY, _N.STOPPING))
+
+
+@scenario((_S.PREPARE, _R.SECONDARY, _N.STOPPED))
+def the_target_of_a_move_fails(w: Scripted) -> None:
+    _, target = w.preparing()
+    w._end(target, w.worker(target), "failed")
+    w.reach((_S.PREPARE, _R.SECONDARY, _N.STOPPED))
+
+
+@scenario((_S.PREPARE, _R.SECONDARY, _N.GONE))
+def the_target_of_a_move_dies(w: Scripted) -> None:
+    _, target = w.preparing()
+    w.crash_agent(target, 0.1)
+    w.reach((_S.PREPARE, _R.SECONDARY, _N.GONE))
+
+
+@scenario(
+    (_S.COMMIT, _R.PRIMARY, _N.STOPPING),
+    (_S.COMMIT, _R.UNDETERMINED, _N.STOPPING),
+    (_S.COMMIT, _R.UNDETERMINED, _N.STOPPED),
+)
+def the_origin_of_a_move_ends_slowly(w: Scripted) -> None:
+    w.committing()
+    w.reach((_S.COMMIT, _R.PRIMARY, _N.STOPPING), (_S.COMMIT, _R.UNDETERMINED, _N.STOPPING))
+    w.let_end()
+    w.reach((_S.COMMIT, _R.UNDETERMINED, _N.STOPPED))
+
+
+@scenario((_S.COMMIT, _R.UNDETERMINED, _N.GONE))
+def the_origin_of_a_move_dies_while_the_target_waits(w: Scripted) -> None:
+    origin, _ = w.committing()
+    w.reach((_S.COMMIT, _R.PRIMARY, _N.STOPPING))
+    w.crash_agent(origin, 0.1)
+    w.reach((_S.COMMIT, _R.UNDETERMINED, _N.GONE))
+
+
+@scenario((_S.COMMIT, _R.PRIMARY, _N.GONE))
+def the_origin_of_a_move_dies_before_it_heard_to_stop(w: Scripted) -> None:
+    origin, target = w.settle()
+    w.lost = w.no(Op.REMOVE, origin.name)
+    w.tell(o.Move(UNIT, target.name))
+    w.until("the new worker is ready", lambda: w.unit().state is _S.COMMIT)
+    w.crash_agent(origin, 0.1)
+    w.reach((_S.COMMIT, _R.PRIMARY, _N.GONE))
+
+
+@scenario((_S.COMMIT, _R.SECONDARY, _N.STOPPING))
+def the_target_of_a_move_shuts_down_while_it_waits(w: Scripted) -> None:
+    _, target = w.committing()
+    w.unended.add(target.name)
+    w.shut_down(target)
+    w.reach((_S.COMMIT, _R.SECONDARY, _N.STOPPING))
+
+
+@scenario((_S.COMMIT, _R.SECONDARY, _N.STOPPED))
+def the_target_of_a_move_fails_while_it_waits(w: Scripted) -> None:
+    _, target = w.committing()
+    w._end(target, w.worker(target), "failed")
+    w.reach((_S.COMMIT, _R.SECONDARY, _N.STOPPED))
+
+
+@scenario((_S.COMMIT, _R.SECONDARY, _N.GONE))
+def the_target_of_a_move_dies_while_it_waits(w: Scripted) -> None:
+    _, target = w.committing()
+    w.crash_agent(target, 0.1)
+    w.reach((_S.COMMIT, _R.SECONDARY, _N.GONE))
+
+
+@scenario((_S.REPLICATING, _R.UNDETERMINED, _N.ABSENT))
+def a_move_is_given_up_that_its_target_never_heard_of(w: Scripted) -> None:
+    w.given_up(lost=Op.PREPARE)
+    w.reach((_S.REPLICATING, _R.UNDETERMINED, _N.ABSENT))
+
+
+@scenario(
+    (_S.REPLICATING, _R.UNDETERMINED, _N.PREPARING),
+    (_S.REPLICATING, _R.UNDETERMINED, _N.PREPARED),
+    (_S.REPLICATING, _R.UNDETERMINED, _N.STOPPING),
+    (_S.REPLICATING, _R.UNDETERMINED, _N.STOPPED),
+)
+def the_target_of_a_move_that_was_given_up_stops_late_and_slowly(w: Scripted) -> None:
+    _, target = w.given_up()
+    w.reach((_S.REPLICATING, _R.UNDETERMINED, _N.PREPARING))
+    w.get_ready()
+    w.reach((_S.REPLICATING, _R.UNDETERMINED, _N.PREPARED))
+    w.unended.add(target.name)
+    w.lost = lambda *_: False
+    w.reach((_S.REPLICATING, _R.UNDETERMINED, _N.STOPPING))
+    w.let_end()
+    w.reach((_S.REPLICATING, _R.UNDETERMINED, _N.STOPPED))
+
+
+@scenario((_S.REPLICATING, _R.UNDETERMINED, _N.GONE))
+def the_target_of_a_move_that_was_given_up_dies(w: Scripted) -> None:
+    _, target = w.given_up()
+    w.crash_agent(target, 0.1)
+    w.reach((_S.REPLICATING, _R.UNDETERMINED, _N.GONE))
+
+
+@scenario((_S.REPLICATING, _R.UNDETERMINED, _N.REPLICATING), faults=("clock",))
+def a_new_owner_finds_two_that_write(w: Scripted) -> None:
+    """The owner's clock leaps while the old worker, which has nothing to write, is told to stop and does not hear it: the
+    owner takes its agent for gone, starts the new one, and dies before it has noted that the new one writes."""
+    origin, target = w.settle()
+    first = w.owner
+    second = next(node for node in w.owners.values() if node is not first)
+    w.lost = w.no(Op.REMOVE, origin.name)
+    w.idle.add(origin.name)
+    w.tell(o.Move(UNIT, target.name))
+    w.until("the new worker is ready", lambda: w.unit().state is _S.COMMIT)
+    w.unheard = lambda agent, _: agent == origin.name
+    w.run_until(w.now + 0.1)  # what was under way has arrived
+    first.offset += 6.0
+    for name, member in w.state.members.items():
+        if name != origin.name:  # those were heard just now
+            w.state.members[name] = replace(member, heard_at=w.clock(first))
+    w.until("the new worker writes", lambda: w.worker(target).live)
+    w.end_owner(first)
+    first.alive = False
+    w.claim(second)
+    for agent in w.agents.values():
+        agent.leader, agent.heard = list(w.owners).index(second.name), w.now
+    w.unheard = lambda *_: False
+    w.reach((_S.REPLICATING, _R.UNDETERMINED, _N.REPLICATING))
+
+
+@scenario((_S.REMOVING, _R.UNDETERMINED, _N.REPLICATING), (_S.REMOVING, _R.UNDETERMINED, _N.STOPPING))
+def a_unit_is_paused_and_its_worker_hears_of_it_late(w: Scripted) -> None:
+    origin, _ = w.settle()
+    w.lost = w.no(Op.REMOVE, origin.name)
+    w.unended.add(origin.name)
+    w.tell(o.Pause(UNIT))
+    w.reach((_S.REMOVING, _R.UNDETERMINED, _N.REPLICATING))
+    w.lost = lambda *_: False
+    w.reach((_S.REMOVING, _R.UNDETERMINED, _N.STOPPING))
+
+
+@scenario((_S.REMOVING, _R.UNDETERMINED, _N.PREPARING), (_S.REMOVING, _R.UNDETERMINED, _N.PREPARED))
+def a_unit_is_paused_while_it_moves(w: Scripted) -> None:
+    _, target = w.preparing()
+    w.lost = w.no(Op.REMOVE, target.name)
+    w.tell(o.Pause(UNIT))
+    w.reach((_S.REMOVING, _R.UNDETERMINED, _N.PREPARING))
+    w.get_ready()
+    w.reach((_S.REMOVING, _R.UNDETERMINED, _N.PREPARED))
+
+
+@scenario((_S.REMOVING, _R.UNDETERMINED, _N.ABSENT), (_S.PREPARE, _R.SECONDARY, _N.ABSENT))
+def a_unit_is_paused_before_the_target_of_its_move_hears_of_it(w: Scripted) -> None:
+    _, target = w.settle()
+    w.lost = w.no(Op.PREPARE, target.name)
+    w.tell(o.Move(UNIT, target.name))
+    w.until("the move begins", lambda: w.replica(_R.SECONDARY) is not None)
+    w.reach((_S.PREPARE, _R.SECONDARY, _N.ABSENT))
+    w.tell(o.Pause(UNIT))
+    w.reach((_S.REMOVING, _R.UNDETERMINED, _N.ABSENT))
+
+
+@scenario()
+def a_capture_process_outlives_its_agent_and_claims_its_topic_late(w: Scripted) -> None:
+    """Another one has claimed it by then: it is refused."""
+    _, target = w.settle(CAPTURE)
+    w.tell(o.Move(CAPTURE, target.name))
+    w.until("the new worker is told to start", lambda: _takes(w, target))
+    late = w.worker(target, CAPTURE)
+    w.crash_agent(target, 30.0)
+    w.until("another has claimed it", lambda: w.captured[CAPTURE].latest > late.epoch)
+    World._orphan(w, late)
+    assert w.captured[CAPTURE].refused
+
+
+@scenario()
+def what_a_paused_capture_worker_had_sent_arrives_late(w: Scripted) -> None:
+    """Another one has defined the tables by then: readers drop it."""
+    origin, _ = w.settle(CAPTURE)
+    w.slow = 9.0
+    worker = w.worker(origin, CAPTURE)
+    before = worker.transaction
+    w.until("a request is under way", lambda: worker.transaction is not before and _sends(worker))
+    w.slow = None
+    w.pause(origin, 30.0)
+    w.until("it is dropped", lambda: bool(w.captured[CAPTURE].dropped), 20.0)
+
+
+def _sends(worker: Worker) -> bool:
+    sent = worker.transaction
+    return sent is not None and sent.open and sent.end > sent.start
+
+
+def _takes(w: Scripted, node: AgentNode) -> bool:
+    return any(worker.unit == CAPTURE and worker.stage == "taking" for worker in node.workers.values())
+
+
+def play(one: Scenario, seed: int = 0) -> Scripted:
+    """Play a scenario to its good end. Raises Violation as a seed does."""
+    world = Scripted(seed, one.faults)
+    try:
+        one.play(world)
+        missing = [cell for cell in one.reaches if not world.judge.cells[cell]]
+        assert not missing, f"not reached: {[[p.value for p in cell] for cell in missing]}"
+        world.finish()
+    except AssertionError as error:
+        raise Violation(f"scenario {one.name}, seed {seed}, at {world.now:.3f} s: {error}") from error
+    return world
