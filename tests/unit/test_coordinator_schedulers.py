@@ -158,6 +158,14 @@ def test_moves_under_way_count_against_the_limits() -> None:
     assert Counter(t.agent for t in to_c.tasks if isinstance(t, MoveTask)) == {"B": 3}
 
 
+def test_what_may_be_a_move_counts_until_a_new_owner_has_heard_all_of_it() -> None:
+    unheard = unit("u1", "a", state=SetState.RECOVERING, primary=None, holders=("a", "b"))
+    waiting = [unit(f"u{n}", "a") for n in range(2, 5)]
+    wishes = Wishes(moves=tuple(MoveRequest(u.spec.unit, "c") for u in waiting))
+    assert len(plan(view("abc", unheard, *waiting), wishes, Limits(concurrent=2)).tasks) == 1
+    assert len(plan(view("abc", *waiting), wishes, Limits(concurrent=2)).tasks) == 2
+
+
 @pytest.mark.parametrize("wrong", [MoveRequest("u", "A"), MoveRequest("u", "X"), MoveRequest("none", "B")])
 def test_a_move_to_where_it_is_or_that_cannot_be_is_not_started(wrong: MoveRequest) -> None:
     assert plan(view("AB", unit("u", "A")), Wishes((wrong,)), Limits()).tasks == ()

@@ -16,6 +16,7 @@ from enum import Enum
 from coordinator.core.replication_table import SetState
 
 UNIT_COST = 1000
+_MAY_MOVE = frozenset({SetState.PREPARE, SetState.COMMIT, SetState.RECOVERING})
 
 
 class Kind(Enum):
@@ -137,13 +138,14 @@ class Loads:
             self._count(unit)
 
     def _count(self, unit: UnitView) -> None:
-        """A unit that moves counts where it will be, so that nothing is placed on the same promise twice."""
+        """A unit that moves counts where it will be, so that nothing is placed on the same promise twice. One of which a new
+        owner has not heard everything yet may be moving: it counts as if it were, or more would move than may."""
         if not unit.holders:
             return
         leaves = unit.primary is not None and unit.state in {SetState.PREPARE, SetState.COMMIT}
         at = unit.holders[-1] if leaves or unit.primary is None else unit.primary
         self.place(unit, at)
-        if len(unit.holders) > 1 and unit.state in {SetState.PREPARE, SetState.COMMIT}:
+        if len(unit.holders) > 1 and unit.state in _MAY_MOVE:
             self.moving += 1
             self._incoming[unit.holders[-1]] += 1
 
