@@ -25,6 +25,7 @@ from coordinator.core.replication import require
 from coordinator.core.replication_table import Cell, SetState
 from coordinator.server import view as views
 from tests.sim.coordination.target import Transaction, Worker
+from tests.sim.coordination.watch import LimitsJudge, Watch
 
 if TYPE_CHECKING:
     from tests.sim.coordination.world import AgentNode, OwnerNode, World
@@ -53,6 +54,37 @@ class Judge:
         self.shown: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
         self.final: list[tuple[str, int, Mark]] = []
         self.applied: dict[tuple[str, int], int] = {}
+        self.watch = Watch(world)
+        self.limits = LimitsJudge()
+        #: unit → the epochs in its durable record, and the highest that ever wrote
+        self.holders: dict[str, tuple[int, ...]] = {}
+        self.wrote_last: dict[str, int] = {}
+        self.claimed = 0
+        #: (fault, state of a unit when it struck)
+        self.struck: Counter[tuple[str, SetState]] = Counter()
+
+    def always(self) -> None:
+        """After every event of the world, whosever it was."""
+        self._accepted()
+        self.watch.always()
+
+    def _accepted(self) -> None:
+        """I1: of the workers that write now, the target would accept one a unit."""
+        found: dict[str, Worker] = {}
+        for node in self.world.agents.values():
+            for worker in node.workers.values():
+                if worker.stage != "writing" or worker.dead:
+                    continue
+                row = self.world.target.rows.get(worker.unit)
+                if row is not None and row.epoch == worker.epoch:
+                    other = found.setdefault(worker.unit, worker)
+                    require(other is worker, f"the target would accept {worker} and {other}")
+
+    def fault(self, kind: str) -> None:
+        """Count in which states of units a fault strikes."""
+        node = self.world.current()
+        if node is not None and node.state is not None:
+            self.struck.update({(kind, current.state) for current in node.state.sets.values()})
 
     # owners
 
@@ -60,6 +92,8 @@ class Judge:
         """Write down the final marks that this event brings from replicas the owner expects them from."""
         self.final = []
         state = node.state
+        if state is not None:
+            self.limits.before(state)
         if state is None or not isinstance(event, o.Received):
             return
         message = event.message
@@ -82,11 +116,17 @@ class Judge:
             if known and status.state is Reported.STOPPED and status.mark is not None:
                 self.final.append((status.unit, status.epoch, status.mark))
 
-    def owner(self, node: OwnerNode) -> None:
+    def owner(self, node: OwnerNode, event: o.Event | None, out: list[o.Effect]) -> None:
+        """`event`: None for the claim that begins a term."""
         state = node.state
         if state is None:
             return
+        if event is None:
+            require(state.rev > self.claimed, f"term {state.rev} after term {self.claimed}")
+            self.claimed = state.rev
+            self.limits.before(state)
         owners.check(state)
+        self.watch.owner(node, event, out)
         for unit, _, mark in self.final:
             memo = state.memos.get(unit)
             held = memo.mark if memo is not None else None
@@ -95,12 +135,7 @@ class Judge:
         self.final = []
         self._count(state)
         self._members(node, state)
-        moving = sum(
-            len(s.replicas) > 1 and s.state in {SetState.PREPARE, SetState.COMMIT} and s.primary is not None
-            for s in state.sets.values()
-        )
-        limit = state.config.limits.concurrent
-        require(moving <= limit, f"{moving} moves under way, the limit is {limit}")
+        self.limits.after(state, event)
         self._pipelines(state)
 
     def _count(self, state: o.OwnerState) -> None:
@@ -168,7 +203,10 @@ class Judge:
             )
 
     def committed(self, records: tuple[tuple[str, o.Record | None], ...]) -> None:
-        for _, record in records:
+        for key, record in records:
+            if key.startswith("unit/"):
+                held = record.holders if isinstance(record, o.UnitRecord) else ()
+                self.holders[key.removeprefix("unit/")] = tuple(epoch for *_, epoch in held)
             if isinstance(record, o.PipelineRecord) and record.progress.checkpoint_ts is not None:
                 before = self.progress.get(record.pipeline, -1)
                 now = record.progress.checkpoint_ts
@@ -188,6 +226,7 @@ class Judge:
         require(state.owner_rev >= rev, f"agent {node.name} went back from term {rev} to {state.owner_rev}")
         if isinstance(event, agents.Received) and isinstance(event.message, Dispatch):
             self._instructed(node, event.message)
+            self.watch.answered(node, event.message, out)
         for effect in out:
             if isinstance(effect, StopWorker) and isinstance(event, agents.Received):
                 self._stopped(event.message, effect)
@@ -264,13 +303,17 @@ class Judge:
         ends = [end for _, end in row.writes[-2:]]
         require(epochs == sorted(epochs), f"{unit}: epoch {epochs[-1]} wrote after {epochs[0]}")
         require(ends == sorted(ends), f"{unit}: {ends[-1]} written over {ends[0]}")
-        accepted = [
-            w
-            for node in self.world.agents.values()
-            for w in node.workers.values()
-            if w.live and w.stage == "writing" and w.unit == unit and w.epoch == row.epoch
-        ]
-        require(len(accepted) <= 1, f"the target would accept {accepted}")
+        self._assigned(unit, transaction.worker.epoch)
+
+    def _assigned(self, unit: str, epoch: int) -> None:
+        """I8 and C2: who writes has been assigned durably, and the unit has not been removed since. Also over the
+        life of the unit, whose row begins anew with another uid: an epoch that has been followed never writes again."""
+        held = self.holders.get(unit, ())
+        require(bool(held), f"{unit} is removed, and is written by epoch {epoch}")
+        require(epoch <= max(held), f"{unit} is written by epoch {epoch}, before its record {held}")
+        last = self.wrote_last.get(unit, 0)
+        require(epoch >= last, f"{unit}: epoch {epoch} wrote after {last}, in an earlier life of the unit")
+        self.wrote_last[unit] = epoch
 
     def captured(self, worker: Worker) -> None:
         """Events of a capture unit have arrived (the topic itself says when some are missing)."""

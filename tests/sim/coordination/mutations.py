@@ -15,6 +15,7 @@ from coordinator.core import agent as agents
 from coordinator.core import (
     agent_unit,
     members,
+    owner,
     owner_feed,
     owner_ticks,
     progress,
@@ -23,7 +24,8 @@ from coordinator.core import (
 from coordinator.core.agent_unit import Held
 from coordinator.core.handlers import reports
 from coordinator.core.members import Verdict
-from coordinator.core.messages import Announce, HeartbeatResponse, Op, Superseded
+from coordinator.core.messages import Announce, DispatchResponse, HeartbeatResponse, Op, Superseded
+from coordinator.core.owner_state import Fence
 from coordinator.core.replication import Assign, Instruct, RefusedError, ReplicationSet
 from coordinator.core.replication_table import CELLS, SETTLE, Act, Primary, Role, Secondary, Seen, SetState
 from coordinator.core.schedulers import Kind, Loads, UnitSpec
@@ -64,6 +66,11 @@ _hear = members.hear
 _report, _assign, _classify = replication._report, replication._assign, replication._classify
 _prepare, _replica, _advance = agent_unit._prepare, reports._replica, progress.advance
 _receive, _wanted, _step = agents._receive, owner_feed.wanted, agent_unit.step
+_fence_unless_wanted, _instruct, _dispatched = (
+    owner_feed.fence_unless_wanted,
+    owner_feed._instruct,
+    agents._dispatched,
+)
 _pipeline_units, _pipelines = owner_ticks.pipeline_units, views.pipelines
 
 
@@ -197,6 +204,42 @@ def _deaf_to_strangers(state: agents.AgentState, message: Any, now: float, out: 
         _receive(state, message, now, out)
 
 
+def _plan_with(**more: int) -> Patch:
+    """A limit is forgotten."""
+    plan = owner_ticks.plan
+    return attribute(
+        owner_ticks, "plan", lambda seen, wishes, limits: plan(seen, wishes, replace(limits, **more))
+    )
+
+
+def _forget_at_once(state: Any, unit: str, now: float, out: list[Any]) -> None:
+    """An unwanted unit is taken for fenced as soon as nothing of it is known to run."""
+    said: list[Any] = []
+    _fence_unless_wanted(state, unit, now, said)
+    for effect in said:
+        if isinstance(effect, Fence):
+            owner_feed.fenced(state, effect.unit, effect.epoch, now, out)
+        else:
+            out.append(effect)
+
+
+def _orphans_now_and_then(state: Any, unit: str, what: Instruct, out: list[Any]) -> None:
+    current = state.sets.get(unit)
+    known = current is not None and any(r.epoch == what.epoch for r in current.replicas)
+    if known or what.op in {Op.PREPARE, Op.START, Op.FORGET} or state.op_seq % 8 == 0:
+        _instruct(state, unit, what, out)
+
+
+def _silent_unless_changed(state: agents.AgentState, message: Any, now: float, out: list[Any]) -> None:
+    """Only what an instruction has changed is answered."""
+    before = state.units.get(message.unit)
+    _dispatched(state, message, now, out)
+    if state.units.get(message.unit) == before and before is not None:
+        out[:] = [
+            e for e in out if not (isinstance(e, agents.Send) and isinstance(e.message, DispatchResponse))
+        ]
+
+
 S, R, N = SetState, Role, Seen
 MUTATIONS = (
     Mutation("agent epoch is not compared", "B1, PR#6113", (attribute(members, "hear", _any_incarnation),), faults=("ancient", "crash agent", "delay", "double")),
@@ -208,9 +251,13 @@ MUTATIONS = (
     ),
     Mutation("a late remove stops a later assignment", "B3, no generation", (attribute(agent_unit, "_remove", _remove_whatever),), faults=("ancient", "delay", "double", "commands", "worker fails")),
     Mutation("orphans are ignored", "B4", (attribute(replication, "_report", _no_orphans),)),
+    Mutation("orphans are told now and then", "B4", (attribute(owner_feed, "_instruct", _orphans_now_and_then),)),
     Mutation("the last replica's crash leaves the set", "B5, #6477", (cells((Act.KEEP,), (S.REMOVING, R.UNDETERMINED, N.GONE)),)),
     Mutation("a primary's crash is only logged", "B6", (cells((Act.KEEP,), (S.REPLICATING, R.PRIMARY, N.GONE)),)),
     Mutation("the limit on moves is not kept", "B7", (attribute(Loads, "room", _no_limit),), faults=("commands", "crash agent")),
+    Mutation("a plan adds more than a burst", "B7", (_plan_with(burst=9),)),
+    Mutation("a plan gives one agent more than its share", "B7", (_plan_with(agent_burst=9),)),
+    Mutation("the moves to one agent are not limited", "B7", (_plan_with(per_agent=9),), faults=("commands", "stop agent")),
     Mutation("a new owner forgets what is stopping", "tiflow#6538", (attribute(replication, "_classify", _blind_classify),), faults=("commands", "slow target", "crash owner", "two owners")),
     Mutation("start beside one that is stopping", "tiflow#6538", (_promote_beside_leaving,)),
     Mutation("stopped before the sink is closed", "tiflow#9618", options={"early_stop": True}),
@@ -220,6 +267,11 @@ MUTATIONS = (
         "a dropped unit is added again", "ticdc#4874",
         (attribute(owner_feed, "wanted", _resurrect), attribute(owner_ticks, "wanted", _resurrect)),
     ),
+    Mutation(
+        "a removed unit is not fenced", "found here",
+        tuple(attribute(m, "fence_unless_wanted", _forget_at_once) for m in (owner_feed, owner, owner_ticks)),
+        faults=("catalogue", "pause agent", "commands"),
+    ),
     Mutation("the minimum skips a missing unit", "tiflow PR#5761", (attribute(owner_ticks, "advance", _skip_missing),)),
     Mutation("the minimum waits for a dropped unit", "ticdc#5710", (attribute(owner_ticks, "pipeline_units", _wait_for_dropped),), faults=("catalogue",)),
     Mutation("progress is shown before it is stored", "found here", (attribute(views, "pipelines", _shown_before_stored),)),
@@ -227,6 +279,7 @@ MUTATIONS = (
     Mutation("a removed epoch can be prepared again", "ticdc#5083", (attribute(agent_unit, "_remove", _told_without_tombstone),), faults=("ancient", "delay", "double", "stuck worker", "commands", "drop")),
     Mutation("an older owner is obeyed", "ticdc#4827", (attribute(agents, "_receive", _any_term),), faults=("ancient", "delay", "double", "two owners", "crash owner", "crash agent")),
     Mutation("an older owner can still store", "KIP-618", (_unfenced_topic,)),
+    Mutation("an agent answers only what changes something", "§5 I10", (attribute(agents, "_dispatched", _silent_unless_changed),)),
     Mutation("late reports are applied", "no op_seq", (attribute(members, "hear", _late_is_fine),)),
     Mutation("the lease counts from receipt", "GreptimeDB", (attribute(agents, "_receive", _lease_from_receipt),), faults=("delay", "cut", "ancient")),
     Mutation("the lease is never over", "ticdc#5202", (attribute(agent_unit, "_expire", _no_expiry),)),

@@ -428,6 +428,31 @@ def a_unit_is_paused_before_the_target_of_its_move_hears_of_it(w: Scripted) -> N
 
 
 @scenario()
+def a_new_owner_is_asked_for_moves_before_it_has_heard_of_one_under_way(w: Scripted) -> None:
+    """They wait: with the one that it will hear of they would be too many."""
+    origin, target = w.committing()
+    first, second = w.owner, next(node for node in w.owners.values() if node is not w.owner)
+    third = next(name for name in w.agents if name not in {origin.name, target.name})
+    w.unheard = lambda agent, _: agent == origin.name
+    w.end_owner(first)
+    first.alive = False
+    w.claim(second)
+    for agent in w.agents.values():
+        agent.leader, agent.heard = list(w.owners).index(second.name), w.now
+    w.until("the other agents have synced", lambda: sum(m.accepts for m in w.state.members.values()) == 2)
+    w.until("the catalogue is known", lambda: w.state.catalogue is not None)
+    w.unready |= set(w.agents)
+    for unit, current in sorted(w.state.sets.items()):
+        primary = current.primary
+        if primary is not None:
+            w.tell(o.Move(unit, target.name if primary.agent == third else third))
+    w.run_until(w.now + 1.1)
+    assert w.unit().state is _S.RECOVERING
+    w.unheard = lambda *_: False
+    w.until("the owner has heard of all", lambda: w.unit().state is not _S.RECOVERING)
+
+
+@scenario()
 def a_capture_process_outlives_its_agent_and_claims_its_topic_late(w: Scripted) -> None:
     """Another one has claimed it by then: it is refused."""
     _, target = w.settle(CAPTURE)

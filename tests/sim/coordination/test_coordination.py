@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coordinator.core import owner_ticks
-from coordinator.core.owner_state import OwnerState
+from coordinator.core.agent_unit import Held
+from coordinator.core.messages import Op, Reported
+from coordinator.core.owner_state import Move, OwnerState
 from coordinator.core.replication_table import CELLS, Cell, Role, Seen, SetState
 from tests.sim.coordination.mutations import BY_NAME, MUTATIONS, Mutation, attribute, find
-from tests.sim.coordination.scenarios import SCENARIOS, Scenario, play
-from tests.sim.coordination.world import Options, outcome_of, run, run_seed
+from tests.sim.coordination.scenarios import SCENARIOS, UNIT, Scenario, Scripted, play
+from tests.sim.coordination.world import Options, World, outcome_of, run, run_seed
 from tests.sim.seeds import over_seeds
 
 PAGE = Path(__file__).parents[3] / "docs/explanation/coordination.md"
@@ -57,11 +59,13 @@ def test_seeds_that_failed_once(seed: int) -> None:
 
 @pytest.mark.timeout(1800)
 def test_every_seed_keeps_every_invariant_and_becomes_well_again() -> None:
-    """Seeds and scenarios together reach every cell of the table that can be reached."""
+    """Seeds and scenarios together reach every cell of the table that can be reached; faults strike in every state."""
     cells: Counter[Cell] = Counter()
+    struck: Counter[tuple[str, SetState]] = Counter()
     events = dropped = refused = 0
     for outcome in chain(over_seeds(run_seed, range(SEEDS)), (outcome_of(play(one)) for one in SCENARIOS)):
         cells += outcome.cells
+        struck += outcome.struck
         events += outcome.events
         dropped += outcome.dropped
         refused += outcome.refused
@@ -71,12 +75,45 @@ def test_every_seed_keeps_every_invariant_and_becomes_well_again() -> None:
     assert refused, "no capture worker ever came too late"
     missing = set(CELLS) - UNREACHABLE - set(cells)
     assert not missing, f"cells that nothing reached: {[[p.value for p in cell] for cell in missing]}"
+    pairs = set(product(World(Options(0))._faults(), SetState)) - set(struck)
+    assert not pairs, f"faults that never struck while a unit was: {[(f, s.value) for f, s in pairs]}"
 
 
 @pytest.mark.parametrize("one", SCENARIOS, ids=lambda one: one.name)
 def test_a_scenario_reaches_its_cells_whatever_the_delays(one: Scenario) -> None:
     for seed in range(1, 4):
         play(one, seed)
+
+
+def test_an_orphan_that_is_not_told_to_end_is_found() -> None:
+    """I6: long after the heal an agent holds what the owner never gave it, and the owner does not mind."""
+    w = Scripted()
+    _, agent = w.settle()
+    w.heal()
+    agent.state.units[UNIT] = Held(UNIT, w.state.counter + 1, Reported.PREPARED)
+    with BY_NAME["orphans are ignored"].patches[0](), pytest.raises(AssertionError, match="orphan"):
+        w.run_until(w.now + 3.0)
+
+
+def test_a_dispatch_without_an_answer_is_found() -> None:
+    """I10: after the heal an instruction gets lost."""
+    w = Scripted()
+    _, agent = w.settle()
+    w.heal()
+    w.run_until(w.now + 0.1)
+    w.lost = w.no(Op.PREPARE, agent.name)
+    w.tell(Move(UNIT, agent.name))
+    with pytest.raises(AssertionError, match="unanswered"):
+        w.run_until(w.now + 3.0)
+
+
+def test_a_write_after_the_removal_is_found() -> None:
+    """I8: the record of the unit is gone, and a worker of it goes on."""
+    w = Scripted()
+    w.settle()
+    w.judge.committed(((f"unit/{UNIT}", None),))
+    with pytest.raises(AssertionError, match="is removed, and is written"):
+        w.run_until(w.now + 3.0)
 
 
 def test_a_seed_is_the_same_run_every_time() -> None:

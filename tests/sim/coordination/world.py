@@ -18,7 +18,7 @@ from coordinator.core import owner_state as o
 from coordinator.core.agent_unit import Ended, OpenWorker, Progressed, Ready, StartWorker, StopWorker
 from coordinator.core.messages import Down, Mark, Up
 from coordinator.core.owner_state import OwnerConfig, OwnerState
-from coordinator.core.replication_table import Cell
+from coordinator.core.replication_table import Cell, SetState
 from coordinator.core.schedulers import Kind, Limits, UnitSpec
 from tests.sim.coordination.capture import CaptureTopic
 from tests.sim.coordination.control import ControlTopic
@@ -35,7 +35,7 @@ CONFIG = OwnerConfig(
     retry_first=0.3,
     retry_most=2.0,
     progress_every=2.0,
-    limits=Limits(burst=2, concurrent=2, per_agent=2),
+    limits=Limits(burst=2, agent_burst=1, concurrent=2, per_agent=1),
 )
 AGENTS = ("a1", "a2", "a3")
 CANDIDATES = ("c1", "c2")
@@ -156,6 +156,7 @@ class World:
         while self.heap and self.heap[0][0] <= end:
             self.now, _, what = heapq.heappop(self.heap)
             what()
+            self.judge.always()
             self.events += 1
             self.storm[int(self.now)] += 1
             if self.storm[int(self.now)] > 3000:
@@ -221,7 +222,7 @@ class World:
         state, out = owners.begin(node.name, rev, dict(self.topic.records), CONFIG, self.clock(node))
         node.state, node.last_commit = state, self.now
         self._owner_effects(node, out)
-        self.judge.owner(node)
+        self.judge.owner(node, None, out)
         self.on(node, self.rng.uniform(0.0, 0.5), lambda: self.give_catalogue(node))
         self.on(node, 0.5, lambda: self._beat(node))
 
@@ -257,7 +258,7 @@ class World:
             return
         self.judge.before_owner(node, event)
         node.state, out = owners.step(node.state, event, self.clock(node))
-        self.judge.owner(node)
+        self.judge.owner(node, event, out)
         self._owner_effects(node, out)
 
     def _owner_effects(self, node: OwnerNode, out: list[o.Effect]) -> None:
@@ -527,7 +528,9 @@ class World:
         self.at(self.rng.uniform(0.1, 1.0), self._fault)
         kinds = sorted(self.faults & set(self._faults()))
         if kinds:
-            self._faults()[self.rng.choice(kinds)]()
+            kind = self.rng.choice(kinds)
+            self.judge.fault(kind)
+            self._faults()[kind]()
 
     def _faults(self) -> dict[str, Callable[[], None]]:
         return {
@@ -674,12 +677,13 @@ def run(options: Options) -> World:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What is counted over many seeds. `dropped`: events of a capture worker that readers dropped by their gen; `refused`:
-    starts of capture workers that a later assignment had overtaken."""
+    starts of capture workers that a later assignment had overtaken; `struck`: (fault, state of a unit when it struck)."""
 
     cells: Counter[Cell]
     events: int
     dropped: int
     refused: int
+    struck: Counter[tuple[str, SetState]]
 
 
 def run_seed(seed: int) -> Outcome:
@@ -690,4 +694,4 @@ def run_seed(seed: int) -> Outcome:
 def outcome_of(world: World) -> Outcome:
     topics = world.captured.values()
     dropped, refused = sum(t.dropped for t in topics), sum(t.refused for t in topics)
-    return Outcome(world.judge.cells, world.events, dropped, refused)
+    return Outcome(world.judge.cells, world.events, dropped, refused, world.judge.struck)

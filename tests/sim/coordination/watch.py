@@ -1,0 +1,158 @@
+"""Oracles that look at how things go on: the limits of a plan (I9), orphans (I6), and dispatches without an answer (I10)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coordinator.core import agent as agents
+from coordinator.core import owner_state as o
+from coordinator.core.members import MemberState
+from coordinator.core.messages import Dispatch, DispatchResponse, Reported
+from coordinator.core.replication import ReplicationSet, require
+from coordinator.core.replication_table import SetState
+
+if TYPE_CHECKING:
+    from tests.sim.coordination.world import AgentNode, OwnerNode, World
+
+_MOVES = frozenset({SetState.PREPARE, SetState.COMMIT})
+#: After the heal a message takes 0.01 s, and what it finds running happens at once.
+SOON = 0.5
+
+
+class LimitsJudge:
+    """I9. What an event starts is what has an epoch that no set had before it; only a tick may start anything."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, int] = {}
+
+    def before(self, state: o.OwnerState) -> None:
+        self.known = {unit: self._highest(current) for unit, current in state.sets.items()}
+
+    @staticmethod
+    def _highest(current: ReplicationSet) -> int:
+        return current.replicas[-1].epoch if current.replicas else 0
+
+    def after(self, state: o.OwnerState, event: o.Event | None) -> None:
+        limits = state.config.limits
+        added: Counter[str] = Counter()
+        moved: Counter[str] = Counter()
+        incoming: Counter[str] = Counter()
+        for unit, current in state.sets.items():
+            if not current.replicas:
+                continue
+            newest = current.replicas[-1]
+            started = newest.epoch > self.known.get(unit, 0)
+            require(not started or isinstance(event, o.Tick), f"{unit} is assigned by {event}")
+            if len(current.replicas) > 1 and current.state in _MOVES:
+                incoming[newest.agent] += 1
+                moved[newest.agent] += started
+            else:
+                added[newest.agent] += started
+        require(added.total() <= limits.burst, f"{added.total()} units added in one plan")
+        for agent in state.members:
+            require(added[agent] <= limits.agent_burst, f"{added[agent]} units added to {agent} in one plan")
+            fits = not moved[agent] or incoming[agent] <= limits.per_agent
+            require(fits, f"{incoming[agent]} moves to {agent} under way, the limit is {limits.per_agent}")
+        moving = incoming.total()
+        require(moving <= limits.concurrent, f"{moving} moves under way, the limit is {limits.concurrent}")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A dispatch that waits for its answer."""
+
+    at: float
+    rev: int
+    op_seq: int
+    agent_epoch: int
+
+
+class Watch:
+    """What must not last. While there are faults it may; after the heal it is over within a heartbeat."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        #: (agent, unit, epoch) → since when it runs there without the owner's knowing
+        self.orphans: dict[tuple[str, str, int], float] = {}
+        #: (agent, unit) → the last dispatch; an earlier one is superseded by it
+        self.asked: dict[tuple[str, str], Asked] = {}
+        self.healed_at = float("inf")
+
+    def always(self) -> None:
+        if not self.world.healed:
+            return
+        self.healed_at = min(self.healed_at, self.world.now)
+        node = self.world.current()
+        if node is None or node.state is None or node.state.silent or node.state.catalogue is None:
+            self.orphans.clear()
+            return
+        self._orphans(node.state)
+        self._unanswered(node.state)
+
+    def _obeys(self, state: o.OwnerState, agent: AgentNode) -> bool:
+        """Whether the agent is a member that has told this owner what it holds."""
+        member = state.members.get(agent.name)
+        known = member is not None and member.durable and member.state is MemberState.SYNCED
+        mine = agent.state.owner_rev == state.rev and known
+        return agent.alive and mine and member is not None and member.agent_epoch == agent.state.agent_epoch
+
+    def _orphans(self, state: o.OwnerState) -> None:
+        """I6: what an agent holds and the owner does not know is told to end at the agent's next heartbeat."""
+        now, found = self.world.now, {}
+        for agent in self.world.agents.values():
+            if not self._obeys(state, agent):
+                continue
+            for unit, held in agent.state.units.items():
+                if held.state in {Reported.ABSENT, Reported.STOPPING}:
+                    continue
+                current = state.sets.get(unit)
+                replicas = current.replicas if current is not None else ()
+                if not any((r.agent, r.epoch) == (agent.name, held.epoch) for r in replicas):
+                    key = (agent.name, unit, held.epoch)
+                    found[key] = self.orphans.get(key, now)
+        self.orphans = found
+        for key, since in found.items():
+            require(now - since <= state.config.interval + SOON, f"orphan {key} since {since:.3f} s")
+
+    # dispatches
+
+    def owner(self, node: OwnerNode, event: o.Event | None, out: list[o.Effect]) -> None:
+        """Write down what the owner asks, and what it hears in answer."""
+        state = node.state
+        if state is None or node is not self.world.current():
+            return
+        if isinstance(event, o.Received) and isinstance(event.message, DispatchResponse):
+            message = event.message
+            key = (message.agent, message.status.unit)
+            asked = self.asked.get(key)
+            if asked is not None and (asked.rev, asked.op_seq) == (message.header.owner_rev, message.answers):
+                del self.asked[key]
+        for effect in out if not state.silent else ():
+            if isinstance(effect, o.Send) and isinstance(effect.message, Dispatch):
+                head = effect.message.header
+                asked = Asked(self.world.now, head.owner_rev, head.op_seq, head.agent_epoch)
+                self.asked[effect.agent, effect.message.unit] = asked
+
+    def answered(self, node: AgentNode, message: Dispatch, out: list[agents.AgentEffect]) -> None:
+        """I10: an agent answers every dispatch that is for it, at once."""
+        head, state = message.header, node.state
+        if (head.owner_rev, head.agent_epoch) != (state.owner_rev, state.agent_epoch):
+            return
+        said = [e.message for e in out if isinstance(e, agents.Send)]
+        answers = [m.answers for m in said if isinstance(m, DispatchResponse)]
+        require(head.op_seq in answers, f"agent {node.name} does not answer {message}")
+
+    def _unanswered(self, state: o.OwnerState) -> None:
+        """I10: an answer arrives, unless somebody else is asked by now: another owner, another incarnation."""
+        for (name, unit), asked in list(self.asked.items()):
+            agent = self.world.agents[name]
+            mine = self._obeys(state, agent) and agent.state.agent_epoch == asked.agent_epoch
+            if asked.rev != state.rev or not mine or asked.at < self.healed_at:
+                del self.asked[name, unit]
+                continue
+            late = self.world.now - asked.at
+            require(
+                late <= SOON, f"dispatch {asked.op_seq} of {unit} to {name} is unanswered for {late:.3f} s"
+            )
