@@ -44,9 +44,10 @@ class CaptureTopic:
         self.claimed = max(self.claimed + 1, epoch)
         return self.claimed
 
-    def define(self, gen: int) -> None:
-        """The definition under `gen` arrives."""
+    def define(self, gen: int) -> int:
+        """The definition under `gen` arrives; returns up to where the topic goes before it."""
         self.seen = max(self.seen, gen)
+        return self.accepted
 
     def append(self, epoch: int, gen: int, start: int, end: int) -> None:
         """Events (start, end] of the assignment `epoch` arrive. Raises AssertionError where a reader would find that some

@@ -1,7 +1,8 @@
 """Candidates, agents, workers and a bad network under one seed and one clock; nothing here knows real time.
 
 Everything that happens is an entry of one heap, in the order of (time, number). A paused process takes no step; what is
-meant for it waits in its queue, while commits that it has already sent land at the target. `judge` looks at everything.
+meant for it waits in its queue, while commits that it has already sent land at the target. What a worker asks of the
+target or of Kafka may be cut off on the way there or back: then it does not know the outcome. `judge` looks at everything.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from coordinator.core import agent as agents
 from coordinator.core import owner as owners
@@ -38,14 +40,19 @@ CONFIG = OwnerConfig(
     limits=Limits(burst=2, agent_burst=1, concurrent=2, per_agent=1),
 )
 AGENTS = ("a1", "a2", "a3")
+JOINERS = ("a4", "a5")
 CANDIDATES = ("c1", "c2")
 UNITS = ("u1", "u2", "u3", "u4")
 CAPTURES = ("k1",)
 PIPELINE = "p"
+SERVERS = ("target", "kafka")
 FAULTS = (
     "drop", "double", "delay", "ancient", "crash agent", "pause agent", "crash owner", "pause owner", "two owners",
     "cut", "clock", "stop agent", "worker fails", "slow target", "commit unknown", "catalogue", "commands", "stuck worker",
+    "cut server", "commit lost", "deadlock", "target restart", "failover", "broker restart", "join", "leave",
 )  # fmt: skip
+#: What outlives its sender's patience, in seconds: a request whose answer does not come.
+PATIENCE = (0.1, 1.5)
 #: Every fourth seed: many moves that hang, fail and are given up, for the rarer cells of the table.
 FOCUS = ("commands", "drop", "delay", "stuck worker", "stop agent", "slow target", "pause agent")
 
@@ -63,12 +70,14 @@ class Options:
     fault_time: float = 20.0
     heal_time: float = 60.0
     early_stop: bool = False  # mutation: a worker says that it ended before its commit has landed
+    believing: bool = False  # mutation: a worker takes a commit for done whose outcome it does not know
     swallow: bool = False  # mutation: nobody is told that a worker failed
 
 
 @dataclass(slots=True)
 class Node:
-    """A process. `queue`: what waits while it is paused. `paused_at`: when it was last not running (for the lease)."""
+    """A process. `queue`: what waits while it is paused. `paused_at`: when it was last not running (for the lease).
+    `wall`: by how much its clock of the day is wrong. `left`: it is never started again."""
 
     name: str
     alive: bool = True
@@ -77,6 +86,8 @@ class Node:
     life: int = 0
     offset: float = 0.0
     rate: float = 1.0
+    wall: float = 0.0
+    left: bool = False
     queue: list[Callable[[], None]] = field(default_factory=list)
 
 
@@ -94,6 +105,9 @@ class AgentNode(Node):
     workers: dict[tuple[str, int], Worker] = field(default_factory=dict)
 
 
+T = TypeVar("T")
+
+
 class World:
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -106,6 +120,8 @@ class World:
         self.faults = frozenset(by_seed if options.faults is None else options.faults)
         self.healed = False
         self.cuts: set[tuple[str, str]] = set()
+        self.down: dict[str, float] = {}
+        self.happened: Counter[str] = Counter()
         self.topic = ControlTopic()
         self.target = Target()
         self.captured = {unit: CaptureTopic() for unit in CAPTURES}
@@ -150,6 +166,9 @@ class World:
     def clock(self, node: Node) -> float:
         return 1000.0 + self.now * node.rate + node.offset
 
+    def wall_ms(self, node: Node) -> int:
+        return int(1000 * (100.0 + self.now + node.wall))
+
     def run_until(self, end: float, done: Callable[[], bool] | None = None) -> bool:
         """Run; returns whether `done` became true."""
         checked = self.now
@@ -176,6 +195,7 @@ class World:
         for one in self.agents.values():
             self._start_agent(one)
         self.at(0.5, self._source)
+        self.at(1.0, self._replicate)
         self.at(3.0, self._fault)
 
     def _source(self) -> None:
@@ -203,6 +223,47 @@ class World:
         if lossy and "double" in self.faults and self.rng.random() < 0.1:
             self.at(self.latency(), what)
 
+    def up(self, server: str) -> bool:
+        return self.now >= self.down.get(server, 0.0)
+
+    def ask(
+        self,
+        worker: Worker,
+        server: str,
+        delay: float,
+        request: Callable[[], T],
+        answered: Callable[[T | None], None],
+    ) -> None:
+        """A worker asks the target or Kafka. None: the outcome is not known, it was carried out, or not, or will be."""
+        node = self.agents[worker.agent]
+        fate = self._fate(node, server)
+
+        def land() -> None:
+            there = fate in {"", "answer lost"} and self.up(server)
+            result = request() if there else None
+            if fate == "late":
+                self.at(self.rng.uniform(0.5, 5.0), request)
+            if fate == "answer lost" or (server, node.name) in self.cuts:
+                self.happened[f"{server}: answer lost"] += there
+                result = None
+            if not worker.dead:
+                wait = 0.001 if result is not None else self.rng.uniform(*PATIENCE)
+                self.on(node, wait, lambda: answered(result))
+
+        self.at(delay, land)
+
+    def _fate(self, node: Node, server: str) -> str:
+        """What becomes of a request: lost itself, its answer lost, or so late that the answer is not waited for."""
+        if (node.name, server) in self.cuts:
+            fate = self.rng.choice(("request lost", "late"))  # sent again once the way is free
+        elif self.healed or "commit lost" not in self.faults or self.rng.random() >= 0.04:
+            return ""
+        else:
+            fate = self.rng.choice(("request lost", "answer lost", "late"))
+        if fate != "answer lost":
+            self.happened[f"{server}: {fate}"] += 1
+        return fate
+
     # candidates and owners
 
     def _candidate(self, node: OwnerNode) -> None:
@@ -219,7 +280,9 @@ class World:
     def claim(self, node: OwnerNode) -> None:
         node.life += 1
         rev = self.topic.claim(node.name, self.now)
-        state, out = owners.begin(node.name, rev, dict(self.topic.records), CONFIG, self.clock(node))
+        state, out = owners.begin(
+            node.name, rev, dict(self.topic.records), CONFIG, self.clock(node), floor=self.wall_ms(node)
+        )
         node.state, node.last_commit = state, self.now
         self._owner_effects(node, out)
         self.judge.owner(node, None, out)
@@ -281,6 +344,9 @@ class World:
     def _fence(self, node: OwnerNode, unit: str, epoch: int) -> None:
         """A captured topic needs none: the next capture's gen does it (rowlock/fences.py)."""
         if unit not in CAPTURES:
+            if not self.up("target"):
+                self.on(node, 0.5, lambda: self._fence(node, unit, epoch))
+                return
             self.target.fence(unit, epoch)
         self.on(node, 0.01, lambda: self.step_owner(node, o.Fenced(unit, epoch)))
 
@@ -317,7 +383,7 @@ class World:
             worker.dead = True
             if worker.transaction is not None and worker.transaction.open and self.rng.random() < 0.7:
                 self.target.abort(worker.transaction)  # its connection breaks before the commit was sent
-        self.at(back, lambda: None if node.alive else self._start_agent(node))
+        self.at(back, lambda: None if node.alive or node.left else self._start_agent(node))
 
     def _tick_agent(self, node: AgentNode) -> None:
         self.step_agent(node, agents.Tick())
@@ -354,9 +420,10 @@ class World:
                 case StartWorker(unit, epoch):
                     worker = node.workers[unit, epoch]
                     worker.stage = "taking"
-                    take = self._claim if unit in CAPTURES else self._take
-                    soon = self.rng.uniform(0.01, 0.2) if unit in UNITS else self._kafka()
-                    self.on(node, soon, lambda w=worker, t=take: t(node, w, 0))  # type: ignore[misc]
+                    if unit in CAPTURES:
+                        self._claim(node, worker)
+                    else:
+                        self._take(node, worker, 0)
                 case StopWorker(unit, epoch):
                     self._stop(node, node.workers[unit, epoch])
 
@@ -389,40 +456,61 @@ class World:
         """Take over the progress row; a locked one is waited for, then its holder is killed."""
         if worker.stage != "taking" or worker.stopping:
             return
-        answer = self.target.take_over(worker, kill=tries >= 5)
-        if answer == "busy":
-            self.on(node, 0.2, lambda: self._take(node, worker, tries + 1))
-        elif answer == "fenced":
-            self._end(node, worker, "fenced")
-        else:
-            worker.stage = "writing"
-            self._apply(node, worker)
+        worker.take = take = worker.take + 1
+        self.ask(
+            worker,
+            "target",
+            self.rng.uniform(0.01, 0.2),
+            lambda: self.target.take_over(worker, take, kill=tries >= 5),
+            lambda answer: self._took(node, worker, answer, tries),
+        )
 
-    def _claim(self, node: AgentNode, worker: Worker, _tries: int) -> None:
-        """A capture worker's start: claim a gen, define under it, go on from what the topic holds before that."""
+    def _took(self, node: AgentNode, worker: Worker, answer: tuple[str, int] | None, tries: int) -> None:
         if worker.stage != "taking" or worker.stopping:
             return
-        topic = self.captured[worker.unit]
-        gen = topic.claim(worker.epoch)
-        if gen is None:
+        if answer is None:
+            self._retake(node, worker, tries)
+        elif answer[0] == "busy":
+            self.on(node, 0.2, lambda: self._take(node, worker, tries + 1))
+        elif answer[0] == "fenced":
             self._end(node, worker, "fenced")
+        else:
+            worker.stage, worker.offset, worker.unknown = "writing", answer[1], 0
+            worker.connection = self.target.connections
+            self._apply(node, worker)
+
+    def _retake(self, node: AgentNode, worker: Worker, tries: int = 0) -> None:
+        """Nobody knows what the target did: a new connection, and the row says it. Given up after some tries."""
+        worker.unknown += 1
+        if worker.unknown > 5:
+            self._end(node, worker, "failed")
             return
-        worker.gen = gen
-        self.at(self._kafka(), lambda: self._define(node, worker))
+        worker.stage = "taking"
+        self.on(node, self.rng.uniform(0.1, 0.5), lambda: self._take(node, worker, tries))
 
-    def _define(self, node: AgentNode, worker: Worker) -> None:
-        if worker.dead:
-            return  # it died before it sent that
+    def _claim(self, node: AgentNode, worker: Worker) -> None:
+        """A capture worker's start: claim a gen, define under it, go on from what the topic holds before that."""
         topic = self.captured[worker.unit]
-        topic.define(worker.gen)
-        worker.offset = topic.accepted
 
-        def go_on() -> None:
-            if worker.stage == "taking" and not worker.stopping:
-                worker.stage = "writing"
-                self._capture(node, worker)
+        def claimed(gen: int | None) -> None:
+            if worker.stage != "taking" or worker.stopping:
+                return
+            if not gen:
+                self._end(node, worker, "failed" if gen is None else "fenced")
+                return
+            worker.gen = gen
+            self.ask(worker, "kafka", self._kafka(), lambda: topic.define(gen), defined)
 
-        self.on(node, self.rng.uniform(0.01, 0.2), go_on)
+        def defined(offset: int | None) -> None:
+            if worker.stage != "taking" or worker.stopping:
+                return
+            if offset is None:
+                self._end(node, worker, "failed")
+                return
+            worker.stage, worker.offset = "writing", offset
+            self._capture(node, worker)
+
+        self.ask(worker, "kafka", self._kafka(), lambda: topic.claim(worker.epoch) or 0, claimed)
 
     def _capture(self, node: AgentNode, worker: Worker) -> None:
         """Send what is new in the log. Once sent it arrives, unless the process dies before."""
@@ -432,7 +520,13 @@ class World:
             self._end(node, worker, "failed")
             return
         worker.transaction = sent = Transaction(worker, worker.offset, self.heads[worker.unit])
-        self.at(self._kafka(), lambda: self._arrived(node, worker, sent))
+        self.ask(
+            worker,
+            "kafka",
+            self._kafka(),
+            lambda: self._arrived(worker, sent),
+            lambda taken: self._produced(node, worker, sent, taken),
+        )
 
     def _orphan(self, worker: Worker) -> None:
         """A capture process of its own that was paused when its agent died: it does one more thing before it sees that."""
@@ -449,18 +543,31 @@ class World:
         slow = "slow target" in self.faults and not self.healed and self.rng.random() < 0.3
         return self.rng.uniform(0.5, 6.0) if slow else self.rng.uniform(0.005, 0.2)
 
-    def _arrived(self, node: AgentNode, worker: Worker, sent: Transaction) -> None:
+    def _arrived(self, worker: Worker, sent: Transaction) -> bool:
         if sent.open:
             self.captured[worker.unit].append(worker.epoch, worker.gen, sent.start, sent.end)
             self.judge.captured(worker)
-        if not worker.dead:
-            self.on(node, 0.001, lambda: self._answered(node, worker, sent.open))
+        return sent.open
+
+    def _produced(self, node: AgentNode, worker: Worker, sent: Transaction, taken: bool | None) -> None:
+        worker.transaction = None
+        if worker.stopping:
+            self._end(node, worker, None)
+        elif not taken:
+            self._end(node, worker, "failed")
+        else:
+            self._went_on(node, worker, sent)
 
     def _apply(self, node: AgentNode, worker: Worker) -> None:
         if worker.stage != "writing" or worker.stopping:
             return
         if "worker fails" in self.faults and not self.healed and self.rng.random() < 0.01:
             self._end(node, worker, "failed")
+            return
+        reached = self.up("target") and not {(node.name, "target"), ("target", node.name)} & self.cuts
+        broken = worker.connection != self.target.connections and not self.options.believing
+        if not reached or broken:
+            self._retake(node, worker)
             return
         transaction = self.target.begin(worker, max(worker.offset, self.heads[worker.unit]))
         if transaction is None:
@@ -472,30 +579,50 @@ class World:
         self.on(node, work, lambda: self._send_commit(node, worker, transaction))
 
     def _send_commit(self, node: AgentNode, worker: Worker, transaction: Transaction) -> None:
-        self.at(
+        self.ask(
+            worker,
+            "target",
             self.rng.uniform(0.001, 0.05 if self.healed else 0.3),
-            lambda: self._landed(node, worker, transaction),
+            lambda: self._landed(transaction),
+            lambda answer: self._answered(node, worker, transaction, answer),
         )
 
-    def _landed(self, node: AgentNode, worker: Worker, transaction: Transaction) -> None:
-        committed = self.target.commit(transaction)
-        if committed:
-            self.judge.wrote(transaction)
-        if not worker.dead:
-            self.on(node, 0.001, lambda: self._answered(node, worker, committed))
+    def _landed(self, transaction: Transaction) -> str:
+        """The commit, or the statement before it, is at the target: committed, aborted (by a kill), or deadlock."""
+        unlucky = "deadlock" in self.faults and not self.healed and self.rng.random() < 0.04
+        if unlucky and transaction.open:
+            self.happened["deadlock"] += 1
+            self.target.abort(transaction)
+            return "deadlock"
+        if not self.target.commit(transaction):
+            return "aborted"
+        self.judge.wrote(transaction)
+        return "committed"
 
-    def _answered(self, node: AgentNode, worker: Worker, committed: bool) -> None:
-        transaction, worker.transaction = worker.transaction, None
+    def _answered(
+        self, node: AgentNode, worker: Worker, transaction: Transaction, answer: str | None
+    ) -> None:
+        worker.transaction = None
         if worker.stopping:
             self._end(node, worker, None)
-        elif not committed or transaction is None:
-            self._end(node, worker, "fenced")
+        elif answer == "committed":
+            self._went_on(node, worker, transaction)
+        elif answer == "deadlock":
+            self.on(node, self.rng.uniform(0.05, 0.3), lambda: self._apply(node, worker))
         else:
-            worker.offset = transaction.end
-            mark = self._mark(worker)
-            self.step_agent(node, agents.Worker(worker.unit, Progressed(worker.epoch, mark, 10)))
-            again = self._capture if worker.unit in CAPTURES else self._apply
-            self.on(node, self.rng.uniform(0.2, 0.5), lambda: again(node, worker))
+            self.happened["outcome unknown to a live worker"] += answer is None
+            if self.options.believing:
+                worker.offset = transaction.end
+                self._apply(node, worker)
+            else:
+                self._retake(node, worker)
+
+    def _went_on(self, node: AgentNode, worker: Worker, done: Transaction) -> None:
+        worker.offset = done.end
+        mark = self._mark(worker)
+        self.step_agent(node, agents.Worker(worker.unit, Progressed(worker.epoch, mark, 10)))
+        again = self._capture if worker.unit in CAPTURES else self._apply
+        self.on(node, self.rng.uniform(0.2, 0.5), lambda: again(node, worker))
 
     def _mark(self, worker: Worker) -> Mark:
         return Mark(worker.offset, self.heads[worker.unit])
@@ -544,6 +671,12 @@ class World:
             "clock": self._clock,
             "catalogue": self._change_catalogue,
             "commands": self._command,
+            "cut server": self._cut_server,
+            "target restart": lambda: self._restart_target(lost=False),
+            "failover": lambda: self._restart_target(lost=True),
+            "broker restart": self._restart_broker,
+            "join": self._join,
+            "leave": self._leave,
         }
 
     def _stop_agent(self) -> None:
@@ -551,7 +684,7 @@ class World:
         self.on(node, 0.0, lambda: self.step_agent(node, agents.Shutdown()))
 
     def _some_agent(self) -> AgentNode:
-        return self.agents[self.rng.choice(AGENTS)]
+        return self.rng.choice(list(self.agents.values()))
 
     def _some_owner(self) -> OwnerNode:
         return self.owners[self.rng.choice(CANDIDATES)]
@@ -580,15 +713,73 @@ class World:
                 what()
 
     def _cut(self) -> None:
-        one, other = self.rng.choice(AGENTS), self.rng.choice(CANDIDATES)
+        self._part(self._some_agent().name, self.rng.choice(CANDIDATES))
+
+    def _cut_server(self) -> None:
+        one, server = self._some_agent().name, self.rng.choice(SERVERS)
+        self.happened[f"{server}: cut"] += 1
+        self._part(one, server)
+
+    def _part(self, one: str, other: str) -> None:
+        """Nothing goes from one to the other, or either way, for some seconds."""
         both = self.rng.random() < 0.5
         pairs = {(one, other), (other, one)} if both else {self.rng.choice([(one, other), (other, one)])}
         self.cuts |= pairs
         self.at(self.rng.uniform(0.5, 9.0), lambda: self.cuts.difference_update(pairs))
 
+    def _restart_target(self, lost: bool) -> None:
+        """For a moment nobody answers; what was open is gone, and after a failover what the standby had not got yet."""
+        behind = self.target.restart(lost)
+        self.happened["failover that lost commits"] += behind
+        self.happened["target restart"] += not lost
+        self.down["target"] = self.now + self.rng.uniform(0.1, 3.0)
+
+    def _replicate(self) -> None:
+        if "failover" in self.faults and not self.healed:
+            self.target.replicate()
+            self.at(self.rng.uniform(0.2, 1.0), self._replicate)
+
+    def _restart_broker(self) -> None:
+        self.happened["broker restart"] += 1
+        self.down["kafka"] = self.now + self.rng.uniform(0.1, 4.0)
+
+    def _join(self) -> None:
+        """A machine that nobody has seen before."""
+        names = [name for name in JOINERS if name not in self.agents]
+        if names:
+            self.happened["join"] += 1
+            node = self.agents[names[0]] = AgentNode(names[0], rate=1.0 + self.rng.uniform(-0.01, 0.01))
+            self._start_agent(node)
+
+    def _leave(self) -> None:
+        """A machine goes for good, politely or not; two stay at least."""
+        staying = [node for node in self.agents.values() if not node.left]
+        if len(staying) < 3:
+            return
+        node = self.rng.choice(staying)
+        node.left = True
+        self.happened["leave"] += 1
+        if self.rng.random() < 0.5:
+            self.on(node, 0.0, lambda: self.step_agent(node, agents.Shutdown()))
+        else:
+            self.crash_agent(node, 0.0)
+
     def _clock(self) -> None:
+        """A clock leaps forward; a machine sleeps, and its monotonic clock with it: it is behind from then on; or the clock of
+        the day is set, forward or back."""
         node: Node = self.rng.choice([self._some_agent(), self._some_owner()])
-        node.offset += self.rng.uniform(0.1, 6.0)
+        kind = self.rng.choice(("leap", "sleep", "set back", "set forward"))
+        far = self.rng.uniform(0.1, 6.0)
+        if kind == "leap":
+            node.offset += far
+        elif kind == "sleep":
+            if not node.alive or node.paused:
+                return
+            self.pause(node, far)
+            node.offset -= far * node.rate
+        else:
+            node.wall += -10 * far if kind == "set back" else 10 * far
+        self.happened[f"clock: {kind}"] += 1
 
     def _change_catalogue(self) -> None:
         unit = self.rng.choice((*UNITS, *CAPTURES))
@@ -611,6 +802,7 @@ class World:
             self.target.abort(row.holder)
         row.offset = 0
         row.writes.clear()
+        self.target.replicate()
         self.catalogue[unit] = self.spec(unit)
 
     def _tell_catalogue(self) -> None:
@@ -621,7 +813,7 @@ class World:
         node = self.current()
         if node is None:
             return
-        unit, agent = self.rng.choice((*UNITS, *CAPTURES)), self.rng.choice(AGENTS)
+        unit, agent = self.rng.choice((*UNITS, *CAPTURES)), self._some_agent().name
         commands: list[o.Command] = [
             o.Move(unit, agent), o.Move(unit, agent), o.Drain(agent), o.Rebalance(), o.Pause(unit), o.Resume(unit), o.Resign(),
         ]  # fmt: skip
@@ -632,13 +824,14 @@ class World:
         """Stop all faults; processes come back; what was drained or paused by command is wanted again."""
         self.healed = True
         self.cuts.clear()
+        self.down.clear()
         for node in [*self.owners.values(), *self.agents.values()]:
             self.resume(node)
         for candidate in self.owners.values():
             candidate.alive = True
         for one in self.agents.values():
             self.crash_agent(one, 0.1) if one.state.liveness.value == "stopping" else None
-            if not one.alive:
+            if not one.alive and not one.left:
                 self._start_agent(one)
         for unit in (*UNITS, *CAPTURES):
             if unit not in self.catalogue and unit != UNITS[-1]:
@@ -677,13 +870,15 @@ def run(options: Options) -> World:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What is counted over many seeds. `dropped`: events of a capture worker that readers dropped by their gen; `refused`:
-    starts of capture workers that a later assignment had overtaken; `struck`: (fault, state of a unit when it struck)."""
+    starts of capture workers that a later assignment had overtaken; `struck`: (fault, state of a unit when it struck);
+    `happened`: faults by name."""
 
     cells: Counter[Cell]
     events: int
     dropped: int
     refused: int
     struck: Counter[tuple[str, SetState]]
+    happened: Counter[str] = field(default_factory=Counter)
 
 
 def run_seed(seed: int) -> Outcome:
@@ -694,4 +889,6 @@ def run_seed(seed: int) -> Outcome:
 def outcome_of(world: World) -> Outcome:
     topics = world.captured.values()
     dropped, refused = sum(t.dropped for t in topics), sum(t.refused for t in topics)
-    return Outcome(world.judge.cells, world.events, dropped, refused, world.judge.struck)
+    return Outcome(
+        world.judge.cells, world.events, dropped, refused, world.judge.struck, world.happened
+    )
