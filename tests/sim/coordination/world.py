@@ -11,9 +11,12 @@ import heapq
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from coordinator.control import election as elections
+from coordinator.control import fold as folds
+from coordinator.control.codec import Beat, Candidate, Changes, Claim, Message, Resigned, Snapshot
 from coordinator.core import agent as agents
 from coordinator.core import owner as owners
 from coordinator.core import owner_state as o
@@ -23,7 +26,7 @@ from coordinator.core.owner_state import OwnerConfig, OwnerState
 from coordinator.core.replication_table import Cell, SetState
 from coordinator.core.schedulers import Kind, Limits, UnitSpec
 from tests.sim.coordination.capture import CaptureTopic
-from tests.sim.coordination.control import ControlTopic
+from tests.sim.coordination.control import ControlTopic, Open, Producer, Wrote
 from tests.sim.coordination.judge import Judge
 from tests.sim.coordination.target import Target, Transaction, Worker
 
@@ -39,6 +42,11 @@ CONFIG = OwnerConfig(
     progress_every=2.0,
     limits=Limits(burst=2, agent_burst=1, concurrent=2, per_agent=1),
 )
+ELECTION = elections.ElectionConfig(patience=2.5, pause=2.0, read_back=5.0)
+#: Seconds: how long a write to the control topic is tried; longer than `owner_lease`, as in the product.
+WRITE_TIMEOUT = 5.0
+#: Offsets of the control topic before a snapshot is written.
+SNAPSHOT_AFTER = 40
 AGENTS = ("a1", "a2", "a3")
 JOINERS = ("a4", "a5")
 CANDIDATES = ("c1", "c2")
@@ -50,6 +58,7 @@ FAULTS = (
     "drop", "double", "delay", "ancient", "crash agent", "pause agent", "crash owner", "pause owner", "two owners",
     "cut", "clock", "stop agent", "worker fails", "slow target", "commit unknown", "catalogue", "commands", "stuck worker",
     "cut server", "commit lost", "deadlock", "target restart", "failover", "broker restart", "join", "leave",
+    "hanging commit", "reader lags",
 )  # fmt: skip
 #: What outlives its sender's patience, in seconds: a request whose answer does not come.
 PATIENCE = (0.1, 1.5)
@@ -93,8 +102,20 @@ class Node:
 
 @dataclass(slots=True)
 class OwnerNode(Node):
+    """`fold`: what it has read of the control topic. `records`, `base`, `end`: as its writer knows the topic while it leads."""
+
     state: OwnerState | None = None
-    last_commit: float = 0.0
+    fold: folds.Fold = field(default_factory=folds.Fold)
+    election: elections.Election = field(default_factory=lambda: elections.begin(0.0, 0.0))
+    producer: Producer = field(default_factory=Producer)
+    records: dict[str, o.Record] = field(default_factory=dict)
+    base: int = 0
+    end: int = 0
+    lags_until: float = 0.0
+
+    @property
+    def candidate(self) -> Candidate:
+        return Candidate(self.name, self.name)
 
 
 @dataclass(slots=True)
@@ -114,7 +135,7 @@ class World:
         self.rng = random.Random(options.seed)
         self.now = 0.0
         self.number = 0
-        self.heap: list[tuple[float, int, Callable[[], None]]] = []
+        self.heap: list[tuple[float, int, Callable[[], object]]] = []
         chosen = [fault for fault in FAULTS if self.rng.random() < 0.5]
         by_seed = FOCUS if options.seed % 4 == 3 else tuple(chosen)
         self.faults = frozenset(by_seed if options.faults is None else options.faults)
@@ -145,7 +166,7 @@ class World:
 
     # time
 
-    def at(self, delay: float, what: Callable[[], None]) -> None:
+    def at(self, delay: float, what: Callable[[], object]) -> None:
         self.number += 1
         heapq.heappush(self.heap, (self.now + max(0.0, delay), self.number, what))
 
@@ -190,8 +211,9 @@ class World:
     def _begin(self) -> None:
         for node in [*self.owners.values(), *self.agents.values()]:
             node.rate = 1.0 + self.rng.uniform(-0.01, 0.01)
-        for index, candidate in enumerate(self.owners.values()):
-            self.at(0.3 * index, lambda c=candidate: self._candidate(c))  # type: ignore[misc]
+        for candidate in self.owners.values():
+            self._start_candidate(candidate)
+            self.at(self.rng.uniform(0.0, 0.5), lambda c=candidate: self._candidate(c))  # type: ignore[misc]
         for one in self.agents.values():
             self._start_agent(one)
         self.at(0.5, self._source)
@@ -266,24 +288,79 @@ class World:
 
     # candidates and owners
 
+    def _start_candidate(self, node: OwnerNode) -> None:
+        """A process that has read nothing yet."""
+        node.alive, node.paused = True, False
+        node.fold, node.producer = folds.Fold(), Producer(broken=True)
+        node.election = elections.begin(self.clock(node), self.rng.uniform(0.0, 0.5))
+
     def _candidate(self, node: OwnerNode) -> None:
-        """Claim when nobody has been heard for long; beat while it owns."""
         self.at(0.5, lambda: self._candidate(node))
-        if not node.alive or node.paused:
-            return
-        if node.state is None:
-            if self.now - self.topic.last_beat > 3.0:
-                self.claim(node)
-        else:
+        if node.alive and not node.paused:
+            self._read(node)
             self.step_owner(node, o.Tick())
 
+    def _read(self, node: OwnerNode) -> None:
+        """Fold what is new in the control topic, and tell the election."""
+        if not self._reaches_kafka(node):
+            self.vote(node, elections.Unreachable())
+            return
+        self.happened["control: open for too long"] += self.topic.expire(self.now)
+        self.happened["control: cut before a reader"] += 0 < node.fold.end < self.topic.start
+        new = self.topic.read(node.fold.end) if self.now >= node.lags_until else []
+        counted = [folds.apply(node.fold, offset, message) for offset, message in new]
+        if counted:
+            vacant = node.fold.rev == 0 or node.fold.resigned
+            self.vote(
+                node,
+                elections.Observed(node.fold.rev, vacant, not node.fold.unreadable, any(counted)),
+            )
+        self.vote(node, elections.Reachable())
+
+    def _reaches_kafka(self, node: Node) -> bool:
+        return self.up("kafka") and not {(node.name, "kafka"), ("kafka", node.name)} & self.cuts
+
+    def vote(self, node: OwnerNode, event: elections.ElectionEvent) -> None:
+        node.election, effects = elections.step(node.election, event, self.clock(node), ELECTION)
+        for effect in effects:
+            match effect:
+                case elections.StartClaim():
+                    self.claim(node)
+                case elections.Elect(rev):
+                    self._lead(node, rev)
+                case elections.Lose():
+                    self.end_owner(node)
+                case elections.GiveUp(rev):
+                    self.happened["control: resigned"] += 1
+                    self._write(node, (Resigned(rev),), lambda _: None)
+                case elections.Discard():
+                    self.on(node, 0.1, lambda: self._discard(node))
+
+    def _discard(self, node: OwnerNode) -> None:
+        node.producer.broken = True
+        self.vote(node, elections.Discarded(self.rng.uniform(0.0, 0.5)))
+
     def claim(self, node: OwnerNode) -> None:
-        node.life += 1
-        rev = self.topic.claim(node.name, self.now)
-        state, out = owners.begin(
-            node.name, rev, dict(self.topic.records), CONFIG, self.clock(node), floor=self.wall_ms(node)
-        )
-        node.state, node.last_commit = state, self.now
+        """A new producer and its first transaction; the claim at offset 0 is made twice, as that is no term."""
+        node.producer = Producer()
+        message = Claim(node.candidate, f"{node.name}-{node.life}")
+
+        def claimed(rev: int) -> None:
+            if rev == 0:
+                self._write(node, (message,), claimed)
+                return
+            self.vote(node, elections.Claimed(rev))
+            self._read(node)
+
+        self._write(node, (message,), claimed)
+
+    def _lead(self, node: OwnerNode, rev: int) -> None:
+        fold = node.fold
+        node.records, node.base, node.end = dict(fold.records), fold.base, fold.end
+        if fold.base > 0:
+            self._trim(fold.base)
+        now, floor = self.clock(node), self.wall_ms(node)
+        node.state, out = owners.begin(node.name, rev, dict(fold.records), CONFIG, now, floor=floor)
         self._owner_effects(node, out)
         self.judge.owner(node, None, out)
         self.on(node, self.rng.uniform(0.0, 0.5), lambda: self.give_catalogue(node))
@@ -303,18 +380,110 @@ class World:
     def _commit(
         self, node: OwnerNode, records: tuple[tuple[str, o.Record | None], ...], then: Callable[[], None]
     ) -> None:
-        """A transaction on the control topic: it lands even if its owner is paused or dead by then."""
-        rev = node.state.rev if node.state is not None else 0
-        when = max(node.last_commit, self.now + self.rng.uniform(0.003, 0.05))
-        node.last_commit = when
+        """Records of this term, or a beat; and a snapshot behind them where the topic has become long."""
+        if node.state is None:
+            return
+        rev = node.state.rev
+
+        def wrote(offset: int) -> None:
+            if node.state is None or node.state.rev != rev:
+                return
+            for key, record in records:
+                if record is None:
+                    node.records.pop(key, None)
+                else:
+                    node.records[key] = record
+            node.end = offset + 2
+            if folds.due(node.end - node.base, 0, 0, most=SNAPSHOT_AFTER, most_bytes=1):
+                self._shorten(node, rev)
+            then()
+
+        self._write(node, (Changes(rev, records) if records else Beat(rev),), wrote)
+
+    def _shorten(self, node: OwnerNode, rev: int) -> None:
+        """Before anything else that waits: the snapshot is of what is written by now."""
+        marker = Snapshot(rev, node.candidate, f"{node.name}-{node.life}")
+        node.base = node.end
+
+        def wrote(offset: int) -> None:
+            self.happened["control: snapshot"] += 1
+            node.base = offset
+            self._trim(offset)
+
+        node.producer.jobs.insert(0, ((marker, Changes(rev, tuple(sorted(node.records.items())))), wrote))
+
+    def _trim(self, before: int) -> None:
+        """The deletion is asked for and not awaited; it comes when it comes."""
+        self.at(self.rng.uniform(0.01, 3.0), lambda: self.topic.trim(before))
+
+    def _write(self, node: OwnerNode, messages: tuple[Message, ...], wrote: Wrote) -> None:
+        node.producer.jobs.append((messages, wrote))
+        self._send(node, node.producer)
+
+    def _send(self, node: OwnerNode, producer: Producer) -> None:
+        """The next transaction: from here on it lands even if its writer is paused or dead by then."""
+        if producer.busy or producer.broken or not producer.jobs:
+            return
+        producer.busy, began = True, self.now
+        messages, wrote = producer.jobs.pop(0)
 
         def land() -> None:
-            accepted = self.topic.commit(rev, records, self.now)
-            self.judge.committed(records if accepted else ())
-            unknown = "commit unknown" in self.faults and not self.healed and self.rng.random() < 0.01
-            self.on(node, 0.001, then if accepted and not unknown else lambda: self.end_owner(node))
+            if not self._reaches_kafka(node) and self.now - began < WRITE_TIMEOUT:
+                self.at(0.2, land)
+                return
+            producer.busy = False
+            offset = self._land(node, producer, messages)
+            self.on(node, 0.001, lambda: done(offset))
 
-        self.at(when - self.now, land)
+        def done(offset: int | None) -> None:
+            if producer is not node.producer:
+                return  # of an earlier life, or an earlier claim
+            if offset is None:
+                self.vote(node, elections.Failed("fenced, or nobody knows"))
+                return
+            wrote(offset)
+            self._send(node, producer)
+
+        self.at(self.rng.uniform(0.003, 0.05), land)
+
+    def _land(self, node: OwnerNode, producer: Producer, messages: tuple[Message, ...]) -> int | None:
+        """A transaction is at the broker; returns its offset where its writer is told. Otherwise it never uses it again."""
+        fate = self._fate_of_commit(node, producer)
+        offset = None
+        if fate != "unreachable" and isinstance(messages[0], Claim) and not producer.number:
+            self.topic.begin(producer)
+        if fate in {"", "unknown"}:
+            offset = self.topic.write(producer, node.name, messages)
+            self._durable(messages if offset is not None else ())
+        elif fate == "hangs":
+            hanging = self.topic.hang(producer, node.name, messages, self.now)
+            if hanging is not None and self.rng.random() < 0.5:
+                self.at(self.rng.uniform(0.3, 5.0), lambda: self._end_late(hanging))
+        self.happened[f"control: {fate}"] += bool(fate)
+        producer.broken = fate != "" or offset is None
+        return None if producer.broken else offset
+
+    def _fate_of_commit(self, node: OwnerNode, producer: Producer) -> str:
+        if not self._reaches_kafka(node):
+            return "unreachable"
+        if producer.dying:
+            return "hangs"
+        if self.healed:
+            return ""
+        if "commit unknown" in self.faults and self.rng.random() < 0.01:
+            return "unknown"
+        return "hangs" if "hanging commit" in self.faults and self.rng.random() < 0.04 else ""
+
+    def _end_late(self, hanging: Open) -> None:
+        """What was asked for before the process gave up or died arrives after all; a later producer has fenced it, or not."""
+        landed = self.topic.commit(hanging)
+        self._durable(hanging.messages if landed else ())
+        self.happened["control: ended late"] += landed
+        self.happened["control: fenced while open"] += not landed
+
+    def _durable(self, messages: tuple[Message, ...]) -> None:
+        for message in messages[:1]:
+            self.judge.committed(message.changes if isinstance(message, Changes) else ())
 
     def step_owner(self, node: OwnerNode, event: o.Event) -> None:
         if node.state is None:
@@ -333,8 +502,8 @@ class World:
                     self._commit(node, records, lambda t=token: self.step_owner(node, o.Persisted(t)))  # type: ignore[misc]
                 case o.Fence(unit, _, epoch):
                     self.at(self.rng.uniform(0.01, 0.3), lambda u=unit, e=epoch: self._fence(node, u, e))  # type: ignore[misc]
-                case o.StepDown():
-                    self.end_owner(node)
+                case o.StepDown(why):
+                    self.vote(node, elections.ResignAsked(why))
                     return
                 case o.Alarm(what, about):
                     self.judge.alarm(what, about)
@@ -354,6 +523,7 @@ class World:
         node.state = None
         node.life += 1
         node.queue.clear()
+        node.producer.jobs.clear()
 
     def current(self) -> OwnerNode | None:
         """The rightful owner, if it is there."""
@@ -551,6 +721,8 @@ class World:
 
     def _produced(self, node: AgentNode, worker: Worker, sent: Transaction, taken: bool | None) -> None:
         worker.transaction = None
+        if worker.stage == "ended":
+            return  # it failed meanwhile
         if worker.stopping:
             self._end(node, worker, None)
         elif not taken:
@@ -603,6 +775,8 @@ class World:
         self, node: AgentNode, worker: Worker, transaction: Transaction, answer: str | None
     ) -> None:
         worker.transaction = None
+        if worker.stage == "ended":
+            return  # it failed meanwhile
         if worker.stopping:
             self._end(node, worker, None)
         elif answer == "committed":
@@ -675,6 +849,7 @@ class World:
             "target restart": lambda: self._restart_target(lost=False),
             "failover": lambda: self._restart_target(lost=True),
             "broker restart": self._restart_broker,
+            "reader lags": self._lag,
             "join": self._join,
             "leave": self._leave,
         }
@@ -691,13 +866,17 @@ class World:
 
     def _crash_owner(self) -> None:
         node = self._some_owner()
+        if not node.alive:
+            return
         self.end_owner(node)
         node.alive = False
-        self.at(self.rng.uniform(0.5, 5.0), lambda: setattr(node, "alive", True))
+        node.producer.dying = node.producer.busy and self.rng.random() < 0.5
+        self.at(self.rng.uniform(0.5, 5.0), lambda: None if node.alive else self._start_candidate(node))
 
     def _second_owner(self) -> None:
         node = self._some_owner()
-        if node.alive and not node.paused and node.state is None:
+        if node.alive and not node.paused and node.election.phase is elections.Phase.FOLLOWING:
+            node.election = replace(node.election, phase=elections.Phase.CLAIMING)
             self.claim(node)
 
     def pause(self, node: Node, for_: float) -> None:
@@ -716,7 +895,9 @@ class World:
         self._part(self._some_agent().name, self.rng.choice(CANDIDATES))
 
     def _cut_server(self) -> None:
-        one, server = self._some_agent().name, self.rng.choice(SERVERS)
+        server = self.rng.choice(SERVERS)
+        near: list[Node] = [*self.agents.values(), *(self.owners.values() if server == "kafka" else ())]
+        one = self.rng.choice(near).name
         self.happened[f"{server}: cut"] += 1
         self._part(one, server)
 
@@ -742,6 +923,11 @@ class World:
     def _restart_broker(self) -> None:
         self.happened["broker restart"] += 1
         self.down["kafka"] = self.now + self.rng.uniform(0.1, 4.0)
+
+    def _lag(self) -> None:
+        """The topic answers, but what is new in it comes late."""
+        self.happened["reader lags"] += 1
+        self._some_owner().lags_until = self.now + self.rng.uniform(1.0, 8.0)
 
     def _join(self) -> None:
         """A machine that nobody has seen before."""
@@ -828,7 +1014,9 @@ class World:
         for node in [*self.owners.values(), *self.agents.values()]:
             self.resume(node)
         for candidate in self.owners.values():
-            candidate.alive = True
+            candidate.lags_until = 0.0
+            if not candidate.alive:
+                self._start_candidate(candidate)
         for one in self.agents.values():
             self.crash_agent(one, 0.1) if one.state.liveness.value == "stopping" else None
             if not one.alive and not one.left:
