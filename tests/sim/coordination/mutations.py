@@ -278,7 +278,7 @@ MUTATIONS = (
     Mutation("dispatched before it is durable", "ticdc PR#5434", (attribute(replication, "_assign", _assign_at_once),), faults=("two owners", "crash owner", "commands", "commit unknown", "cut")),
     Mutation("a removed epoch can be prepared again", "ticdc#5083", (attribute(agent_unit, "_remove", _told_without_tombstone),), faults=("ancient", "delay", "double", "stuck worker", "commands", "drop")),
     Mutation("an older owner is obeyed", "ticdc#4827", (attribute(agents, "_receive", _any_term),), faults=("ancient", "delay", "double", "two owners", "crash owner", "crash agent")),
-    Mutation("an older owner can still store", "KIP-618", (_unfenced_topic,)),
+    Mutation("an older owner can still store", "KIP-618", (_unfenced_topic,), faults=("hanging commit", "crash owner", "two owners", "pause owner", "commands", "reader lags")),
     Mutation("an agent answers only what changes something", "§5 I10", (attribute(agents, "_dispatched", _silent_unless_changed),)),
     Mutation("late reports are applied", "no op_seq", (attribute(members, "hear", _late_is_fine),)),
     Mutation("the lease counts from receipt", "GreptimeDB", (attribute(agents, "_receive", _lease_from_receipt),), faults=("delay", "cut", "ancient")),

@@ -431,13 +431,13 @@ class World:
             if not self._reaches_kafka(node) and self.now - began < WRITE_TIMEOUT:
                 self.at(0.2, land)
                 return
-            producer.busy = False
             offset = self._land(node, producer, messages)
             self.on(node, 0.001, lambda: done(offset))
 
         def done(offset: int | None) -> None:
             if producer is not node.producer:
                 return  # of an earlier life, or an earlier claim
+            producer.busy = False
             if offset is None:
                 self.vote(node, elections.Failed("fenced, or nobody knows"))
                 return
@@ -524,6 +524,7 @@ class World:
         node.life += 1
         node.queue.clear()
         node.producer.jobs.clear()
+        node.producer.busy = False
 
     def current(self) -> OwnerNode | None:
         """The rightful owner, if it is there."""
@@ -868,9 +869,9 @@ class World:
         node = self._some_owner()
         if not node.alive:
             return
+        node.producer.dying = node.producer.busy and self.rng.random() < 0.5
         self.end_owner(node)
         node.alive = False
-        node.producer.dying = node.producer.busy and self.rng.random() < 0.5
         self.at(self.rng.uniform(0.5, 5.0), lambda: None if node.alive else self._start_candidate(node))
 
     def _second_owner(self) -> None:
