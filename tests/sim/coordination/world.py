@@ -1078,6 +1078,4 @@ def run_seed(seed: int) -> Outcome:
 def outcome_of(world: World) -> Outcome:
     topics = world.captured.values()
     dropped, refused = sum(t.dropped for t in topics), sum(t.refused for t in topics)
-    return Outcome(
-        world.judge.cells, world.events, dropped, refused, world.judge.struck, world.happened
-    )
+    return Outcome(world.judge.cells, world.events, dropped, refused, world.judge.struck, world.happened)
