@@ -151,6 +151,15 @@ class Scripted(World):
     def worker(self, node: AgentNode, name: str = UNIT) -> Worker:
         return max((w for w in node.workers.values() if w.unit == name), key=lambda w: w.epoch)
 
+    def succeed(self, first: OwnerNode, second: OwnerNode) -> None:
+        """The owner dies, and the other candidate follows at once; the agents know."""
+        self.end_owner(first)
+        first.alive = False
+        self.usurp(second)
+        for agent in self.agents.values():
+            agent.leader, agent.heard = list(self.owners).index(second.name), self.now
+        self.until(f"{second.name} leads", lambda: self.current() is second)
+
     def shut_down(self, node: AgentNode) -> None:
         self.step_agent(node, agents.Shutdown())
 
@@ -386,11 +395,7 @@ def a_new_owner_finds_two_that_write(w: Scripted) -> None:
         if name != origin.name:  # those were heard just now
             w.state.members[name] = replace(member, heard_at=w.clock(first))
     w.until("the new worker writes", lambda: w.worker(target).live)
-    w.end_owner(first)
-    first.alive = False
-    w.claim(second)
-    for agent in w.agents.values():
-        agent.leader, agent.heard = list(w.owners).index(second.name), w.now
+    w.succeed(first, second)
     w.unheard = lambda *_: False
     w.reach((_S.REPLICATING, _R.UNDETERMINED, _N.REPLICATING))
 
@@ -434,11 +439,7 @@ def a_new_owner_is_asked_for_moves_before_it_has_heard_of_one_under_way(w: Scrip
     first, second = w.owner, next(node for node in w.owners.values() if node is not w.owner)
     third = next(name for name in w.agents if name not in {origin.name, target.name})
     w.unheard = lambda agent, _: agent == origin.name
-    w.end_owner(first)
-    first.alive = False
-    w.claim(second)
-    for agent in w.agents.values():
-        agent.leader, agent.heard = list(w.owners).index(second.name), w.now
+    w.succeed(first, second)
     w.until("the other agents have synced", lambda: sum(m.accepts for m in w.state.members.values()) == 2)
     w.until("the catalogue is known", lambda: w.state.catalogue is not None)
     w.unready |= set(w.agents)

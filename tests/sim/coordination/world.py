@@ -877,8 +877,12 @@ class World:
     def _second_owner(self) -> None:
         node = self._some_owner()
         if node.alive and not node.paused and node.election.phase is elections.Phase.FOLLOWING:
-            node.election = replace(node.election, phase=elections.Phase.CLAIMING)
-            self.claim(node)
+            self.usurp(node)
+
+    def usurp(self, node: OwnerNode) -> None:
+        """A candidate claims without waiting for its patience to end."""
+        node.election = replace(node.election, phase=elections.Phase.CLAIMING)
+        self.claim(node)
 
     def pause(self, node: Node, for_: float) -> None:
         if not node.paused and node.alive:
