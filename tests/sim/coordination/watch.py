@@ -92,7 +92,10 @@ class Watch:
         self._unanswered(node.state)
 
     def _obeys(self, state: o.OwnerState, agent: AgentNode) -> bool:
-        """Whether the agent is a member that has told this owner what it holds."""
+        """Whether the agent is a member that has told this owner what it holds, and talks to it."""
+        node = self.world.current()
+        if node is None or self.world.leader_of(agent) is not node:
+            return False
         member = state.members.get(agent.name)
         known = member is not None and member.durable and member.state is MemberState.SYNCED
         mine = agent.state.owner_rev == state.rev and known

@@ -92,6 +92,7 @@ class Node:
     alive: bool = True
     paused: bool = False
     paused_at: float = float("-inf")
+    asleep_since: float | None = None
     life: int = 0
     offset: float = 0.0
     rate: float = 1.0
@@ -598,8 +599,12 @@ class World:
                 case StopWorker(unit, epoch):
                     self._stop(node, node.workers[unit, epoch])
 
+    def leader_of(self, node: AgentNode) -> OwnerNode:
+        """The candidate that an agent talks to."""
+        return self.owners[CANDIDATES[node.leader]]
+
     def _up(self, node: AgentNode, message: Up) -> None:
-        to = self.owners[CANDIDATES[node.leader]]
+        to = self.leader_of(node)
         self.carry(
             node.name, to.name, lambda: self.on(to, 0.0, lambda: self.step_owner(to, o.Received(message)))
         )
@@ -884,14 +889,18 @@ class World:
         node.election = replace(node.election, phase=elections.Phase.CLAIMING)
         self.claim(node)
 
-    def pause(self, node: Node, for_: float) -> None:
+    def pause(self, node: Node, for_: float, asleep: bool = False) -> None:
+        """`asleep`: the machine sleeps, and its monotonic clock with it."""
         if not node.paused and node.alive:
             node.paused, life = True, node.life
+            node.asleep_since = self.now if asleep else None
             self.at(for_, lambda: self.resume(node) if node.life == life else None)
 
     def resume(self, node: Node) -> None:
         if node.paused:
             node.paused, node.paused_at = False, self.now
+            if node.asleep_since is not None:
+                node.offset -= (self.now - node.asleep_since) * node.rate
             waiting, node.queue = node.queue, []
             for what in waiting:
                 what()
@@ -966,8 +975,7 @@ class World:
         elif kind == "sleep":
             if not node.alive or node.paused:
                 return
-            self.pause(node, far)
-            node.offset -= far * node.rate
+            self.pause(node, far, asleep=True)
         else:
             node.wall += -10 * far if kind == "set back" else 10 * far
         self.happened[f"clock: {kind}"] += 1
