@@ -17,7 +17,7 @@ from coordinator.core.owner_state import Move, OwnerState
 from coordinator.core.replication_table import CELLS, Cell, Role, Seen, SetState
 from tests.sim.coordination.mutations import BY_NAME, MUTATIONS, Mutation, attribute, find
 from tests.sim.coordination.scenarios import SCENARIOS, UNIT, Scenario, Scripted, play
-from tests.sim.coordination.world import Options, World, outcome_of, run, run_seed
+from tests.sim.coordination.world import MESSAGE_FAULTS, Options, World, outcome_of, run, run_seed
 from tests.sim.seeds import over_seeds
 
 PAGE = Path(__file__).parents[3] / "docs/explanation/coordination.md"
@@ -75,7 +75,7 @@ def test_every_seed_keeps_every_invariant_and_becomes_well_again() -> None:
     assert refused, "no capture worker ever came too late"
     missing = set(CELLS) - UNREACHABLE - set(cells)
     assert not missing, f"cells that nothing reached: {[[p.value for p in cell] for cell in missing]}"
-    pairs = set(product(World(Options(0))._faults(), SetState)) - set(struck)
+    pairs = set(product((*World(Options(0))._faults(), *MESSAGE_FAULTS), SetState)) - set(struck)
     assert not pairs, f"faults that never struck while a unit was: {[(f, s.value) for f, s in pairs]}"
 
 

@@ -60,6 +60,7 @@ FAULTS = (
     "cut server", "commit lost", "deadlock", "target restart", "failover", "broker restart", "join", "leave",
     "hanging commit", "reader lags",
 )  # fmt: skip
+MESSAGE_FAULTS = ("drop", "double", "delay", "ancient")
 #: What outlives its sender's patience, in seconds: a request whose answer does not come.
 PATIENCE = (0.1, 1.5)
 #: Every fourth seed: many moves that hang, fail and are given up, for the rarer cells of the table.
@@ -234,16 +235,24 @@ class World:
         if self.healed:
             return 0.01
         if "ancient" in self.faults and self.rng.random() < 0.03:
+            self.judge.fault("ancient")
             return self.rng.uniform(3.0, 20.0)
-        return self.rng.uniform(0.001, 1.5 if "delay" in self.faults and self.rng.random() < 0.3 else 0.05)
+        if "delay" in self.faults and self.rng.random() < 0.3:
+            self.judge.fault("delay")
+            return self.rng.uniform(0.001, 1.5)
+        return self.rng.uniform(0.001, 0.05)
 
     def carry(self, origin: str, target: str, what: Callable[[], None]) -> None:
         """One message: lost, doubled, late, or none of it."""
         lossy = not self.healed
-        if (origin, target) in self.cuts or (lossy and "drop" in self.faults and self.rng.random() < 0.1):
+        if (origin, target) in self.cuts:
+            return
+        if lossy and "drop" in self.faults and self.rng.random() < 0.1:
+            self.judge.fault("drop")
             return
         self.at(self.latency(), what)
         if lossy and "double" in self.faults and self.rng.random() < 0.1:
+            self.judge.fault("double")
             self.at(self.latency(), what)
 
     def up(self, server: str) -> bool:
