@@ -275,7 +275,7 @@ MUTATIONS = (
     Mutation("the minimum skips a missing unit", "tiflow PR#5761", (attribute(owner_ticks, "advance", _skip_missing),)),
     Mutation("the minimum waits for a dropped unit", "ticdc#5710", (attribute(owner_ticks, "pipeline_units", _wait_for_dropped),), faults=("catalogue",)),
     Mutation("progress is shown before it is stored", "found here", (attribute(views, "pipelines", _shown_before_stored),)),
-    Mutation("dispatched before it is durable", "ticdc PR#5434", (attribute(replication, "_assign", _assign_at_once),), faults=("two owners", "crash owner", "commands", "commit unknown", "cut")),
+    Mutation("dispatched before it is durable", "ticdc PR#5434", (attribute(replication, "_assign", _assign_at_once),), faults=("two owners", "crash owner", "clock", "commands", "commit unknown", "hanging commit")),
     Mutation("a removed epoch can be prepared again", "ticdc#5083", (attribute(agent_unit, "_remove", _told_without_tombstone),), faults=("ancient", "delay", "double", "stuck worker", "commands", "drop")),
     Mutation("an older owner is obeyed", "ticdc#4827", (attribute(agents, "_receive", _any_term),), faults=("ancient", "delay", "double", "two owners", "crash owner", "crash agent")),
     Mutation("an older owner can still store", "KIP-618", (_unfenced_topic,), faults=("hanging commit", "crash owner", "two owners", "pause owner", "commands", "reader lags")),
