@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import struct
 import time
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,8 @@ from pathlib import Path
 
 import msgspec
 import xxhash
+
+from consumer.errors import TargetConfigError
 
 _EPOCHS = msgspec.json.Decoder(dict[str, int])
 _FLOCK = "hhqqi4x"
@@ -60,7 +63,15 @@ class Attempts:
     """The lock file of a pipeline's attempts: one instance a process."""
 
     def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Raises TargetConfigError: the agent's folder is not here, so this is not the agent's machine."""
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError as error:
+            raise TargetConfigError(
+                f"a Spark executor on {socket.gethostname()} does not find {Path(path).parent} of the rowlock agent that it works "
+                "for: executors must run on the agent's own machine; to use several machines, run an agent on each "
+                "(docs/how-to/run-a-cluster.md)"
+            ) from error
 
     @contextmanager
     def running(self, topic: str) -> Iterator[None]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from consumer.board import Attempts, BoardReader, post
 from consumer.epochs import BITS, assignment_of, next_epoch
-from consumer.errors import FencedError
+from consumer.errors import FencedError, TargetConfigError
 from consumer.model import Unit
 from consumer.query import assigned_master
 from tests.apply_kit import until
@@ -82,6 +82,11 @@ def test_the_lock_of_an_attempt_tells_who_holds_it_and_goes_with_its_process(tmp
         process.kill()
         until(lambda: attempts.holder("t") is None, seconds=20, what="no holder")
     attempts.close()
+
+
+def test_an_executor_on_another_machine_is_told_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(TargetConfigError, match="must run on the agent's own machine"):
+        Attempts(str(tmp_path / "not-here" / "attempts"))
 
 
 def test_a_session_of_many_queries_has_slots_for_all() -> None:
