@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from coordinator.core import handlers, owner_members, owner_ticks, replication
 from coordinator.core.members import Member
-from coordinator.core.owner_feed import feed, fence_unless_wanted, fenced, persist
+from coordinator.core.owner_feed import feed, fence_stored, fence_unless_wanted, fenced, persist
 from coordinator.core.owner_state import (
     AgentRecord,
     Catalogue,
@@ -43,6 +43,7 @@ from coordinator.core.owner_state import (
     Tick,
     UnitMemo,
     UnitRecord,
+    Waiting,
 )
 from coordinator.core.replication import AgentGone, Replica, ReplicationSet
 from coordinator.core.schedulers import MoveRequest
@@ -132,13 +133,15 @@ def _tick(state: OwnerState, now: float, out: list[Effect]) -> None:
 
 
 def _persisted(state: OwnerState, token: int, now: float, out: list[Effect]) -> None:
-    asked, unit, agent = state.waiting.pop(token, (float("-inf"), None, None))
-    state.confirmed_at = max(state.confirmed_at, asked)
+    stored = state.waiting.pop(token, Waiting(float("-inf")))
+    state.confirmed_at = max(state.confirmed_at, stored.asked)
     owner_ticks.recorded(state, token)
-    if unit is not None:
-        feed(state, unit[0], replication.Persisted(unit[1]), now, out)
-    if agent is not None:
-        owner_members.registered(state, agent[0], agent[1], now, out)
+    if stored.unit is not None:
+        feed(state, stored.unit[0], replication.Persisted(stored.unit[1]), now, out)
+    if stored.agent is not None:
+        owner_members.registered(state, *stored.agent, now, out)
+    if stored.fence is not None:
+        fence_stored(state, *stored.fence, now, out)
 
 
 def _catalogue(state: OwnerState, event: Catalogue, now: float, out: list[Effect]) -> None:

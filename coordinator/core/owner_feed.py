@@ -18,6 +18,7 @@ from coordinator.core.owner_state import (
     Send,
     UnitMemo,
     UnitRecord,
+    Waiting,
     key_of,
 )
 from coordinator.core.replication import Impossible, Input, Instruct, Replica, ReplicationSet
@@ -53,10 +54,11 @@ def persist(
     delete: Iterable[str] = (),
     unit: tuple[str, int] | None = None,
     agent: tuple[str, int] | None = None,
+    fence: tuple[str, int] | None = None,
 ) -> None:
-    """Have records stored (with the counter, always) and others deleted; `unit` or `agent` waits for it."""
+    """Have records stored (with the counter, always) and others deleted; `unit`, `agent` or `fence` waits for it."""
     state.token += 1
-    state.waiting[state.token] = (now, unit, agent)
+    state.waiting[state.token] = Waiting(now, unit, agent, fence)
     stored = [(key_of(r), r) for r in (CounterRecord(state.counter), *records)]
     out.append(Persist(state.token, (*stored, *((key, None) for key in delete))))
 
@@ -142,9 +144,20 @@ def fence_unless_wanted(state: OwnerState, unit: str, now: float, out: list[Effe
     if not memo.recorded:
         forget(state, unit, now, out)
         return
-    memo.fence = memo.fence or fresh_epoch(state)
     state.fencing[unit] = now
-    out.append(Fence(unit, memo.uid, memo.fence))
+    if not memo.fence:
+        memo.fence, memo.fence_durable = fresh_epoch(state), False
+        persist(state, [], now, out, fence=(unit, memo.fence))
+    elif memo.fence_durable:
+        out.append(Fence(unit, memo.uid, memo.fence))
+
+
+def fence_stored(state: OwnerState, unit: str, epoch: int, now: float, out: list[Effect]) -> None:
+    """The epoch of a fence is durable: no later owner, whatever its clock says, gives out a lower one."""
+    memo = state.memos.get(unit)
+    if memo is not None and memo.fence == epoch:
+        memo.fence_durable = True
+        fence_unless_wanted(state, unit, now, out)
 
 
 def fenced(state: OwnerState, unit: str, epoch: int, now: float, out: list[Effect]) -> None:

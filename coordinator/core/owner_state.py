@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from coordinator.core.members import Member
 from coordinator.core.messages import Down, Mark, Up
@@ -233,7 +234,8 @@ Effect = Send | Persist | Fence | Alarm | Refused | StepDown
 
 @dataclass(slots=True)
 class UnitMemo:
-    """What the owner remembers of a unit beside its replicas. Times: owner's seconds."""
+    """What the owner remembers of a unit beside its replicas. Times: owner's seconds. `fence`: the epoch under which its target
+    is to be fenced (0: none); it is asked for once it is durable, as every epoch that leaves this process."""
 
     uid: str = ""
     since: float = 0.0
@@ -243,13 +245,23 @@ class UnitMemo:
     due_at: float = 0.0
     avoid: str | None = None
     fence: int = 0
+    fence_durable: bool = False
     recorded: tuple[tuple[str, int, int], ...] = ()
+
+
+class Waiting(NamedTuple):
+    """What becomes durable with a Persist that was asked for at `asked`: (unit, epoch), (agent, agent_epoch), or the (unit,
+    epoch) of a fence."""
+
+    asked: float
+    unit: tuple[str, int] | None = None
+    agent: tuple[str, int] | None = None
+    fence: tuple[str, int] | None = None
 
 
 @dataclass(slots=True)
 class OwnerState:
-    """`by_agent`: units with a replica there, in a fixed order. `waiting`: per Persist when it was asked for, and what
-    becomes durable with it: (unit, epoch), or (agent, agent_epoch). `fencing`: units that are absent and not wanted, and when
+    """`by_agent`: units with a replica there, in a fixed order. `waiting`: by Persist's token. `fencing`: units that are absent and not wanted, and when
     their fence was last asked for. `pipelines`: as last computed; `recording`: the Persist under way and what it stores of
     them; `recorded_pipelines`: as they are stored. Only these are shown: a later owner begins with them."""
 
@@ -272,9 +284,7 @@ class OwnerState:
     retrying: dict[str, None] = field(default_factory=dict)
     fencing: dict[str, float] = field(default_factory=dict)
     paused: dict[str, None] = field(default_factory=dict)
-    waiting: dict[int, tuple[float, tuple[str, int] | None, tuple[str, int] | None]] = field(
-        default_factory=dict
-    )
+    waiting: dict[int, Waiting] = field(default_factory=dict)
     pipelines: dict[str, PipelineProgress] = field(default_factory=dict)
     pipeline_units: dict[str, PipelineUnits] = field(default_factory=dict)
     recording: tuple[int, dict[str, PipelineProgress]] | None = None

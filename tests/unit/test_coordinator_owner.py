@@ -78,6 +78,7 @@ class Cluster:
         self.sent: list[tuple[str, Down]] = []
         self.effects: list[Effect] = []
         self.seqs: dict[str, int] = {}
+        self.storing = True
         self.state: OwnerState
         self.state, out = owner.begin("o", rev, self.records, config, self.now)
         self._carry_out(out)
@@ -93,7 +94,7 @@ class Cluster:
         for effect in out:
             if isinstance(effect, Send):
                 self.sent.append((effect.agent, effect.message))
-            elif isinstance(effect, Persist):
+            elif isinstance(effect, Persist) and self.storing:
                 for key, record in effect.records:
                     self.records.pop(key, None)
                     if record is not None:
@@ -295,8 +296,8 @@ def test_a_dropped_unit_is_stopped_fenced_at_the_target_and_then_forgotten() -> 
     cluster.dispatched()
     cluster.do(Tick())
     assert cluster.dispatched() == [("a", "u", "remove")]
-    out = cluster.holds("a", "u", Reported.STOPPED)
-    fence = next(e for e in out if isinstance(e, Fence))
+    cluster.holds("a", "u", Reported.STOPPED)
+    fence = next(e for e in cluster.effects if isinstance(e, Fence))
     assert fence.epoch > 2
     assert "unit/u" in cluster.records
     cluster.now += 100 * CONFIG.interval
@@ -385,8 +386,8 @@ def test_paused_units_are_stopped_and_resumed_ones_started() -> None:
     cluster.replicate("u", "a")
     cluster.do(Pause("u"))
     cluster.do(Tick())
-    out = cluster.holds("a", "u", Reported.STOPPED)
-    assert any(isinstance(e, Fence) for e in out)
+    cluster.holds("a", "u", Reported.STOPPED)
+    assert any(isinstance(e, Fence) for e in cluster.effects)
     cluster.do(Tick())
     assert cluster.state.sets["u"].state is SetState.ABSENT
     assert "paused/u" in cluster.records
@@ -395,6 +396,25 @@ def test_paused_units_are_stopped_and_resumed_ones_started() -> None:
     cluster.do(Tick())
     assert cluster.dispatched() == [("a", "u", "prepare")]
     assert "paused/u" not in cluster.records
+
+
+def test_a_target_is_fenced_under_an_epoch_that_is_durable() -> None:
+    """A later owner whose clock is behind would give out lower ones for ever, and the target would refuse them all."""
+    cluster = Cluster()
+    cluster.join("a")
+    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Tick())
+    cluster.replicate("u", "a")
+    cluster.do(Pause("u"))
+    cluster.do(Tick())
+    cluster.storing = False
+    out = cluster.holds("a", "u", Reported.STOPPED)
+    persist = next(e for e in out if isinstance(e, Persist))
+    cluster.now += 6 * CONFIG.interval
+    cluster.do(Tick())
+    assert not any(isinstance(e, Fence) for e in cluster.effects)
+    (fence,) = [e for e in cluster.do(Persisted(persist.token)) if isinstance(e, Fence)]
+    assert dict(persist.records)["counter"] == CounterRecord(fence.epoch)
 
 
 def test_a_preparation_that_hangs_is_given_up_and_tried_elsewhere() -> None:

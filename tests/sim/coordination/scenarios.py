@@ -454,6 +454,24 @@ def a_new_owner_is_asked_for_moves_before_it_has_heard_of_one_under_way(w: Scrip
 
 
 @scenario()
+def an_owner_whose_clock_is_fast_drops_a_unit_and_can_store_nothing(w: Scripted) -> None:
+    """What it fences under must not be above what the next one gives out, whose clock is right."""
+    w.settle()
+    first, second = w.owner, next(node for node in w.owners.values() if node is not w.owner)
+    second.wall += 3600.0
+    spec = w.catalogue.pop(UNIT)
+    w.succeed(first, second)
+    w.cuts.add((second.name, "kafka"))
+    w.run_until(w.now + 3.0)
+    w.cuts.clear()
+    w._start_candidate(first)
+    w.run_until(w.now + 0.01)
+    w._read(first)
+    w.succeed(second, first)
+    w.catalogue[UNIT] = spec
+
+
+@scenario()
 def a_capture_process_outlives_its_agent_and_claims_its_topic_late(w: Scripted) -> None:
     """Another one has claimed it by then: it is refused."""
     _, target = w.settle(CAPTURE)

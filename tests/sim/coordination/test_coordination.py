@@ -15,9 +15,9 @@ from coordinator.core.agent_unit import Held
 from coordinator.core.messages import Op, Reported
 from coordinator.core.owner_state import Move, OwnerState
 from coordinator.core.replication_table import CELLS, Cell, Role, Seen, SetState
-from tests.sim.coordination.mutations import BY_NAME, MUTATIONS, Mutation, attribute, find
+from tests.sim.coordination.mutations import BY_NAME, FENCE_AT_ONCE, MUTATIONS, Mutation, attribute, find
 from tests.sim.coordination.scenarios import SCENARIOS, UNIT, Scenario, Scripted, play
-from tests.sim.coordination.world import MESSAGE_FAULTS, Options, World, outcome_of, run, run_seed
+from tests.sim.coordination.world import MESSAGE_FAULTS, Options, Violation, World, outcome_of, run, run_seed
 from tests.sim.seeds import over_seeds
 
 PAGE = Path(__file__).parents[3] / "docs/explanation/coordination.md"
@@ -52,7 +52,7 @@ QUICK = (
 )
 
 
-@pytest.mark.parametrize("seed", [4365])
+@pytest.mark.parametrize("seed", [2941, 4365, 7525])
 def test_seeds_that_failed_once(seed: int) -> None:
     run_seed(seed)
 
@@ -105,6 +105,13 @@ def test_a_dispatch_without_an_answer_is_found() -> None:
     w.tell(Move(UNIT, agent.name))
     with pytest.raises(AssertionError, match="unanswered"):
         w.run_until(w.now + 3.0)
+
+
+def test_a_fence_under_an_epoch_that_is_not_durable_is_found() -> None:
+    scene = next(one for one in SCENARIOS if "clock_is_fast" in one.name)
+    with FENCE_AT_ONCE.patches[0](), FENCE_AT_ONCE.patches[1](), FENCE_AT_ONCE.patches[2]():
+        with pytest.raises(Violation, match="not well again: u3"):
+            play(scene)
 
 
 def test_a_write_after_the_removal_is_found() -> None:
