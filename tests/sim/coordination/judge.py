@@ -28,7 +28,8 @@ from tests.sim.coordination.target import Transaction, Worker
 from tests.sim.coordination.watch import LimitsJudge, Watch
 
 if TYPE_CHECKING:
-    from tests.sim.coordination.world import AgentNode, OwnerNode, World
+    from tests.sim.coordination.nodes import AgentNode, OwnerNode
+    from tests.sim.coordination.world import World
 
 
 def _known(ts: int | None) -> int:

@@ -30,11 +30,12 @@ from coordinator.core.replication import Assign, Instruct, RefusedError, Replica
 from coordinator.core.replication_table import CELLS, SETTLE, Act, Primary, Role, Secondary, Seen, SetState
 from coordinator.core.schedulers import Kind, Loads, UnitSpec
 from coordinator.server import view as views
-from tests.sim.coordination import world as worlds
+from tests.sim.coordination import ground
 from tests.sim.coordination.capture import CaptureRules, CaptureTopic
 from tests.sim.coordination.control import ControlTopic
+from tests.sim.coordination.nodes import Options, Violation
 from tests.sim.coordination.target import Guard, Target
-from tests.sim.coordination.world import Options, Violation, run
+from tests.sim.coordination.world import run
 
 Patch = Callable[[], AbstractContextManager[Any]]
 
@@ -175,14 +176,14 @@ def _remove_whatever(held: Held, epoch: int) -> Any:
 def _weak(**weak: bool) -> Patch:
     @contextmanager
     def patch() -> Any:
-        with mock.patch.object(worlds, "Target", side_effect=lambda: Target(Guard(**weak))):
+        with mock.patch.object(ground, "Target", side_effect=lambda: Target(Guard(**weak))):
             yield
 
     return patch
 
 
 def _unfenced_topic() -> AbstractContextManager[Any]:
-    return mock.patch.object(worlds, "ControlTopic", side_effect=lambda: ControlTopic(fencing=False))
+    return mock.patch.object(ground, "ControlTopic", side_effect=lambda: ControlTopic(fencing=False))
 
 
 def _promote_beside_leaving() -> AbstractContextManager[Any]:
@@ -196,7 +197,7 @@ def _promote_beside_leaving() -> AbstractContextManager[Any]:
 
 def _late_claims() -> AbstractContextManager[Any]:
     late = CaptureRules(refuse_late=False)
-    return mock.patch.object(worlds, "CaptureTopic", side_effect=lambda: CaptureTopic(late))
+    return mock.patch.object(ground, "CaptureTopic", side_effect=lambda: CaptureTopic(late))
 
 
 def _deaf_to_strangers(state: agents.AgentState, message: Any, now: float, out: list[Any]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 
 from tests.sim.coordination.mutations import BY_NAME, find
-from tests.sim.coordination.world import Options, run
+from tests.sim.coordination.nodes import Options
+from tests.sim.coordination.world import run
 
 
 def main(seed: int, mutation: str | None) -> None:

@@ -16,8 +16,10 @@ from coordinator.core.messages import Op, Reported
 from coordinator.core.owner_state import Move, OwnerState
 from coordinator.core.replication_table import CELLS, Cell, Role, Seen, SetState
 from tests.sim.coordination.mutations import BY_NAME, FENCE_AT_ONCE, MUTATIONS, Mutation, attribute, find
-from tests.sim.coordination.scenarios import SCENARIOS, UNIT, Scenario, Scripted, play
-from tests.sim.coordination.world import MESSAGE_FAULTS, Options, Violation, World, outcome_of, run, run_seed
+from tests.sim.coordination.nodes import MESSAGE_FAULTS, Options, Violation
+from tests.sim.coordination.scenarios import SCENARIOS, Scenario, play
+from tests.sim.coordination.scripted import UNIT, Scripted
+from tests.sim.coordination.world import World, outcome_of, run, run_seed
 from tests.sim.seeds import over_seeds
 
 PAGE = Path(__file__).parents[3] / "docs/explanation/coordination.md"

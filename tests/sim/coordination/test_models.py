@@ -16,8 +16,9 @@ from coordinator.core import owner
 from coordinator.core.replication_table import Act, Role, Seen, SetState
 from tests.sim.coordination.control import ControlTopic, Producer
 from tests.sim.coordination.mutations import Mutation, _weak, attribute, cells, find
+from tests.sim.coordination.nodes import Options, OwnerNode
 from tests.sim.coordination.target import Target, Worker
-from tests.sim.coordination.world import Options, OwnerNode, World, run
+from tests.sim.coordination.world import World, run
 
 UNLOCKED = _weak(locked=False)
 _begin, _land, _trim = owner.begin, World._land, ControlTopic.trim

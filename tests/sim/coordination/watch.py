@@ -14,7 +14,8 @@ from coordinator.core.replication import ReplicationSet, require
 from coordinator.core.replication_table import SetState
 
 if TYPE_CHECKING:
-    from tests.sim.coordination.world import AgentNode, OwnerNode, World
+    from tests.sim.coordination.nodes import AgentNode, OwnerNode
+    from tests.sim.coordination.world import World
 
 _MOVES = frozenset({SetState.PREPARE, SetState.COMMIT})
 #: After the heal a message takes 0.01 s, and what it finds running happens at once.

@@ -1,0 +1,280 @@
+"""Candidates and owners: they read and write the control topic, elect, and lead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from coordinator.control import election as elections
+from coordinator.control import fold as folds
+from coordinator.control.codec import Beat, Changes, Claim, Message, Resigned, Snapshot
+from coordinator.core import owner as owners
+from coordinator.core import owner_state as o
+from coordinator.core.messages import Down
+from coordinator.core.schedulers import Kind
+from tests.sim.coordination.control import Open, Producer, Wrote
+from tests.sim.coordination.ground import Ground
+from tests.sim.coordination.nodes import (
+    CAPTURES,
+    CONFIG,
+    ELECTION,
+    PIPELINE,
+    SNAPSHOT_AFTER,
+    WRITE_TIMEOUT,
+    Node,
+    OwnerNode,
+)
+
+
+class Candidates(Ground):
+    """The product's own fold, election and owner, over the control topic's model."""
+
+    def _start_candidate(self, node: OwnerNode) -> None:
+        """A process that has read nothing yet."""
+        node.alive, node.paused = True, False
+        node.fold, node.producer = folds.Fold(), Producer(broken=True)
+        node.election = elections.begin(self.clock(node), self.rng.uniform(0.0, 0.5))
+
+    def _candidate(self, node: OwnerNode) -> None:
+        self.at(0.5, lambda: self._candidate(node))
+        if node.alive and not node.paused:
+            self._read(node)
+            self.step_owner(node, o.Tick())
+
+    def _read(self, node: OwnerNode) -> None:
+        """Fold what is new in the control topic, and tell the election."""
+        if not self._reaches_kafka(node):
+            self.vote(node, elections.Unreachable())
+            return
+        self.happened["control: open for too long"] += self.topic.expire(self.now)
+        self.happened["control: cut before a reader"] += 0 < node.fold.end < self.topic.start
+        new = self.topic.read(node.fold.end) if self.now >= node.lags_until else []
+        counted = [folds.apply(node.fold, offset, message) for offset, message in new]
+        if counted:
+            vacant = node.fold.rev == 0 or node.fold.resigned
+            self.vote(
+                node,
+                elections.Observed(node.fold.rev, vacant, not node.fold.unreadable, any(counted)),
+            )
+        self.vote(node, elections.Reachable())
+
+    def _reaches_kafka(self, node: Node) -> bool:
+        return self.up("kafka") and not {(node.name, "kafka"), ("kafka", node.name)} & self.cuts
+
+    def vote(self, node: OwnerNode, event: elections.ElectionEvent) -> None:
+        node.election, effects = elections.step(node.election, event, self.clock(node), ELECTION)
+        for effect in effects:
+            match effect:
+                case elections.StartClaim():
+                    self.claim(node)
+                case elections.Elect(rev):
+                    self._lead(node, rev)
+                case elections.Lose():
+                    self.end_owner(node)
+                case elections.GiveUp(rev):
+                    self.happened["control: resigned"] += 1
+                    self._write(node, (Resigned(rev),), lambda _: None)
+                case elections.Discard():
+                    self.on(node, 0.1, lambda: self._discard(node))
+
+    def _discard(self, node: OwnerNode) -> None:
+        node.producer.broken = True
+        self.vote(node, elections.Discarded(self.rng.uniform(0.0, 0.5)))
+
+    def claim(self, node: OwnerNode) -> None:
+        """A new producer and its first transaction; the claim at offset 0 is made twice, as that is no term."""
+        node.producer = Producer()
+        message = Claim(node.candidate, f"{node.name}-{node.life}")
+
+        def claimed(rev: int) -> None:
+            if rev == 0:
+                self._write(node, (message,), claimed)
+                return
+            self.vote(node, elections.Claimed(rev))
+            self._read(node)
+
+        self._write(node, (message,), claimed)
+
+    def _lead(self, node: OwnerNode, rev: int) -> None:
+        fold = node.fold
+        node.records, node.base, node.end = dict(fold.records), fold.base, fold.end
+        if fold.base > 0:
+            self._trim(fold.base)
+        now, floor = self.clock(node), self.wall_ms(node)
+        node.state, out = owners.begin(node.name, rev, dict(fold.records), CONFIG, now, floor=floor)
+        self._owner_effects(node, out)
+        self.judge.owner(node, None, out)
+        self.on(node, self.rng.uniform(0.0, 0.5), lambda: self.give_catalogue(node))
+        self.on(node, 0.5, lambda: self._beat(node))
+
+    def give_catalogue(self, node: OwnerNode) -> None:
+        read = {spec.source for spec in self.catalogue.values() if spec.kind is Kind.APPLY}
+        sources = {PIPELINE: tuple(sorted(read))}
+        self.step_owner(node, o.Catalogue(tuple(self.catalogue.values()), sources))
+
+    def _beat(self, node: OwnerNode) -> None:
+        if node.state is not None:
+            began = self.clock(node)
+            self._commit(node, (), lambda: self.step_owner(node, o.Confirmed(began)))
+            self.on(node, 0.7, lambda: self._beat(node))
+
+    def _commit(
+        self, node: OwnerNode, records: tuple[tuple[str, o.Record | None], ...], then: Callable[[], None]
+    ) -> None:
+        """Records of this term, or a beat; and a snapshot behind them where the topic has become long."""
+        if node.state is None:
+            return
+        rev = node.state.rev
+
+        def wrote(offset: int) -> None:
+            if node.state is None or node.state.rev != rev:
+                return
+            for key, record in records:
+                if record is None:
+                    node.records.pop(key, None)
+                else:
+                    node.records[key] = record
+            node.end = offset + 2
+            if folds.due(node.end - node.base, 0, 0, most=SNAPSHOT_AFTER, most_bytes=1):
+                self._shorten(node, rev)
+            then()
+
+        self._write(node, (Changes(rev, records) if records else Beat(rev),), wrote)
+
+    def _shorten(self, node: OwnerNode, rev: int) -> None:
+        """Before anything else that waits: the snapshot is of what is written by now."""
+        marker = Snapshot(rev, node.candidate, f"{node.name}-{node.life}")
+        node.base = node.end
+
+        def wrote(offset: int) -> None:
+            self.happened["control: snapshot"] += 1
+            node.base = offset
+            self._trim(offset)
+
+        node.producer.jobs.insert(0, ((marker, Changes(rev, tuple(sorted(node.records.items())))), wrote))
+
+    def _trim(self, before: int) -> None:
+        """The deletion is asked for and not awaited; it comes when it comes."""
+        self.at(self.rng.uniform(0.01, 3.0), lambda: self.topic.trim(before))
+
+    def _write(self, node: OwnerNode, messages: tuple[Message, ...], wrote: Wrote) -> None:
+        node.producer.jobs.append((messages, wrote))
+        self._send(node, node.producer)
+
+    def _send(self, node: OwnerNode, producer: Producer) -> None:
+        """The next transaction: from here on it lands even if its writer is paused or dead by then."""
+        if producer.busy or producer.broken or not producer.jobs:
+            return
+        producer.busy, began = True, self.now
+        messages, wrote = producer.jobs.pop(0)
+
+        def land() -> None:
+            if not self._reaches_kafka(node) and self.now - began < WRITE_TIMEOUT:
+                self.at(0.2, land)
+                return
+            offset = self._land(node, producer, messages)
+            self.on(node, 0.001, lambda: done(offset))
+
+        def done(offset: int | None) -> None:
+            if producer is not node.producer:
+                return  # of an earlier life, or an earlier claim
+            producer.busy = False
+            if offset is None:
+                self.vote(node, elections.Failed("fenced, or nobody knows"))
+                return
+            wrote(offset)
+            self._send(node, producer)
+
+        self.at(self.rng.uniform(0.003, 0.05), land)
+
+    def _land(self, node: OwnerNode, producer: Producer, messages: tuple[Message, ...]) -> int | None:
+        """A transaction is at the broker; returns its offset where its writer is told. Otherwise it never uses it again."""
+        fate = self._fate_of_commit(node, producer)
+        offset = None
+        if fate != "unreachable" and isinstance(messages[0], Claim) and not producer.number:
+            self.topic.begin(producer)
+        if fate in {"", "unknown"}:
+            offset = self.topic.write(producer, node.name, messages)
+            self._durable(messages if offset is not None else ())
+        elif fate == "hangs":
+            hanging = self.topic.hang(producer, node.name, messages, self.now)
+            if hanging is not None and self.rng.random() < 0.5:
+                self.at(self.rng.uniform(0.3, 5.0), lambda: self._end_late(hanging))
+        self.happened[f"control: {fate}"] += bool(fate)
+        producer.broken = fate != "" or offset is None
+        return None if producer.broken else offset
+
+    def _fate_of_commit(self, node: OwnerNode, producer: Producer) -> str:
+        if not self._reaches_kafka(node):
+            return "unreachable"
+        if producer.dying:
+            return "hangs"
+        if self.healed:
+            return ""
+        if "commit unknown" in self.faults and self.rng.random() < 0.01:
+            return "unknown"
+        return "hangs" if "hanging commit" in self.faults and self.rng.random() < 0.04 else ""
+
+    def _end_late(self, hanging: Open) -> None:
+        """What was asked for before the process gave up or died arrives after all; a later producer has fenced it, or not."""
+        landed = self.topic.commit(hanging)
+        self._durable(hanging.messages if landed else ())
+        self.happened["control: ended late"] += landed
+        self.happened["control: fenced while open"] += not landed
+
+    def _durable(self, messages: tuple[Message, ...]) -> None:
+        for message in messages[:1]:
+            self.judge.committed(message.changes if isinstance(message, Changes) else ())
+
+    def step_owner(self, node: OwnerNode, event: o.Event) -> None:
+        if node.state is None:
+            return
+        self.judge.before_owner(node, event)
+        node.state, out = owners.step(node.state, event, self.clock(node))
+        self.judge.owner(node, event, out)
+        self._owner_effects(node, out)
+
+    def _owner_effects(self, node: OwnerNode, out: list[o.Effect]) -> None:
+        for effect in out:
+            match effect:
+                case o.Send(to, message):
+                    self.carry(node.name, to, lambda to=to, m=message: self._down(node, to, m))  # type: ignore[misc]
+                case o.Persist(token, records):
+                    self._commit(node, records, lambda t=token: self.step_owner(node, o.Persisted(t)))  # type: ignore[misc]
+                case o.Fence(unit, _, epoch):
+                    self.at(self.rng.uniform(0.01, 0.3), lambda u=unit, e=epoch: self._fence(node, u, e))  # type: ignore[misc]
+                case o.StepDown(why):
+                    self.vote(node, elections.ResignAsked(why))
+                    return
+                case o.Alarm(what, about):
+                    self.judge.alarm(what, about)
+                case _:
+                    pass
+
+    def _fence(self, node: OwnerNode, unit: str, epoch: int) -> None:
+        """A captured topic needs none: the next capture's gen does it (rowlock/fences.py)."""
+        if unit not in CAPTURES:
+            if not self.up("target"):
+                self.on(node, 0.5, lambda: self._fence(node, unit, epoch))
+                return
+            self.target.fence(unit, epoch)
+        self.on(node, 0.01, lambda: self.step_owner(node, o.Fenced(unit, epoch)))
+
+    def end_owner(self, node: OwnerNode) -> None:
+        node.state = None
+        node.life += 1
+        node.queue.clear()
+        node.producer.jobs.clear()
+        node.producer.busy = False
+
+    def current(self) -> OwnerNode | None:
+        """The rightful owner, if it is there."""
+        if not self.topic.claims:
+            return None
+        rev, name = self.topic.claims[-1]
+        node = self.owners[name]
+        return node if node.alive and node.state is not None and node.state.rev == rev else None
+
+    # of the layers above
+
+    def _down(self, origin: OwnerNode, to: str, message: Down) -> None:
+        raise NotImplementedError

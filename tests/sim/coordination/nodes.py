@@ -1,0 +1,113 @@
+"""Processes of the modelled world, what they are configured with, and what a run of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from coordinator.control import election as elections
+from coordinator.control import fold as folds
+from coordinator.control.codec import Candidate
+from coordinator.core import agent as agents
+from coordinator.core import owner_state as o
+from coordinator.core.owner_state import OwnerConfig, OwnerState
+from coordinator.core.schedulers import Limits
+from tests.sim.coordination.control import Producer
+from tests.sim.coordination.target import Worker
+
+CONFIG = OwnerConfig(
+    interval=1.0,
+    lease=4.0,
+    margin=0.5,
+    owner_lease=2.0,
+    prepare_timeout=3.0,
+    balance_every=8.0,
+    retry_first=0.3,
+    retry_most=2.0,
+    progress_every=2.0,
+    limits=Limits(burst=2, agent_burst=1, concurrent=2, per_agent=1),
+)
+ELECTION = elections.ElectionConfig(patience=2.5, pause=2.0, read_back=5.0)
+#: Seconds: how long a write to the control topic is tried; longer than `owner_lease`, as in the product.
+WRITE_TIMEOUT = 5.0
+#: Offsets of the control topic before a snapshot is written.
+SNAPSHOT_AFTER = 40
+AGENTS = ("a1", "a2", "a3")
+JOINERS = ("a4", "a5")
+CANDIDATES = ("c1", "c2")
+UNITS = ("u1", "u2", "u3", "u4")
+CAPTURES = ("k1",)
+PIPELINE = "p"
+SERVERS = ("target", "kafka")
+FAULTS = (
+    "drop", "double", "delay", "ancient", "crash agent", "pause agent", "crash owner", "pause owner", "two owners",
+    "cut", "clock", "stop agent", "worker fails", "slow target", "commit unknown", "catalogue", "commands", "stuck worker",
+    "cut server", "commit lost", "deadlock", "target restart", "failover", "broker restart", "join", "leave",
+    "hanging commit", "reader lags",
+)  # fmt: skip
+MESSAGE_FAULTS = ("drop", "double", "delay", "ancient")
+#: What outlives its sender's patience, in seconds: a request whose answer does not come.
+PATIENCE = (0.1, 1.5)
+#: Every fourth seed: many moves that hang, fail and are given up, for the rarer cells of the table.
+FOCUS = ("commands", "drop", "delay", "stuck worker", "stop agent", "slow target", "pause agent")
+
+
+class Violation(AssertionError):  # noqa: N818  # it is the verdict, not an error of the program
+    """An oracle or an invariant does not hold: what a run is for. Anything else that it raises is an error of the test."""
+
+
+@dataclass(slots=True)
+class Options:
+    """What a run is: `faults` None lets the seed choose half of them."""
+
+    seed: int
+    faults: tuple[str, ...] | None = None
+    fault_time: float = 20.0
+    heal_time: float = 60.0
+    early_stop: bool = False  # mutation: a worker says that it ended before its commit has landed
+    believing: bool = False  # mutation: a worker takes a commit for done whose outcome it does not know
+    swallow: bool = False  # mutation: nobody is told that a worker failed
+
+
+@dataclass(slots=True)
+class Node:
+    """A process. `queue`: what waits while it is paused. `paused_at`: when it was last not running (for the lease).
+    `wall`: by how much its clock of the day is wrong. `left`: it is never started again."""
+
+    name: str
+    alive: bool = True
+    paused: bool = False
+    paused_at: float = float("-inf")
+    asleep_since: float | None = None
+    life: int = 0
+    offset: float = 0.0
+    rate: float = 1.0
+    wall: float = 0.0
+    left: bool = False
+    queue: list[Callable[[], None]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class OwnerNode(Node):
+    """`fold`: what it has read of the control topic. `records`, `base`, `end`: as its writer knows the topic while it leads."""
+
+    state: OwnerState | None = None
+    fold: folds.Fold = field(default_factory=folds.Fold)
+    election: elections.Election = field(default_factory=lambda: elections.begin(0.0, 0.0))
+    producer: Producer = field(default_factory=Producer)
+    records: dict[str, o.Record] = field(default_factory=dict)
+    base: int = 0
+    end: int = 0
+    lags_until: float = 0.0
+
+    @property
+    def candidate(self) -> Candidate:
+        return Candidate(self.name, self.name)
+
+
+@dataclass(slots=True)
+class AgentNode(Node):
+    state: agents.AgentState = field(default_factory=lambda: agents.AgentState("", ""))
+    leader: int = 0
+    heard: float = 0.0
+    workers: dict[tuple[str, int], Worker] = field(default_factory=dict)
