@@ -32,7 +32,8 @@ from consumer.targets.mysql_catalogue import MySqlCatalogue
 from consumer.targets.mysql_rights import account_of, grant_for, grant_to_connect
 from consumer.targets.mysql_sql import quote
 from consumer.targets.mysql_values import literal
-from consumer.targets.session import Parts, Rows, SqlSession
+from consumer.targets.parts import Parts, Rows
+from consumer.targets.session import SqlSession
 from consumer.targets.sql import Fragment, Params
 from schemas.errors import ServerConnectError
 from schemas.mysql_connect import connect_mysql

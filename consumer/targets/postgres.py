@@ -24,10 +24,11 @@ from consumer.errors import (
 )
 from consumer.targets.bookkeeping import Books
 from consumer.targets.dialect import Capabilities, Dialect
+from consumer.targets.parts import Parts, Rows
 from consumer.targets.postgres_apply import PostgresApplier
 from consumer.targets.postgres_catalogue import PostgresCatalogue, quote
 from consumer.targets.postgres_rights import grant_for
-from consumer.targets.session import Parts, Rows, SqlSession
+from consumer.targets.session import SqlSession
 from consumer.targets.sql import Fragment, Params
 
 if TYPE_CHECKING:

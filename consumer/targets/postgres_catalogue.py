@@ -27,7 +27,7 @@ from schemas.typemap import neutral_from_postgres, postgres_type
 if TYPE_CHECKING:
     from sqlalchemy.engine.reflection import Inspector
 
-    from consumer.targets.session import Link, Rows
+    from consumer.targets.parts import Link, Rows
     from schemas.config import TargetConfig
 
 IDENTIFIER_BYTES = 63

@@ -12,31 +12,31 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
 import structlog
 
 from consumer.epochs import next_epoch
 from consumer.errors import (
     ConsumerError,
-    FencedError,
     TargetConfigError,
     TransientError,
     UniqueViolationError,
 )
-from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, UnitState
+from consumer.model import Held, LaneProgress, TargetTable, Unit, UnitState
 from consumer.targets.base import Transaction
-from consumer.targets.bookkeeping import NO_STATE, Books, held_from, lane_from, unit_from
+from consumer.targets.bookkeeping import NO_STATE, held_from, lane_from, unit_from
 from consumer.targets.facts import TableFacts
+from consumer.targets.parts import Parts, Rows
 from consumer.targets.rights import MissingRight, Place, Wanted
-from consumer.targets.sql import Fragment, Params, conjunction, keys_in
+from consumer.targets.sql import Fragment, keys_in
+from consumer.targets.transaction import KEYS_PER_STATEMENT, SqlTransaction, fenced, read_page
 from schemas.position import ZERO
 from schemas.table import Key, Row, Table
 
 log = structlog.get_logger(__name__)
 
-Rows = list[tuple[object, ...]]
 T = TypeVar("T")
 
 TAKE_OVER_TRIES = 3
@@ -44,98 +44,6 @@ TAKE_OVER_TRIES = 3
 PATIENCE_S = 1.0
 TAKE_OVER_LOCK_S = 4.0
 POLL_BLOCKERS_S = 0.1
-KEYS_PER_STATEMENT = 500
-RANGE_PAGE = 5000
-
-
-class Link(Protocol):
-    """One connection. Every method raises errors of consumer.errors only; a lost connection is TransientError."""
-
-    def connect(self) -> None:
-        """Connect when there is no usable connection; otherwise do nothing."""
-
-    def begin(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
-        """Begin READ COMMITTED with `text` as first statement and return its rows. None: the session's lock wait."""
-
-    def begin_all(self, fragments: Sequence[Fragment]) -> list[Rows]:
-        """Begin READ COMMITTED and run `fragments` in turn, in as few round trips as the driver allows; rows of each."""
-
-    def execute(self, text: str, params: Params) -> Rows:
-        """Run a statement; without rows returns []. `affected` is then the number of rows it matched."""
-
-    @property
-    def affected(self) -> int: ...
-
-    def commit(self) -> None:
-        """Commit. Raises CommitUnknownError when the connection breaks inside."""
-
-    def rollback(self) -> None:
-        """Roll back; never raises: a connection that cannot is closed."""
-
-    def identity(self) -> int:
-        """The server's number for this connection."""
-
-    def end_blockers_of(self, identity: int) -> list[int]:
-        """End the connections that hold a lock for which connection `identity` waits. Returns their numbers."""
-
-    def durability(self) -> str | None:
-        """Return why a crash of the server may take back commits that readers have seen; None: it may not."""
-
-    def ping(self) -> bool: ...
-
-    def close(self) -> None: ...
-
-
-class Catalogue(Protocol):
-    """Definitions and plain reads of a dialect's tables."""
-
-    def read_table(self, schema: str, name: str) -> Table | None: ...
-
-    def name(self, table: TargetTable) -> str:
-        """Return the quoted, qualified name."""
-
-    def facts(self, schema: str, name: str) -> TableFacts: ...
-
-    def missing_rights(self, wanted: Wanted) -> list[MissingRight]:
-        """Return what the user lacks for `wanted`; only what is certain."""
-
-    def create_statements(self, table: Table) -> list[str]: ...
-
-    def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
-        """Return "SELECT … FROM …" for the columns of `table`, and what makes wire values of a row."""
-
-    def key_params(self, table: TargetTable, key: Key) -> list[object]: ...
-
-    def key_columns(self, table: TargetTable) -> tuple[str, ...]: ...
-
-    def where(self, table: TargetTable, values: dict[str, str] | None) -> list[Fragment]: ...
-
-    def page(self, table: TargetTable, after: Key | None, upto: Key | None) -> list[Fragment]: ...
-
-    def page_order(self, table: TargetTable) -> str: ...
-
-    def refuse_range(self, table: TargetTable, after: Key | None, upto: Key | None) -> None: ...
-
-
-class Applier(Protocol):
-    """Applies net changes in the link's open transaction."""
-
-    def apply(self, unit: Unit, net: NetChange, displacing: str | None) -> int:
-        """Returns how many rows were written to `rowlock_displaced`."""
-
-    def ended(self, *, committed: bool) -> None:
-        """The transaction ended: what it created is there, or not."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a dialect puts together for a session. `fresh` makes a second connection to the same target."""
-
-    link: Link
-    books: Books
-    catalogue: Catalogue
-    applier: Applier
-    fresh: Callable[[], Link]
 
 
 def now_ms() -> int:
@@ -255,7 +163,7 @@ class SqlSession:
             )
             rows = [lane_from(row) for row in guard]
             if not rows or any(row.epoch != epoch for row in rows):
-                raise _fenced(unit, f"epoch {epoch}", [row.epoch for row in rows])
+                raise fenced(unit, f"epoch {epoch}", [row.epoch for row in rows])
             self._link.commit()
         state, held = unit_from(about), [held_from(row) for row in entries]
         return [replace(row, attempt=row.attempt + 1) for row in rows], state or NO_STATE, held
@@ -273,7 +181,7 @@ class SqlSession:
                 found = [lane_from(row) for row in self._link.begin(None, *guard)]
                 seen = [(row.lane, row.epoch, row.attempt, row.offset) for row in found]
                 if seen != expected:
-                    raise _fenced(unit, f"(lane, epoch, attempt, offset) {expected}", seen)
+                    raise fenced(unit, f"(lane, epoch, attempt, offset) {expected}", seen)
                 yield SqlTransaction(unit, self._link, self._books, self.catalogue, self._applier)
                 self._link.commit()
                 committed = True
@@ -386,94 +294,3 @@ class SqlSession:
         except BaseException:
             self._link.rollback()
             raise
-
-
-class SqlTransaction:
-    """`consumer.targets.base.Transaction`: the session's open transaction, whose guard has passed."""
-
-    def __init__(self, unit: Unit, link: Link, books: Books, catalogue: Catalogue, applier: Applier) -> None:
-        self._unit = unit
-        self._link = link
-        self._books = books
-        self._catalogue = catalogue
-        self._applier = applier
-
-    def apply(self, net: NetChange, *, displacing: str | None = None) -> int:
-        return self._applier.apply(self._unit, net, displacing) if net.size else 0
-
-    def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
-        text, params = conjunction(self._catalogue.where(table, where))
-        self._link.execute(f"DELETE FROM {self._catalogue.name(table)}{text}", params)
-
-    def delete_range(
-        self,
-        table: TargetTable,
-        after: Key | None,
-        upto: Key | None,
-        keep: set[Key],
-        where: dict[str, str] | None,
-    ) -> int:
-        self._catalogue.refuse_range(table, after, upto)
-        deleted = 0
-        while True:
-            page = read_page(self._link, self._catalogue, table, (after, upto), where=where, limit=RANGE_PAGE)
-            keys = [tuple(row[at] for at in table.key_at) for row in page]
-            deleted += self._delete(table, [key for key in keys if key not in keep])
-            if len(page) < RANGE_PAGE:
-                return deleted
-            after = keys[-1]
-
-    def _delete(self, table: TargetTable, keys: list[Key]) -> int:
-        deleted = 0
-        for at in range(0, len(keys), KEYS_PER_STATEMENT):
-            chunk = [self._catalogue.key_params(table, key) for key in keys[at : at + KEYS_PER_STATEMENT]]
-            text, params = keys_in(self._catalogue.key_columns(table), chunk)
-            self._link.execute(f"DELETE FROM {self._catalogue.name(table)} WHERE {text}", params)
-            deleted += self._link.affected
-        return deleted
-
-    def hold(self, held: Sequence[Held]) -> None:
-        if held:
-            self._link.execute(*self._books.insert_held(self._unit, held))
-
-    def release_held(self, ids: Sequence[tuple[int, int]]) -> None:
-        if ids:
-            self._link.execute(*self._books.delete_held(self._unit, ids))
-
-    def write_progress(self, rows: Sequence[LaneProgress]) -> None:
-        for fragment, expected in self._books.update_lanes(self._unit, rows):
-            self._link.execute(*fragment)
-            if self._link.affected != expected:
-                lanes = [row.lane for row in rows]
-                raise _fenced(self._unit, f"lanes {lanes} of this attempt", f"{self._link.affected} rows")
-
-    def write_unit(self, state: UnitState) -> None:
-        self._link.execute(*self._books.update_unit(self._unit, state))
-        if self._link.affected != 1:
-            raise _fenced(self._unit, "its row in rowlock_unit", f"{self._link.affected} rows")
-
-    def relayout(self, rows: Sequence[LaneProgress]) -> None:
-        self._link.execute(*self._books.delete_lanes(self._unit))
-        self._link.execute(*self._books.insert_lanes(self._unit, rows))
-
-
-def read_page(
-    link: Link,
-    catalogue: Catalogue,
-    table: TargetTable,
-    between: tuple[Key | None, Key | None],
-    *,
-    where: dict[str, str] | None,
-    limit: int,
-) -> list[Row]:
-    """Read up to `limit` rows with key in (after, upto], in the order of the server's own key index."""
-    select, decode = catalogue.select_rows(table)
-    text, params = conjunction([*catalogue.where(table, where), *catalogue.page(table, *between)])
-    order = catalogue.page_order(table)
-    return [decode(row) for row in link.execute(f"{select}{text} ORDER BY {order} LIMIT {limit:d}", params)]
-
-
-def _fenced(unit: Unit, expected: object, seen: object) -> FencedError:
-    return FencedError(
-        f"another worker owns {unit.topic} of pipeline {unit.pipeline} now: expected {expected}, the target has {seen}"
-    )

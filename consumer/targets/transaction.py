@@ -1,0 +1,106 @@
+"""What is done in a target's transaction, once its guard has passed; the same for every dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from consumer.errors import FencedError
+from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, UnitState
+from consumer.targets.bookkeeping import Books
+from consumer.targets.parts import Applier, Catalogue, Link
+from consumer.targets.sql import conjunction, keys_in
+from schemas.table import Key, Row
+
+KEYS_PER_STATEMENT = 500
+RANGE_PAGE = 5000
+
+
+class SqlTransaction:
+    """`consumer.targets.base.Transaction`: the session's open transaction, whose guard has passed."""
+
+    def __init__(self, unit: Unit, link: Link, books: Books, catalogue: Catalogue, applier: Applier) -> None:
+        self._unit = unit
+        self._link = link
+        self._books = books
+        self._catalogue = catalogue
+        self._applier = applier
+
+    def apply(self, net: NetChange, *, displacing: str | None = None) -> int:
+        return self._applier.apply(self._unit, net, displacing) if net.size else 0
+
+    def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
+        text, params = conjunction(self._catalogue.where(table, where))
+        self._link.execute(f"DELETE FROM {self._catalogue.name(table)}{text}", params)
+
+    def delete_range(
+        self,
+        table: TargetTable,
+        after: Key | None,
+        upto: Key | None,
+        keep: set[Key],
+        where: dict[str, str] | None,
+    ) -> int:
+        self._catalogue.refuse_range(table, after, upto)
+        deleted = 0
+        while True:
+            page = read_page(self._link, self._catalogue, table, (after, upto), where=where, limit=RANGE_PAGE)
+            keys = [tuple(row[at] for at in table.key_at) for row in page]
+            deleted += self._delete(table, [key for key in keys if key not in keep])
+            if len(page) < RANGE_PAGE:
+                return deleted
+            after = keys[-1]
+
+    def _delete(self, table: TargetTable, keys: list[Key]) -> int:
+        deleted = 0
+        for at in range(0, len(keys), KEYS_PER_STATEMENT):
+            chunk = [self._catalogue.key_params(table, key) for key in keys[at : at + KEYS_PER_STATEMENT]]
+            text, params = keys_in(self._catalogue.key_columns(table), chunk)
+            self._link.execute(f"DELETE FROM {self._catalogue.name(table)} WHERE {text}", params)
+            deleted += self._link.affected
+        return deleted
+
+    def hold(self, held: Sequence[Held]) -> None:
+        if held:
+            self._link.execute(*self._books.insert_held(self._unit, held))
+
+    def release_held(self, ids: Sequence[tuple[int, int]]) -> None:
+        if ids:
+            self._link.execute(*self._books.delete_held(self._unit, ids))
+
+    def write_progress(self, rows: Sequence[LaneProgress]) -> None:
+        for fragment, expected in self._books.update_lanes(self._unit, rows):
+            self._link.execute(*fragment)
+            if self._link.affected != expected:
+                lanes = [row.lane for row in rows]
+                raise fenced(self._unit, f"lanes {lanes} of this attempt", f"{self._link.affected} rows")
+
+    def write_unit(self, state: UnitState) -> None:
+        self._link.execute(*self._books.update_unit(self._unit, state))
+        if self._link.affected != 1:
+            raise fenced(self._unit, "its row in rowlock_unit", f"{self._link.affected} rows")
+
+    def relayout(self, rows: Sequence[LaneProgress]) -> None:
+        self._link.execute(*self._books.delete_lanes(self._unit))
+        self._link.execute(*self._books.insert_lanes(self._unit, rows))
+
+
+def read_page(
+    link: Link,
+    catalogue: Catalogue,
+    table: TargetTable,
+    between: tuple[Key | None, Key | None],
+    *,
+    where: dict[str, str] | None,
+    limit: int,
+) -> list[Row]:
+    """Read up to `limit` rows with key in (after, upto], in the order of the server's own key index."""
+    select, decode = catalogue.select_rows(table)
+    text, params = conjunction([*catalogue.where(table, where), *catalogue.page(table, *between)])
+    order = catalogue.page_order(table)
+    return [decode(row) for row in link.execute(f"{select}{text} ORDER BY {order} LIMIT {limit:d}", params)]
+
+
+def fenced(unit: Unit, expected: object, seen: object) -> FencedError:
+    return FencedError(
+        f"another worker owns {unit.topic} of pipeline {unit.pipeline} now: expected {expected}, the target has {seen}"
+    )
