@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 TAKERS, FENCERS = 3, 2
 """Hands that open and start units, and that end them: the latter never wait for the former."""
-BY_HAND = 20_000
+BY_HAND = 60_000
 """Events that a hand applies itself when it takes a unit over; the catching-up query needs a second to start."""
 GRACE_S = 0.2
 """How long an attempt in a worker may go on after its unit was stopped, before it is fenced."""

@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
+from consumer.assigned.hands import BY_HAND
 from consumer.model import Unit
 from consumer.targets.dialect import open_session
 from deploy.embedded.services import MySQL
@@ -369,7 +370,7 @@ def test_a_backlog_is_caught_up_without_holding_up_the_others(world: World) -> N
     process = world.processes[0]
     source, topic = world.table(place)
     make = changes(source, random.Random(6), count(1))
-    topic.write(make(25_000))
+    topic.write(make(BY_HAND + 5_000))  # more than a hand applies by itself
     quick_source, quick = world.table(place)
     give(process, unit_of(place, quick))
     give(process, unit_of(place, topic))
