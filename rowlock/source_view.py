@@ -10,7 +10,7 @@ from rowlock.errors import CommandError
 from schemas.config import SourceConfig
 from schemas.errors import SchemaError, TableNotFoundError
 from schemas.mysql_catalog import list_tables, read_table
-from schemas.mysql_connect import connect_mysql
+from schemas.mysql_connect import connect_source
 from schemas.position import binlog_file_number
 from schemas.table import Table
 
@@ -25,30 +25,13 @@ _LOG_END = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
 def source_connection(source: SourceConfig, name: str) -> Iterator[Connection[Any]]:
     """Connect to a source. Raises CommandError that names it."""
     try:
-        conn = connect_mysql(
-            source.host, source.port, source.user, source.password.get_secret_value(), **tls_options(source)
-        )
+        conn = connect_source(source)
     except SchemaError as error:
         raise CommandError(f"source {name}: {error}") from error
     try:
         yield conn
     finally:
         conn.close()
-
-
-def tls_options(source: SourceConfig) -> dict[str, Any]:
-    """Return PyMySQL's options for the source's TLS settings."""
-    if source.tls is None:
-        return {}
-    tls = source.tls
-    files = {"ssl_ca": tls.ca, "ssl_cert": tls.cert, "ssl_key": tls.key}
-    options: dict[str, Any] = {option: str(file) for option, file in files.items() if file is not None}
-    return {
-        **options,
-        "ssl_verify_cert": tls.verify != "none",
-        "ssl_verify_identity": tls.verify == "full",
-        "ssl": {},
-    }
 
 
 def log_end(source: SourceConfig, name: str) -> tuple[int, int]:

@@ -95,6 +95,16 @@ class SourceConfig(Model):
         default="table",
         description="`table`: a topic a table; `source`: one topic for all tables of the source.",
     )
+    events: Literal["rowlock", "debezium"] = Field(
+        default="rowlock",
+        description="Who captures the source and writes its topics. `debezium`: a connector of Debezium's for MySQL or MariaDB does, "
+        "with `topic.prefix` = `<kafka.prefix>.<name of this source>`; rowlock only applies them, and reads here the "
+        "tables' definitions (docs/how-to/debezium.md).",
+    )
+    decimals: Literal["precise", "string"] = Field(
+        default="precise",
+        description="With `events: debezium`: the connector's `decimal.handling.mode`; it cannot be told from the events.",
+    )
     tls: TlsConfig | None = Field(default=None, description="TLS towards the database (default: none).")
 
 

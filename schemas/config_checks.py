@@ -34,6 +34,9 @@ _PLACEHOLDERS = {"source", "db", "table"}
 #: Topics of `<prefix>.<name>` that are rowlock's own.
 _RESERVED_SOURCES = {"control", "watermark", "position"}
 
+#: Databases whose Debezium connectors' events are understood.
+DEBEZIUM_TYPES = ("mysql", "mariadb")
+
 #: Client settings that rowlock fixes, and why they cannot be set.
 FIXED_OPTIONS: Mapping[str, str] = {
     "bootstrap.servers": "set kafka.bootstrap instead",
@@ -127,6 +130,26 @@ def _check_source(name: str, source: SourceConfig, document: Document) -> None:
         document.problem(
             place, "every pattern takes tables out", 'begin with those to take, say ["bank.*", "!bank.tmp_*"]'
         )
+    if source.events == "debezium":
+        _check_debezium(name, source, document)
+    elif source.decimals != "precise":
+        seen = f"{source.decimals!r} is about a connector of Debezium's"
+        document.problem(("sources", name, "decimals"), seen, "remove it, or set events: debezium")
+
+
+def _check_debezium(name: str, source: SourceConfig, document: Document) -> None:
+    """Nothing of such a source is captured here: what only capture obeys is refused instead of ignored."""
+    if source.type not in DEBEZIUM_TYPES:
+        seen = f"Debezium's events of {source.type} are not understood"
+        document.problem(("sources", name, "type"), seen, "events: debezium needs type: mysql or mariadb")
+    if source.snapshot != "initial":
+        seen = f"{source.snapshot!r} is not rowlock's to do: Debezium takes the snapshot"
+        document.problem(
+            ("sources", name, "snapshot"), seen, "remove it, and set snapshot.mode in the connector"
+        )
+    if source.topics != "table":
+        seen = f"{source.topics!r} is not what Debezium writes"
+        document.problem(("sources", name, "topics"), seen, "remove it: a topic a table")
 
 
 def _check_pipeline(name: str, pipeline: PipelineConfig, parts: Parts, document: Document) -> None:

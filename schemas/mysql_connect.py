@@ -13,6 +13,8 @@ from schemas.errors import ServerConnectError
 if TYPE_CHECKING:
     from pymysql.connections import Connection
 
+    from schemas.config import SourceConfig
+
 #: Strict, so that a value is never cut silently; zero and invalid dates are carried as they are (no NO_ZERO_DATE,
 #: ALLOW_INVALID_DATES); 0 written to an AUTO_INCREMENT column stays 0; backslashes escape, as PyMySQL writes them.
 SQL_MODE = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION"
@@ -60,6 +62,28 @@ def connect_mysql(
         )  # fmt: skip
     except pymysql.MySQLError as error:
         raise _explained(error, f"{user}@{host}:{port}") from error
+
+
+def connect_source(source: SourceConfig) -> Connection[Any]:
+    """Open a connection to a source of the configuration. Raises ServerConnectError with the remedy."""
+    return connect_mysql(
+        source.host, source.port, source.user, source.password.get_secret_value(), **tls_options(source)
+    )
+
+
+def tls_options(source: SourceConfig) -> dict[str, Any]:
+    """Return PyMySQL's options for the source's TLS settings."""
+    if source.tls is None:
+        return {}
+    tls = source.tls
+    files = {"ssl_ca": tls.ca, "ssl_cert": tls.cert, "ssl_key": tls.key}
+    options: dict[str, Any] = {option: str(file) for option, file in files.items() if file is not None}
+    return {
+        **options,
+        "ssl_verify_cert": tls.verify != "none",
+        "ssl_verify_identity": tls.verify == "full",
+        "ssl": {},
+    }
 
 
 def _explained(error: Exception, where: str) -> ServerConnectError:

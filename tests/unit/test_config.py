@@ -79,6 +79,15 @@ def test_the_example_is_accepted_and_supported(tmp_path: Path) -> None:
     assert config.targets["hq"].password.get_secret_value() == "x"
 
 
+def test_a_source_of_debezium_s(tmp_path: Path) -> None:
+    config = load(
+        tmp_path, GOOD.replace("type: mariadb", "type: mariadb\n    events: debezium\n    decimals: string")
+    )
+    source = config.sources["branch1"]
+    assert (source.events, source.decimals) == ("debezium", "string")
+    assert unsupported(config) == []
+
+
 def test_no_secret_in_any_text(tmp_path: Path) -> None:
     text = GOOD.replace(
         "bootstrap: 127.0.0.1:9092", "bootstrap: 127.0.0.1:9092\n  options: {sasl.password: verysecret}"
@@ -222,6 +231,26 @@ def test_secret_files_and_environment(tmp_path: Path) -> None:
             "c.yaml:21: pipelines.to-hq.lanes: 0 does not fit; a number of at least",
         ),
         ("  hq:\n", "  hq:\n   x: ]\n", "c.yaml:12: not YAML: "),
+        (
+            "host: 127.0.0.1",
+            "decimals: string\n    host: 127.0.0.1",
+            "c.yaml:6: sources.branch1.decimals: 'string' is about a connector of Debezium's; remove it, or set events",
+        ),
+        (
+            "type: mariadb",
+            "type: tdsql\n    events: debezium",
+            "c.yaml:5: sources.branch1.type: Debezium's events of tdsql are not understood; events: debezium needs type",
+        ),
+        (
+            "host: 127.0.0.1",
+            "snapshot: never\n    events: debezium\n    host: 127.0.0.1",
+            "c.yaml:6: sources.branch1.snapshot: 'never' is not rowlock's to do: Debezium takes the snapshot; remove it",
+        ),
+        (
+            "host: 127.0.0.1",
+            "topics: source\n    events: debezium\n    host: 127.0.0.1",
+            "c.yaml:6: sources.branch1.topics: 'source' is not what Debezium writes; remove it",
+        ),
     ],
 )
 def test_one_mistake_one_line(tmp_path: Path, old: str, new: str, expected: str) -> None:
