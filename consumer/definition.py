@@ -16,6 +16,7 @@ from consumer.model import TargetTable
 from consumer.router import Route, Routed, resolve, target_table, wanted_table
 from consumer.targets.base import Session
 from schemas.codec import decode_table, encode_table
+from schemas.debezium import Decoder, Modes
 from schemas.errors import SchemaError
 from schemas.event import Event
 from schemas.findings import START_OVER
@@ -27,7 +28,8 @@ class InForce:
     """`text`: the stored JSON. `wanted`: the source's model in target terms. `row`: column structure → target row.
 
     `decode`: of any event of the table. `decode_row`: of row events in today's envelope, with no more of a before-image
-    than what tells which row and which unique values it gives up.
+    than what tells which row and which unique values it gives up. Of a topic that Debezium writes both are its decoder
+    (schemas.debezium), and images are rows already.
     """
 
     text: str
@@ -48,10 +50,11 @@ def prepare(
     routes: tuple[Route, ...],
     create: bool,
     real: Table | None = None,
+    debezium: Modes | None = None,
 ) -> InForce:
     """Route `source`, create the target table where it is missing (`create`), and read the real one.
 
-    `real`: the target table, where somebody has just read it.
+    `real`: the target table, where somebody has just read it. `debezium`: who writes the events, if not rowlock.
 
     Raises UnitStoppedError when the target does not fit, and the session's errors.
     """
@@ -65,16 +68,28 @@ def prepare(
         )
     except (TargetConfigError, SchemaError) as error:
         raise UnitStoppedError(str(error)) from error
+    decode, decode_row, row = _events_of(source, target, routed, debezium)
     return InForce(
         text=encode_table(source).decode(),
         source=source,
         routed=routed,
         wanted=wanted,
         target=target,
-        decode=event_decoder(source),
-        decode_row=row_decoder(source, ordering_columns(target)),
-        row=image_row(routed.added),
+        decode=decode,
+        decode_row=decode_row,
+        row=row,
     )
+
+
+def _events_of(
+    source: Table, target: TargetTable, routed: Routed, debezium: Modes | None
+) -> tuple[Decode, Decode, Callable[[Any], Row]]:
+    if debezium is None:
+        fast = row_decoder(source, ordering_columns(target))
+        return event_decoder(source), fast, image_row(routed.added)
+    decode = Decoder(source, debezium)
+    values: Row = tuple(value for _, value in routed.added)
+    return decode, decode, lambda row: row + values
 
 
 def ordering_columns(target: TargetTable) -> frozenset[str]:

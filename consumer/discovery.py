@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from consumer.errors import TransientError
 from consumer.router import Route, resolve
+from schemas.findings import START_OVER
+from schemas.mysql_catalog import is_selected
 from schemas.records import position_topic, source_topic, watermark_topic
 
 REQUEST_S = 15.0
@@ -32,9 +34,17 @@ class Selection:
 
 
 def select_topics(
-    names: Iterable[str], *, prefix: str, sources: Sequence[str], routes: Sequence[Route]
+    names: Iterable[str],
+    *,
+    prefix: str,
+    sources: Sequence[str],
+    routes: Sequence[Route],
+    tables: Mapping[str, Sequence[str]] | None = None,
 ) -> Selection:
-    """Return what the pipeline reads of the topics `names`."""
+    """Return what the pipeline reads of the topics `names`.
+
+    `tables`: source → patterns of its tables, of sources that rowlock does not capture: there may be topics of others.
+    """
     existing = sorted(names)
     present = set(existing)
     units: dict[str, str] = {}
@@ -48,7 +58,11 @@ def select_topics(
             db, dot, table = topic[len(head) :].partition(".")
             if not dot:
                 continue
-            if resolve(routes, source, unescape(db), unescape(table)) is None:
+            foreign = (tables or {}).get(source)
+            # only rowlock escapes names, and it makes no topic of a table that is not one of the source's
+            place = (unescape(db), unescape(table)) if foreign is None else (db, table)
+            unwanted = foreign is not None and not is_selected(foreign, *place)
+            if unwanted or resolve(routes, source, *place) is None:
                 skipped.append(topic)
             else:
                 units[topic] = source
@@ -59,6 +73,25 @@ def select_topics(
 def unescape(part: str) -> str:
     """Undo `schemas.records.topic_part`."""
     return _ESCAPED.sub(lambda match: bytes.fromhex(match.group(1)).decode(errors="replace"), part)
+
+
+class Described(NamedTuple):
+    """What Kafka says of a topic."""
+
+    id: str
+    partitions: int
+
+
+def partitions_refusal(topic: str, partitions: int, *, debezium: bool) -> str | None:
+    """Return why a topic cannot be applied that has several partitions; None: it has one, or Kafka does not say yet."""
+    if partitions <= 1:
+        return None
+    remedy = (
+        "delete it, set topic.creation.default.partitions=1 in Debezium's connector, and let it take a new snapshot"
+        if debezium
+        else START_OVER
+    )
+    return f"{topic} has {partitions} partitions, its events have lost their order: {remedy}"
 
 
 class _StaleClientError(TransientError):
@@ -82,14 +115,18 @@ class Cluster:
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """Return topic → id; a topic that is deleted and made again has another one. Missing topics are left out."""
+        return {topic: found.id for topic, found in self.described(topics).items()}
+
+    def described(self, topics: Sequence[str]) -> dict[str, Described]:
+        """Return id and partitions of each topic; missing ones are left out."""
         if not topics:
             return {}
         futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_S)
-        found: dict[str, str] = {}
+        found: dict[str, Described] = {}
         for topic, future in futures.items():
             description = _result(future, topic)
             if description is not None:
-                found[topic] = str(description.topic_id)
+                found[topic] = Described(str(description.topic_id), len(description.partitions))
         return found
 
     def bounds(self, topics: Sequence[str]) -> dict[str, tuple[int, int]]:

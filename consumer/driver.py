@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from consumer.discovery import Cluster, Selection, select_topics
+from consumer.discovery import Cluster, Selection, partitions_refusal
 from consumer.errors import ConsumerError, TransientError
 from consumer.model import Unit
 from consumer.pipeline import Pipeline
@@ -25,9 +25,9 @@ from consumer.reports import Report, ReportReceiver
 from consumer.running import RunningQuery
 from consumer.status import StatusWriter
 from consumer.supervision import FIGURES, Backoff, Watched, drift, left_behind, reported, troubled
-from consumer.taking import TargetConnection, take_unit
+from consumer.taking import TargetConnection, define_unit, take_unit
 from consumer.unit import UnitSpec
-from consumer.worker import TaskConfig
+from consumer.worker import SessionCache, TaskConfig
 
 log = structlog.get_logger(__name__)
 
@@ -158,13 +158,7 @@ class Driver:
     # -- start and stop ------------------------------------------------------------------------------------------
 
     def _select(self) -> Selection:
-        pipeline = self._pipeline
-        found = select_topics(
-            self._cluster.topics(),
-            prefix=pipeline.prefix,
-            sources=pipeline.config.sources,
-            routes=pipeline.routes,
-        )
+        found = self._pipeline.select(self._cluster.topics())
         if new := set(found.skipped) - set(self._selection.skipped):
             log.warning("topics without a route are not applied", topics=sorted(new))
         return found
@@ -202,31 +196,50 @@ class Driver:
     def _take_over(self, selection: Selection) -> tuple[dict[str, UnitSpec], dict[str, int]]:
         """Return the units to run, and topic → first offset. Units that cannot go on are stopped with a message."""
         topics = sorted(selection.units)
-        ids, bounds = self._cluster.topic_ids(topics), self._cluster.bounds(topics)
+        described, bounds = self._cluster.described(topics), self._cluster.bounds(topics)
         specs: dict[str, UnitSpec] = {}
         starting: dict[str, int] = {}
         units: dict[str, Watched] = {}
         for topic in topics:
-            if topic not in ids or topic not in bounds:
+            if topic not in described or topic not in bounds:
                 continue
-            epoch, watched = self._take_unit(topic, ids[topic], bounds[topic])
+            source, topic_id = selection.units[topic], described[topic].id
+            refusal = partitions_refusal(
+                topic, described[topic].partitions, debezium=source in self._pipeline.debezium
+            )
+            if refusal is not None:
+                self._status.problem(f"unit {topic} stopped", refusal)
+                units[topic] = Watched(offset=-1, state="stopped", message=refusal)
+                continue
+            epoch, watched = self._take_unit(topic, source, topic_id, bounds[topic])
             old = self._units.get(topic)
             units[topic] = _carried(watched, old) if old is not None else watched
             if watched.state == "ok":
-                specs[topic] = self._pipeline.spec(
-                    topic, selection.units[topic], epoch=epoch, topic_id=ids[topic]
-                )
+                specs[topic] = self._pipeline.spec(topic, source, epoch=epoch, topic_id=topic_id)
                 starting[topic] = watched.offset + 1
         self._units = units
         return specs, starting
 
-    def _take_unit(self, topic: str, topic_id: str, bounds: tuple[int, int]) -> tuple[int, Watched]:
+    def _take_unit(
+        self, topic: str, source: str, topic_id: str, bounds: tuple[int, int]
+    ) -> tuple[int, Watched]:
         taken = take_unit(self._target.session, self._pipeline, topic, topic_id, bounds)
+        refusal = taken.refusal
+        if refusal is None and taken.definition is None and source in self._pipeline.debezium:
+            refusal = self._define(self._pipeline.spec(topic, source, epoch=taken.epoch, topic_id=topic_id))
         watched = Watched(offset=taken.lowest.offset, commit_ts_ms=taken.commit_ts_ms)
-        if taken.refusal is not None:
-            self._status.problem(f"unit {topic} stopped", taken.refusal)
-            watched = replace(watched, state="stopped", message=taken.refusal)
+        if refusal is not None:
+            self._status.problem(f"unit {topic} stopped", refusal)
+            watched = replace(watched, state="stopped", message=refusal)
         return taken.epoch, watched
+
+    def _define(self, spec: UnitSpec) -> str | None:
+        """Return why the unit cannot go on; see define_unit. Its connections are made for it, as it is done once."""
+        sessions = SessionCache(self._pipeline.target, f"rowlock {self._pipeline.name} definition")
+        try:
+            return define_unit(self._pipeline, spec, sessions)
+        finally:
+            sessions.close()
 
     def _stop_query(self) -> None:
         query, self._query = self._query, None

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from consumer.discovery import Selection, select_topics
 from consumer.lanes import Limits
 from consumer.model import Unit
 from consumer.router import Route
 from consumer.unit import UnitSpec, initial_layout
 from consumer.worker import TaskConfig
-from schemas.config import Config, PipelineConfig, TargetConfig
+from schemas.config import Config, PipelineConfig, SourceConfig, TargetConfig
+from schemas.debezium import Modes
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What a driver needs of the configuration. `slots`: tasks of one query that run at once."""
+    """What a driver needs of the configuration. `slots`: tasks of one query that run at once.
+
+    `debezium`: the sources whose topics Debezium writes, by name.
+    """
 
     name: str
     config: PipelineConfig
@@ -27,6 +32,7 @@ class Pipeline:
     state_dir: Path
     slots: int
     routes: tuple[Route, ...] = field(default=())
+    debezium: Mapping[str, SourceConfig] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: Config, name: str, slots: int) -> Pipeline:
@@ -42,6 +48,17 @@ class Pipeline:
             state_dir=config.state_dir / "apply" / name,
             slots=slots,
             routes=tuple(Route.of(route) for route in pipeline.routes),
+            debezium=debezium_sources(config, pipeline.sources),
+        )
+
+    def select(self, topics: Iterable[str]) -> Selection:
+        """Return what the pipeline reads of the topics `topics`."""
+        return select_topics(
+            topics,
+            prefix=self.prefix,
+            sources=self.config.sources,
+            routes=self.routes,
+            tables={name: source.tables for name, source in self.debezium.items()},
         )
 
     @property
@@ -80,6 +97,7 @@ class Pipeline:
             limits=self.limits,
             assigned=assigned,
             real=real,
+            debezium=modes_of(self.debezium.get(source)),
         )
 
     def task_config(
@@ -99,3 +117,16 @@ class Pipeline:
             report_port=report_port,
             report_token=report_token,
         )
+
+
+def debezium_sources(config: Config, names: Iterable[str]) -> dict[str, SourceConfig]:
+    """Return those of the sources `names` whose topics Debezium writes."""
+    chosen = {name: config.sources[name] for name in names}
+    return {name: source for name, source in chosen.items() if source.events == "debezium"}
+
+
+def modes_of(source: SourceConfig | None) -> Modes | None:
+    """Return how the connector of a source of Debezium's is set; None: rowlock captures it."""
+    if source is None or source.events != "debezium":
+        return None
+    return Modes(decimal_strings=source.decimals == "string")

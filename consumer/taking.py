@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 import structlog
 
-from consumer.errors import ConsumerError
+from consumer.applier import Sessions
+from consumer.errors import ConsumerError, UnitStoppedError
 from consumer.model import LaneProgress, Unit
 from consumer.pipeline import Pipeline
 from consumer.progress import start_refusal
+from consumer.source_tables import read_definition
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
+from consumer.unit import TopicRun, UnitSpec
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +37,7 @@ class Taken:
 
     @property
     def commit_ts_ms(self) -> int:
-        return max(row.commit_ts_ms for row in self.rows)
+        return self.lowest.commit_ts_ms
 
 
 class TargetConnection:
@@ -83,3 +86,22 @@ def take_unit(
         session.stop_unit(unit, epoch, refusal)
         log.error("unit stopped", pipeline=pipeline.name, topic=topic, reason=refusal)
     return Taken(epoch, rows, state.definition, refusal)
+
+
+def define_unit(pipeline: Pipeline, spec: UnitSpec, sessions: Sessions) -> str | None:
+    """Put the definition in force of a unit whose topic carries none, as the source's database has it now.
+
+    The unit must have been taken over with the epoch of `spec`. Returns why it cannot go on (it is marked stopped), or None;
+    raises ConsumerError when it may go better later.
+    """
+    source = pipeline.debezium[spec.source]
+    run = TopicRun(spec, sessions, lambda _start, _upto: (), {})
+    try:
+        table = read_definition(source, spec.source, pipeline.prefix, spec.unit.topic)
+        run.define(table)
+    except UnitStoppedError as error:
+        sessions.get(0).stop_unit(spec.unit, spec.epoch, str(error))
+        log.error("unit stopped", pipeline=pipeline.name, topic=spec.unit.topic, reason=str(error))
+        return str(error)
+    log.info("definition read from the source", pipeline=pipeline.name, topic=spec.unit.topic)
+    return None

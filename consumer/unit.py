@@ -9,7 +9,7 @@ What ends an attempt never fails the Spark batch: progress is where it is, the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,12 +23,13 @@ from consumer.events import ROW_OPS, Decode, bad_event, decode_any, decode_none,
 from consumer.kafka_reader import Record
 from consumer.lanes import Limits
 from consumer.layout import Layout, keys_fingerprint
-from consumer.model import RowChange, Unit, UnitState
+from consumer.model import LaneProgress, RowChange, Unit, UnitState
 from consumer.progress import Mark, advanced, plan, relaid
 from consumer.reports import Report, State
 from consumer.router import Route, fingerprint
 from consumer.targets.base import Session
 from schemas.codec import decode_table
+from schemas.debezium import Modes
 from schemas.event import Chunk, Event
 from schemas.findings import START_OVER
 from schemas.table import Row, Table
@@ -45,6 +46,7 @@ class UnitSpec:
 
     `assigned`: the coordinator's epoch, where there is one: what is known of the target table is kept through it.
     `real`: that table as it was read for this assignment, as JSON; empty: whoever needs it reads it.
+    `debezium`: how its connector is set, where Debezium writes the topic.
     """
 
     unit: Unit
@@ -59,6 +61,7 @@ class UnitSpec:
     short: int = SHORT
     assigned: int | None = None
     real: bytes = b""
+    debezium: Modes | None = None
 
 
 def initial_layout(routes: tuple[Route, ...], lanes: int) -> Layout:
@@ -70,7 +73,13 @@ def prepared(spec: UnitSpec, session: Session, table: Table) -> InForce:
     """Return what the source's `table` comes to in the target as it is now."""
     real = decode_table(spec.real) if spec.real else None
     return prepare(
-        session, table, source_name=spec.source, routes=spec.routes, create=spec.create_tables, real=real
+        session,
+        table,
+        source_name=spec.source,
+        routes=spec.routes,
+        create=spec.create_tables,
+        real=real,
+        debezium=spec.debezium,
     )
 
 
@@ -384,9 +393,19 @@ class TopicRun:
         if table is None:
             return
         self._drain()
+        self._put_in_force(table, [advanced(row, mark) for row in self._progress.rows])
+
+    def define(self, table: Table) -> None:
+        """Begin, and put the first definition in force where the topic carries none; one that is in force stays."""
+        self.begin()
+        if self._in_force is None:
+            self._put_in_force(table, self._progress.rows)
+        self._close_applier()
+
+    def _put_in_force(self, table: Table, lanes: Sequence[LaneProgress]) -> None:
+        """Store the definition with the layout that follows from it, all lanes standing as `lanes`; and begin anew."""
         in_force = retried(lambda: prepared(self.spec, self._session, table))
-        layout = self._wanted_layout(in_force)
-        rows = relaid([advanced(row, mark) for row in self._progress.rows], layout)
+        rows = relaid(lanes, self._wanted_layout(in_force))
         state = UnitState(definition=in_force.text, ddl=None, stopped=None)
         self._close_applier()
         retried(lambda: self._progress.relayout(rows, lambda tx: tx.write_unit(state)))
@@ -401,6 +420,12 @@ def recreated(topic: str) -> str:
     )
 
 
+def _run_class(spec: UnitSpec) -> type[TopicRun]:
+    from consumer.debezium import DebeziumRun  # it is a TopicRun
+
+    return TopicRun if spec.debezium is None else DebeziumRun
+
+
 def apply_topic(
     spec: UnitSpec,
     sessions: Sessions,
@@ -410,7 +435,7 @@ def apply_topic(
     tables: MutableMapping[tuple[str, int], InForce],
 ) -> Report:
     """Run one attempt over `slices` and return what became of it; only errors of the program itself are raised."""
-    run = TopicRun(spec, sessions, read_missing, tables)
+    run = _run_class(spec)(spec, sessions, read_missing, tables)
     try:
         run.begin()
         run.consume(slices)

@@ -46,6 +46,10 @@ def main(arguments: list[str] | None = None) -> int:
                 options.source,
                 f"no source {options.source} in {options.config}: there are {', '.join(config.sources)}",
             )
+        if config.sources[options.source].events != "rowlock":
+            return _failed(
+                options.source, f"source {options.source} is captured by Debezium (`events`), not by rowlock"
+            )
         if options.wait:
             _say(kind="prepared", source=options.source)
             go.wait()

@@ -77,6 +77,8 @@ class CaptureWorkers:
         source = unit.partition("/")[2]
         if source not in self._config.sources:
             raise ValueError(f"{unit}: this agent's configuration has no source {source}")
+        if self._config.sources[source].events != "rowlock":
+            raise ValueError(f"{unit}: by this agent's configuration Debezium captures {source}")
         new = _Unit(unit, epoch, source, mark=mark)
         with self._mutex:
             self._units[unit] = new

@@ -3,11 +3,14 @@
 First each source's log end is noted, then a watermark *written since* must have passed it with no snapshot pending;
 after that the ends of the topics are noted, and every lane of every unit must have reached them. Each fact is noted
 after the one before it holds, so nothing that was there at the start can be missed.
+
+How far Debezium is behind its source nobody knows here: of a source that it captures, the topics count up to the ends they
+have at the start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from consumer.model import LaneProgress, Unit
@@ -15,7 +18,15 @@ from rowlock.errors import CommandError
 from rowlock.kafka_view import KafkaView
 from rowlock.source_view import log_end
 from rowlock.target_view import View, known_topics, progress, target_session
-from rowlock.units import UnitName, units
+from rowlock.units import (
+    NO_TOPICS_REMEDY,
+    UnitName,
+    captured_sources,
+    debezium_sources,
+    no_topics,
+    split_refusal,
+    units,
+)
 from schemas.config import Config
 from schemas.position import binlog_file_number
 from schemas.records import Watermark
@@ -59,21 +70,28 @@ class CaughtUp:
         self._report = report
         self._said = ""
         self._kafka = KafkaView(config.kafka)
-        names = {name for pipeline in config.pipelines.values() for name in pipeline.sources} or set(
-            config.sources
-        )
         self._starts = {
             name: Start(log_end(config.sources[name], name), self._kafka.watermark_end(name))
-            for name in sorted(names)
+            for name in captured_sources(config)
         }
+        self._written = self._debezium_ends()
         self._ends: dict[UnitName, int] | None = None
 
     def __call__(self) -> bool:
         if self._ends is None and not self._captured():
             return False
         if self._ends is None:
-            self._ends = self._topic_ends()
+            self._ends = self._topic_ends(self._starts) | self._written
         return self._applied(self._ends)
+
+    def _debezium_ends(self) -> dict[UnitName, int]:
+        """Return the ends of the topics that Debezium writes. Raises CommandError where it has written none."""
+        names = debezium_sources(self._config)
+        ends = self._topic_ends(names)
+        for name in names:
+            if not any(unit.source == name for unit in ends):
+                raise CommandError(f"{no_topics(self._config, name)}; {NO_TOPICS_REMEDY}")
+        return ends
 
     def _captured(self) -> bool:
         for name, start in self._starts.items():
@@ -85,8 +103,12 @@ class CaughtUp:
                 return False
         return True
 
-    def _topic_ends(self) -> dict[UnitName, int]:
-        found = units(self._config, self._kafka.all_topics())
+    def _topic_ends(self, sources: Collection[str]) -> dict[UnitName, int]:
+        partitions = self._kafka.partitions()
+        found = [unit for unit in units(self._config, partitions) if unit.source in sources]
+        for unit in found:
+            if refusal := split_refusal(self._config, unit, partitions[unit.topic]):
+                raise CommandError(refusal)
         spans = self._kafka.spans({unit.topic for unit in found})
         return {unit: spans[unit.topic].high for unit in found if spans[unit.topic].high > 0}
 

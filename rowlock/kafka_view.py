@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from rowlock.errors import KafkaUnreachableError
 from schemas.codec import decode_event, decode_watermark
 from schemas.config import KafkaConfig
+from schemas.debezium import commit_ms
 from schemas.event import Event
 from schemas.records import Watermark, position_topic, watermark_topic
 
@@ -80,6 +81,17 @@ class KafkaView:
         """Return the event at `offset`; None when it cannot be had."""
         value = self._value(topic, offset)
         return None if value is None else decode_event(value)
+
+    def debezium_commit_ms(self, topic: str, offset: int) -> int | None:
+        """Return the commit time of Debezium's event at `offset`; None when it has none or cannot be had."""
+        value = self._value(topic, offset)
+        return None if value is None else commit_ms(value)
+
+    def partitions(self) -> dict[str, int]:
+        """Return topic → number of partitions."""
+        with self._reported():
+            found = self._client.list_topics(timeout=TIMEOUT_S).topics
+        return {name: len(topic.partitions) for name, topic in found.items()}
 
     def _value(self, topic: str, offset: int) -> bytes | None:
         with self._reported():

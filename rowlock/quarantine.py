@@ -17,6 +17,7 @@ import msgspec
 from consumer.definition import InForce, prepare, stored_table
 from consumer.errors import FencedError, RefusedError
 from consumer.model import Held, LaneProgress, NetChange, Unit
+from consumer.pipeline import modes_of
 from consumer.router import Route, key_function
 from rowlock.errors import CommandError
 from rowlock.target_view import View, known_topics, target_session
@@ -151,7 +152,14 @@ class _Taken:
             session,
             unit,
             guards,
-            prepare(session, table, source_name=source, routes=routes, create=False),
+            prepare(
+                session,
+                table,
+                source_name=source,
+                routes=routes,
+                create=False,
+                debezium=modes_of(config.sources.get(source)),
+            ),
         )
 
 

@@ -16,7 +16,7 @@ from consumer.model import Unit
 from rowlock.errors import CommandError
 from rowlock.kafka_view import KafkaView, Span
 from rowlock.target_view import View, known_topics, progress, target_session
-from rowlock.units import UnitName, units
+from rowlock.units import UnitName, split_refusal, units
 from schemas.config import Config
 from schemas.records import Watermark
 
@@ -27,7 +27,7 @@ SILENT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """state: running | idle | silent | stopped | new (never captured)."""
+    """state: running | idle | silent | stopped | new (never captured) | external (Debezium captures it: nothing else is known)."""
 
     name: str
     state: str
@@ -115,11 +115,11 @@ class StatusReader:
     def read(self) -> Status:
         """Raises KafkaUnreachableError; a target that does not answer becomes a problem of the status."""
         now_ms = int(time.time() * 1000)
-        marks = {name: (self._kafka.watermark(name) or (0, None))[1] for name in self._config.sources}
-        sources = {name: source_status(name, mark, now_ms) for name, mark in marks.items()}
+        sources = {name: self._source(name, now_ms) for name in self._config.sources}
         found: list[UnitStatus] = []
-        problems: list[str] = []
-        wanted = units(self._config, self._kafka.all_topics())
+        partitions = self._kafka.partitions()
+        wanted = units(self._config, partitions)
+        problems = self._split_topics(wanted, partitions)
         for target in sorted({unit.target for unit in wanted}):
             mine = [unit for unit in wanted if unit.target == target]
             try:
@@ -131,6 +131,16 @@ class StatusReader:
                 ]
         ordered = tuple(sorted(found, key=lambda unit: (unit.pipeline, unit.topic)))
         return Status(VERSION, now_ms, tuple(sources.values()), ordered, tuple(problems))
+
+    def _source(self, name: str, now_ms: int) -> SourceStatus:
+        if self._config.sources[name].events == "debezium":
+            return SourceStatus(name, "external")
+        return source_status(name, (self._kafka.watermark(name) or (0, None))[1], now_ms)
+
+    def _split_topics(self, wanted: list[UnitName], partitions: Mapping[str, int]) -> list[str]:
+        """Return why topics are not applied that have several partitions."""
+        refusals = [split_refusal(self._config, unit, partitions[unit.topic]) for unit in wanted]
+        return sorted({refusal for refusal in refusals if refusal is not None})
 
     def _units(
         self, target: str, wanted: list[UnitName], sources: Mapping[str, SourceStatus], now_ms: int
@@ -165,15 +175,17 @@ class StatusReader:
             offset=offset,
             end_offset=span.high - 1,
             lag_events=late,
-            lag_seconds=self._age(name.topic, max(offset + 1, span.low), now_ms)
-            if late
-            else source.lag_seconds,
+            lag_seconds=self._age(name, max(offset + 1, span.low), now_ms) if late else source.lag_seconds,
             epoch=slowest.epoch if slowest else None,
             quarantined=len(session.held(unit)) if name.topic in known else 0,
             stopped=stopped,
         )
 
-    def _age(self, topic: str, offset: int, now_ms: int) -> float | None:
+    def _age(self, unit: UnitName, offset: int, now_ms: int) -> float | None:
         """Return the age in seconds of the event at `offset`, by its commit time at the source."""
-        event = self._kafka.event(topic, offset)
-        return None if event is None else round(max(0.0, (now_ms - event.source.ts_ms) / 1000), 3)
+        if self._config.sources[unit.source].events == "debezium":
+            committed = self._kafka.debezium_commit_ms(unit.topic, offset)
+        else:
+            event = self._kafka.event(unit.topic, offset)
+            committed = None if event is None else event.source.ts_ms
+        return None if committed is None else round(max(0.0, (now_ms - committed) / 1000), 3)

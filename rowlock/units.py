@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from consumer.discovery import select_topics
-from consumer.router import Route
+from consumer.discovery import partitions_refusal
+from consumer.pipeline import Pipeline
 from schemas.config import Config
 
 
@@ -23,13 +23,38 @@ def units(config: Config, topics: Iterable[str]) -> list[UnitName]:
     names = list(topics)
     out: list[UnitName] = []
     for pipeline, options in config.pipelines.items():
-        routes = [Route.of(route) for route in options.routes]
-        chosen = select_topics(names, prefix=config.kafka.prefix, sources=options.sources, routes=routes)
+        chosen = Pipeline.of(config, pipeline, slots=1).select(names)
         out += [UnitName(pipeline, source, topic, options.target) for topic, source in chosen.units.items()]
     return sorted(out)
 
 
+def split_refusal(config: Config, unit: UnitName, partitions: int) -> str | None:
+    """Return why a topic with several partitions is not applied; None: it has one."""
+    debezium = config.sources[unit.source].events == "debezium"
+    return partitions_refusal(unit.topic, partitions, debezium=debezium)
+
+
 def captured_sources(config: Config) -> list[str]:
-    """Return the sources to capture, sorted: those that a pipeline reads, or all where there is no pipeline."""
+    """Return the sources to capture, sorted: those that a pipeline reads, or all where there is no pipeline.
+
+    What Debezium captures is not among them.
+    """
+    return sorted(name for name in _read_sources(config) if config.sources[name].events == "rowlock")
+
+
+def debezium_sources(config: Config) -> list[str]:
+    """Return the sources that are read and that Debezium captures, sorted."""
+    return sorted(name for name in _read_sources(config) if config.sources[name].events == "debezium")
+
+
+def _read_sources(config: Config) -> set[str]:
     read = {name for pipeline in config.pipelines.values() for name in pipeline.sources}
-    return sorted(read or set(config.sources))
+    return read or set(config.sources)
+
+
+def no_topics(config: Config, source: str) -> str:
+    """Return what there is to say of a source of Debezium's none of whose topics is there."""
+    return f"source {source}: Debezium has written no topic {config.kafka.prefix}.{source}.<database>.<table> of its tables"
+
+
+NO_TOPICS_REMEDY = "set the connector's topic.prefix to <kafka.prefix>.<name of the source>, and start it (docs/how-to/debezium.md)"

@@ -23,15 +23,15 @@ from consumer.assigned.core import SMALL
 from consumer.assigned.units import About, Failed, Fence, Fenced, Take, Took, Warm, Warmed
 from consumer.board import Attempts
 from consumer.definition import InForce, read_real, stored_table
-from consumer.discovery import Cluster
+from consumer.discovery import Cluster, partitions_refusal
 from consumer.errors import ConsumerError, FencedError, TransientError
 from consumer.kafka_reader import client_options, read_range
 from consumer.model import Unit
 from consumer.pipeline import Pipeline
 from consumer.reports import Report
-from consumer.taking import Taken, take_unit
+from consumer.taking import Taken, define_unit, take_unit
 from consumer.targets.base import Session
-from consumer.unit import apply_topic
+from consumer.unit import UnitSpec, apply_topic
 from consumer.worker import SessionCache
 from schemas.codec import encode_table
 
@@ -110,15 +110,18 @@ class Hands:
         """Learn the topic's id, connect, and read the target table that a start will need."""
         unit = asked.unit
         try:
-            topic_id = self._cluster.topic_ids([unit.topic]).get(unit.topic)
-            if topic_id is None:
+            found = self._cluster.described([unit.topic]).get(unit.topic)
+            if found is None:
                 return Failed(unit.topic, unit.assignment, f"{unit.topic}: no such topic yet", again=True)
+            debezium = unit.source in self._pipeline.debezium
+            if refusal := partitions_refusal(unit.topic, found.partitions, debezium=debezium):
+                return Failed(unit.topic, unit.assignment, refusal, again=False)
             self._bounds(unit)
             with self._hand() as sessions:
                 real = self._real_table(sessions.get(0), unit)
         except ConsumerError as error:
             return _failed(unit, error)
-        return Warmed(unit.topic, unit.assignment, topic_id, real)
+        return Warmed(unit.topic, unit.assignment, found.id, real)
 
     def _real_table(self, session: Session, unit: About) -> bytes:
         """Return the target table that the unit's stored definition leads to, as JSON; empty when there is none yet."""
@@ -173,9 +176,21 @@ class Hands:
                 )  # fmt: skip
                 if taken.refusal is not None:
                     return _refused(unit, taken.epoch, taken.refusal)
+                if taken.definition is None and unit.source in self._pipeline.debezium:
+                    undefined = self._define(unit, taken.epoch, sessions)
+                    if undefined is not None:
+                        return undefined
                 return self._catch_up(unit, taken, bounds[1], sessions)
         except ConsumerError as error:
             return _failed(unit, error)
+
+    def _define(self, unit: About, epoch: int, sessions: SessionCache) -> Failed | None:
+        """Put in force what the source's database says of the table; return why that cannot be, None: it is."""
+        try:
+            refusal = define_unit(self._pipeline, self._spec(unit, epoch), sessions)
+        except ConsumerError as error:
+            return replace(_failed(unit, error), epoch=epoch)
+        return None if refusal is None else _refused(unit, epoch, refusal)
 
     def _catch_up(self, unit: About, taken: Taken, end: int, sessions: SessionCache) -> Took | Failed:
         """Apply what is missing up to `end`, if it is little, in stretches of one transaction each."""
@@ -206,10 +221,7 @@ class Hands:
         return BY_HAND if self._taking <= 2 else SHORT
 
     def _apply(self, unit: About, epoch: int, sessions: SessionCache, start: int, end: int) -> Report:
-        spec = self._pipeline.spec(
-            unit.topic, unit.source,
-            epoch=epoch, topic_id=unit.topic_id, assigned=unit.assignment, real=unit.real,
-        )  # fmt: skip
+        spec = self._spec(unit, epoch)
         return apply_topic(
             replace(spec, short=min(SMALL, spec.limits.max_gather)),  # one transaction, where that can be
             sessions,
@@ -217,6 +229,12 @@ class Hands:
             read_missing=lambda first, upto: read_range(self._reader, unit.topic, first, upto),
             tables=self._tables,
         )
+
+    def _spec(self, unit: About, epoch: int) -> UnitSpec:
+        return self._pipeline.spec(
+            unit.topic, unit.source,
+            epoch=epoch, topic_id=unit.topic_id, assigned=unit.assignment, real=unit.real,
+        )  # fmt: skip
 
     # -- stop
 

@@ -36,7 +36,8 @@ class AssignedProcess:
         self._spark = spark
         self._slots = slots
         self._lines = lines
-        self._times = SourceTimes(config.kafka, config.sources)
+        captured = [name for name, source in config.sources.items() if source.events == "rowlock"]
+        self._times = SourceTimes(config.kafka, captured)
         self._shells: dict[str, PipelineShell] = {}
 
     def run(self, stop: threading.Event) -> None:

@@ -28,10 +28,14 @@ class _Spoken:
 class Speaker:
     """Turns offsets into marks. `opened` may come from another thread than the rest."""
 
-    def __init__(self, pipeline: str, lines: Lines, times: SourceTimes) -> None:
+    def __init__(
+        self, pipeline: str, lines: Lines, times: SourceTimes, debezium: frozenset[str] = frozenset()
+    ) -> None:
+        """`debezium`: sources without watermarks."""
         self._pipeline = pipeline
         self._lines = lines
         self._times = times
+        self._debezium = debezium
         self._spoken: dict[tuple[str, int], _Spoken] = {}
         self._next = 0.0
 
@@ -44,7 +48,8 @@ class Speaker:
         place = (what.topic, what.assignment)
         mark = self._spoken.get(place, _Spoken()).mark
         if what.offset is not None:
-            mark = self._mark(what.topic, what.source, what.offset, what.position, mark)
+            times = self._times_of(what.source, what.topic, what.offset, 0)
+            mark = _mark(times, what.position, mark)
         unit = unit_name(self._pipeline, what.topic)
         if what.what == "ended":
             self._spoken.pop(place, None)
@@ -69,17 +74,29 @@ class Speaker:
             if spoken.counted_at:
                 rate = round((applied - spoken.counted) / (now - spoken.counted_at))
             spoken.counted, spoken.counted_at = applied, now
-        mark = self._mark(unit.topic, unit.source, unit.watched.offset, unit.position, spoken.mark)
+        watched = unit.watched
+        times = self._times_of(unit.source, unit.topic, watched.offset, watched.commit_ts_ms)
+        mark = _mark(times, unit.position, spoken.mark)
         if mark != spoken.mark or rate != spoken.rate:
             spoken.mark, spoken.rate = mark, rate
             name = unit_name(self._pipeline, unit.topic)
             self._lines.say(Said(name, unit.assignment, "progressed", mark, rate))
 
-    def _mark(
-        self, topic: str, source: str, offset: int, position: Position | None, before: Mark | None
-    ) -> Mark:
-        checkpoint, resolved = self._times.times(source, topic, offset)
-        if before is not None:
-            checkpoint, resolved = max(checkpoint, before.checkpoint_ts), max(resolved, before.resolved_ts)
-            position = position if position is not None else before.position
-        return Mark(checkpoint, resolved, position)
+    def _times_of(self, source: str, topic: str, offset: int, commit_ts_ms: int) -> tuple[int, int]:
+        """Return (checkpoint_ts, resolved_ts); 0: unknown. `commit_ts_ms`: of the last event that every lane has applied.
+
+        Without watermarks only the events themselves say how far a topic is. More of the last one's millisecond, or of its
+        second where the log counts in seconds, may follow it.
+        """
+        if source not in self._debezium:
+            return self._times.times(source, topic, offset)
+        before = max(0, commit_ts_ms - 1)
+        return before, before
+
+
+def _mark(times: tuple[int, int], position: Position | None, before: Mark | None) -> Mark:
+    checkpoint, resolved = times
+    if before is not None:
+        checkpoint, resolved = max(checkpoint, before.checkpoint_ts), max(resolved, before.resolved_ts)
+        position = position if position is not None else before.position
+    return Mark(checkpoint, resolved, position)

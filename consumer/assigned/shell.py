@@ -50,7 +50,6 @@ from consumer.assigned.units import (
     Warm,
 )
 from consumer.board import Attempts
-from consumer.discovery import select_topics
 from consumer.errors import ConsumerError
 from consumer.pipeline import Pipeline
 from consumer.query import CATCH_UP_PER_TRIGGER, MAX_OFFSETS_PER_TRIGGER
@@ -92,7 +91,7 @@ class PipelineShell:
         self._spark = spark
         self._lines = lines
         self._status = StatusWriter(pipeline.name, lines)
-        self._speaker = Speaker(pipeline.name, lines, times)
+        self._speaker = Speaker(pipeline.name, lines, times, frozenset(pipeline.debezium))
         self._state = core.State()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._queries: dict[int, RunningQuery] = {}
@@ -142,11 +141,7 @@ class PipelineShell:
         self._events.put(Stop(topic, assignment))
 
     def _source_of(self, topic: str) -> str | None:
-        pipeline = self._pipeline
-        found = select_topics(
-            [topic], prefix=pipeline.prefix, sources=pipeline.config.sources, routes=pipeline.routes
-        )
-        return found.units.get(topic)
+        return self._pipeline.select([topic]).units.get(topic)
 
     def close(self) -> None:
         """Stop all units, then the queries. Returns when nothing of this pipeline can write any more."""

@@ -58,7 +58,8 @@ def warm_up(
 
 def _last_watermark(config: Config) -> tuple[str, int] | None:
     """Return a source's watermark topic and the offset of its last record."""
-    topics = [watermark_topic(config.kafka.prefix, source) for source in config.sources]
+    captured = [name for name, source in config.sources.items() if source.events == "rowlock"]
+    topics = [watermark_topic(config.kafka.prefix, source) for source in captured]
     cluster = Cluster(config.kafka.bootstrap, config.kafka.options)
     for topic, (first, end) in cluster.bounds(topics).items():
         if end > first:

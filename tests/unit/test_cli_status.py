@@ -59,6 +59,7 @@ class Seen:
     idle_ms: int = 2_500
     target_fails: bool = False
     displaced: dict[str, int] = field(default_factory=dict)
+    split: int = 1
 
     # As rowlock.kafka_view.KafkaView
 
@@ -75,8 +76,8 @@ class Seen:
         )
         return 4, mark
 
-    def all_topics(self) -> list[str]:
-        return [TOPIC]
+    def partitions(self) -> dict[str, int]:
+        return {TOPIC: self.split}
 
     def event(self, topic: str, offset: int) -> Event | None:
         assert topic == TOPIC
@@ -94,28 +95,32 @@ def config(tmp_path: Path) -> Config:
 @pytest.fixture
 def read(config: Config, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return what status says of what is `Seen`."""
+    return lambda seen: read_of(config, monkeypatch, seen)
 
-    def run(seen: Seen) -> Status:
-        @contextlib.contextmanager
-        def session(*_: object) -> Iterator[Any]:
-            if seen.target_fails:
-                raise CommandError("target hq: it does not answer")
-            yield SimpleNamespace(
-                topics=lambda _: [TOPIC] if seen.lanes else [],
-                read=lambda _: (seen.lanes, UnitState(None, None, seen.stopped)),
-                held=lambda _: [],
-                displaced=lambda _: seen.displaced,
-            )
 
-        view = SimpleNamespace(
-            watermark=seen.watermark, all_topics=seen.all_topics, event=seen.event, span=lambda _: seen.span
+def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Status:
+    @contextlib.contextmanager
+    def session(*_: object) -> Iterator[Any]:
+        if seen.target_fails:
+            raise CommandError("target hq: it does not answer")
+        yield SimpleNamespace(
+            topics=lambda _: [TOPIC] if seen.lanes else [],
+            read=lambda _: (seen.lanes, UnitState(None, None, seen.stopped)),
+            held=lambda _: [],
+            displaced=lambda _: seen.displaced,
         )
-        monkeypatch.setattr(status, "KafkaView", lambda _: view)
-        monkeypatch.setattr(status, "target_session", session)
-        monkeypatch.setattr(status, "time", SimpleNamespace(time=lambda: NOW_MS / 1000))
-        return StatusReader(config).read()
 
-    return run
+    view = SimpleNamespace(
+        watermark=seen.watermark,
+        partitions=seen.partitions,
+        event=seen.event,
+        debezium_commit_ms=lambda topic, offset: getattr(seen.event(topic, offset), "ts_ms", None),
+        span=lambda _: seen.span,
+    )
+    monkeypatch.setattr(status, "KafkaView", lambda _: view)
+    monkeypatch.setattr(status, "target_session", session)
+    monkeypatch.setattr(status, "time", SimpleNamespace(time=lambda: NOW_MS / 1000))
+    return StatusReader(config).read()
 
 
 def only(found: Status) -> UnitStatus:
@@ -180,9 +185,30 @@ def test_the_table_has_the_figures(read: Any) -> None:
     assert cells == ["p", TOPIC, "behind", "0,3,103,0", "3/9", "6", "7.8 s", "", ""]
 
 
+def test_of_a_source_of_debezium_s_only_its_topics_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No watermark is looked for, and none that an earlier capture left there is believed."""
+    file = tmp_path / "d.yaml"
+    file.write_text(CONFIG.replace("type: mariadb", "type: mariadb, events: debezium"))
+    seen = Seen([lane(0, 3)], events={4: event(NOW_MS - 7_800)})
+    found = read_of(load_config(file), monkeypatch, seen)
+    (source,) = found.sources
+    assert (source.state, source.lag_seconds, source.captured_to_ms) == ("external", None, None)
+    assert (only(found).state, only(found).lag_events, only(found).lag_seconds) == ("behind", 6, 7.8)
+    seen.lanes = [lane(0, 9)]
+    found = read_of(load_config(file), monkeypatch, seen)
+    assert (only(found).state, only(found).lag_events, only(found).lag_seconds) == ("current", 0, None)
+
+
+def test_a_topic_with_several_partitions_is_a_problem(read: Any) -> None:
+    (problem,) = read(Seen([], split=3)).problems
+    assert problem.startswith(f"{TOPIC} has 3 partitions")
+
+
 def test_the_clock_is_this_machines(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        status, "KafkaView", lambda _: SimpleNamespace(watermark=lambda _: None, all_topics=list)
+        status, "KafkaView", lambda _: SimpleNamespace(watermark=lambda _: None, partitions=dict)
     )
     before = int(time.time() * 1000)
     assert before <= StatusReader(config).read().time_ms <= int(time.time() * 1000)
