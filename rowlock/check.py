@@ -22,12 +22,13 @@ from consumer.targets.findings import (
 )
 from consumer.targets.rights import Place
 from rowlock.coordination_check import coordination_findings
+from rowlock.debezium_check import debezium_findings
 from rowlock.errors import CommandError
 from rowlock.kafka_view import KafkaView
 from rowlock.source_view import selected_tables
 from schemas.config import Config
 from schemas.config_checks import unsupported
-from schemas.errors import SchemaError
+from schemas.errors import SchemaError, ServerConnectError
 from schemas.findings import Finding
 from schemas.table import Table
 
@@ -57,9 +58,13 @@ def check(config: Config) -> list[Finding]:
     findings += unreachable
     tables: dict[str, list[Table]] = {}
     for name in config.sources:
-        told = [] if unreachable else _source(config, name)  # the preflight also looks at the topics
+        debezium = config.sources[name].events == "debezium"
+        # the preflight also looks at the topics
+        told = [] if unreachable or debezium else _source(config, name)
         findings += told
         findings += _tables(config, name, tables, told)
+        if debezium:
+            findings += debezium_findings(config, name, tables[name])
     # pipelines may share a target: what it lacks for all of them is said once
     return findings + list(dict.fromkeys(_targets(config, flows(config, tables), tables)))
 
@@ -111,7 +116,7 @@ def _tables(
         selected = selected_tables(config.sources[name], name)
     except CommandError as error:
         if not any(each.level == "error" for each in told):
-            yield _finding(config.where("sources", name), str(error))
+            yield _unreached(config, name, error)
         return
     tables[name] = selected.tables
     places = {each.place for each in told}
@@ -121,6 +126,15 @@ def _tables(
     if not selected.tables and not selected.unfit:
         remedy = "correct the patterns, or grant SELECT on the tables: what a user may not see does not exist for it"
         yield _finding(config.where("sources", name, "tables"), "no table of the source is selected", remedy)
+
+
+def _unreached(config: Config, name: str, error: CommandError) -> Finding:
+    """A source that is down keeps nobody from applying what Debezium wrote of tables whose definitions are in force."""
+    why, place = error.__cause__, config.where("sources", name)
+    if config.sources[name].events == "debezium" and isinstance(why, ServerConnectError) and why.transient:
+        remedy = "it is needed for tables that are applied for the first time: start it"
+        return Finding("warning", place, str(error), remedy)
+    return _finding(place, str(error))
 
 
 def flows(config: Config, tables: dict[str, list[Table]]) -> list[Flow]:

@@ -28,6 +28,8 @@ _NAMES = {
     Kind.DOUBLE: ("double", None),
     Kind.FLOAT: ("float", None),
     Kind.INT: ("int64", None),
+    Kind.YEAR: ("int32", "io.debezium.time.Year"),
+    Kind.BIT: ("bytes", "io.debezium.data.Bits"),
     **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), ("bytes", None)),
 }
 
@@ -161,6 +163,16 @@ def _foreign(column: Column, value: Value) -> Any:
         case Kind.DATETIME:
             wall = datetime.datetime.fromisoformat(str(value)) - _EPOCH
             return wall // datetime.timedelta(microseconds=1000 if type_.fsp <= 3 else 1)
+        case Kind.TIME:
+            hours, minutes, seconds = str(value).lstrip("-").split(":")
+            micros = int((Decimal(hours) * 3600 + Decimal(minutes) * 60 + Decimal(seconds)) * 1_000_000)
+            return -micros if str(value).startswith("-") else micros
+        case Kind.FLOAT:
+            return float(f"{float(str(value)):.6g}")
+        case Kind.BIT if type_.length == 1:
+            return bool(value)
+        case Kind.BIT:
+            return base64.b64encode(int(str(value)).to_bytes((type_.length + 7) // 8, "little")).decode()
         case Kind.DATE:
             return (datetime.datetime.fromisoformat(str(value)) - _EPOCH).days
     return value

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+from msgspec import structs
 
 from consumer.router import Route, resolve, wanted_table
 from consumer.targets.facts import TableFacts
-from rowlock import check
+from rowlock import check, debezium_check
+from rowlock.errors import CommandError
 from rowlock.source_view import Selected
 from schemas.config import load_config
+from schemas.errors import ServerConnectError
 from schemas.findings import Finding
 from schemas.table import Table
 from tests.apply_kit import account_table
@@ -20,7 +25,7 @@ from tests.apply_kit import account_table
 CONFIG = """\
 kafka: {{bootstrap: "127.0.0.1:1"}}
 sources:
-  b1: {{type: mariadb, host: 127.0.0.1, port: 1, user: u, password: p, tables: ["*.*"]}}
+  b1: {{type: {type_}, host: 127.0.0.1, port: 1, user: u, password: p, tables: ["*.*"]}}
 targets:
   hq: {{type: postgres, host: 127.0.0.1, port: 1, user: u, password: p, database: d}}
 pipelines:
@@ -53,8 +58,10 @@ class Judge:
             close=lambda: None,
         )
 
-    def __call__(self, *, from_: str = "bank.*", create: bool = True) -> list[Finding]:
-        self._file.write_text(CONFIG.format(from_=from_, create=str(create).lower()))
+    def __call__(
+        self, *, from_: str = "bank.*", create: bool = True, type_: str = "mariadb"
+    ) -> list[Finding]:
+        self._file.write_text(CONFIG.format(from_=from_, create=str(create).lower(), type_=type_))
         return check.check(load_config(self._file))
 
 
@@ -89,3 +96,96 @@ def test_routes_that_take_no_table_are_refused(judge: Judge) -> None:
 def test_of_a_source_without_tables_its_routes_are_not_blamed(judge: Judge) -> None:
     judge.at_source = []
     assert [finding.message for finding in judge(from_="bnak.*")] == ["no table of the source is selected"]
+
+
+def with_defaults() -> Table:
+    """The account table with a column that may be NULL and has a default."""
+    table = account_table()
+    note = structs.replace(table.column("note"), default="-")
+    return structs.replace(table, columns=(*table.columns[:-1], note))
+
+
+class OfDebezium:
+    """`check` of a source whose topics Debezium writes. `topics`: name → partitions; `compression`: of its server."""
+
+    def __init__(self, judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._judge = judge
+        self.topics = {"rowlock.b1.bank.acct": 1}
+        self.compression: tuple[str, str] | None = None
+        monkeypatch.setattr(check, "_source", lambda *_: pytest.fail("capture has nothing to say of it"))
+        view = SimpleNamespace(partitions=lambda: self.topics, close=lambda: None)
+        monkeypatch.setattr(debezium_check, "KafkaView", lambda _: view)
+        cursor = MagicMock()
+        cursor.__enter__.return_value.fetchone.side_effect = lambda: self.compression
+        conn = nullcontext(SimpleNamespace(cursor=lambda: cursor))
+        monkeypatch.setattr(debezium_check, "source_connection", lambda *_: conn)
+
+    def __call__(self, *tables: Table) -> list[Finding]:
+        self._judge.at_source = list(tables or [account_table()])
+        return self._judge(type_="mariadb, events: debezium")
+
+
+@pytest.fixture
+def debezium(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> OfDebezium:
+    return OfDebezium(judge, monkeypatch)
+
+
+def test_a_source_of_debezium_s_is_judged_by_its_topics_and_tables(debezium: OfDebezium) -> None:
+    assert debezium() == []
+
+
+def test_without_topics_the_connector_s_prefix_is_named(debezium: OfDebezium) -> None:
+    debezium.topics = {"dbserver1.bank.acct": 1}
+    (finding,) = debezium()
+    assert (finding.level, finding.place) == ("warning", "source b1")
+    assert "rowlock.b1.<database>.<table>" in finding.message
+    assert "topic.prefix" in finding.remedy
+
+
+def test_a_topic_of_debezium_s_with_several_partitions_is_refused(debezium: OfDebezium) -> None:
+    debezium.topics = {"rowlock.b1.bank.acct": 6}
+    (finding,) = debezium()
+    assert (finding.level, finding.message) == (
+        "error", "rowlock.b1.bank.acct has 6 partitions, its events have lost their order",
+    )  # fmt: skip
+    assert "topic.creation.default.partitions=1" in finding.remedy
+
+
+def test_compressed_transactions_are_refused(debezium: OfDebezium) -> None:
+    debezium.compression = ("binlog_transaction_compression", "ON")
+    (finding,) = debezium()
+    assert (finding.level, "compression is ON" in finding.message) == ("error", True)
+    debezium.compression = ("binlog_transaction_compression", "OFF")
+    assert debezium() == []
+
+
+def test_tables_that_debezium_writes_to_one_topic_are_refused(debezium: OfDebezium) -> None:
+    debezium.topics = {"rowlock.b1.bank.a_b": 1}
+    tables = [structs.replace(account_table(), name=name) for name in ("a$b", "a_b")]
+    (finding,) = debezium(*tables)
+    assert "bank.a$b, bank.a_b all go to the topic rowlock.b1.bank.a_b" in finding.message
+
+
+def test_where_null_would_become_a_default_it_is_said(debezium: OfDebezium) -> None:
+    (finding,) = debezium(with_defaults())
+    assert (finding.level, finding.message.split()[0]) == ("warning", "bank.acct.note")
+    assert "replace.null.with.default=false" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("type_", "transient", "level"),
+    [
+        ("mariadb, events: debezium", True, "warning"),
+        ("mariadb, events: debezium", False, "error"),
+        ("mariadb", True, "error"),
+    ],
+)
+def test_a_source_of_debezium_s_that_is_down_does_not_keep_a_run_from_starting(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch, type_: str, transient: bool, level: str
+) -> None:
+    def fails(*_: object) -> Selected:
+        raise CommandError("source b1: away") from ServerConnectError("away", transient=transient)
+
+    monkeypatch.setattr(check, "selected_tables", fails)
+    (finding,) = judge(type_=type_)
+    assert (finding.level, "source b1: away" in finding.message) == (level, True)

@@ -1,0 +1,270 @@
+"""Topics that Debezium writes, the whole way: its records in Kafka, the command line, and the rows of source and target.
+
+Debezium itself is not here. Each change is made at a real MariaDB, and what its connector writes of it (tests.debezium_kit)
+is written from the rows as the server then has them. The source's user may read tables and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import yaml
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from consumer.assigned.hands import Hands
+from consumer.assigned.units import About, Take, Took, Warm, Warmed
+from consumer.board import Attempts
+from consumer.pipeline import Pipeline
+from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
+from rowlock.caught_up import CaughtUp
+from schemas.codec import encode_key
+from schemas.config import load_config
+from schemas.mysql_catalog import read_table
+from schemas.mysql_connect import connect_mysql
+from schemas.mysql_values import row_from_select, select_list
+from tests.debezium_kit import Connector, Values
+from tests.integration.test_rowlock_run import invoke
+from tests.running import running, until
+from tests.whole_way_kit import command
+
+pytestmark = pytest.mark.timeout(240)
+
+EVERYTHING = """CREATE TABLE everything (id BIGINT UNSIGNED PRIMARY KEY, code VARCHAR(20) UNIQUE, d DECIMAL(20,4), f FLOAT, x DOUBLE,
+    t TEXT, vb VARBINARY(9), bl BLOB, day DATE, hours TIME(3), w0 DATETIME, w3 DATETIME(3), w6 DATETIME(6),
+    ts TIMESTAMP(6) NULL, j JSON, e ENUM('a','b'), s SET('x','y'), b1 BIT(1), b9 BIT(9), y YEAR, small TINYINT)"""
+FULL = """('{0}', '{1}', -12345.6789, 0.1, 1e300, 'ünï', 'x\\0y', '\\0', '1969-12-31', '-838:59:59.5', '2026-01-02 03:04:05',
+    '0999-12-31 23:59:59.999', '9999-12-31 23:59:59.999999', '2026-06-01 12:00:00.000001', '{{"a": [1, null]}}', 'b', 'x,y', 1, 257,
+    2026, -128)"""
+
+
+def full(key: int, code: str) -> str:
+    return f"INSERT INTO everything VALUES {FULL.format(key, code)}"
+
+
+def empty(key: int) -> str:
+    return f"INSERT INTO everything (id) VALUES ({key})"
+
+
+@dataclass
+class World:
+    """`connectors`: by table. `sent`: how much of each one's records is in Kafka."""
+
+    db: str
+    kafka: Kafka
+    source: MariaDB
+    target: PostgreSQL
+    config: Path
+    connectors: dict[str, Connector] = field(default_factory=dict)
+    sent: dict[str, int] = field(default_factory=dict)
+
+    def table(self, name: str, ddl: str, *, schemas: bool) -> None:
+        self.source.execute(ddl, database=self.db)
+        with contextlib.closing(self.connect()) as conn:
+            found = read_table(conn, self.db, name)
+        self.connectors[name] = Connector(found, name=f"{self.db}.b1", schemas=schemas)
+        self.sent[name] = 0
+
+    def connect(self) -> Any:
+        return connect_mysql("127.0.0.1", self.source.port, "root", "", self.db)
+
+    def rows(self, name: str) -> dict[Any, Values]:
+        """Return the source's rows by key, as wire values."""
+        table = self.connectors[name].table
+        with contextlib.closing(self.connect()) as conn, conn.cursor() as cursor:
+            cursor.execute(f"SELECT {', '.join(select_list(table))} FROM `{name}`")
+            convert = row_from_select(table)
+            found = [dict(zip(table.column_names, convert(row), strict=True)) for row in cursor.fetchall()]
+        return {row["id"]: row for row in found}
+
+    def change(self, name: str, statement: str, *, moved: tuple[Any, Any] | None = None) -> None:
+        """Change the source, and have its connector write of it. `moved`: the key of a row before and after."""
+        before = self.rows(name)
+        self.source.execute(statement, database=self.db)
+        after, debezium = self.rows(name), self.connectors[name]
+        if moved is not None:
+            debezium.update(before[moved[0]], after[moved[1]])
+            return
+        for key in before.keys() - after.keys():
+            debezium.delete(before[key])
+        for key in before.keys() & after.keys():
+            if before[key] != after[key]:
+                debezium.update(before[key], after[key])
+        if added := [after[key] for key in after.keys() - before.keys()]:
+            debezium.insert(*added)
+
+    def send(self) -> None:
+        """Write to Kafka what the connectors have, tombstones too."""
+        producer = Producer({"bootstrap.servers": self.kafka.bootstrap, "enable.idempotence": True})
+        for name, debezium in self.connectors.items():
+            for record in debezium.records[self.sent[name] :]:
+                producer.produce(f"{self.db}.b1.{self.db}.{name}", record, encode_key({"id": 0}))
+            self.sent[name] = len(debezium.records)
+        assert producer.flush(60) == 0
+
+    def configure(self, change: Callable[[dict[str, Any]], None] = lambda _: None) -> Path:
+        raw: dict[str, Any] = {
+            "kafka": {"bootstrap": self.kafka.bootstrap, "prefix": self.db},
+            "state_dir": str(self.config.parent / "state"),
+            "spark": {"memory": "512m"},
+            "sources": {
+                "b1": {
+                    "type": "mariadb", "events": "debezium", "host": "127.0.0.1", "port": self.source.port,
+                    "user": self.db, "password": "only reads", "tables": [f"{self.db}.*", f"!{self.db}.other"],
+                }
+            },
+            "targets": {
+                "hq": {
+                    "type": "postgres", "host": "127.0.0.1", "port": self.target.port, "user": "postgres",
+                    "password": "x", "database": self.db,
+                }
+            },
+            "pipelines": {
+                "p": {
+                    "sources": ["b1"], "target": "hq", "lanes": 3,
+                    "routes": [{"from": f"{self.db}.*", "to": "public.{table}", "add": {"branch": "{source}"}}],
+                }
+            },
+        }  # fmt: skip
+        change(raw)
+        self.config.write_text(yaml.safe_dump(raw))
+        return self.config
+
+    def verdicts(self) -> dict[str, tuple[int, bool]]:
+        """Compare every row of source and target; table → (rows, whether `verify` finds them equal)."""
+        result = invoke(self.config, "verify", "--output", "json", "--settle", "0")
+        found = [json.loads(line) for line in result.stdout.splitlines()]
+        return {each["source_table"].partition(".")[2]: (each["rows"], each["equal"]) for each in found}
+
+    def current(self) -> set[str]:
+        """Return the tables whose topics are applied up to their ends."""
+        status = json.loads(invoke(self.config, "status", "--output", "json").stdout)
+        units = [unit for unit in status["units"] if unit["state"] == "current"]
+        assert not any(unit["stopped"] for unit in status["units"]), status
+        return {unit["topic"].rpartition(".")[2] for unit in units}
+
+
+@pytest.fixture
+def world(
+    tmp_path: Path, unique: str, kafka: Kafka, mariadb: MariaDB, postgres: PostgreSQL
+) -> Iterator[World]:
+    for server in (mariadb, postgres):
+        server.create_database(unique)
+    mariadb.execute(f"CREATE USER '{unique}'@'%' IDENTIFIED BY 'only reads'")
+    mariadb.execute(f"GRANT SELECT ON {unique}.* TO '{unique}'@'%'")
+    yield World(unique, kafka, mariadb, postgres, tmp_path / "c.yaml")
+    mariadb.execute(f"DROP USER '{unique}'@'%'")
+    for server in (mariadb, postgres):
+        server.drop_database(unique)
+
+
+def create_topics(world: World, *tables: str, partitions: int = 1) -> None:
+    admin = AdminClient({"bootstrap.servers": world.kafka.bootstrap})
+    names = [f"{world.db}.b1.{world.db}.{table}" for table in tables]
+    for future in admin.create_topics([NewTopic(name, partitions, 1) for name in names]).values():
+        future.result(15)
+
+
+def test_debezium_s_topics_end_as_the_source(world: World) -> None:
+    """Applied by the running system: what is there when it starts, and what comes then; then again without the source."""
+    world.table("everything", EVERYTHING, schemas=True)
+    world.table("plain", "CREATE TABLE plain (id INT PRIMARY KEY, v INT)", schemas=False)
+    world.table("other", "CREATE TABLE other (id INT PRIMARY KEY)", schemas=False)
+    create_topics(world, "everything", "plain", "other")
+    begin(world)
+    world.send()
+    assert invoke(world.configure(), "check").exit_code == 0
+    with running(world.config, world.config.parent) as run:
+        until(lambda: world.current() == {"everything", "plain"}, "what was there, applied")
+        assert world.verdicts() == {"everything": (3, True), "plain": (3, True)}
+        go_on(world)
+        world.send()
+        until(lambda: world.current() == {"everything", "plain"}, "what came then, applied")
+        assert run.stop() == 0
+    assert world.verdicts() == {"everything": (5, True), "plain": (1, True)}
+
+    debezium = world.connectors["everything"]
+    world.change("everything", "DELETE FROM everything WHERE id IN (2, 3)")
+    world.change("everything", "UPDATE everything SET x = -0.5 WHERE id = 5")
+    debezium.again(9)
+    world.send()
+    world.configure(lambda raw: raw["sources"]["b1"].update(port=1))  # definitions are in the target
+    caught_up = CaughtUp(load_config(world.config))
+    assert not caught_up()
+    apply_by_hand(world, "everything")
+    assert caught_up()
+    status = json.loads(invoke(world.config, "status", "--output", "json").stdout)
+    assert [source["state"] for source in status["sources"]] == ["external"]
+    world.configure()
+    assert world.verdicts() == {"everything": (3, True), "plain": (1, True)}
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        world.target.execute("SELECT 1 FROM other", database=world.db)
+
+
+def begin(world: World) -> None:
+    for statement in (full(1, "a"), full(2, "b"), empty(3)):
+        world.source.execute(statement, database=world.db)
+    world.connectors["everything"].snapshot(*world.rows("everything").values())
+    world.change("everything", full(4, "d"))
+    world.change("everything", "DELETE FROM everything WHERE id = 2")
+    world.change("plain", "INSERT INTO plain VALUES (1, 1), (2, 2), (3, 3)")
+    world.change("other", "INSERT INTO other VALUES (1)")
+
+
+def go_on(world: World) -> None:
+    """The connector begins again where it was a while ago; then keys and unique values move, and a table is emptied."""
+    debezium = world.connectors["everything"]
+    debezium.again(3)
+    most = str(2**64 - 1)
+    world.change("everything", f"UPDATE everything SET id = {most} WHERE id = 1", moved=(1, most))
+    world.change("everything", "UPDATE everything SET code = NULL WHERE id = 4")
+    world.change("everything", full(5, "d"))
+    world.change("everything", empty(2))
+    world.change("everything", "UPDATE everything SET d = 0.0001, w6 = NULL, b9 = 0, j = '[]' WHERE id = 5")
+    debezium.again(4)
+    plain = world.connectors["plain"]
+    world.change("plain", "UPDATE plain SET v = v + 1")
+    world.source.execute("TRUNCATE plain", database=world.db)
+    plain.truncate()
+    world.change("plain", "INSERT INTO plain VALUES (7, 7)")
+    plain.again(1)
+
+
+def apply_by_hand(world: World, table: str) -> None:
+    """Take the unit over as an agent's process does, which applies what is missing."""
+    pipeline = Pipeline.of(load_config(world.config), "p", slots=1)
+    hands = Hands(pipeline, Attempts(str(world.config.parent / "attempts")), lambda *_: None)
+    unit = About(
+        f"{world.db}.b1.{world.db}.{table}", "b1", time.time_ns() // 10**6 + 60_000
+    )  # later than all of the run
+    warmed = hands.warm(Warm(unit))
+    assert isinstance(warmed, Warmed), warmed
+    hands.announce()
+    took = hands.take(Take(replace(unit, topic_id=warmed.topic_id, real=warmed.real), 0))
+    hands.close()
+    assert isinstance(took, Took), took
+    assert (took.behind, took.applied) == (False, 3)
+
+
+def test_what_cannot_begin_says_why(world: World) -> None:
+    world.table("plain", "CREATE TABLE plain (id INT PRIMARY KEY, v INT)", schemas=False)
+    world.configure()
+    found = invoke(world.config, "check")
+    assert "topic.prefix" in found.stdout
+    refused = command(world.config, "run", "--until-caught-up")
+    assert refused.returncode == 2
+    assert f"Debezium has written no topic {world.db}.b1.<database>.<table>" in refused.stderr
+    create_topics(world, "plain", partitions=3)
+    refused = command(world.config, "run", "--until-caught-up")
+    assert refused.returncode == 2
+    assert f"{world.db}.b1.{world.db}.plain has 3 partitions" in refused.stderr
+    found = invoke(world.config, "check")
+    assert (found.exit_code, "topic.creation.default.partitions=1" in found.stdout) == (1, True)
