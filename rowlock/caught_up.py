@@ -87,11 +87,13 @@ class CaughtUp:
     def _debezium_ends(self) -> dict[UnitName, int]:
         """Return the ends of the topics that Debezium writes. Raises CommandError where it has written none."""
         names = debezium_sources(self._config)
-        ends = self._topic_ends(names)
+        if not names:
+            return {}
+        there = {unit.source for unit in units(self._config, self._kafka.partitions())}
         for name in names:
-            if not any(unit.source == name for unit in ends):
+            if name not in there:
                 raise CommandError(f"{no_topics(self._config, name)}; {NO_TOPICS_REMEDY}")
-        return ends
+        return self._topic_ends(names)
 
     def _captured(self) -> bool:
         for name, start in self._starts.items():

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 
 import msgspec
 import pytest
 
-from consumer.assigned.lines import Lines, Said
+from consumer.assigned.lines import Lines, Mark, Said
 from consumer.assigned.progress import Speaker
 from consumer.assigned.source_times import SourceTimes
-from consumer.assigned.units import Phase, UnitHere
+from consumer.assigned.units import Phase, Say, UnitHere
 from consumer.supervision import Watched
 from schemas.config import KafkaConfig
 
@@ -20,21 +21,29 @@ UNIT = "apply/p/t"
 class Driver:
     """One running unit, and a clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, debezium: frozenset[str] = frozenset()) -> None:
         self.now = 100.0
         self.unit = UnitHere("t", "s", 7, phase=Phase.RUNNING, epoch=1)
         self._out = io.StringIO()
         times = SourceTimes(KafkaConfig(bootstrap="127.0.0.1:1"), ["s"])  # never started: it knows nothing
-        self._speaker = Speaker("p", Lines(self._out), times)
+        self._speaker = Speaker("p", Lines(self._out), times, debezium)
         self._speaker.opened("t", 7, None)
 
-    def after(self, seconds: float, *, applied: int, offset: int = 0) -> list[Said]:
+    def after(self, seconds: float, *, applied: int, offset: int = 0, commit_ts_ms: int = 0) -> list[Said]:
         """Let time pass and rows be applied in it; return what is said then."""
         self.now += seconds
-        self.unit.watched = Watched(offset, applied=self.unit.watched.applied + applied)
+        before = self.unit.watched.applied
+        self.unit.watched = Watched(offset, applied=before + applied, commit_ts_ms=commit_ts_ms)
+        return self._said(lambda: self._speaker.tick(self.now, {"t": self.unit}))
+
+    def ended(self, offset: int) -> Said:
+        (said,) = self._said(lambda: self._speaker.say(Say("t", "s", 7, "ended", offset=offset)))
+        return said
+
+    def _said(self, act: Callable[[], None]) -> list[Said]:
         self._out.seek(0)
         self._out.truncate()
-        self._speaker.tick(self.now, {"t": self.unit})
+        act()
         return [msgspec.json.decode(line, type=Said) for line in self._out.getvalue().splitlines()]
 
     def rate_after(self, seconds: float, *, applied: int) -> int | None:
@@ -75,3 +84,16 @@ def test_only_a_unit_that_may_write_has_a_rate(driver: Driver, phase: Phase) -> 
     driver.unit.phase = phase
     assert driver.after(0.0, applied=10) == []
     assert driver.after(2.0, applied=10) == []
+
+
+def test_without_watermarks_a_unit_is_as_far_as_its_last_event() -> None:
+    """More of that event's millisecond may follow; a unit that has seen no event of the log is nowhere yet."""
+    driver = Driver(debezium=frozenset({"s"}))
+    (first,) = driver.after(0.0, applied=5)
+    assert first.mark == Mark(0, 0)
+    (then,) = driver.after(5.0, applied=5, commit_ts_ms=1_790_000_000_000)
+    assert then.mark == Mark(1_789_999_999_999, 1_789_999_999_999)
+    again = driver.after(5.0, applied=5, commit_ts_ms=1_700_000_000_000)
+    assert all(each.mark == then.mark for each in again), "never back"
+    ended = driver.ended(offset=9)
+    assert ended.mark == then.mark

@@ -13,6 +13,7 @@ from rowlock.coordination_check import coordination_findings
 from rowlock.coordinator import server_config
 from rowlock.errors import CommandError
 from rowlock.leader import security_of
+from rowlock.units import captured_sources, debezium_sources
 from schemas.config import Config, CoordinationTls, load_config
 
 CONFIG = """\
@@ -141,3 +142,26 @@ def test_check_says_what_is_open_or_missing(tmp_path: Path, section: str, found:
     findings = [f"{each.level}: {each.message}" for each in coordination_findings(load_config(file, {}))]
     assert len(findings) == len(found)
     assert all(seen.startswith(said) for seen, said in zip(findings, found, strict=True)), findings
+
+
+def test_a_source_of_debezium_s_has_no_capture_unit(tmp_path: Path) -> None:
+    file = tmp_path / "d.yaml"
+    file.write_text(CONFIG.replace("b1: {type: mariadb,", "b1: {type: mariadb, events: debezium,"))
+    config = load_config(file, {})
+    found = CatalogueReader(config, Kafka("rowlock.b1.bank.acct", "rowlock.b1.other.t"))()
+    assert [spec.unit for spec in found.units] == [
+        "capture/b2",
+        "apply/p/rowlock.b1.bank.acct",
+        "apply/q/rowlock.b1.bank.acct",
+    ]
+    assert found.sources == {"p": ("b1", "b2"), "q": ("b1",)}, (
+        "the pipelines' checkpoints count it all the same"
+    )
+    assert debezium_sources(config) == ["b1"]
+
+
+def test_where_all_that_is_read_is_debezium_s_nothing_is_captured(tmp_path: Path) -> None:
+    file = tmp_path / "d.yaml"
+    text = CONFIG.replace("{type: mariadb,", "{type: mariadb, events: debezium,", 2)
+    file.write_text(text)
+    assert captured_sources(load_config(file, {})) == []

@@ -113,3 +113,25 @@ def test_topics_are_chosen_by_source_and_route() -> None:
 @pytest.mark.parametrize("name", ["plain", "odd$name", "ümläut", "with.dot", "a b"])
 def test_escaped_names_come_back(name: str) -> None:
     assert unescape(topic_part(name)) == name
+
+
+def test_of_debezium_s_topics_those_of_the_source_s_tables_are_read() -> None:
+    """There may be topics of other tables, and of its own; it escapes no names."""
+    names = [
+        "rl.north",
+        "rl.north.transaction",
+        "rl.north.bank.acct",
+        "rl.north.bank.odd_x24_name",
+        "rl.north.bank.tmp_1",
+        "rl.north.audit.log",
+        "__debezium-heartbeat.rl.north",
+    ]
+    found = select_topics(
+        names, prefix="rl", sources=["north"], routes=[TO_HQ], tables={"north": ["*.*", "!bank.tmp_*"]}
+    )
+    assert sorted(found.units) == ["rl.north.bank.acct", "rl.north.bank.odd_x24_name"]
+    assert sorted(found.skipped) == ["rl.north.audit.log", "rl.north.bank.tmp_1"]
+    assert select_topics(
+        names[3:4], prefix="rl", sources=["north"], routes=[Route("bank.odd_x24_name", "public.{table}")],
+        tables={"north": ["bank.odd_*"]},
+    ).units == {"rl.north.bank.odd_x24_name": "north"}  # fmt: skip

@@ -1,0 +1,249 @@
+"""Units of Debezium's topics: where their definition comes from, what a hand does with it, and when a run has caught up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pymysql
+import pytest
+
+from consumer import source_tables, taking
+from consumer.assigned.hands import Hands
+from consumer.assigned.units import About, Failed, Took, Warm, Warmed
+from consumer.discovery import Described
+from consumer.errors import TargetConfigError, TransientError, UnitStoppedError
+from consumer.pipeline import Pipeline
+from rowlock import caught_up
+from rowlock.caught_up import CaughtUp
+from rowlock.errors import CommandError
+from rowlock.kafka_view import Span
+from schemas.codec import decode_table
+from schemas.config import Config, load_config
+from schemas.errors import NoKeyError, ServerConnectError
+from schemas.table import Table
+from tests.apply_kit import account_table
+from tests.fake_target import FakeTarget
+
+TOPIC = "rowlock.b1.bank.acct"
+CONFIG = """\
+kafka: {bootstrap: "127.0.0.1:1"}
+sources:
+  b1: {type: mariadb, events: debezium, decimals: string, host: h, port: 1, user: u, password: p, tables: [bank.*]}
+targets:
+  hq: {type: postgres, host: 127.0.0.1, port: 1, user: u, password: p, database: d}
+pipelines:
+  p: {sources: [b1], target: hq, lanes: 2, routes: [{from: bank.*, to: "public.{table}"}]}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG)
+    return load_config(file)
+
+
+class TestDefinition:
+    @pytest.fixture
+    def read(self, config: Config, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Table]:
+        """Read the definition of `topic`'s table of a server that has `tables`, or that `fails`."""
+
+        def run(*tables: str, topic: str = TOPIC, fails: Exception | None = None, table: Any = None) -> Table:
+            def connect(_source: object) -> Any:
+                if isinstance(fails, ServerConnectError):
+                    raise fails
+                return SimpleNamespace(close=lambda: None)
+
+            def found(_conn: object, db: str, name: str) -> Table:
+                if fails is not None:
+                    raise fails
+                return account_table(db, name)
+
+            monkeypatch.setattr(source_tables, "connect_source", connect)
+            monkeypatch.setattr(source_tables, "list_tables", lambda *_: [("bank", name) for name in tables])
+            monkeypatch.setattr(source_tables, "read_table", found)
+            return source_tables.read_definition(config.sources["b1"], "b1", "rowlock", topic)
+
+        return run
+
+    def test_it_is_that_of_the_table_whose_topic_it_is(self, read: Callable[..., Table]) -> None:
+        assert read("acct", "cust").name == "acct"
+        assert read("a$b", "acct", topic="rowlock.b1.bank.a_b").name == "a$b"
+
+    @pytest.mark.parametrize(
+        ("tables", "fails", "error", "message"),
+        [
+            (
+                ["cust"],
+                None,
+                UnitStoppedError,
+                "no table of that name, or user u may not see it: GRANT SELECT",
+            ),
+            (["acct"], NoKeyError("no key"), UnitStoppedError, "source b1: no key"),
+            (["acct"], ServerConnectError("away", transient=True), TransientError, "source b1: away"),
+            (["acct"], ServerConnectError("who?", transient=False), TargetConfigError, "source b1: who?"),
+            (["acct"], pymysql.err.OperationalError(2013, "lost"), TransientError, "lost"),
+        ],
+    )
+    def test_why_there_is_none(
+        self, read: Callable[..., Table], tables: list[str], fails: Exception | None, error: Any, message: str
+    ) -> None:
+        with pytest.raises(error, match=message):
+            read(*tables, fails=fails)
+
+    def test_two_tables_of_one_topic_are_refused(self, read: Callable[..., Table]) -> None:
+        with pytest.raises(
+            UnitStoppedError, match=r"bank\.a\$b, bank\.a_b of source b1 all go to this topic"
+        ):
+            read("a$b", "a_b", topic="rowlock.b1.bank.a_b")
+
+
+class Hand:
+    """The hands of the pipeline over a target in memory. `source`: what reading the definition comes to."""
+
+    def __init__(self, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.target = FakeTarget()
+        self.source: Table | Exception = account_table()
+        self.asked = 0
+        self.partitions = 1
+        monkeypatch.setattr(taking, "read_definition", self._read)
+        self._hands = hands = object.__new__(Hands)
+        hands._pipeline = Pipeline.of(config, "p", slots=1)
+        hands._aborted, hands._taking, hands._tables = set(), 1, {}
+        hands._seen = lambda *_: None
+        hands._cluster = SimpleNamespace(  # type: ignore[assignment]
+            described=lambda _: {TOPIC: Described("id", self.partitions)}, bounds=lambda _: {TOPIC: (0, 0)}
+        )
+        monkeypatch.setattr(hands, "_hand", lambda: Entered(self.target))
+
+    def _read(self, *_: object) -> Table:
+        self.asked += 1
+        if isinstance(self.source, Exception):
+            raise self.source
+        return self.source
+
+    def take(self, assignment: int = 1) -> Took | Failed:
+        took = self._hands._take(About(TOPIC, "b1", assignment, "id"), 0)
+        assert took.epoch > 0, "what was raised is known to the core, whatever came of it"
+        return took
+
+    def warm(self) -> Warmed | Failed:
+        return self._hands.warm(Warm(About(TOPIC, "b1", 1)))
+
+
+class Entered:
+    def __init__(self, target: FakeTarget) -> None:
+        self._target = target
+
+    def __enter__(self) -> FakeTarget:
+        return self._target
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def hand(config: Config, monkeypatch: pytest.MonkeyPatch) -> Hand:
+    return Hand(config, monkeypatch)
+
+
+def test_the_first_to_take_a_unit_over_reads_its_definition(hand: Hand) -> None:
+    assert isinstance(hand.take(), Took)
+    stored = hand.target.state.unit.definition
+    assert stored is not None
+    assert decode_table(stored) == account_table()
+    assert "public.acct" in hand.target.tables
+    assert isinstance(hand.take(2), Took)
+    assert hand.asked == 1, "the next one asks the target only"
+
+
+@pytest.mark.parametrize("error", [TransientError("away"), TargetConfigError("who?")])
+def test_a_source_that_cannot_be_asked_now_stops_nothing_for_good(hand: Hand, error: Exception) -> None:
+    hand.source = error
+    failed = hand.take()
+    assert isinstance(failed, Failed)
+    assert (failed.again, failed.waits, failed.error) == (
+        isinstance(error, TransientError),
+        False,
+        str(error),
+    )
+    assert hand.target.state.unit.stopped is None
+    hand.source = account_table()
+    assert isinstance(hand.take(), Took)
+
+
+def test_a_table_that_cannot_be_applied_waits_for_a_person(hand: Hand) -> None:
+    hand.source = UnitStoppedError("source b1: no key")
+    failed = hand.take()
+    assert isinstance(failed, Failed)
+    assert (failed.again, failed.waits, failed.error) == (False, True, "source b1: no key")
+    assert hand.target.state.unit.stopped == "source b1: no key"
+
+
+def test_a_topic_with_several_partitions_is_not_opened(hand: Hand) -> None:
+    """Only its first partition would be read, and nobody would know."""
+    hand.partitions = 3
+    failed = hand.warm()
+    assert isinstance(failed, Failed)
+    assert (failed.again, failed.error.startswith(f"{TOPIC} has 3 partitions")) == (False, True)
+    assert "topic.creation.default.partitions=1" in failed.error
+    hand.partitions = 1
+    assert isinstance(hand.warm(), Warmed)
+
+
+def test_units_know_how_the_connector_is_set(config: Config) -> None:
+    pipeline = Pipeline.of(config, "p", slots=1)
+    spec = pipeline.spec(TOPIC, "b1", epoch=1, topic_id="id")
+    assert spec.debezium is not None
+    assert spec.debezium.decimal_strings
+
+
+class TestCaughtUp:
+    class View:
+        """What Kafka has: topic → (next offset, partitions)."""
+
+        def __init__(self) -> None:
+            self.topics = {TOPIC: (10, 1), "rowlock.b1.bank.empty": (0, 1), "rowlock.b1.other.t": (5, 1)}
+
+        def partitions(self) -> dict[str, int]:
+            return {name: partitions for name, (_, partitions) in self.topics.items()}
+
+        def spans(self, names: set[str]) -> dict[str, Span]:
+            return {name: Span(0, self.topics[name][0]) for name in names}
+
+    @pytest.fixture
+    def view(self, monkeypatch: pytest.MonkeyPatch) -> View:
+        view = self.View()
+        monkeypatch.setattr(caught_up, "KafkaView", lambda _: view)
+        monkeypatch.setattr(caught_up, "log_end", lambda *_: pytest.fail("its log is not read here"))
+        return view
+
+    def test_it_is_the_end_that_the_topics_have_at_the_start(
+        self, config: Config, view: View, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        goal = CaughtUp(config)
+        view.topics[TOPIC] = (50, 1)  # Debezium goes on
+        asked: list[dict[str, int]] = []
+        monkeypatch.setattr(
+            goal,
+            "_applied",
+            lambda ends: asked.append({unit.topic: end for unit, end in ends.items()}) or True,
+        )
+        assert goal()
+        assert asked == [{TOPIC: 10}]
+
+    def test_without_a_topic_there_is_no_such_end(self, config: Config, view: View) -> None:
+        view.topics = {"dbserver1.bank.acct": (5, 1)}
+        with pytest.raises(CommandError, match=r"no topic rowlock\.b1\.<database>.*topic\.prefix"):
+            CaughtUp(config)
+
+    def test_topics_that_are_still_empty_are_caught_up_with(self, config: Config, view: View) -> None:
+        view.topics = {TOPIC: (0, 1)}
+        assert CaughtUp(config)()
+
+    def test_a_topic_with_several_partitions_is_refused(self, config: Config, view: View) -> None:
+        view.topics[TOPIC] = (10, 2)
+        with pytest.raises(CommandError, match="2 partitions"):
+            CaughtUp(config)
