@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import codec
+from schemas import codec, debezium
 from schemas.debezium import Change, Decoder, Modes, commit_ms, debezium_topic
 from schemas.errors import EnvelopeError
 from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
@@ -217,6 +217,16 @@ def test_a_schema_that_means_something_else_is_refused(case: str, fits: Any, alt
         assert decode(record("c", None, {"v": value}, schema=schema_of(**fits))).after == (wire,)
     with pytest.raises(EnvelopeError, match="column v: Debezium's schema has it as"):
         decode(record("c", None, {"v": value}, schema=schema_of(**altered)))
+
+
+def test_a_schema_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is several times as long as the event that it comes with."""
+    looked: list[bytes] = []
+    monkeypatch.setattr(debezium, "schema_problem", lambda raw, *_, **__: looked.append(raw))
+    decode = Decoder(one(CASES["int"][0]), Modes())
+    for value in range(3):
+        decode(record("c", None, {"v": value}, schema=schema_of(type="int32")))
+    assert len(looked) == 1
 
 
 def test_decimal_strings_are_seen_in_a_schema() -> None:

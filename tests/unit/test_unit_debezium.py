@@ -160,6 +160,19 @@ def test_commit_times_are_those_of_the_log() -> None:
     assert bench.apply(3).commit_ts_ms == bench.connector.ts_ms + 599_000
 
 
+def test_an_event_that_comes_again_may_be_later_than_the_last_one() -> None:
+    """Rows carry the time of their statement: a transaction that took long comes behind others with later times."""
+    bench = Bench(lanes=1)
+    bench.connector.insert(row(1))
+    bench.connector.ts_ms -= 600_000
+    bench.connector.insert(row(2))
+    assert bench.apply().state == "ok"
+    bench.take_over()
+    bench.connector.again(0)
+    report = bench.apply(2)
+    assert (report.state, report.dropped) == ("ok", 2)
+
+
 def test_truncate_empties_the_table() -> None:
     bench = Bench()
     bench.connector.insert(row(1), row(2))
