@@ -87,7 +87,7 @@ def partitions_refusal(topic: str, partitions: int, *, debezium: bool) -> str | 
     if partitions <= 1:
         return None
     remedy = (
-        "delete it, set topic.creation.default.partitions=1 in Debezium's connector, and let it take a new snapshot"
+        "delete it, set topic.creation.default.partitions=1 in Debezium's connector, and let it snapshot the table again"
         if debezium
         else START_OVER
     )

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import msgspec
+import pytest
+from msgspec import structs
 
 from consumer.definition import InForce
 from consumer.events import event_decoder, image_row, row_decoder
-from consumer.model import Held
+from consumer.model import Held, Unit, UnitState
 from consumer.router import Route, resolve, target_table, wanted_table
+from consumer.unit import initial_layout
+from rowlock import quarantine
 from rowlock.quarantine import HeldEvent, Selection, final_change, held_lines
+from schemas.codec import encode_table
+from schemas.config import load_config
 from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from tests.apply_kit import account_table
+from tests.debezium_kit import Connector
+from tests.fake_target import FakeSession, FakeTarget
 
 SOURCE = Table(
     db="bank",
@@ -84,3 +94,37 @@ def test_selection() -> None:
     assert Selection().takes(entry)
     assert Selection(pipeline="p", topic="t", key='["b1",1]').takes(entry)
     assert not Selection(key='["b1",2]').takes(entry)
+
+
+def test_what_debezium_wrote_is_read_as_its_unit_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entry holds its record as it came; how its connector is set says the configuration."""
+    table, topic = account_table(), "rowlock.b1.bank.acct"
+    values = {
+        "id": 5, "email": "a", "owner": "o", "balance": "10.50", "version": 1, "opened": "2026-11-21 10:00:00.000001",
+        "note": None,
+    }  # fmt: skip
+    connector = Connector(table)
+    connector.insert(values)
+    target = FakeTarget()
+    FakeSession(target).take_over(Unit("p", topic), "id", initial_layout((), 1).encode(), 1)
+    FakeSession(target).create_table(structs.replace(table, db="public"))
+    target.state.unit = UnitState(encode_table(table).decode(), None, None)
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG)
+    taken = quarantine._Taken.take(load_config(file), FakeSession(target), Unit("p", topic))  # type: ignore[arg-type]
+    event = (connector.records[0] or b"").decode()
+    net = final_change(taken.in_force, [Held(0, 0, "public.acct", "[5]", "[5]", event, "no", 0)])
+    assert net.replaces == [tuple(values.values())]
+
+
+CONFIG = """\
+kafka: {bootstrap: "127.0.0.1:1"}
+sources:
+  b1: {type: mariadb, events: debezium, host: h, port: 1, user: u, password: p, tables: [bank.*]}
+targets:
+  hq: {type: postgres, host: 127.0.0.1, port: 1, user: u, password: p, database: d}
+pipelines:
+  p: {sources: [b1], target: hq, routes: [{from: bank.*, to: "public.{table}"}]}
+"""
