@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +11,14 @@ from typing import Any
 import pymysql
 import pytest
 
-from consumer import source_tables, taking
+from consumer import driver, source_tables, taking
 from consumer.assigned.hands import Hands
 from consumer.assigned.units import About, Failed, Took, Warm, Warmed
-from consumer.discovery import Described
+from consumer.discovery import Described, Selection
+from consumer.driver import Driver
 from consumer.errors import TargetConfigError, TransientError, UnitStoppedError
 from consumer.pipeline import Pipeline
+from consumer.status import StatusWriter
 from rowlock import caught_up
 from rowlock.caught_up import CaughtUp
 from rowlock.errors import CommandError
@@ -25,7 +28,7 @@ from schemas.config import Config, load_config
 from schemas.errors import NoKeyError, ServerConnectError
 from schemas.table import Table
 from tests.apply_kit import account_table
-from tests.fake_target import FakeTarget
+from tests.fake_target import FakeSession, FakeTarget
 
 TOPIC = "rowlock.b1.bank.acct"
 CONFIG = """\
@@ -191,6 +194,39 @@ def test_a_topic_with_several_partitions_is_not_opened(hand: Hand) -> None:
     assert "topic.creation.default.partitions=1" in failed.error
     hand.partitions = 1
     assert isinstance(hand.warm(), Warmed)
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_the_driver_without_a_coordinator_does_the_same(
+    config: Config, monkeypatch: pytest.MonkeyPatch, fits: bool
+) -> None:
+    """One table that cannot be applied is stopped, and the others go on."""
+    target, status = FakeTarget(), StatusWriter("p", io.StringIO())
+    sessions = SimpleNamespace(get=target.get, check=target.check, drop=target.drop, close=lambda: None)
+    monkeypatch.setattr(driver, "SessionCache", lambda *_: sessions)
+
+    def read(*_: object) -> Table:
+        if not fits:
+            raise UnitStoppedError("source b1: no key")
+        return account_table()
+
+    monkeypatch.setattr(taking, "read_definition", read)
+    working = object.__new__(Driver)
+    working._pipeline, working._status, working._units = Pipeline.of(config, "p", slots=1), status, {}
+    working._target = SimpleNamespace(session=FakeSession(target))  # type: ignore[assignment]
+    split = "rowlock.b1.bank.split"
+    working._cluster = SimpleNamespace(  # type: ignore[assignment]
+        described=lambda _: {TOPIC: Described("id", 1), split: Described("id", 2)},
+        bounds=lambda names: dict.fromkeys(names, (0, 0)),
+    )
+    specs, starting = working._take_over(Selection({TOPIC: "b1", split: "b1"}, (), ()))
+    assert (list(specs), starting) == (([TOPIC], {TOPIC: 0}) if fits else ([], {}))
+    assert (target.state.unit.definition is not None) == fits
+    assert target.state.unit.stopped == (None if fits else "source b1: no key")
+    assert (working._units[split].state, working._units[TOPIC].state) == (
+        "stopped",
+        "ok" if fits else "stopped",
+    )
 
 
 def test_units_know_how_the_connector_is_set(config: Config) -> None:
