@@ -19,7 +19,9 @@ from consumer.driver import Driver
 from consumer.errors import TargetConfigError, TransientError, UnitStoppedError
 from consumer.pipeline import Pipeline
 from consumer.status import StatusWriter
+from producer.main import main as producer_main
 from rowlock import caught_up
+from rowlock.capture_worker import CaptureWorkers
 from rowlock.caught_up import CaughtUp
 from rowlock.errors import CommandError
 from rowlock.kafka_view import Span
@@ -283,3 +285,15 @@ class TestCaughtUp:
         view.topics[TOPIC] = (10, 2)
         with pytest.raises(CommandError, match="2 partitions"):
             CaughtUp(config)
+
+
+def test_nobody_else_captures_what_debezium_does(
+    config: Config, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by hand, and not because a coordinator with an older configuration file says so."""
+    monkeypatch.setattr("producer.main.signal.signal", lambda *_: None)
+    monkeypatch.setattr("producer.main.structlog.configure", lambda **_: None)
+    assert producer_main(["--config", str(config.path), "--source", "b1", "--detached"]) == 2
+    assert "source b1 is captured by Debezium" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="Debezium captures b1"):
+        CaptureWorkers(config, SimpleNamespace()).open("capture/b1", 1, None)  # type: ignore[arg-type]
