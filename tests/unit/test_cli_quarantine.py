@@ -20,7 +20,7 @@ from schemas.codec import encode_table
 from schemas.config import load_config
 from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from tests.apply_kit import account_table
-from tests.debezium_kit import Connector
+from tests.debezium_kit import Connector, Values
 from tests.fake_target import FakeSession, FakeTarget
 
 SOURCE = Table(
@@ -101,7 +101,7 @@ def test_what_debezium_wrote_is_read_as_its_unit_reads_it(
 ) -> None:
     """The entry holds its record as it came; how its connector is set says the configuration."""
     table, topic = account_table(), "rowlock.b1.bank.acct"
-    values = {
+    values: Values = {
         "id": 5, "email": "a", "owner": "o", "balance": "10.50", "version": 1, "opened": "2026-11-21 10:00:00.000001",
         "note": None,
     }  # fmt: skip

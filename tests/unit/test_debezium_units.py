@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +25,7 @@ from rowlock.capture_worker import CaptureWorkers
 from rowlock.caught_up import CaughtUp
 from rowlock.errors import CommandError
 from rowlock.kafka_view import Span
+from rowlock.units import UnitName
 from schemas.codec import decode_table
 from schemas.config import Config, load_config
 from schemas.errors import NoKeyError, ServerConnectError
@@ -264,11 +265,12 @@ class TestCaughtUp:
         goal = CaughtUp(config)
         view.topics[TOPIC] = (50, 1)  # Debezium goes on
         asked: list[dict[str, int]] = []
-        monkeypatch.setattr(
-            goal,
-            "_applied",
-            lambda ends: asked.append({unit.topic: end for unit, end in ends.items()}) or True,
-        )
+
+        def applied(ends: Mapping[UnitName, int]) -> bool:
+            asked.append({unit.topic: end for unit, end in ends.items()})
+            return True
+
+        monkeypatch.setattr(goal, "_applied", applied)
         assert goal()
         assert asked == [{TOPIC: 10}]
 
@@ -296,4 +298,4 @@ def test_nobody_else_captures_what_debezium_does(
     assert producer_main(["--config", str(config.path), "--source", "b1", "--detached"]) == 2
     assert "source b1 is captured by Debezium" in capsys.readouterr().err
     with pytest.raises(ValueError, match="Debezium captures b1"):
-        CaptureWorkers(config, SimpleNamespace()).open("capture/b1", 1, None)  # type: ignore[arg-type]
+        CaptureWorkers(config, SimpleNamespace()).open("capture/b1", 1, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -73,7 +74,7 @@ class Bench:
         records: Slice = list(enumerate(self.topic))[start:upto]
         return [records[at : at + 7] for at in range(0, len(records), 7)]
 
-    def rows(self) -> list[tuple[object, ...]]:
+    def rows(self) -> Sequence[tuple[object, ...]]:
         return self.target.rows_of()
 
     def offsets(self) -> set[int]:
