@@ -34,6 +34,7 @@ from consumer.targets.base import Session
 from consumer.unit import UnitSpec, apply_topic
 from consumer.worker import SessionCache
 from schemas.codec import encode_table
+from schemas.findings import START_OVER
 
 log = structlog.get_logger(__name__)
 
@@ -208,12 +209,28 @@ class Hands:
                 return _refused(unit, taken.epoch, report.message)
             if report.state != "ok":
                 return Failed(unit.topic, unit.assignment, report.message, again=True, epoch=taken.epoch)
+            if report.offset == took.offset:
+                return self._no_records(unit, taken.epoch, took.offset + 1, end)
             took = replace(
                 took, offset=report.offset, position=report.position, applied=took.applied + report.applied,
                 displaced=took.displaced + report.displaced,
                 commit_ts_ms=max(took.commit_ts_ms, report.commit_ts_ms),
             )  # fmt: skip
         return took
+
+    def _no_records(self, unit: About, epoch: int, start: int, end: int) -> Failed:
+        """Say why [start, end) of a topic could be read and nothing came: progress would never arrive at its end."""
+        what = f"{unit.topic}: offsets {start} to {end - 1} hold no records"
+        if (
+            unit.source not in self._pipeline.debezium
+        ):  # a new leader may not know the end of its own topic yet
+            return Failed(unit.topic, unit.assignment, f"{what} yet", again=True, epoch=epoch)
+        return _refused(
+            unit,
+            epoch,
+            f"{what}: they are marks of Kafka transactions, and rowlock applies topics that are written without: set "
+            f"exactly.once.source.support=disabled for the workers of Debezium's connector, and {START_OVER}",
+        )
 
     @property
     def _little(self) -> int:
