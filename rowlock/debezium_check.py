@@ -17,6 +17,7 @@ from rowlock.units import NO_TOPICS_REMEDY, no_topics
 from schemas.config import Config
 from schemas.debezium import debezium_topic
 from schemas.findings import Finding
+from schemas.mysql_catalog import cascading_foreign_keys
 from schemas.table import Table
 
 _COMPRESSION = "SHOW GLOBAL VARIABLES LIKE 'binlog_transaction_compression'"
@@ -35,7 +36,7 @@ def debezium_findings(config: Config, name: str, tables: Sequence[Table]) -> Ite
     with contextlib.suppress(CommandError):  # Kafka, or the database, does not answer: said already
         yield from _topics(config, name, topics)
     with contextlib.suppress(CommandError):
-        yield from _server(config, name)
+        yield from _server(config, name, tables)
     yield from nulls(name, tables)
 
 
@@ -63,10 +64,20 @@ def _topics(config: Config, name: str, topics: dict[str, list[str]]) -> Iterator
         yield Finding("warning", f"source {name}", message, NO_TOPICS_REMEDY)
 
 
-def _server(config: Config, name: str) -> Iterator[Finding]:
-    with source_connection(config.sources[name], name) as conn, conn.cursor() as cursor:
-        cursor.execute(_COMPRESSION)
-        found = cursor.fetchone()
+def _server(config: Config, name: str, tables: Sequence[Table]) -> Iterator[Finding]:
+    with source_connection(config.sources[name], name) as conn:
+        with conn.cursor() as cursor:
+            cursor.execute(_COMPRESSION)
+            found = cursor.fetchone()
+        for table in tables:
+            if cascades := cascading_foreign_keys(conn, table.db, table.name):
+                yield Finding(
+                    "warning",
+                    f"source {name}, table {table.db}.{table.name}",
+                    f"foreign keys change its rows ({'; '.join(cascades)}), which MariaDB, and MySQL before 9.6, do not log: "
+                    "Debezium does not see it either",
+                    "use NO ACTION and change the child rows in the application, or take the table out of `tables`",
+                )
     if found is not None and str(found[1]).upper() in ("ON", "1"):
         yield Finding(
             "error",

@@ -112,6 +112,8 @@ class OfDebezium:
         self._judge = judge
         self.topics = {"rowlock.b1.bank.acct": 1}
         self.compression: tuple[str, str] | None = None
+        self.cascades: list[str] = []
+        monkeypatch.setattr(debezium_check, "cascading_foreign_keys", lambda *_: self.cascades)
         monkeypatch.setattr(check, "_source", lambda *_: pytest.fail("capture has nothing to say of it"))
         view = SimpleNamespace(partitions=lambda: self.topics, close=lambda: None)
         monkeypatch.setattr(debezium_check, "KafkaView", lambda _: view)
@@ -157,6 +159,13 @@ def test_compressed_transactions_are_refused(debezium: OfDebezium) -> None:
     assert (finding.level, "compression is ON" in finding.message) == ("error", True)
     debezium.compression = ("binlog_transaction_compression", "OFF")
     assert debezium() == []
+
+
+def test_changes_that_no_log_has_are_named(debezium: OfDebezium) -> None:
+    debezium.cascades = ["fk: ON DELETE CASCADE (references bank.cust)"]
+    (finding,) = debezium()
+    assert (finding.level, finding.place) == ("warning", "source b1, table bank.acct")
+    assert "fk: ON DELETE CASCADE" in finding.message
 
 
 def test_tables_that_debezium_writes_to_one_topic_are_refused(debezium: OfDebezium) -> None:
