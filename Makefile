@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-sim lint bench clean
+.PHONY: help venv demo test test-sim test-mutants lint bench clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -10,7 +10,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed-$(shell cat setup.cfg pyproject.toml | cksum | tr ' ' -)
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo '  Variables: PYTHON=python3.12 (for a new .venv), KEEP=1 (demo goes on), ARGS="-k name" (for pytest)'
 
 venv: $(STAMP) ## create .venv and install everything into it
@@ -34,13 +34,17 @@ test: $(STAMP) ## all tests but the slow ones, with real services; those that ne
 	@$(BIN)/python -m deploy.embedded fetch
 	@$(BIN)/python -m pytest -m "not slow" -n 2 $(ARGS)
 
-test-sim: $(STAMP) ## the way modelled, 2,000 seeds
+test-sim: $(STAMP) ## the simulations, 2,000 seeds each
 	@ROWLOCK_SIM_SEEDS=2000 $(BIN)/python -m pytest tests/sim -m "" $(ARGS)
 
-lint: $(STAMP) ## ruff and mypy
+test-mutants: $(STAMP) ## small wrong changes of the product: does a test find each? (ARGS=--sample: a few)
+	@$(BIN)/python -m tests.mutants $(ARGS)
+
+lint: $(STAMP) ## ruff, mypy, and the layers of imports
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache --no-logo
 
 bench: $(STAMP) ## the measurements of docs/benchmarks.md
 	@$(BIN)/python -m tests.bench $(ARGS)

@@ -85,6 +85,9 @@ def main() -> None:
     import pyspark
     from pyspark import daemon
 
+    from consumer.logs import log_to_stderr
+
+    log_to_stderr()  # a worker's warnings are lines like all others
     preload()
     patch(daemon, pyspark.__version__)
     # The daemon's objects never die: out of the way of the collection that each worker runs after each task.

@@ -1,14 +1,13 @@
 """Which topics a pipeline applies, and whether they are still the ones the target's progress speaks of.
 
 The selection is pure; `Cluster` is the thin shell around Kafka's admin client. Topic names alone decide here (the
-table's true name comes with its definition event); topics of no route are left out and named once in the log.
+table's true name comes with its definition event); topics of no route are left out.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
@@ -17,20 +16,12 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from consumer.errors import TransientError
 from consumer.router import Route, resolve
 from schemas.findings import START_OVER
+from schemas.logs import librdkafka_logger
 from schemas.mysql_catalog import is_selected
 from schemas.records import position_topic, source_topic, watermark_topic
 
 REQUEST_S = 15.0
-_ESCAPED = re.compile(r"_x([0-9a-f]+)_")
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """`units`: topic → source. `watermarks`: the sources' watermark topics that exist. `skipped`: topics of no route."""
-
-    units: dict[str, str]
-    watermarks: tuple[str, ...]
-    skipped: tuple[str, ...]
+_ESCAPED = re.compile(r"_x((?:[0-9a-f]{2})+)_")
 
 
 def select_topics(
@@ -40,15 +31,13 @@ def select_topics(
     sources: Sequence[str],
     routes: Sequence[Route],
     tables: Mapping[str, Sequence[str]] | None = None,
-) -> Selection:
-    """Return what the pipeline reads of the topics `names`.
+) -> dict[str, str]:
+    """Return topic → source of what the pipeline applies of the topics `names`: tables of its sources that a route takes.
 
     `tables`: source → patterns of its tables, of sources that rowlock does not capture: there may be topics of others.
     """
     existing = sorted(names)
-    present = set(existing)
     units: dict[str, str] = {}
-    skipped: list[str] = []
     for source in sources:
         own = {watermark_topic(prefix, source), position_topic(prefix, source), source_topic(prefix, source)}
         head = source_topic(prefix, source) + "."
@@ -62,12 +51,14 @@ def select_topics(
             # only rowlock escapes names, and it makes no topic of a table that is not one of the source's
             place = (unescape(db), unescape(table)) if foreign is None else (db, table)
             unwanted = foreign is not None and not is_selected(foreign, *place)
-            if unwanted or resolve(routes, source, *place) is None:
-                skipped.append(topic)
-            else:
+            if not unwanted and resolve(routes, source, *place) is not None:
                 units[topic] = source
-    marks = tuple(topic for topic in (watermark_topic(prefix, name) for name in sources) if topic in present)
-    return Selection(units=units, watermarks=marks, skipped=tuple(skipped))
+    return units
+
+
+def table_of(prefix: str, source: str, topic: str) -> str:
+    """Return "db.table" of a topic, for people. What Debezium has replaced in a name stays replaced."""
+    return ".".join(map(unescape, topic.removeprefix(source_topic(prefix, source) + ".").split(".", 1)))
 
 
 def unescape(part: str) -> str:
@@ -104,7 +95,7 @@ class Cluster:
 
     def __init__(self, bootstrap: str, options: Mapping[str, str]) -> None:
         self._settings: dict[str, str | int | float | bool] = {**options, "bootstrap.servers": bootstrap}
-        self._admin = AdminClient(self._settings)
+        self._admin = AdminClient(self._settings, logger=librdkafka_logger())
 
     def topics(self) -> list[str]:
         """Return the names of all topics."""
@@ -134,7 +125,7 @@ class Cluster:
         try:
             return self._bounds(topics)
         except _StaleClientError:
-            self._admin = AdminClient(self._settings)
+            self._admin = AdminClient(self._settings, logger=librdkafka_logger())
             return self._bounds(topics)
 
     def _bounds(self, topics: Sequence[str]) -> dict[str, tuple[int, int]]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from consumer.fold import Fold, index_fold, key_fold
+from consumer.fold import Fold, compared_by, index_fold, key_fold
 from consumer.layout import Layout
 from consumer.locks import Holders, LockTable, Ticket, Wait
 from consumer.model import LaneProgress, RowChange, TargetTable
@@ -34,13 +34,13 @@ class TablePlan:
         self.target = target
         self.name = f"{target.schema}.{target.name}"
         self.key_of: Callable[[Row], Any] = getter(target.key_at)
-        self.fold_key: Callable[[Row], bytes] = key_fold(target.table, source)
+        self.fold_key: Callable[[Row], bytes] = key_fold(target.table)
         self.lane_of: Callable[[bytes], int] = layout.lane_hash(self.name)
         self.reducer = Reducer(target)
         self.indexes: list[_Index] = []
         for index, at in zip(target.table.unique, target.unique_at, strict=True):
             holders = locks.index(self.name, index.name)
-            fold = index_fold(target.table, index, source)
+            fold = index_fold(target.table, index)
             self.indexes.append(
                 (holders, getter(at), fold, _one_holder(target.table, index, source or target.table))
             )
@@ -51,18 +51,23 @@ class TablePlan:
 
 
 def _one_holder(target: Table, index: UniqueIndex, source: Table) -> bool:
-    """Tell whether the source itself keeps the values of the target's `index` unique, compared as the target does."""
+    """Tell whether the source itself keeps the values of the target's `index` unique, compared as the target does.
+
+    An end that compares exactly holds apart whatever the other holds apart.
+    """
     parts = _parts(target, index)
+    either = parts | {(column, prefix, _theirs(source, column)) for column, prefix, by in parts if not by}
     return index.nulls_distinct and any(
-        _parts(source, known) <= parts for known in (source.key, *source.unique)
+        _parts(source, known) <= either for known in (source.key, *source.unique)
     )
 
 
+def _theirs(source: Table, column: str) -> str | None:
+    return source.column(column).type.collation if column in source.column_names else None
+
+
 def _parts(table: Table, index: UniqueIndex) -> set[tuple[str, int | None, str | None]]:
-    return {
-        (part.column, part.prefix, part.collation or table.column(part.column).type.collation)
-        for part in index.parts
-    }
+    return {(part.column, part.prefix, compared_by(table, part) or None) for part in index.parts}
 
 
 _Index = tuple[Holders, Callable[[Row], Any], Fold, bool]
@@ -86,7 +91,7 @@ class Dispatcher:
     def plan(self, target: TargetTable, source: Table | None = None) -> TablePlan:
         """Return the plan of `target`, made anew when its model changed (after a barrier).
 
-        `source`: the source's model with the target's column names, where its collations may be coarser.
+        `source`: the source's model with the target's column names: which values it keeps unique itself.
         """
         name = f"{target.schema}.{target.name}"
         known = self._plans.get(name)
@@ -177,9 +182,12 @@ def _image(change: RowChange) -> Row:
 
 
 def halves(change: RowChange) -> tuple[RowChange, RowChange]:
-    """Return the two parts of an update that moves the key: (offset, 0) delete, (offset, 1) insert."""
+    """Return the two parts of an update that moves the key: (offset, 0) delete, (offset, 1) insert.
+
+    What is refused is the new row; the old one is gone all the same.
+    """
     offset = change.id[0]
     return (
-        replace(change, id=(offset, 0), after=None),
+        replace(change, id=(offset, 0), after=None, refused=None),
         replace(change, id=(offset, 1), before=None),
     )

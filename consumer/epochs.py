@@ -36,8 +36,3 @@ def next_epoch(unit: Unit, highest: int, *, assigned: int | None, above: int, no
             f"it must be assigned anew (move it, or restart the agent)"
         )
     return epoch
-
-
-def assignment_of(epoch: int) -> int:
-    """Return the coordinator's epoch within an assigned one."""
-    return epoch >> BITS

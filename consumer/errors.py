@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: The remedy for what a target answers to a statement that went well before; behind a colon (schemas.findings.split_remedy).
+UNDO = "undo what was changed in the target, `rowlock check` says what does not fit"
+
 
 class ConsumerError(Exception):
     """Root of all errors of this package; the message says who is to blame, what was seen and what to do."""
@@ -19,6 +22,10 @@ class FencedError(ConsumerError):
     """Another attempt or epoch owns the unit now. Never retried: this worker must not write again."""
 
 
+class AttemptLostError(FencedError):
+    """The outcome of a commit could not be read: only a new attempt, which reads everything anew, may go on."""
+
+
 class RefusedError(ConsumerError):
     """The target refuses the data of a statement (type, length, constraint, NUL byte): quarantine after isolating it."""
 
@@ -33,6 +40,10 @@ class UnitStoppedError(ConsumerError):
 
 class TargetConfigError(ConsumerError):
     """The target does not fit (missing table, missing grant, coarser key): said by `check` or at start."""
+
+
+class AlreadyThereError(TargetConfigError):
+    """What was to be made is there already, under this name; or somebody else was about to make it."""
 
 
 class MissingGrantError(TargetConfigError):

@@ -7,7 +7,7 @@ one C call away. Everything but c, u, d and r events goes through the full codec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any, Literal
 
 import msgspec
@@ -15,8 +15,9 @@ import msgspec
 from consumer.errors import UnitStoppedError
 from schemas.codec import decode_event
 from schemas.errors import EnvelopeError
-from schemas.event import ENVELOPE_VERSION, Event
+from schemas.event import ENVELOPE_VERSION, Event, Undecodable
 from schemas.findings import START_OVER
+from schemas.images import checked, image_type, image_values
 from schemas.position import Position
 from schemas.table import Row, Table
 
@@ -42,6 +43,7 @@ class SlimEvent(msgspec.Struct):
     source: SlimSource
     before: Any = None
     after: Any = None
+    undecodable: Undecodable | None = None
 
 
 Decode = Callable[[bytes], Any]
@@ -63,8 +65,9 @@ def event_decoder(table: Table) -> Decode:
     An image that lacks a column is refused; columns that the table does not know are ignored: a definition event says
     when they begin to count.
     """
-    image = _image(table.column_names, table.column_names)
-    return _decoder(str, SlimSource, image, image)
+    names = table.column_names
+    image = image_type(names, names)
+    return checked(_decoder(str, SlimSource, image, image, Undecodable | None), names)
 
 
 def row_decoder(table: Table, kept: Collection[str]) -> Decode:
@@ -87,34 +90,31 @@ def row_decoder(table: Table, kept: Collection[str]) -> Decode:
         ],
         gc=False,
     )
-    return _decoder(Literal["c", "u", "d", "r"], source, _image(names, kept), _image(names, names))
+    before, after = image_type(names, kept), image_type(names, names)
+    return checked(_decoder(Literal["c", "u", "d", "r"], source, before, after, None), names)
 
 
-def _image(names: Sequence[str], kept: Collection[str]) -> type[msgspec.Struct]:
-    """Return a structure with a field for each of `names`; those that are not `kept` are always None."""
-    nobody = " " * (1 + max(map(len, names)))  # longer than any column's name
-    fields: list[Any] = [
-        (f"c{i}", Any) if name in kept else (f"c{i}", Any, None) for i, name in enumerate(names)
-    ]
-    rename = {f"c{i}": name if name in kept else f"{nobody}{i}" for i, name in enumerate(names)}
-    return msgspec.defstruct("Image", fields, rename=rename, kw_only=True, gc=False)
-
-
-def _decoder(op: Any, source: Any, before: type[msgspec.Struct], after: type[msgspec.Struct]) -> Decode:
+def _decoder(op: Any, source: Any, before: Any, after: Any, undecodable: Any) -> Decode:
     event = msgspec.defstruct(
         "RowEvent",  # in the order of the wire, where each field is found at once
-        [("op", op), ("before", before | None, None), ("after", after | None, None), ("source", source)],
+        [
+            ("op", op),
+            ("before", before | None, None),
+            ("after", after | None, None),
+            ("source", source),
+            ("undecodable", undecodable, None),
+        ],
         kw_only=True,
         gc=False,
     )
     return msgspec.json.Decoder(event).decode
 
 
-def image_row(added: tuple[tuple[str, str], ...]) -> Callable[[Any], Row]:
-    """Return the function column structure → target row (the added columns' values last)."""
-    astuple = msgspec.structs.astuple
+def image_row(table: Table, added: tuple[tuple[str, str], ...]) -> Callable[[Any], Row]:
+    """Return the function image of `table` → target row (the added columns' values last)."""
+    row = image_values(table.column_names)
     values: Row = tuple(value for _, value in added)
-    return (lambda image: astuple(image) + values) if values else astuple
+    return (lambda image: row(image) + values) if values else row
 
 
 def full_event(topic: str, offset: int, raw: bytes) -> Event:

@@ -1,10 +1,15 @@
 """Folded bytes of an index's value: what an index holds equal folds equal (design.md §6 Dispatch, finding 10).
 
 The fold serves lanes, tickets and held keys only. Folding too little would let two events of one row or one unique
-value run side by side, folding too much only costs parallelism; so each rule here is chosen coarser than any server's:
-text is folded to a skeleton of letters and digits (case, accents, widths, ligatures, trailing spaces and everything a
-collation may ignore removed), numbers to one form, prefixes are cut before. A collation that is not known to agree
-with the skeleton (it is language-tailored, or unknown) keeps only the digits. collations.py has the text part.
+value run side by side, folding too much only costs parallelism (and holds rows that are not meant); so each rule here is
+chosen coarser than the index's: text is folded to a skeleton of its letters and digits (case, accents, widths, ligatures,
+trailing spaces and everything a collation may ignore removed), numbers to one form, prefixes are cut before.
+collations.py has the text part.
+
+Only the *target's* collations count (`IndexPart.collation`, of the real table), also where the source's are coarser: events
+meet in the target's rows and indexes and nowhere else. Two keys that only the source holds equal are two rows of the
+target; an update from one to the other is a move of the key there (dispatch.py), and its images are exact, so that it takes
+the tickets of both.
 
 tests/integration/test_fold.py holds this against the weights that real servers give to every character.
 """
@@ -13,12 +18,16 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+import msgspec
+
 from consumer.collations import FOLD_DATA_VERSION, text_fold
-from schemas.table import Column, IndexPart, Kind, Row, Table, UniqueIndex, Value
+from consumer.model import Held, TargetTable
+from schemas.table import IndexPart, Kind, Row, Table, UniqueIndex, Value
 
 FOLD_VERSION = 100 + FOLD_DATA_VERSION
 """Part of the layout: raise it when any rule of this module or of collations.py changes."""
@@ -34,12 +43,9 @@ _BINARY = {Kind.BINARY, Kind.VARBINARY, Kind.BLOB}
 _WHOLE = {Kind.INT, Kind.YEAR, Kind.BIT}
 
 
-def index_fold(table: Table, index: UniqueIndex, source: Table | None = None) -> Fold:
-    """Return the fold of a unique index of the target table `table`; rows are in the order of `table.columns`.
-
-    `source`: the same table as the source has it (with the target's column names), where its collations may differ.
-    """
-    values = [_value_fold(table, part, source) for part in index.parts]
+def index_fold(table: Table, index: UniqueIndex) -> Fold:
+    """Return the fold of a unique index of the target table `table`; rows are in the order of `table.columns`."""
+    values = [_value_fold(table, part) for part in index.parts]
     at = table.indexes_of(index.columns)
     nulls = not index.nulls_distinct
     if len(at) == 1:
@@ -58,15 +64,36 @@ def index_fold(table: Table, index: UniqueIndex, source: Table | None = None) ->
     return fold
 
 
-def key_fold(table: Table, source: Table | None = None) -> Callable[[Row], bytes]:
+def key_fold(table: Table) -> Callable[[Row], bytes]:
     """Return the fold of `table`'s key. Key columns are never NULL; should one be, it folds like any other value."""
     whole = UniqueIndex(name=table.key.name, parts=table.key.parts, nulls_distinct=False)
-    return index_fold(table, whole, source)  # type: ignore[return-value]  # without nulls_distinct never None
+    return index_fold(table, whole)  # type: ignore[return-value]  # without nulls_distinct never None
 
 
 def folded_text(folded: bytes) -> str:
     """Return a folded value as text that any database can store (`Held.folded`)."""
     return folded.hex()
+
+
+def refolded(held: Iterable[Held], target: TargetTable) -> list[Held]:
+    """Return quarantine entries with their keys folded as this version folds them, for `target`'s collations as they are now.
+
+    An entry may have been written by a version that folded otherwise: its own `folded` would not be met again, and the
+    later changes of its key would overtake it. Entries of other tables stay as they are.
+    """
+    fold, width = key_fold(target.table), len(target.table.columns)
+    name = f"{target.schema}.{target.name}"
+
+    def again(entry: Held) -> Held:
+        key = msgspec.json.decode(entry.key)
+        if entry.table != name or len(key) != len(target.key_at):
+            return entry
+        row: list[Value] = [None] * width
+        for at, value in zip(target.key_at, key, strict=True):
+            row[at] = value
+        return replace(entry, folded=folded_text(fold(tuple(row))))
+
+    return [again(entry) for entry in held]
 
 
 def _single(at: int, of: FoldValue, null: bytes | None) -> Fold:
@@ -86,11 +113,11 @@ def _single(at: int, of: FoldValue, null: bytes | None) -> Fold:
     return fold
 
 
-def _value_fold(table: Table, part: IndexPart, source: Table | None) -> FoldValue:
+def _value_fold(table: Table, part: IndexPart) -> FoldValue:
     column = table.column(part.column)
     kind = column.type.kind
     if kind in _TEXT:
-        return text_fold(_collations(column, part, source), part.prefix)
+        return text_fold(compared_by(table, part) or "", part.prefix)
     if kind in _BINARY:
         return _binary_fold(part.prefix)
     if kind in _WHOLE:
@@ -102,15 +129,9 @@ def _value_fold(table: Table, part: IndexPart, source: Table | None) -> FoldValu
     return fold_other
 
 
-def _collations(column: Column, part: IndexPart, source: Table | None) -> frozenset[str]:
-    """Return the collations by which either end may compare the column; {""}: neither names one.
-
-    An end that names none compares exactly (PostgreSQL's default): the other's collation is the coarser then.
-    """
-    found = {part.collation or column.type.collation or ""}
-    if source is not None and column.name in source.column_names:
-        found.add(source.column(column.name).type.collation or "")
-    return frozenset(found - {""} or {""})
+def compared_by(table: Table, part: IndexPart) -> str | None:
+    """Return the collation of an index part; None or "": it compares exactly."""
+    return table.column(part.column).type.collation if part.collation is None else part.collation
 
 
 def fold_whole(value: Value) -> bytes:

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from consumer.errors import TransientError, UnitStoppedError
 from schemas.findings import START_OVER
+from schemas.logs import librdkafka_logger
 
 Record = tuple[int, bytes | None]
 """(offset, value)."""
@@ -41,7 +42,7 @@ def read_range(options: dict[str, Any], topic: str, start: int, upto: int) -> It
 
     Raises UnitStoppedError when retention has deleted `start`, TransientError when the broker does not answer.
     """
-    consumer = Consumer(options)
+    consumer = _consumer(options, topic)
     try:
         check_start(consumer, topic, start)
         consumer.assign([TopicPartition(topic, 0, start)])
@@ -61,6 +62,13 @@ def read_range(options: dict[str, Any], topic: str, start: int, upto: int) -> It
         raise TransientError(f"{topic}: Kafka: {error}") from error
     finally:
         consumer.close()
+
+
+def _consumer(options: dict[str, Any], topic: str) -> Any:
+    try:
+        return Consumer(options, logger=librdkafka_logger())
+    except KafkaException as error:
+        raise TransientError(f"{topic}: no client of Kafka can be made: {error}") from error
 
 
 def _records(messages: Sequence[Any], topic: str) -> tuple[list[Record], bool]:

@@ -11,7 +11,7 @@
     └─────────────────── │ APPLYING │  failed: again after a pause, halves by event order, a single event quarantined
                          └──────────┘
 ```
-The shell (lane_threads.py, or the model in tests/sim) asks `next()` for the effect, carries it out and says how it
+The shell (attempt/lane_group.py) asks `next()` for the effect, carries it out and says how it
 went. Between Apply and `applied()` or `failed()` nothing else may be called but `batch`, `feed`, `drain`, `ask`, `push`.
 
 After an error (findings 16 and 17) the gather is divided *by event order*, each half is reduced anew and writes its
@@ -36,10 +36,12 @@ from consumer.progress import Mark
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`max_gather`: events a transaction (1: row-at-a-time replay); `max_bytes`: of their wire JSON."""
+    """`max_gather`: events a transaction (1: row-at-a-time replay); `max_bytes`: of their wire JSON; `max_pending`: events
+    handed to the lanes and not yet committed, above which the attempt reads no further."""
 
     max_gather: int = 10_000
     max_bytes: int = 16 * 2**20
+    max_pending: int = 50_000
     tries: int = 6  # failures in a row of one gather, halves included, before its transient error is raised
     whole: int = 2  # of these, with the whole gather before it is divided
     pause: float = 0.05  # seconds before the second try; doubles up to max_pause
@@ -85,6 +87,8 @@ class Idle:
 
 
 Effect = Apply | WaitFor | Idle
+HELD_BEHIND = "held behind offset"
+"""How the error of an entry begins that only queues behind a refused one."""
 HeldKey = tuple[str, str]
 """(target table "schema.name", folded key as text)."""
 
@@ -214,8 +218,6 @@ class Lane:
         size, ready = self._bytes, self._locks.ready
         while queue and len(gathered) < limit and size < max_bytes:
             item = queue[0]
-            if gathered and item[0].snapshot is not gathered[0][0].snapshot:
-                break  # a catch-up displaces rows without a record: live changes are not to share its transaction
             if item[3]:
                 waits = tuple(wait for wait in item[3] if not ready(wait))
                 if waits:
@@ -235,8 +237,6 @@ class Lane:
             or self._bytes >= self._limits.max_bytes
             or self._push
         ):
-            return True
-        if self._queue and self._queue[0][0].snapshot is not self._gathered[0][0].snapshot:
             return True
         if self._wanted and any(event <= self._gathered[-1][0].id for event in self._wanted):
             return True
@@ -262,7 +262,8 @@ class Lane:
             batch.held = _held_parts(items[0], segment.refused)
             return batch
         groups: dict[TablePlan, list[RowChange]] = {}
-        for item in items if not self.held else self._without_held(items, batch):
+        some = bool(self.held) or any(item[0].refused is not None for item in items)
+        for item in self._without_held(items, batch) if some else items:
             plan = item[1]
             if plan in groups:
                 groups[plan].append(item[0])
@@ -272,16 +273,20 @@ class Lane:
         return batch
 
     def _without_held(self, items: list[Item], batch: Batch) -> list[Item]:
-        """Return `items` without the changes of held keys, which are recorded in `batch.held` behind the first."""
+        """Return `items` without those that are refused and the changes of held keys, which are recorded in `batch.held`."""
         free: list[Item] = []
+        held = dict(self.held)
         for item in items:
             change, plan, key, _waits = item
             for part, folded in _parts(change, plan, key):
-                behind = self.held.get((plan.name, folded_text(folded)))
-                if behind is None:
+                place = (plan.name, folded_text(folded))
+                behind = held.get(place)
+                if behind is None and part.refused is None:
                     free.append((part, plan, folded, ()))
-                else:
-                    batch.held.append(_held(part, plan, folded, f"held behind offset {behind}"))
+                    continue
+                error = part.refused if behind is None else f"{HELD_BEHIND} {behind}"
+                held.setdefault(place, part.id[0])
+                batch.held.append(_held(part, plan, folded, str(error)))
         return free
 
     def _halve(self, segment: _Segment) -> None:
@@ -301,11 +306,10 @@ class Lane:
 
     def _violated(self, segment: _Segment, error: UniqueViolationError) -> None:
         """A unique violation is tried once more as transient; then the other row is displaced, or the event refused."""
-        catch_up = segment.batch is not None and any(net.catch_up for net in segment.batch.nets)
         segment.violations += 1
-        if segment.displacing or (segment.violations > 1 and not self._replace and not catch_up):
+        if segment.displacing or (segment.violations > 1 and not self._replace):
             self._refused(segment, error)
-        elif catch_up or segment.violations > 1:
+        elif segment.violations > 1:
             segment.displacing, segment.batch = True, None
 
 

@@ -51,12 +51,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         """Whether this version of the code can say where this layout sends a key."""
         return self.hash == HASH and self.fold == FOLD_VERSION
 
-    def lane_of(self, table: str, folded: bytes) -> int:
-        """Return the lane (0 ≤ lane < lanes) of the folded key `folded` of the target table "schema.name"."""
-        return self.lane_hash(table)(folded)
-
     def lane_hash(self, table: str) -> Callable[[bytes], int]:
-        """Return `lane_of` for one table, for tight loops."""
+        """Return the function folded key → lane (0 ≤ lane < lanes) of the target table "schema.name"."""
         lanes, seed, prefix = self.lanes, self.seed, table.encode() + b"\0"
         digest = xxhash.xxh3_64_intdigest
 

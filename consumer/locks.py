@@ -10,7 +10,7 @@ has committed it, and a lane commits its events in order; so one id a lane says 
 
 Why no counts and no sets of ids as in design.md: docs/adr/0011-a-lane-s-commit-releases.md.
 
-No condition and no mutex live here: the core is single-threaded (tests, model). consumer/lane_threads.py holds one
+No condition and no mutex live here: the core is single-threaded (tests, model). consumer/attempt/lane_group.py holds one
 mutex around it, once per chunk of events, and one condition per lane: per lock they would cost more than the row.
 """
 

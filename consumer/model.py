@@ -42,18 +42,18 @@ class TargetTable:
 class RowChange(msgspec.Struct, gc=False):
     """One row change in offset order: insert (before None), delete (after None) or update, possibly of the key.
 
-    `snapshot`: part of a declared catch-up, where displacing a row of another key is expected. `position`, `gen`, `ts_ms`
-    (source commit time) and `wire` (the event's JSON) are where it comes from.
+    `position`, `gen`, `ts_ms` (source commit time) and `wire` (the event's JSON) are where it comes from.
+    `refused`: why it cannot be applied, known without asking the target: it goes to quarantine.
     """
 
     id: EventId
     before: Row | None
     after: Row | None
-    snapshot: bool = False
     position: Position = ZERO
     gen: int = 0
     ts_ms: int = 0
     wire: bytes = b"{}"
+    refused: str | None = None
 
 
 @dataclass(slots=True)
@@ -62,14 +62,13 @@ class NetChange:
     `replaces`, then write `updates` in place. Each list is sorted by key; no key is in two lists.
 
     `updates`: key and unique values did not change from first before-image to last after-image; the row may be
-    missing in the target (it is then inserted). `catch_up`: displacing rows of other keys is expected.
+    missing in the target (it is then inserted).
     """
 
     table: TargetTable
     deletes: list[Key] = field(default_factory=list)
     replaces: list[Row] = field(default_factory=list)
     updates: list[Row] = field(default_factory=list)
-    catch_up: bool = False
 
     @property
     def size(self) -> int:
@@ -104,12 +103,14 @@ class UnitState:
     """A row of `rowlock_unit`: what holds for the unit as a whole.
 
     `definition`: JSON of the source's schemas.table.Table in force (None before the first). `ddl`: None, or
-    "RUNNING:<position>" while a statement that commits implicitly runs. `stopped`: why the unit waits for a person.
+    "RUNNING:<position>" while a statement that commits implicitly runs. `stopped`: why the unit waits for a person, and
+    `since_ms` since when.
     """
 
     definition: str | None
     ddl: str | None
     stopped: str | None
+    since_ms: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

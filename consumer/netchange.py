@@ -40,11 +40,8 @@ class Reducer:
         key_of = self._key
         last: dict[Any, Row | None] = {}  # key → the row it is left with
         first: dict[Any, Row] = {}  # key → first before-image, of keys that were only updated so far
-        catch_up = False
         for change in changes:
             before, after = change.before, change.after
-            if change.snapshot:
-                catch_up = True
             if before is not None:
                 key = key_of(before)
                 if after is not None and key == key_of(after):
@@ -58,10 +55,10 @@ class Reducer:
                 key = key_of(after)
                 last[key] = after
                 first.pop(key, None)
-        return self._sorted(last, first, catch_up)
+        return self._sorted(last, first)
 
-    def _sorted(self, last: dict[Any, Row | None], first: dict[Any, Row], catch_up: bool) -> NetChange:
-        net = NetChange(self._table, catch_up=catch_up)
+    def _sorted(self, last: dict[Any, Row | None], first: dict[Any, Row]) -> NetChange:
+        net = NetChange(self._table)
         single, fixed = len(self._table.key_at) == 1, self._fixed
         for key in sort_keys(last):
             row = last[key]

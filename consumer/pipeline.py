@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from consumer.discovery import Selection, select_topics
+from consumer.attempt.spec import UnitSpec, initial_layout
+from consumer.discovery import select_topics
 from consumer.lanes import Limits
 from consumer.model import Unit
 from consumer.router import Route
-from consumer.unit import UnitSpec, initial_layout
 from consumer.worker import TaskConfig
 from schemas.config import Config, PipelineConfig, SourceConfig, TargetConfig
 from schemas.debezium import Modes
@@ -18,7 +18,7 @@ from schemas.debezium import Modes
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What a driver needs of the configuration. `slots`: tasks of one query that run at once.
+    """What applying it needs of the configuration. `slots`: tasks of one query that run at once.
 
     `debezium`: the sources whose topics Debezium writes, by name.
     """
@@ -51,8 +51,8 @@ class Pipeline:
             debezium=debezium_sources(config, pipeline.sources),
         )
 
-    def select(self, topics: Iterable[str]) -> Selection:
-        """Return what the pipeline reads of the topics `topics`."""
+    def select(self, topics: Iterable[str]) -> dict[str, str]:
+        """Return topic → source of what the pipeline applies of the topics `topics`."""
         return select_topics(
             topics,
             prefix=self.prefix,
@@ -78,12 +78,12 @@ class Pipeline:
         *,
         epoch: int,
         topic_id: str,
-        assigned: int | None = None,
+        assigned: int,
         real: bytes = b"",
     ) -> UnitSpec:
         """Return what a worker must know of the unit `topic`.
 
-        `assigned`: the coordinator's epoch, if it gave one. `real`: the target table, see UnitSpec.
+        `assigned`: the coordinator's epoch. `real`: the target table, see UnitSpec.
         """
         return UnitSpec(
             unit=Unit(self.name, topic),
@@ -129,4 +129,8 @@ def modes_of(source: SourceConfig | None) -> Modes | None:
     """Return how the connector of a source of Debezium's is set; None: rowlock captures it."""
     if source is None or source.events != "debezium":
         return None
-    return Modes(decimal_strings=source.decimals == "string")
+    return Modes(
+        decimal_strings=source.decimals == "string",
+        binaries="bytes" if source.binaries == "base64" else source.binaries,
+        times=source.times is not None,
+    )

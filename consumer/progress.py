@@ -80,14 +80,6 @@ def advanced(row: LaneProgress, mark: Mark) -> LaneProgress:
     )
 
 
-def idle_rows(rows: Sequence[LaneProgress], lanes: Sequence[int], mark: Mark) -> list[LaneProgress]:
-    """Return what is written for `lanes` that had nothing up to `mark`; `rows` in lane order.
-
-    Leaves out lanes that already stand there or higher: after a crash a batch may end below the highest lane.
-    """
-    return [advanced(rows[lane], mark) for lane in lanes if rows[lane].offset < mark[0]]
-
-
 def committed(read: LaneProgress | None, guard: LaneProgress, wrote: LaneProgress) -> bool:
     """After a commit of unknown outcome, say whether it happened, by the row as `read` afterwards.
 

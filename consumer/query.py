@@ -10,15 +10,25 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import structlog
+
+log = structlog.get_logger(__name__)
+
 SPARK_KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 JARS_ENV = "ROWLOCK_SPARK_JARS"
 """Comma-separated jars of Spark's Kafka source, given by whoever starts this process; without it Spark fetches them."""
+
+DAEMON_ENV = "ROWLOCK_PYTHON_DAEMON"
+"""Another module than ours as the daemon of Spark's Python workers, given by whoever starts this process: `pyspark.daemon` is PySpark's own,
+for whoever suspects what ours changes in it, and for the benchmark that measures it."""
 
 SPLITTING_OPTIONS = frozenset({"minpartitions", "maxrecordsperpartition", "maxbytespertrigger"})
 """Options of the Kafka source that would spread a topic over tasks, or cut it elsewhere than we asked."""
@@ -44,9 +54,15 @@ def set_environment(env: dict[str, str]) -> None:
 
 
 def session_settings(
-    *, master: str, memory: str, jars: str | None, local_dir: str, log4j: str | None
+    *,
+    master: str,
+    memory: str,
+    jars: str | None,
+    local_dir: str,
+    log4j: str | None,
+    daemon: str | None = None,
 ) -> dict[str, str]:
-    """Return Spark's settings. `log4j`: path of a log4j2 configuration; `local_dir`: scratch space."""
+    """Return Spark's settings. `log4j`: path of a log4j2 configuration; `local_dir`: scratch space; `daemon`: see DAEMON_ENV."""
     # The JVM only hands bytes from Kafka to Arrow: the optimising compiler would cost more than it gains.
     java = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     # Spark makes a folder "artifacts" where it stands: not in the directory of whoever starts us.
@@ -63,7 +79,7 @@ def session_settings(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": local_dir,
-        "spark.python.daemon.module": "consumer.daemon",
+        "spark.python.daemon.module": daemon or "consumer.daemon",
         "spark.python.worker.reuse": "true",
         # A second attempt beside the first is only ever dropped by the guard; never ask for one.
         "spark.speculation": "false",
@@ -88,6 +104,37 @@ def start_session(settings: Mapping[str, str]) -> Any:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
+
+
+JAVA_ENDED = 4
+"""Exit code of a process whose Java process has ended."""
+JAVA_LOOK_S = 1.0
+
+
+def java_of(session: Any) -> subprocess.Popen[bytes]:
+    """Return the Java process that `session` drives."""
+    process: subprocess.Popen[bytes] = session.sparkContext._gateway.proc
+    return process
+
+
+def end_with_java(
+    java: subprocess.Popen[bytes], stop: threading.Event, end: Callable[[int], object]
+) -> threading.Thread:
+    """End this process with its Java process, whatever that died of (kill -9, memory), unless it is stopping anyway.
+
+    Nothing would be applied any more, and nothing else would tell: whoever supervises this process starts another one.
+    """
+
+    def watch() -> None:
+        while not stop.wait(JAVA_LOOK_S):
+            if (code := java.poll()) is not None:
+                log.critical("Spark's Java process has ended, and this process with it", code=code)
+                end(JAVA_ENDED)
+                return
+
+    thread = threading.Thread(target=watch, name="java", daemon=True)
+    thread.start()
+    return thread
 
 
 def slots_of(master: str) -> int:

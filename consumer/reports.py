@@ -15,9 +15,10 @@ import msgspec
 
 from schemas.position import Position
 
-MAX_REPORTS = 100
-"""Reports in one datagram: 100 of 400 bytes stay below the limit of 64 KiB."""
-MESSAGE_LENGTH = 300
+MAX_REPORTS = 50
+"""Reports in one datagram: 50 of 1,200 bytes stay below the limit of 64 KiB."""
+MESSAGE_HEAD, MESSAGE_TAIL = 300, 300
+"""Characters of a long message that are sent: what was seen stands at its beginning, what to do at its end."""
 
 State = Literal["ok", "behind", "stopped", "fenced"]
 
@@ -27,7 +28,7 @@ class Report(msgspec.Struct, omit_defaults=True):
 
     state: "ok"; "behind": a transient error outlasted the task's retries, progress is where it is; "stopped": it
     waits for a person; "fenced": another attempt or epoch owns the unit. `offset`: lowest lane; `applied`, `dropped`,
-    `held`: events of this attempt; `displaced`: rows of other keys that made room for them outside of a catch-up (drift);
+    `held`: events of this attempt; `displaced`: rows of other keys that made room for them (drift);
     `commit_ts_ms`: source commit time of the last applied event (0: unknown);
     `position`: source position of the lowest lane; `query`: in which query.
     """
@@ -78,8 +79,9 @@ class ReportSender:
 
 
 def _shortened(report: Report) -> Report:
-    if len(report.message) > MESSAGE_LENGTH:
-        report.message = report.message[:MESSAGE_LENGTH] + "…"
+    said = report.message
+    if len(said) > MESSAGE_HEAD + MESSAGE_TAIL:
+        report.message = f"{said[:MESSAGE_HEAD]} … {said[-MESSAGE_TAIL:]}"
     return report
 
 
@@ -112,7 +114,7 @@ class ReportReceiver:
     def _accepted(self, raw: bytes) -> Iterable[Report]:
         try:
             datagram = _DECODE(raw)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return ()
         return datagram.reports if datagram.token == self.token else ()
 

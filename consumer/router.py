@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from operator import itemgetter
 from typing import Protocol
 
+from msgspec import structs
+
 from consumer.errors import TargetConfigError
 from consumer.model import TargetTable
+from schemas.patterns import fill, fill_place, matches
 from schemas.table import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 
 ADDED_LENGTH = 64
@@ -62,18 +64,12 @@ class Routed:
 def resolve(routes: Iterable[Route], source: str, db: str, table: str) -> Routed | None:
     """Return where `db.table` of `source` goes: the first route that matches; None: no route, the table is skipped."""
     for route in routes:
-        if fnmatchcase(f"{db}.{table}", route.from_):
+        if matches(route.from_, db, table):
             words = {"db": db, "table": table, "source": source}
-            schema, _, name = _fill(route.to, words).rpartition(".")
-            added = tuple((column, _fill(template, words)) for column, template in route.add)
-            return Routed(schema=schema or db, table=name, added=added)
+            schema, name = fill_place(route.to, words)
+            added = tuple((column, fill(template, words)) for column, template in route.add)
+            return Routed(schema=schema, table=name, added=added)
     return None
-
-
-def _fill(template: str, words: Mapping[str, str]) -> str:
-    for word, value in words.items():
-        template = template.replace("{" + word + "}", value)
-    return template
 
 
 def fingerprint(routes: Iterable[Route]) -> str:
@@ -125,8 +121,8 @@ def target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) -> Tar
         db=wanted.db,
         name=wanted.name,
         columns=wanted.columns,
-        key=real.key,
-        unique=unique,
+        key=_compared(real.key, real),
+        unique=tuple(_compared(index, real) for index in unique),
         charset=wanted.charset,
         collation=wanted.collation,
     )
@@ -136,6 +132,15 @@ def target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) -> Tar
         unique_at=tuple(table.indexes_of(index.columns) for index in unique),
         added=added,
     )
+
+
+def _compared(index: UniqueIndex, real: Table) -> UniqueIndex:
+    """Return `index` with the real columns' collations ("": exactly): the other facts of columns are the source's."""
+    parts = tuple(
+        structs.replace(part, collation=part.collation or real.column(part.column).type.collation or "")
+        for part in index.parts
+    )
+    return structs.replace(index, parts=parts)
 
 
 def _check_key(wanted: Table, real: Table) -> None:

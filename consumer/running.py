@@ -78,10 +78,6 @@ class RunningQuery:
         error = self._query.exception()
         return cause(str(error).strip().splitlines() if error is not None else ["the query ended"])
 
-    def ends(self) -> dict[str, int]:
-        """Return topic → next offset behind the last finished batch."""
-        return _finished(self._query)[1]
-
     def look(self) -> tuple[int, dict[str, int], bool]:
         """Return (last finished batch or -1, next offsets behind it, no batch is under way)."""
         idle = not self._query.status["isTriggerActive"]

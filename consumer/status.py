@@ -1,8 +1,8 @@
 """JSON lines on stdout for whoever supervises the apply process; nothing else is ever written there.
 
-`{"kind":"status","pipeline":P,"state":"starting|running|stopping","units":{topic:{offset,state,applied,dropped,held,
+`{"kind":"status","pipeline":P,"state":"running|stopping","units":{topic:{offset,state,applied,dropped,held,
 displaced,commit_ts_ms,message?}},"applied":N}` at most once a second and only when something changed;
-`{"kind":"problem","pipeline":P,"what":…,"why":…}` when something went wrong; `{"kind":"ready",…}` once Spark is up.
+`{"kind":"problem","pipeline":P,"what":…,"why":…}` when something went wrong. `{"kind":"ready",…}`, once Spark is up, comes from consumer.main.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ class StatusWriter:
         self._out: Out = out
         self._next = 0.0
         self._last: dict[str, Any] = {}
-        self._waiting = ""
 
     def tick(self, now: float, state: str, units: Mapping[str, Watched]) -> None:
         """Write the status when it is time and something changed."""
@@ -54,15 +53,6 @@ class StatusWriter:
 
     def problem(self, what: str, why: str) -> None:
         self._emit({"kind": "problem", "what": what, "why": why})
-
-    def waiting(self, why: str) -> None:
-        """Say once what is waited for."""
-        if why != self._waiting:
-            self._waiting = why
-            self._emit({"kind": "waiting", "why": why})
-
-    def ready(self, seconds: float) -> None:
-        self._emit({"kind": "ready", "seconds": round(seconds, 2)})
 
     def _emit(self, line: Mapping[str, Any]) -> None:
         try:

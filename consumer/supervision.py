@@ -1,19 +1,11 @@
-"""Decisions of the driver, pure: when the query is started, restarted and left alone.
+"""What is known of a unit while it is applied, and how long to wait after trouble. Pure.
 
-```
-            started                 lost · behind · new topics · asked
- ┌─────────┐ ──────▶ ┌─────────┐ ───────────────────────────────▶ ┌─────────┐
- │ WAITING │         │ RUNNING │                                  │ WAITING │ (backoff, or at once for new topics)
- └─────────┘ ◀────── └─────────┘                                  └─────────┘
-            failed
-```
 Times are seconds of one monotonic clock. Backoff doubles while trouble follows trouble, and starts again after a quiet
 minute, so that a target that is down costs a line every half minute and no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 FIRST_PAUSE_S = 0.5
@@ -41,7 +33,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A unit as the driver sees it. `offset`: lowest lane by the last report; `state`: see reports.Report."""
+    """A unit as the apply process sees it. `offset`: lowest lane by the last report; `state`: see reports.Report."""
 
     offset: int
     state: str = "ok"
@@ -89,22 +81,4 @@ def drift(topic: str, displaced: int) -> tuple[str, str]:
     return f"unit {topic} displaced rows", (
         f"{displaced} rows of the target held unique values that events needed: somebody else writes to the table. "
         f"They are in rowlock_displaced, whole; the log of the apply workers names table and event"
-    )
-
-
-def troubled(units: Mapping[str, Watched]) -> list[str]:
-    """Return the units for which only a restart of the query helps: Spark is past what they have applied."""
-    return sorted(topic for topic, unit in units.items() if unit.state in ("behind", "fenced"))
-
-
-def left_behind(units: Mapping[str, Watched], spark_end: Mapping[str, int]) -> list[str]:
-    """Return the units that Spark has handed over up to `spark_end` (next offset) without their progress following.
-
-    Catches what no report told: a lost datagram, a task that drained. Called with the end of a batch that was over
-    at the previous look already.
-    """
-    return sorted(
-        topic
-        for topic, end in spark_end.items()
-        if topic in units and units[topic].state == "ok" and units[topic].offset + 1 < end
     )

@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from consumer.attempt.reader import Slice
 from consumer.read_ahead import read_ahead
 from consumer.reports import Report
-from consumer.unit import Slice
 from consumer.worker import TaskConfig, Worker
 
 TopicSlice = tuple[str, Slice]
@@ -32,13 +32,15 @@ def run_task(config: TaskConfig, batches: Iterable[Any]) -> Iterator[Any]:
     """Apply everything in `batches` (columns topic, offset, value) and end; yields no rows."""
     worker = _worker(config)
     reports: list[Report] = []
-    for topic, slices in by_topic(read_ahead(batches), lambda topic: worker.applies(config, topic)):
-        report = worker.apply(config, topic, slices)
-        if report is not None:
-            reports.append(report)
-        for _ in slices:
-            pass  # what was not applied is read again by a later attempt
-    worker.send(reports)
+    try:
+        for topic, slices in by_topic(read_ahead(batches), lambda topic: worker.applies(config, topic)):
+            report = worker.apply(config, topic, slices)
+            if report is not None:
+                reports.append(report)
+            for _ in slices:
+                pass  # what was not applied is read again by a later attempt
+    finally:  # Spark's input may break; what became of the topics before is known
+        worker.send(reports)
     return iter(())
 
 

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from consumer.attempt.reader import Slice
+from consumer.attempt.spec import UnitSpec
+from consumer.attempt.threads import apply_topic
 from consumer.board import Attempts, BoardReader
 from consumer.definition import InForce
 from consumer.errors import ConsumerError, TransientError
@@ -20,7 +23,7 @@ from consumer.kafka_reader import client_options, read_range
 from consumer.reports import Report, ReportSender, said_again
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
-from consumer.unit import Slice, UnitSpec, apply_topic
+from consumer.trouble import InputLostError
 from schemas.config import TargetConfig
 
 log = structlog.get_logger(__name__)
@@ -146,7 +149,9 @@ class Worker:
             read_missing=lambda start, upto: read_range(self._reader, topic, start, upto),
             tables=self._tables,
         )
-        if report.state in ("stopped", "fenced"):
+        if (
+            report.state == "fenced"
+        ):  # who stops a unit that waits for a person says so once, not at each attempt
             log.error("unit given up", topic=topic, state=report.state, message=report.message)
         elif report.state == "behind":
             log.warning("unit behind", topic=topic, offset=report.offset, message=report.message)
@@ -164,7 +169,14 @@ class Worker:
 
 
 def _while_ours(board: BoardReader, topic: str, epoch: int, slices: Iterable[Slice]) -> Iterator[Slice]:
-    for records in slices:
-        yield records
-        if board.epoch(topic) != epoch:
+    """Yield `slices` until the unit is somebody else's. Raises InputLostError when Spark's side of the task breaks."""
+    rest = iter(slices)
+    while True:
+        try:
+            records = next(rest, None)
+            ours = records is not None and board.epoch(topic) == epoch
+        except Exception as error:
+            raise InputLostError(f"Spark's input of {topic} broke: {error}") from error
+        if records is None or not ours:
             return
+        yield records

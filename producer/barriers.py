@@ -6,59 +6,106 @@ these are acknowledged before the next row. So the definition that a stored posi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import structlog
 
-from producer.catalog import Catalog
+from producer import ddl
 from producer.codec import SourceContext, TransactionContext
 from producer.codec_control import encode_truncate
-from producer.ddl import SchemaDrop, TableDdl
-from producer.errors import StreamStoppedError
+from producer.ddl import Dml, SchemaDrop, TableDdl
+from producer.definitions.index import LogPoint
+from producer.definitions.proof import Definitions, Place, Unproven
+from producer.errors import TableStoppedError
+from producer.judgement import Rows, Verdict, judge
 from producer.kafka_writer import KafkaWriter
-from producer.start import send_definition
+from producer.reaches import Reaches
+from producer.start import WAITS, Started, send_definition, unproven
 from producer.tables import Captured, TableName, TableState, dotted
 from producer.topics import EVENTS, Topics
 from producer.transactions import Barrier
-from schemas.errors import SchemaError
 from schemas.findings import START_OVER
+from schemas.names import Names
 from schemas.position import Position
-from schemas.table import Table
+from schemas.table import Table, same_definition
 
 _log = structlog.get_logger("capture")
 
 
 @dataclass(slots=True)
 class Barriers:
-    """Deals with `Barrier`s. `selected`: the source's patterns; `changed` is told of every table whose rows or form change."""
+    """Deals with `Barrier`s. `selected`: the source's patterns; `changed` is told of every table whose rows or form change.
+
+    `snapshots`: whether the source's tables are snapshotted, so that a table can be taken up late.
+    """
 
     context: SourceContext
     captured: Captured
     writer: KafkaWriter
     topics: Topics
-    catalog: Callable[[], Catalog]
     selected: Callable[[str, str], bool]
     errors: dict[TableName, str]
     changed: Callable[[TableState, TransactionContext], None]
+    definitions: Definitions
+    started: Started
+    snapshots: bool
+    names: Names
+    reaches: Reaches
 
-    def concerned(self, barrier: Barrier) -> list[TableName]:
-        """Return the captured tables, or tables to capture from now on, that the statement may concern."""
+    def concerned(self, barrier: Barrier) -> list[Verdict]:
+        """Return what the statement does to captured tables, and to tables to capture from now on."""
         statement = barrier.statement
+        known, names = self.captured.known, self.names
+        if isinstance(statement, Dml):
+            return self._written(barrier)
         if isinstance(statement, TableDdl):
-            return [name for name in dict.fromkeys(statement.tables) if self.selected(*name)]
-        names = self.captured.in_schema(statement.db)
+            verdicts = [
+                replace(each, table=names.same(each.table))
+                for each in judge(barrier.sql, barrier.db, escapes=barrier.escapes)
+            ]
+            if statement.action == "truncate" and barrier.temporary:
+                verdicts = [Verdict(each.table, "unknown", logged=True, why=_HIDDEN) for each in verdicts]
+            found = [each for each in verdicts if self.selected(*each.table) or each.table in known]
+            return found + self._written(barrier) if statement.action == "create" else found
         if isinstance(statement, SchemaDrop):
-            return names
-        with_new = [name for name in self._names() if name[0] == statement.db and self.selected(*name)]
-        return list(dict.fromkeys([*names, *with_new]))
+            return [
+                Verdict(name, "gone", "changed")
+                for name in sorted(known)
+                if name[0] == names.fold(statement.db)
+            ]
+        return [Verdict(name, "unknown") for name in sorted(known)]
 
-    def carry_out(self, barrier: Barrier, names: Iterable[TableName], transaction: TransactionContext) -> int:
-        """Send the events of the statement; returns how many positions they took."""
-        row = barrier.row
-        for name in names:
-            row += self._one(barrier, name, transaction, row)
-        return row - barrier.row
+    def _written(self, barrier: Barrier) -> list[Verdict]:
+        """Return which captured tables a change that is logged as a statement may have changed."""
+        statement, tokens = ddl.read(barrier.sql, barrier.db, escapes=barrier.escapes)
+        if not isinstance(statement, Dml) and not _selects(tokens):
+            return []
+        reach = self.reaches.of(_place(barrier), tokens, self.names.fold(barrier.db), self.captured.known)
+        tables = self.captured.known if reach.tables is None else self.captured.known & reach.tables
+        going = tables - self.captured.stopped.keys()
+        if reach.tables is None and going:
+            _log.error(
+                "every table is meant",
+                source=self.captured.source,
+                sql=ddl.without_values(barrier.sql)[:500],
+                reason=reach.why,
+            )
+        return [Verdict(name, "unknown", logged=True, why=reach.why) for name in sorted(going)]
+
+    def carry_out(
+        self, barrier: Barrier, verdicts: Iterable[Verdict], transaction: TransactionContext
+    ) -> tuple[int, TableStoppedError | None]:
+        """Send the events of the statement; returns how many positions they took, and which tables it stops."""
+        row, stops = barrier.row, []
+        for verdict in verdicts:
+            if verdict.table in self.captured.stopped:
+                continue
+            try:
+                row += self._one(barrier, verdict, transaction, row)
+            except TableStoppedError as error:
+                stops.append(error)
+        return row - barrier.row, TableStoppedError.of(stops)
 
     def first_sight(self, name: TableName, transaction: TransactionContext) -> TableState | None:
         """Take up a table whose rows appear without a statement that made it; None: it cannot be captured (any more)."""
@@ -66,26 +113,53 @@ class Barriers:
         at = (self.context.epoch, transaction.file_number, transaction.pos)
         position = (*at, topic.definition_row(at))
         if topic.tail.last is not None and position <= topic.tail.last:
-            raise StreamStoppedError(
+            self._pass_over(
+                name, at[1:],
                 f"rows of {dotted(name)} appear at {transaction.file}:{transaction.pos} without a statement that made it, "
-                f"where its definition would be too late for readers: {START_OVER}"
-            )
-        table = self._definition(name, position, None)
+                "where its definition would be too late for readers",
+            )  # fmt: skip
+            return None
+        place = Place(transaction.file, transaction.pos, transaction.gtid)
+        table = self._definition(name, position, None, place, rows=True)
         return None if table is None else self._take_up(name, table, position, transaction, None)
 
     # --- one table
 
-    def _one(self, barrier: Barrier, name: TableName, transaction: TransactionContext, row: int) -> int:
-        statement, state = barrier.statement, self.captured.tables.get(name)
+    def _one(self, barrier: Barrier, verdict: Verdict, transaction: TransactionContext, row: int) -> int:
+        statement, name = barrier.statement, verdict.table
+        state = self.captured.tables.get(name)
         position = (self.context.epoch, transaction.file_number, transaction.pos, row)
-        if isinstance(statement, TableDdl) and statement.action == "truncate":
+        action = statement.action if isinstance(statement, TableDdl) else ""
+        if action == "truncate" and not verdict.logged:
             return self._truncate(state, barrier, transaction, row)
-        if state is not None:
-            return self._alter(state, barrier, transaction, position)
-        table = self._definition(name, position, None)
+        if verdict.rows != "kept" and name in self.captured.known and verdict.stops(same_definition=False):
+            raise _stopped(barrier, verdict)
+        if state is None:
+            return self._appeared(barrier, verdict, transaction, position)
+        if action == "create" and verdict.definition == "kept":  # IF NOT EXISTS, and it does
+            return 0
+        # Of a table that was there when capture began, and is made later in the log, the start has the definition.
+        if action in ("create", "rename") and state.defined_at[3] >= 0 and state.defined_at != position:
+            raise _stopped(barrier, Verdict(name, "replaced", "changed"))
+        if (
+            verdict.needs == "no list"
+            and self.definitions.partitioning(_place(barrier), name) not in NOT_LIST
+        ):
+            raise _stopped(barrier, Verdict(name, "unknown"))
+        return self._alter(state, barrier, verdict, transaction, position)
+
+    def _appeared(
+        self, barrier: Barrier, verdict: Verdict, transaction: TransactionContext, position: Position
+    ) -> int:
+        """Take up a table that is not captured, if it is there and fit now."""
+        if verdict.rows == "gone":
+            self.errors.pop(verdict.table, None)
+        if verdict.rows == "gone" or not self.selected(*verdict.table):
+            return 0
+        table = self._definition(verdict.table, position, None, _place(barrier))
         if table is None:
             return 0
-        self._take_up(name, table, position, transaction, barrier.sql)
+        self._take_up(verdict.table, table, position, transaction, barrier.sql)
         return 1
 
     def _truncate(
@@ -102,18 +176,35 @@ class Barriers:
         return 1
 
     def _alter(
-        self, state: TableState, barrier: Barrier, transaction: TransactionContext, position: Position
+        self,
+        state: TableState,
+        barrier: Barrier,
+        verdict: Verdict,
+        transaction: TransactionContext,
+        position: Position,
     ) -> int:
-        """The table is there already: send its definition unless the statement surely changed nothing."""
-        table = self._definition(state.name, position, state)
-        unsure = not isinstance(barrier.statement, TableDdl) or _if_not_exists(barrier)
-        if unsure and table == state.table:
-            return 0
-        state.ignored = None if table is not None else f"gone or unfit since {barrier.sql[:200]}"
-        state.define(table or state.table, position)
-        send_definition(self.writer, self.context, state, transaction, barrier.sql)
+        """The table is there already: send its definition, with what happened to rows as far as it is known."""
+        table: Table | None = state.table
+        if not verdict.keeps_definition:
+            table = self._definition(state.name, position, state, _place(barrier))
+        if table is None:
+            raise self._lost(state.name, barrier)
+        same = same_definition(state.table, table)
+        if verdict.stops(same_definition=same):
+            raise _stopped(barrier, verdict)
+        state.define(table, position)
+        effect = verdict.effect(same_definition=same)
+        send_definition(self.writer, self.context, state, transaction, barrier.sql, effect=effect)
         self.changed(state, transaction)
         return 1
+
+    def _lost(self, name: TableName, barrier: Barrier) -> TableStoppedError:
+        """Return why a captured table is stopped that the statement made unfit, or that was dropped behind it."""
+        seen, colon, remedy = self.errors.pop(name, "").rpartition(": ")
+        if not colon:
+            return _stopped(barrier, Verdict(name, "gone"))
+        reason = f"{dotted(name)} cannot be captured since {barrier.sql[:200]}: {seen}"
+        return TableStoppedError(frozenset([name]), "unfit", reason, f"{remedy}, then {START_OVER}")
 
     def _take_up(
         self,
@@ -126,6 +217,10 @@ class Barriers:
         self.topics.ensure([self.captured.topic_of(name)], EVENTS)
         state = TableState(name, self.captured.topic(name), table, position)
         self.captured.tables[name] = state
+        self.captured.known.add(name)
+        state.ahead = {at: known for at, known in self._ahead(name).items() if at > position}
+        self.started.late.pop(name, None)
+        self.errors.pop(name, None)
         send_definition(self.writer, self.context, state, transaction, sql)
         self.writer.drain()
         self.changed(state, transaction)
@@ -134,29 +229,96 @@ class Barriers:
 
     # --- definitions
 
-    def _definition(self, name: TableName, position: Position, state: TableState | None) -> Table | None:
-        """The table from `position` on: from the topic if it is there already, else from the catalogue as it is now."""
-        if state is not None and position in state.ahead:
-            return state.ahead[position]
-        catalog = self.catalog()
-        try:
-            table = catalog.table(name)
-            reason = catalog.unfit(name) if table is not None else "there is no such table now"
-        except SchemaError as error:
-            table, reason = None, str(error)
-        if reason is None:
+    def _definition(
+        self,
+        name: TableName,
+        position: Position,
+        state: TableState | None,
+        place: Place,
+        *,
+        rows: bool = False,
+    ) -> Table | None:
+        """The table from `position` on: from the topic if it is there already, else what the catalogue proves of it.
+
+        `rows`: of the table stand there. None: there is none that can be captured, or it has to wait. Raises
+        TableStoppedError for a captured table of which nothing is proven, and where rows would be lost.
+        """
+        ahead = state.ahead if state is not None else self._ahead(name)
+        if position in ahead:
+            return ahead[position]
+        proof = self.definitions.at(place, name)
+        if isinstance(proof, Unproven):
+            reason = unproven(name, place.file, place.pos, proof)
+            if state is not None:
+                raise TableStoppedError(frozenset([name]), "definition", reason, START_OVER)
+            if rows or self.snapshots:
+                self._pass_over(name, proof.last, reason)
+            return None
+        if proof.table is not None:
             self.errors.pop(name, None)
-            return table
-        if table is not None or "no such table" not in reason:
-            self.errors[name] = reason
-            _log.error("table left out", source=self.captured.source, table=dotted(name), reason=reason)
-        return None
+        elif proof.reason is not None:
+            self.errors[name] = proof.reason
+            _log.error("table left out", source=self.captured.source, table=dotted(name), reason=proof.reason)
+        return proof.table
 
-    def _names(self) -> list[TableName]:
-        return self.catalog().table_names(["*.*"])
+    def _ahead(self, name: TableName) -> dict[Position, Table]:
+        """What the topic of a table that is not captured yet has of it: this is not the first time that capture is here."""
+        tail = self.started.tails.get(name)
+        return tail.definitions if tail is not None else {}
+
+    def _pass_over(self, name: TableName, until: LogPoint, reason: str) -> None:
+        """Have a table of which nothing is published wait for `until`: its snapshot brings its rows. Without one it stops."""
+        refusal = self.captured.refusal(name)
+        if refusal is not None:
+            self.errors[name] = refusal
+            return
+        if not self.snapshots or self.started.published(name):
+            self.topics.ensure([self.captured.topic_of(name)], EVENTS)
+            self.captured.known.add(name)
+            raise TableStoppedError(frozenset([name]), "definition", reason, START_OVER)
+        self.started.late[name] = until
+        self.errors[name] = f"{reason}: {WAITS}"
+        _log.warning("table waits", source=self.captured.source, table=dotted(name), reason=reason)
 
 
-def _if_not_exists(barrier: Barrier) -> bool:
-    statement = barrier.statement
-    creates = isinstance(statement, TableDdl) and statement.action == "create"
-    return creates and "EXISTS" in barrier.sql.upper() and "REPLACE" not in barrier.sql.upper()
+def _selects(tokens: Sequence[ddl.Token]) -> bool:
+    """Whether CREATE TABLE takes its rows from a query, which may call functions. Where rows are logged, its text has none."""
+    words = [token.upper for token in tokens]
+    return "SELECT" in words or any(words[at : at + 2] == ["VALUES", "ROW"] for at in range(len(words)))
+
+
+_HIDDEN = "the session has temporary tables, and one of them may hide the table: no session should give one a captured table's name"
+#: Kinds of partitioning under which maintenance keeps every row; "": none.
+NOT_LIST = frozenset(["", "RANGE", "RANGE COLUMNS", "HASH", "LINEAR HASH", "KEY", "LINEAR KEY"])
+_WHAT: dict[Rows, str] = {
+    "gone": "was dropped or renamed",
+    "emptied": "lost rows without row events",
+    "replaced": "has other rows now, without row events",
+    "unknown": "may have other rows or values now, without row events",
+}
+
+
+def _stopped(barrier: Barrier, verdict: Verdict) -> TableStoppedError:
+    """Return why the statement stops a table."""
+    if verdict.logged:
+        return _written_unseen(barrier, verdict)
+    cause = "dropped" if verdict.rows == "gone" else "rows-replaced"
+    if not isinstance(barrier.statement, TableDdl | SchemaDrop):
+        cause = "statement"
+    shown = barrier.sql if isinstance(barrier.statement, TableDdl) else ddl.without_values(barrier.sql)
+    reason = f"{dotted(verdict.table)} {_WHAT[verdict.rows]}: {shown[:200]}"
+    remedy = f"take it out of `tables:`, or {START_OVER}" if verdict.rows == "gone" else START_OVER
+    return TableStoppedError(frozenset([verdict.table]), cause, reason, remedy)
+
+
+def _written_unseen(barrier: Barrier, verdict: Verdict) -> TableStoppedError:
+    """Return why a change that is logged as a statement stops a table."""
+    reason = f"a change logged as a statement, not as rows, may have changed {dotted(verdict.table)}: {ddl.without_values(barrier.sql)[:200]}"
+    remedy = f"binlog_format must be ROW for every session (SET GLOBAL binlog_format=ROW, reconnect the clients), then {START_OVER}"
+    if verdict.why:
+        reason = f"{reason} ({verdict.why})"
+    return TableStoppedError(frozenset([verdict.table]), "statement", reason, remedy)
+
+
+def _place(barrier: Barrier) -> Place:
+    return Place(barrier.header.file, barrier.start, barrier.header.gtid)

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import pymysql
 from pymysql.connections import Connection
 from pymysql.cursors import DictCursor
 
-from producer.decoders.charsets import decoder_of
 from producer.positions import LogFile, gtids_contained
+from producer.survey import MISSING, Surveyed, judge
 from schemas.config import SourceConfig
-from schemas.errors import SchemaError, TableNotFoundError
-from schemas.mysql_catalog import cascading_foreign_keys, list_tables, read_table
-from schemas.records import Identity, StoredPosition
-from schemas.table import Table
+from schemas.errors import SchemaError
+from schemas.mysql_catalog import charset_ids, list_tables, missing_table, names_of, read_tables
+from schemas.mysql_connect import SESSION_SQL, open_connection
+from schemas.mysql_foreign_keys import cascading_foreign_keys
+from schemas.names import Names
+from schemas.records import Identity, StoredPosition, table_topic, topic_refusal
 
 TableName = tuple[str, str]
 _PARSE_ERROR = 1064
+_NO_ROLES = (1064, 1305)  # MySQL 5.7 has none
+
+
+class Server(NamedTuple):
+    """`own`: uuid, or host and port; `server_id`: as the events that it sends itself name it."""
+
+    own: str
+    server_id: int
 
 
 def connect_settings(source: SourceConfig) -> dict[str, Any]:
-    """Arguments for pymysql.connect; the session's time zone is UTC, like the wire values of TIMESTAMP."""
+    """Arguments for pymysql.connect: the session in which values, and the text of SHOW statements, keep their meaning."""
     return {
         "host": source.host,
         "port": source.port,
@@ -34,7 +45,7 @@ def connect_settings(source: SourceConfig) -> dict[str, Any]:
         "connect_timeout": 10,
         "read_timeout": 60,
         "write_timeout": 60,
-        "init_command": "SET time_zone = '+00:00'",
+        "init_command": SESSION_SQL,
         **_tls(source),
     }
 
@@ -55,9 +66,13 @@ def _tls(source: SourceConfig) -> dict[str, Any]:
 class Catalog:
     """The catalogue through one connection (autocommit). Raises pymysql errors."""
 
-    def __init__(self, connection: Connection[Any], *, mariadb: bool) -> None:
+    def __init__(
+        self, connection: Connection[Any], *, mariadb: bool, place: tuple[str, str] | None = None
+    ) -> None:
+        """`place`: (Kafka prefix, the source's name) of the tables' topics; None: they have none of their own."""
         self.connection = connection
         self.mariadb = mariadb
+        self._place = place
 
     @property
     def alive(self) -> bool:
@@ -74,44 +89,74 @@ class Catalog:
 
     # --- tables
 
+    @cached_property
+    def names(self) -> Names:
+        """How the server compares names of databases and tables; it does not change while the server runs."""
+        return names_of(self.connection)
+
     def table_names(self, patterns: Sequence[str]) -> list[TableName]:
         """Return the tables that `patterns` take, sorted."""
         return list_tables(self.connection, patterns)
 
-    def table(self, name: TableName) -> Table | None:
-        """Return a definition; None: no such table. Raises SchemaError for one that cannot be captured."""
-        try:
-            return read_table(self.connection, *name)
-        except TableNotFoundError:
-            return None
+    def charsets(self) -> dict[int, str]:
+        """Return the character set of every collation id."""
+        return charset_ids(self.connection)
+
+    def survey(self, names: Collection[TableName]) -> dict[TableName, Surveyed]:
+        """Return what each table is and whether it can be captured, by a handful of queries for all of them."""
+        found = {
+            name: judge(name, entry, mariadb=self.mariadb)
+            for name, entry in read_tables(self.connection, names).items()
+        }
+        for name, surveyed in list(found.items()):
+            if surveyed.table is not None and (refusal := self._no_topic(name)) is not None:
+                found[name] = Surveyed(None, refusal)
+        for name in self._children(found):
+            if found[name].table is not None and (reason := self.unlogged_cascades(name)) is not None:
+                found[name] = Surveyed(None, reason)
+        return found
+
+    def _no_topic(self, name: TableName) -> str | None:
+        """Return why Kafka takes no topic for a table; None: it does, or the table has none of its own."""
+        return topic_refusal(table_topic(*self._place, *name), ".".join(name)) if self._place else None
 
     def unfit(self, name: TableName) -> str | None:
         """Return why a table cannot be captured; None: it can."""
+        found = self.survey([name])[name]
+        return missing_table(name) if found == MISSING else found.reason
+
+    def _children(self, names: Collection[TableName]) -> list[TableName]:
+        """Return those of `names` that have foreign keys whose actions might not be logged."""
+        if not names or self.logs_cascades():
+            return []
+        rows = self.query(
+            "SELECT DISTINCT table_schema AS db, table_name AS name FROM information_schema.key_column_usage "
+            "WHERE referenced_table_name IS NOT NULL AND table_schema IN %s",
+            [tuple({db for db, _ in names})],
+        )
+        return [name for row in rows if (name := (row["db"], row["name"])) in names]
+
+    def unlogged_cascades(self, name: TableName) -> str | None:
+        """Return why a table's rows may change without an event of their own (a foreign key's action); None: they cannot."""
+        if self.logs_cascades():
+            return None
         try:
-            table = read_table(self.connection, *name)
+            cascades = cascading_foreign_keys(self.connection, *name)
         except SchemaError as error:
             return str(error)
-        if (engine := self._without_transactions(name)) is not None:
-            return (
-                f"table {name[0]}.{name[1]} has the engine {engine}, whose changes no ROLLBACK takes back and no snapshot "
-                "reads consistently: ALTER TABLE … ENGINE=InnoDB, or exclude the table"
-            )
-        if otherwise := self._logged_otherwise(name):
-            return (
-                f"table {name[0]}.{name[1]}: {', '.join(otherwise)}: these have a form of their own in the binlog, which is not "
-                "supported: ALTER TABLE … MODIFY them to the plain type, or exclude the table"
-            )
-        if (undecodable := undecodable_columns(table)) is not None:
-            return f"table {name[0]}.{name[1]}: {undecodable}"
-        cascades = [] if self.logs_cascades() else cascading_foreign_keys(self.connection, *name)
-        if cascades:
-            return (
-                f"table {name[0]}.{name[1]} has foreign keys whose actions this server does not log "
-                f"({'; '.join(cascades)}): use NO ACTION and change the child rows in the application, or exclude the table"
-            )
-        return None
+        if not cascades:
+            return None
+        native = (
+            "set innodb_native_foreign_keys = OFF and restart the server, "
+            if self._could_log_cascades()
+            else ""
+        )
+        return (
+            f"table {name[0]}.{name[1]} has foreign keys whose actions this server does not log "
+            f"({'; '.join(cascades)}): {native}use NO ACTION and change the child rows in the application, or exclude the table"
+        )
 
-    def _without_transactions(self, name: TableName) -> str | None:
+    def without_transactions(self, name: TableName) -> str | None:
         """Return the table's engine if it has no transactions."""
         rows = self.query(
             "SELECT t.engine AS engine FROM information_schema.tables t JOIN information_schema.engines e "
@@ -120,29 +165,26 @@ class Catalog:
         )
         return str(rows[0]["engine"]) if rows else None
 
-    def _logged_otherwise(self, name: TableName) -> list[str]:
-        """Return the columns that MariaDB logs compressed, or as times with fractions were before 10.1, with their types.
-
-        It says so in a comment in the type alone. Times without a fraction are read in their old form, too.
-        """
-        if not self.mariadb:
-            return []
+    def partitioning(self, name: TableName) -> str | None:
+        """Return by what a table is partitioned ("RANGE", "LIST COLUMNS" …), "" if it is not, None if there is none or several say."""
         rows = self.query(
-            "SELECT column_name AS name, column_type AS declared FROM information_schema.columns "
-            "WHERE table_schema = %s AND table_name = %s AND data_type NOT IN ('enum', 'set') AND (column_type LIKE '%%/*%%COMPRESSED%%' "
-            "OR column_type LIKE '%%/*%%mariadb-5.3%%' AND datetime_precision > 0) ORDER BY ordinal_position",
+            "SELECT DISTINCT COALESCE(partition_method, '') AS method FROM information_schema.partitions "
+            "WHERE table_schema = %s AND table_name = %s",
             name,
         )
-        return [f"column {row['name']} {row['declared']}" for row in rows]
+        return str(rows[0]["method"]).upper() if len(rows) == 1 else None
 
     def logs_cascades(self) -> bool:
         """MySQL logs the rows that a foreign key's action changes from 9.6 on; MariaDB does not."""
+        if not self._could_log_cascades():
+            return False
+        return self.variables().get("innodb_native_foreign_keys", "OFF").upper() in ("OFF", "0")
+
+    def _could_log_cascades(self) -> bool:
         if self.mariadb:
             return False
         version = self.query("SELECT VERSION() AS v")[0]["v"]
-        if tuple(int(part) for part in version.split("-")[0].split(".")[:2]) < (9, 6):
-            return False
-        return self.variables().get("innodb_native_foreign_keys", "OFF").upper() in ("OFF", "0")
+        return tuple(int(part) for part in version.split("-")[0].split(".")[:2]) >= (9, 6)
 
     # --- the server
 
@@ -157,17 +199,33 @@ class Catalog:
 
     def log_end(self) -> tuple[str, int] | None:
         """Return file and position of the end of the log; None: no binary log."""
+        rows = self._log_status()
+        return (rows[0]["File"], int(rows[0]["Position"])) if rows else None
+
+    def log_filters(self) -> tuple[str, str]:
+        """Return which databases alone the log has, and which it has not (comma-separated; empty: no filter)."""
+        rows = self._log_status()
+        return (
+            (str(rows[0]["Binlog_Do_DB"] or ""), str(rows[0]["Binlog_Ignore_DB"] or "")) if rows else ("", "")
+        )
+
+    def _log_status(self) -> list[dict[str, Any]]:
         try:
-            rows = self.query("SHOW MASTER STATUS" if self.mariadb else "SHOW BINARY LOG STATUS")
+            return self.query("SHOW MASTER STATUS" if self.mariadb else "SHOW BINARY LOG STATUS")
         except pymysql.err.ProgrammingError as error:
             if error.args[0] != _PARSE_ERROR:
                 raise
-            rows = self.query("SHOW MASTER STATUS")
-        return (rows[0]["File"], int(rows[0]["Position"])) if rows else None
+            return self.query("SHOW MASTER STATUS")
 
     def log_files(self) -> list[LogFile]:
         """Return the log's files, oldest first. Raises OperationalError 1381 without a binary log."""
         return [LogFile(row["Log_name"], int(row["File_size"])) for row in self.query("SHOW BINARY LOGS")]
+
+    def server(self) -> Server:
+        """Return which server answers on this connection: not another one behind the same address."""
+        own = "CONCAT(@@global.hostname, ':', @@global.port)" if self.mariadb else "@@global.server_uuid"
+        row = self.query(f"SELECT {own} AS own, @@global.server_id AS id")[0]
+        return Server(str(row["own"]), int(row["id"]))
 
     def identity(self) -> Identity:
         gtids = "@@global.gtid_binlog_state" if self.mariadb else "@@global.gtid_executed"
@@ -190,19 +248,24 @@ class Catalog:
         return bool(row["inside"])
 
     def grants(self) -> list[str]:
-        return [str(value) for row in self.query("SHOW GRANTS") for value in row.values()]
+        """Return the lines of SHOW GRANTS, those of the roles in force included."""
+        statement = "SHOW GRANTS"
+        if not self.mariadb:  # it names the roles only; MariaDB adds what they give
+            roles = self._active_roles()
+            statement = f"SHOW GRANTS FOR CURRENT_USER() USING {roles}" if roles else statement
+        return [str(value) for row in self.query(statement) for value in row.values()]
 
-
-def undecodable_columns(table: Table) -> str | None:
-    """Return which columns hold text that capture cannot decode, and what to do; None: none does. Pure."""
-    for column in table.columns:
+    def _active_roles(self) -> str:
         try:
-            decoder_of(column.type.charset)
-        except LookupError as error:
-            return f"column {column.name}: {error}: ALTER TABLE … CONVERT TO CHARACTER SET utf8mb4, or exclude the table"
-    return None
+            role = self.query("SELECT CURRENT_ROLE() AS role")[0]["role"]
+        except pymysql.MySQLError as error:
+            if error.args[0] not in _NO_ROLES:
+                raise
+            return ""
+        return "" if role in (None, "NONE") else str(role)
 
 
-def open_catalog(source: SourceConfig) -> Catalog:
-    """Connect. Raises pymysql errors."""
-    return Catalog(pymysql.connect(**connect_settings(source)), mariadb=source.type == "mariadb")
+def open_catalog(source: SourceConfig, place: tuple[str, str] | None = None) -> Catalog:
+    """Connect; `place`: see Catalog. Raises pymysql errors."""
+    own = place if source.topics == "table" else None
+    return Catalog(open_connection(**connect_settings(source)), mariadb=source.type == "mariadb", place=own)

@@ -13,7 +13,7 @@ that touched the row names the very bytes of its key, before or after. Folding w
 Driving it (all calls from the thread that reads the stream; a state is spent once it was stepped):
 
     machine = SnapshotMachine(chunk_rows=2000)
-    state, effects = machine.start(table, at, delivered, resume_point(markers, table), now)
+    state, effects = machine.start(table, at, delivered, snapshots.resume_after(tail, table), now)
     state, effects = machine.step(state, event, now)
 
     RowsSeen(mark, keys)      a transaction touched these keys of the table (before and after images)
@@ -32,7 +32,7 @@ Driving it (all calls from the thread that reads the stream; a state is spent on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -154,19 +154,6 @@ class ResumePoint(NamedTuple):
 
 
 FROM_START = ResumePoint(done=False, number=1, after=None, repeated=False)
-
-
-def resume_point(markers: Iterable[Chunk], table: Table) -> ResumePoint:
-    """Return where the snapshot stands by the end markers of `table`, in topic order; the last one is enough.
-
-    Markers of fenced tasks (their gen below one before them in the topic) must be left out: readers drop their rows.
-    """
-    last = next(iter(reversed(list(markers))), None)
-    if last is None:
-        return FROM_START
-    if not last.last and len(last.upto or ()) != len(table.key.parts):
-        return FROM_START._replace(repeated=True)
-    return ResumePoint(last.last, last.number + 1, last.upto, last.repeated)
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):

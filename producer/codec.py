@@ -13,8 +13,9 @@ How the stream uses it, per event body (`body`: an event without its 19-byte hea
 every event function reads it as `source.prev` and moves it on. One `TransactionContext` per source transaction.
 Events other than rows (definition, TRUNCATE, snapshot rows, chunk markers) are in producer/codec_control.py.
 The Kafka key of an update is that of its after image.
-Errors: `DefinitionMismatch` when the TABLE_MAP does not fit the definition (the stream is at an unnoticed DDL: read
-the definition again, or stop the table); `UndecodableRow` for an image that is not full or not of a known form.
+A value that is not what its column says (bytes that are no text of its charset) goes into the event raw and marked
+(producer/decoders/marked.py). Errors: `DefinitionMismatch` when the TABLE_MAP does not fit the definition (the stream is at an
+unnoticed DDL: read the definition again, or stop the table); `ImageNotFull`; `UndecodableRow` for all else that is not of a known form.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ import orjson
 
 from producer.decoders import types as t
 from producer.decoders.columns import format_of
+from producer.decoders.comparison import refutation
 from producer.decoders.context import SourceContext, TopicTail, TransactionContext
 from producer.decoders.envelope import LAST_FALSE, LAST_TRUE, Frame
 from producer.decoders.errors import DefinitionMismatch, UndecodableRow
 from producer.decoders.fragments import Format
 from producer.decoders.generate import ImageFunction, Images, Layout, LoopFunction, compile_loop
+from producer.decoders.marked import Envelope, MarkedRows
 from producer.decoders.rows import is_row_event, plain_rows_event, rows_start, table_id_of
 from producer.decoders.skip import skip_format
 from producer.decoders.table_map import TableMap, TableMapCache, parse_table_map
@@ -72,25 +75,28 @@ _HEADS = {
 class TableCodec:
     """Row events of one table under one definition and one TABLE_MAP layout, into one topic.
 
-    Raises DefinitionMismatch when `table_map` cannot be of `table` (number, names or forms of columns differ).
+    Raises DefinitionMismatch when `table_map` refutes `table` (producer/decoders/comparison.py, and forms of columns).
     """
 
     def __init__(self, table: Table, table_map: TableMap, source: SourceContext, tail: TopicTail) -> None:
-        formats = _formats(table, table_map)
+        formats = _formats(table, table_map, source)
         key = table.indexes_of(table.key.columns)
         self.table = table
         self._columns = len(formats)
         self._bitmap = (len(formats) + 7) // 8
-        self._layout = Layout(formats, table.column_names, key)
+        image = tuple(range(len(table.columns))) if len(formats) > len(table.columns) else None
+        self._layout = Layout(formats, table.column_names, key, image)
         self._loops: dict[str, LoopFunction] = {}
         self._keyed = Images(self._layout)
-        self._plain = Images(Layout(formats, table.column_names))
+        self._plain = Images(Layout(formats, table.column_names, image=image))
         key_only = (f if i in key else skip_format(table_map.columns[i]) for i, f in enumerate(formats))
         self._keys = Images(Layout(tuple(key_only), table.column_names, image=key))
         self._frame = Frame(table.db, table.name, source)
         self._source = source
         self._tail = tail
+        self._marked: MarkedRows | None = None
         self._starts: dict[int, tuple[bytes, int]] = {}
+        self._before: Position | None = None
         self._last: Position | None = None
         self._prev = "null"
 
@@ -104,14 +110,27 @@ class TableCodec:
         try:
             start = self._start(event_type, body)
             records = self._records(event_type, body, start, tx, first_row)
-        except _ERRORS as error:
-            raise self._undecodable(event_type, error) from error
+        except _ERRORS:
+            records = self._marked_records(event_type, body, tx, first_row)
         if records:
+            self._before = self._tail.last
             tx.total_order += len(records)
             last = (self._source.epoch, tx.file_number, tx.pos, first_row + len(records) - 1)
             self._tail.last = self._last = last
             self._prev = self._frame.position(last)
         return records
+
+    def forget(self, records: list[tuple[bytes, bytes]], keep: int, tx: TransactionContext) -> None:
+        """Take back all but the first `keep` of the records of the last `encode`: they are not sent."""
+        dropped = len(records) - keep
+        if not dropped or self._last is None:
+            return
+        del records[keep:]
+        tx.total_order -= dropped
+        epoch, file, pos, row = self._last
+        self._last = (epoch, file, pos, row - dropped) if keep else self._before
+        self._tail.last = self._last
+        self._prev = self._frame.position(self._last)
 
     def _start(self, event_type: int, body: bytes) -> int:
         """Return the offset of the first row; what stands before it hardly ever differs from the event before."""
@@ -137,6 +156,20 @@ class TableCodec:
         )  # fmt: skip
         _check_end(end, len(body))
         return out
+
+    def _marked_records(
+        self, event_type: int, body: bytes, tx: TransactionContext, first_row: int
+    ) -> list[tuple[bytes, bytes]]:
+        """Decode an event again that could not be decoded as it should be: values that are at fault stay raw, and are named."""
+        if self._marked is None:
+            self._marked = MarkedRows(self._layout, self._bitmap)
+        operation = _OPERATION[event_type]
+        envelope = Envelope(self._frame.of(tx), operation, self._frame.position(self._tail.last))
+        try:
+            start = rows_start(event_type, body, self._columns)
+            return self._marked.records(operation, body, start, envelope, (first_row, tx.total_order + 1))
+        except _ERRORS as error:
+            raise self._undecodable(event_type, error) from error
 
     def _compile(self, operation: str, body: bytes, start: int) -> LoopFunction:
         """Compile the loop of an operation for the NULLs of the first row seen: rows of a table resemble each other."""
@@ -170,23 +203,21 @@ class TableCodec:
         )
 
 
-def _formats(table: Table, table_map: TableMap) -> tuple[Format, ...]:
+def _formats(table: Table, table_map: TableMap, source: SourceContext) -> tuple[Format, ...]:
     where = f"{table.db}.{table.name}"
-    if len(table.columns) != len(table_map.columns):
-        raise DefinitionMismatch(
-            f"{where}: {len(table_map.columns)} columns in the log, {len(table.columns)} in the table definition"
-        )
-    names = table_map.column_names
-    if names is not None and names != table.column_names:
-        raise DefinitionMismatch(
-            f"{where}: columns {names} in the log, {table.column_names} in the table definition"
-        )
+    try:
+        wrong = refutation(table, table_map, source.charsets, mariadb=source.connector == "mariadb")
+    except UndecodableRow as error:
+        raise UndecodableRow(f"{where}: {error}") from error
+    if wrong is not None:
+        raise DefinitionMismatch(f"{where}: {wrong}")
     formats = []
-    for i, (column, logged) in enumerate(zip(table.columns, table_map.columns, strict=True)):
+    for i, (column, logged) in enumerate(zip(table.columns, table_map.columns, strict=False)):
         try:
             formats.append(format_of(i, logged, column.type))
         except (DefinitionMismatch, UndecodableRow) as error:
             raise type(error)(f"{where}.{column.name}: {error}") from error
+    formats += map(skip_format, table_map.columns[len(formats) :])  # hidden ones, which no definition has
     return tuple(formats)
 
 

@@ -14,10 +14,12 @@ import orjson
 from producer.chunks import EmitChunk
 from producer.decoders.context import SourceContext, TopicTail, TransactionContext
 from producer.decoders.envelope import Frame
-from schemas.codec import encode_event
-from schemas.event import ENVELOPE_VERSION, Chunk, Event, Op, Source, Transaction
+from schemas.codec import encode_event, mark_undecodable
+from schemas.event import ENVELOPE_VERSION, Chunk, Event, Op, Source, Transaction, Undecodable
+from schemas.records import TableStop
 from schemas.table import Row, Table
 
+_RAW = b'{"undecodable":"'
 _NO_KEY = b"{}"
 """Kafka key of events that are of no row."""
 
@@ -30,23 +32,40 @@ def encode_definition(
     *,
     row: int,
     ddl: str | None = None,
+    effect: str | None = None,
 ) -> tuple[bytes, bytes]:
-    """Return an `m` event with the definition in force from here on; `row` DEFINITION_ROW unless a DDL caused it."""
-    return _control("m", table, source, tail, tx, row, definition=table, ddl=ddl)
+    """Return an `m` event with the definition in force from here on; `row` DEFINITION_ROW unless a DDL caused it.
+
+    `effect`: what the statement did to rows.
+    """
+    name = (table.db, table.name)
+    return _control("m", name, source, tail, tx, row, definition=table, ddl=ddl, effect=effect)
+
+
+def encode_stop(  # noqa: PLR0917 - like its siblings
+    name: tuple[str, str],
+    source: SourceContext,
+    tail: TopicTail,
+    tx: TransactionContext,
+    row: int,
+    stop: TableStop,
+) -> tuple[bytes, bytes]:
+    """Return the `m` event behind which nothing of the table follows."""
+    return _control("m", name, source, tail, tx, row, stop=stop)
 
 
 def encode_truncate(
     table: Table, source: SourceContext, tail: TopicTail, tx: TransactionContext, *, row: int, ddl: str
 ) -> tuple[bytes, bytes]:
     """Return a `t` event."""
-    return _control("t", table, source, tail, tx, row, ddl=ddl)
+    return _control("t", (table.db, table.name), source, tail, tx, row, ddl=ddl)
 
 
 def encode_chunk(
     table: Table, source: SourceContext, tail: TopicTail, tx: TransactionContext, *, row: int, chunk: Chunk
 ) -> tuple[bytes, bytes]:
     """Return the chunk's end marker (`m` with `chunk`); `row` is the one after the chunk's last row."""
-    return _control("m", table, source, tail, tx, row, snapshot="true", chunk=chunk)
+    return _control("m", (table.db, table.name), source, tail, tx, row, snapshot="true", chunk=chunk)
 
 
 def encode_snapshot(
@@ -70,9 +89,12 @@ def encode_snapshot(
     for n, row in enumerate(rows):
         here = b"%b%d]" % (position, first_row + n)
         image = orjson.dumps(dict(zip(names, row, strict=True)))
+        marked = _undecodable(names, row) if _RAW in image else None
         value = b'{"op":"r","before":null,"after":%b%b%d,"position":%b,"prev":%b%b%d%b' % (
             image, where, first_row + n, here, prev, after_prev, tx.total_order + n + 1, end,
         )  # fmt: skip
+        if marked is not None:
+            value = mark_undecodable(value, marked)
         out.append((orjson.dumps({name: row[i] for name, i in key_columns}), value))
         prev = here
     if out:
@@ -81,9 +103,19 @@ def encode_snapshot(
     return out
 
 
-def _control(  # noqa: PLR0917 - private, called by the four above
+def _undecodable(names: tuple[str, ...], row: Row) -> Undecodable | None:
+    """Return which columns of a snapshot row are raw (producer/snapshot_text.py)."""
+    found = tuple(
+        name
+        for name, value in zip(names, row, strict=True)
+        if isinstance(value, dict) and "undecodable" in value
+    )
+    return Undecodable(after=found) if found else None
+
+
+def _control(  # noqa: PLR0917 - private, called by those above
     op: Op,
-    table: Table,
+    name: tuple[str, str],
     source: SourceContext,
     tail: TopicTail,
     tx: TransactionContext,
@@ -101,8 +133,8 @@ def _control(  # noqa: PLR0917 - private, called by the four above
             name=source.name,
             ts_ms=tx.ts_ms,
             snapshot=snapshot,
-            db=table.db,
-            table=table.name,
+            db=name[0],
+            table=name[1],
             server_id=tx.server_id,
             gtid=tx.gtid,
             file=tx.file,

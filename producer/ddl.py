@@ -12,22 +12,37 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from producer.decoders.statement_text import UNDECODED
+
 TableName = tuple[str, str]  # database, table
 
-_TOKEN = re.compile(
-    r"""
-    \s+ | \#[^\n]* | --(?=[\s\x00-\x1f]|$)[^\n]*      # blanks and line comments
-  | /\*(?!M?!).*?(?:\*/|$)                            # plain comments
-  | /\*M?!\d*                                         # versioned comment: its content is code
-  | \*/
-  | `(?P<back>(?:[^`]|``)*)`
-  | "(?P<double>(?:[^"\\]|\\.|"")*)"
-  | '(?P<single>(?:[^'\\]|\\.|'')*)'
-  | (?P<word>[\w$@\u0080-\uffff]+)
-  | (?P<other>.)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+
+def _token(escapes: bool) -> re.Pattern[str]:
+    """Quantifiers are possessive: a literal of many MB costs no memory for steps back. `rows`: what VALUES lists, literals
+    alone, of which a statement may have millions."""
+    double = r'[^"\\]*+(?:(?:\\.|"")[^"\\]*+)*+' if escapes else r'[^"]*+(?:""[^"]*+)*+'
+    single = r"[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+" if escapes else r"[^']*+(?:''[^']*+)*+"
+    number = r"[-+]?(?:0x[0-9a-fA-F]++|\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?)"
+    value = rf"\s*+(?:{number}|(?i:NULL|DEFAULT|TRUE|FALSE)|(?:_?[A-Za-z]\w*+\s*+)?'{single}')\s*+"
+    row = rf"\({value}(?:,{value})*+\)"
+    return re.compile(
+        rf"""
+        \s+ | \#[^\n]* | --(?=[\s\x00-\x1f]|$)[^\n]*      # blanks and line comments
+      | /\*(?!M?!).*?(?:\*/|$)                            # plain comments
+      | /\*M?!\d*                                         # versioned comment: its content is code
+      | \*/
+      | (?P<rows>{row}(?:\s*+,\s*+{row})++)
+      | `(?P<back>[^`]*+(?:``[^`]*+)*+)`
+      | "(?P<double>{double})"
+      | '(?P<single>{single})'
+      | (?P<word>[\w$@\u0080-\uffff]+)
+      | (?P<other>.)
+        """,
+        re.VERBOSE | re.DOTALL,
+    )
+
+
+_TOKEN, _TOKEN_NO_ESCAPES = _token(escapes=True), _token(escapes=False)
 
 _HARMLESS_OBJECTS = frozenset(
     [
@@ -43,7 +58,7 @@ _HARMLESS_OBJECTS = frozenset(
         "PACKAGE",
         "TABLESPACE",
         "LOGFILE",
-        "SPATIAL_REFERENCE",
+        "REFERENCE",
         "UNDO",
         "LIBRARY",
         "INSTANCE",
@@ -57,14 +72,12 @@ _HARMLESS_VERBS = frozenset(
         "FLUSH",
         "ANALYZE",
         "OPTIMIZE",
-        "REPAIR",
         "CHECK",
         "CHECKSUM",
         "SET",
         "USE",
         "SHOW",
         "EXPLAIN",
-        "DO",
         "INSTALL",
         "UNINSTALL",
         "RESET",
@@ -78,7 +91,7 @@ _HARMLESS_VERBS = frozenset(
     ]
 )
 _DML_VERBS = frozenset(
-    ["INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "SELECT", "WITH", "VALUES", "MERGE"]
+    ["INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "SELECT", "WITH", "VALUES", "MERGE", "DO"]
 )
 _MODIFIERS = frozenset(
     [
@@ -89,6 +102,9 @@ _MODIFIERS = frozenset(
         "FULLTEXT",
         "SPATIAL",
         "VECTOR",
+        "JSON",
+        "RELATIONAL",
+        "DUALITY",
         "ONLINE",
         "OFFLINE",
         "IGNORE",
@@ -124,6 +140,10 @@ class Token:
         return "" if self.quoted or self.string else self.text.upper()
 
 
+_BRACKET = Token("[", quoted=False)
+_ROWS = (Token("(", quoted=False), Token(")", quoted=False))
+
+
 @dataclass(frozen=True, slots=True)
 class Control:
     """Transaction control. `xid` is the text behind XA COMMIT and the like, blanks removed."""
@@ -139,7 +159,7 @@ class Control:
 class TableDdl:
     """A statement on named tables; for a rename `tables` holds old and new names."""
 
-    action: Literal["create", "alter", "drop", "rename", "truncate"]
+    action: Literal["create", "alter", "drop", "rename", "truncate", "repair"]
     tables: tuple[TableName, ...]
     renames: tuple[tuple[TableName, TableName], ...] = ()
 
@@ -151,7 +171,9 @@ class SchemaDrop:
 
 @dataclass(frozen=True, slots=True)
 class Harmless:
-    """Nothing that could change rows or definitions of a table."""
+    """Nothing that could change rows or definitions of a table. `objects`: it may change views, triggers or routines."""
+
+    objects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +191,52 @@ class Unknown:
 Statement = Control | TableDdl | SchemaDrop | Harmless | Dml | Unknown
 
 
-def classify(sql: str, default_db: str) -> Statement:
+def classify(sql: str, default_db: str, *, escapes: bool = True) -> Statement:
     """Say what `sql`, executed with `default_db` as the current database, does to tables. Never raises."""
     quick = _CONTROL.get(sql)
-    if quick is not None:
-        return quick
-    tokens = tokenize(sql)
-    if tokens[:2] and tokens[0].upper == "SET" and any(token.upper == "FOR" for token in tokens[:12]):
-        tokens = _behind_for(tokens)  # MariaDB: SET STATEMENT … FOR <statement>
-    return _classify(tokens, default_db)
+    return read(sql, default_db, escapes=escapes)[0] if quick is None else quick
+
+
+def read(sql: str, default_db: str, *, escapes: bool = True) -> tuple[Statement, list[Token]]:
+    """Return what `classify` says of `sql`, and its tokens (of SET STATEMENT … FOR: behind FOR). `escapes`: see `tokenize`."""
+    tokens = _statement(tokenize(sql, escapes=escapes))
+    statement = _classify(tokens, default_db)
+    return (statement if _is_readable(statement, tokens) else Unknown(default_db)), tokens
+
+
+def _is_readable(statement: Statement, tokens: list[Token]) -> bool:
+    """Whether the names in it are those that the server read: decoded, and not in brackets (MariaDB's sql_mode MSSQL)."""
+    match statement:
+        case TableDdl():
+            names = [part for name in statement.tables for part in name]
+        case SchemaDrop():
+            names = [statement.db]
+        case Dml():
+            names = []
+        case _:
+            return True
+    return not any(UNDECODED in name for name in names) and _BRACKET not in tokens
+
+
+_LITERAL = re.compile(
+    r"""'[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+(?:'|\\?$)|"[^"\\]*+(?:(?:\\.|"")[^"\\]*+)*+(?:"|\\?$)|\b0x[0-9a-fA-F]+|\b\d[\d.]*(?:[eE][-+]?\d+)?\b""",
+    re.DOTALL,
+)
+
+
+def without_values(sql: str) -> str:
+    """Return how a change of rows begins, without the values in it, for messages and logs: they are read by others than the
+    tables."""
+    return _LITERAL.sub("…", sql[:_SHOWN])
+
+
+_SHOWN = 10_000  # characters
+
+
+def _statement(tokens: list[Token]) -> list[Token]:
+    if [token.upper for token in tokens[:2]] == ["SET", "STATEMENT"]:
+        return _statement(_behind_for(tokens))  # MariaDB: SET STATEMENT … FOR <statement>
+    return tokens
 
 
 _CONTROL: dict[str, Statement] = {
@@ -187,10 +246,14 @@ _CONTROL: dict[str, Statement] = {
 }
 
 
-def tokenize(sql: str) -> list[Token]:
-    """Split into words, quoted identifiers, strings and single characters; comments go, versioned ones stay as code."""
+def tokenize(sql: str, *, escapes: bool = True) -> list[Token]:
+    """Split into words, quoted identifiers, strings and single characters; comments go, versioned ones stay as code.
+    Rows of literals, one behind the other, become "(" and ")".
+
+    `escapes`: a backslash in a string escapes what follows (it does not under NO_BACKSLASH_ESCAPES).
+    """
     tokens = []
-    for match in _TOKEN.finditer(sql):
+    for match in (_TOKEN if escapes else _TOKEN_NO_ESCAPES).finditer(sql):
         kind = match.lastgroup
         if kind == "back":
             tokens.append(Token(match["back"].replace("``", "`"), quoted=True))
@@ -198,16 +261,22 @@ def tokenize(sql: str) -> list[Token]:
             tokens.append(Token(match["double"].replace('""', '"'), quoted=True))
         elif kind == "single":
             tokens.append(Token(match["single"], quoted=False, string=True))
+        elif kind == "rows":
+            tokens += _ROWS
         elif kind is not None:
             tokens.append(Token(match[0], quoted=False))
     return tokens
 
 
 def _behind_for(tokens: list[Token]) -> list[Token]:
-    if len(tokens) < 2 or tokens[1].upper != "STATEMENT":
-        return tokens
-    at = next(i for i, token in enumerate(tokens) if token.upper == "FOR")
-    return tokens[at + 1 :]
+    """Return the statement behind SET STATEMENT name=value, … FOR; without a FOR nothing that anybody knows."""
+    depth = 0
+    for at, token in enumerate(tokens):
+        plain = not token.quoted and not token.string
+        depth += (plain and token.text == "(") - (plain and token.text == ")")
+        if token.upper == "FOR" and depth == 0:
+            return tokens[at + 1 :]
+    return tokens[1:]
 
 
 def _classify(tokens: list[Token], db: str) -> Statement:
@@ -215,7 +284,7 @@ def _classify(tokens: list[Token], db: str) -> Statement:
     control = _control(verb, tokens)
     if control is not None:
         return control
-    if verb in _DML_VERBS:
+    if verb in _DML_VERBS or (verb in ("ANALYZE", "EXPLAIN") and _runs_a_change(tokens)):
         return Dml(frozenset(token.text for token in tokens))
     if verb in ("CREATE", "ALTER", "DROP"):
         return _object_ddl(verb, tokens, db)
@@ -224,9 +293,19 @@ def _classify(tokens: list[Token], db: str) -> Statement:
     if verb == "TRUNCATE":
         names = _names(_skip_words(tokens[1:], "TABLE"), db)[:1]
         return TableDdl("truncate", tuple(names)) if names else Unknown(db)
+    if verb == "REPAIR":
+        names = _names(_skip_words(tokens[1:], "NO_WRITE_TO_BINLOG", "LOCAL", "TABLE", "TABLES"), db)
+        return TableDdl("repair", tuple(names)) if names else Unknown(db)
     if not tokens or verb in _HARMLESS_VERBS:
         return Harmless()
     return Unknown(db)
+
+
+def _runs_a_change(tokens: list[Token]) -> bool:
+    """MariaDB's ANALYZE <statement> executes the statement; ANALYZE TABLE … UPDATE HISTOGRAM (MySQL) changes no row."""
+    if tokens[1:] and tokens[1].upper in ("TABLE", "TABLES", "LOCAL", "NO_WRITE_TO_BINLOG"):
+        return False
+    return any(token.upper in _DML_VERBS for token in tokens[1:6])
 
 
 def _control(verb: str, tokens: list[Token]) -> Statement | None:
@@ -265,17 +344,24 @@ def _object_ddl(verb: str, tokens: list[Token], db: str) -> Statement:
     kind = tokens[at].upper if at < len(tokens) else ""
     rest = tokens[at + 1 :]
     if any(token.upper == "TEMPORARY" for token in tokens[1:at]):
-        return Harmless()
+        selects = any(token.upper == "SELECT" for token in rest)  # and whatever the functions in it do
+        return Dml(frozenset(token.text for token in tokens)) if verb == "CREATE" and selects else Harmless()
     if kind in ("TABLE", "TABLES"):
         return _table_ddl(verb, rest, db)
     if kind == "INDEX":
         return _index_ddl(rest, db)
     if kind in ("DATABASE", "SCHEMA"):
         names = _names(rest, "")
-        return SchemaDrop(names[0][1]) if verb == "DROP" and names else Harmless()
+        if verb != "DROP":
+            return Harmless()
+        return SchemaDrop(names[0][1]) if names else Unknown(db)
     if kind in _HARMLESS_OBJECTS:
-        return Harmless()
+        return Harmless(objects=kind in _CODE)
     return Unknown(db)
+
+
+#: Objects that change what a statement on tables does.
+_CODE = frozenset(["VIEW", "PROCEDURE", "FUNCTION", "TRIGGER", "PACKAGE"])
 
 
 def _object_at(tokens: list[Token]) -> int:
@@ -303,10 +389,9 @@ def _table_ddl(verb: str, rest: list[Token], db: str) -> Statement:
 
 
 def _alter(table: TableName, rest: list[Token], db: str) -> Statement:
-    """ALTER TABLE; with RENAME [TO|AS] it moves the table, with EXCHANGE PARTITION it touches two of them.
+    """ALTER TABLE; with RENAME [TO|AS] it moves the table, with EXCHANGE and CONVERT PARTITION it touches two of them.
 
-    Partition and tablespace operations that remove rows without logging them are `alter` too: the event that follows
-    from it carries the statement, and a consumer that cannot follow stops there.
+    What it does to rows is judged in producer/judgement.py.
     """
     words = [token.upper for token in rest]
     for at, word in enumerate(words):
@@ -320,7 +405,18 @@ def _alter(table: TableName, rest: list[Token], db: str) -> Statement:
     if "EXCHANGE" in words and "WITH" in words:
         other = _names(_skip_words(rest[words.index("WITH") + 1 :], "TABLE"), db)
         return TableDdl("alter", (table, *other))
-    return TableDdl("alter", (table,))
+    return TableDdl("alter", (table, *_converted(rest, words, db)))
+
+
+def _converted(rest: list[Token], words: list[str], db: str) -> list[TableName]:
+    """MariaDB: the other table of CONVERT PARTITION p TO TABLE other, and of CONVERT TABLE other TO PARTITION p …"""
+    for at, word in enumerate(words[:-1]):
+        if word == "CONVERT" and words[at + 1] == "TABLE":
+            return _names(rest[at + 2 :], db)[:1]
+        if word == "CONVERT" and words[at + 1] == "PARTITION":
+            to = next((i for i in range(at + 2, len(words) - 1) if words[i : i + 2] == ["TO", "TABLE"]), None)
+            return _names(rest[to + 2 :], db)[:1] if to is not None else []
+    return []
 
 
 def _index_ddl(rest: list[Token], db: str) -> Statement:
@@ -365,7 +461,7 @@ def _skip_words(tokens: list[Token], *words: str) -> list[Token]:
 
 def _names(tokens: list[Token], db: str) -> list[TableName]:
     """The comma-separated, perhaps qualified names at the beginning, behind IF [NOT] EXISTS and the like."""
-    tokens = _skip_words(tokens, "IF", "NOT", "EXISTS", "IGNORE", "ONLINE", "TABLE")
+    tokens = _skip_words(tokens, "IF", "NOT", "EXISTS")
     names: list[TableName] = []
     at = 0
     while at < len(tokens) and _is_name(tokens[at]):
@@ -384,6 +480,13 @@ def _name(tokens: list[Token], at: int, db: str) -> tuple[TableName, int]:
     if dotted and _is_name(tokens[at + 2]):
         return (first, tokens[at + 2].text), at + 3
     return (db, first), at + 1
+
+
+def names_at(tokens: list[Token], at: int) -> tuple[TableName | None, int]:
+    """Return the name at `at`, ("", name) if it is not qualified, and where it ends; None: there is no name."""
+    if at >= len(tokens) or not _is_name(tokens[at]):
+        return None, at
+    return _name(tokens, at, "")
 
 
 def _is_name(token: Token) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class CaptureError(Exception):
     """Root of all errors of this package that a person sees."""
@@ -19,12 +21,44 @@ class SourceRefusedError(CaptureError):
     """The source is not as capture needs it (settings, grants, another server, purged log): a person must act."""
 
 
+class SupersededError(SourceRefusedError):
+    """Another process has captured the source since: this one ends, and nobody has to act."""
+
+
 class KafkaRefusedError(CaptureError):
     """Kafka is not as capture needs it (partition count, message size, authorisation): a person must act."""
 
 
 class StreamStoppedError(CaptureError):
     """The log holds something that would be lost or misread if the stream went on."""
+
+
+class TableStoppedError(CaptureError):
+    """Something concerns these tables that cannot be followed; every other table goes on.
+
+    `tables`: None means every captured table of the source. `cause`: one of producer.stops.CAUSES. `reason`: what was
+    seen, a sentence; `remedy`: what to do.
+    """
+
+    def __init__(
+        self, tables: frozenset[tuple[str, str]] | None, cause: str, reason: str, remedy: str
+    ) -> None:
+        super().__init__(f"{reason}: {remedy}")
+        self.tables = tables
+        self.cause = cause
+        self.reason = reason
+        self.remedy = remedy
+        self.parts: tuple[TableStoppedError, ...] = (self,)
+
+    @classmethod
+    def of(cls, errors: Sequence[TableStoppedError]) -> TableStoppedError | None:
+        """Return one error that stands for all of `errors` (its `parts`); None: there are none."""
+        if not errors:
+            return None
+        first = errors[0]
+        joined = cls(None, first.cause, first.reason, first.remedy)
+        joined.parts = tuple(part for error in errors for part in error.parts)
+        return joined
 
 
 class ConfigError(CaptureError):

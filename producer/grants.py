@@ -1,83 +1,236 @@
-"""Which privileges a capture user lacks, from the lines of SHOW GRANTS; pure."""
+"""What a capture user may do, from the lines of SHOW GRANTS: which privileges it lacks, and what it can see; pure.
+
+A server hides what a user may not see, and says nothing: no trigger without TRIGGER, no foreign key on MariaDB with SELECT
+alone. So an empty answer of the catalogue means "there is none" only where `Grants` proves the sight.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from schemas.config import SourceConfig
+from schemas.mysql_catalog import SYSTEM_SCHEMAS, is_selected
+from schemas.patterns import literal_database
 
-_GRANT = re.compile(r"GRANT (?P<what>.+?) ON (?P<where>.+?) TO ", re.IGNORECASE)
-_REPLICATION_SLAVE = ("REPLICATION SLAVE", "REPLICATION REPLICA", "SUPER")
+_NAME = r"(?:`(?:[^`]|``)*`|\*|[^`.\s]+)"
+_LINE = re.compile(
+    rf"(?P<verb>GRANT|REVOKE) (?P<what>.+?) ON (?:TABLE )?(?P<db>{_NAME})\.(?P<object>{_NAME}) (?:TO|FROM) ", re.IGNORECASE | re.DOTALL
+)  # fmt: skip
+_COLUMNS = re.compile(r"\s*\((?:[^()`]|`(?:[^`]|``)*`)*\)")
+_COLUMN_GRANT = re.compile(r"(\w[\w ]*?)\s*\((?:[^()`]|`(?:[^`]|``)*`)*\)")
+_ALL = frozenset({"ALL PRIVILEGES", "ALL"})
+_REPLICATION_SLAVE = frozenset({"REPLICATION SLAVE", "REPLICATION REPLICA", "SUPER"})
 _STATUS = {
-    False: ("REPLICATION CLIENT", "SUPER"),
-    True: ("REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"),
+    False: ("REPLICATION CLIENT", frozenset({"REPLICATION CLIENT", "SUPER"})),
+    True: ("BINLOG MONITOR", frozenset({"REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"})),
 }
-
-
-def missing_grants(lines: list[str], mariadb: bool, source: SourceConfig) -> list[tuple[str, str]]:
-    """Return (what is missing, the GRANT statement) for each privilege that `lines` do not give.
-
-    A user with roles gets the benefit of the doubt for SELECT, which shows in the tables it sees.
-    """
-    found = [match for line in lines if (match := _GRANT.match(line))]
-    server_wide = {
-        privilege
-        for match in found
-        if match["where"] in ("*.*", "`*`.`*`")
-        for privilege in _privileges(match)
+#: Any of these on a table shows that it exists, its kind, and on MariaDB (but for SELECT) its foreign keys.
+_TABLE_RIGHTS = frozenset(
+    {
+        "SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "REFERENCES", "INDEX", "ALTER", "CREATE VIEW", "SHOW VIEW",
+        "TRIGGER", "DELETE HISTORY",
     }
-    missing = []
-    for wanted, name in (
-        (_REPLICATION_SLAVE, "REPLICATION SLAVE"),
-        (_STATUS[mariadb], _STATUS[mariadb][mariadb]),
-    ):
-        if not server_wide.intersection((*wanted, "ALL PRIVILEGES", "ALL")):
-            missing.append(
-                (f"user {source.user} lacks {name}", f"GRANT {name} ON *.* TO {_account(lines, source)};")
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Grant:
+    """A line of SHOW GRANTS. `database` as granted (a pattern with `%` and `_`), "*" for all; `object` a table, or "*"."""
+
+    privileges: frozenset[str]
+    database: str
+    object: str
+    revoked: bool = False
+
+    def covers(self, db: str) -> bool:
+        """Whether it holds for all of `db`, or for a part of it."""
+        return self.database == "*" or _like(self.database).fullmatch(db) is not None
+
+
+@dataclass(frozen=True)
+class Grants:
+    """What all lines together say. `columns`: tables of which only some columns may be read."""
+
+    grants: tuple[Grant, ...]
+    columns: frozenset[tuple[str, str]]
+    account: str | None
+
+    @classmethod
+    def parse(cls, lines: Iterable[str]) -> Grants:
+        """Read the lines of SHOW GRANTS (sql_mode without ANSI_QUOTES); those that name a role only are passed over."""
+        lines = list(lines)
+        found, columns = [], set()
+        for line in lines:
+            match = _LINE.match(line)
+            if match is None:
+                continue
+            names = _unquoted(match["db"]), _unquoted(match["object"])
+            whole = frozenset(
+                each.strip().upper() for each in _COLUMN_GRANT.sub("", match["what"]).split(",")
             )
-    selects = [
-        match for match in found if {"SELECT", "ALL PRIVILEGES", "ALL"}.intersection(_privileges(match))
-    ]
-    roles = any(" ON " not in line for line in lines)
-    for db in _databases(source) if not roles else []:
-        if not any(_covers(match["where"], db) for match in selects):
+            found.append(Grant(whole - {""}, *names, revoked=match["verb"].upper() == "REVOKE"))
+            if any(each.strip().upper() == "SELECT" for each in _COLUMN_GRANT.findall(match["what"])):
+                columns.add(names)
+        return cls(tuple(found), frozenset(columns), _account(lines))
+
+    def everywhere(self, *wanted: str) -> bool:
+        """Whether one of the `wanted` privileges is granted on the whole server, and taken back nowhere."""
+        asked = frozenset(wanted) | _ALL
+        taken = (each for each in self.grants if each.revoked and each.database.lower() not in SYSTEM_SCHEMAS)
+        if any(asked & each.privileges for each in taken):
+            return False
+        return any(
+            asked & each.privileges and (each.database, each.object) == ("*", "*")
+            for each in self.grants
+            if not each.revoked
+        )
+
+    def on_database(self, db: str, *wanted: str) -> bool:
+        """Whether one of the `wanted` privileges is granted on all tables of `db`."""
+        asked = frozenset(wanted) | _ALL
+        if any(asked & each.privileges and each.covers(db) for each in self.grants if each.revoked):
+            return False
+        return any(
+            asked & each.privileges and each.covers(db)
+            for each in self.grants
+            if each.object == "*" and not each.revoked
+        )
+
+    def on_part(self, db: str, *wanted: str) -> bool:
+        """Whether one of the `wanted` privileges is granted on something in `db`."""
+        asked = frozenset(wanted) | _ALL
+        return any(asked & each.privileges and each.covers(db) for each in self.grants if not each.revoked)
+
+    def on_table(self, db: str, table: str, *wanted: str) -> bool:
+        """Whether one of the `wanted` privileges is granted on the table."""
+        asked = frozenset(wanted) | _ALL
+        exact = any(
+            asked & each.privileges and (each.database, each.object) == (db, table)
+            for each in self.grants
+            if not each.revoked
+        )
+        return exact or self.on_database(db, *wanted)
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What of the catalogue a user sees: only what is seen can be told to be absent (design.md §5: allow-list)."""
+
+    grants: Grants
+    mariadb: bool
+
+    @classmethod
+    def of(cls, lines: Iterable[str], mariadb: bool) -> Sight:
+        return cls(Grants.parse(lines), mariadb)
+
+    def everything(self) -> bool:
+        """Whether the tables and views of all databases are seen, by name and kind."""
+        return self.grants.everywhere(*_TABLE_RIGHTS)
+
+    def triggers(self, db: str) -> bool:
+        """Whether all triggers of `db` are seen, with their bodies."""
+        return self.grants.on_database(db, "TRIGGER")
+
+    def views(self, db: str) -> bool:
+        """Whether all definitions of views of `db` are seen."""
+        return self.grants.on_database(db, "SHOW VIEW") and self.grants.on_database(db, "SELECT")
+
+    def routines(self) -> bool:
+        """Whether all stored routines of the server are seen, with their bodies."""
+        if self.mariadb:
+            return self.grants.everywhere("SELECT", "SHOW CREATE ROUTINE") or self.grants.on_table(
+                "mysql", "proc", "SELECT"
+            )
+        return self.grants.everywhere("SELECT", "SHOW_ROUTINE")
+
+    def foreign_keys(self, db: str) -> bool:
+        """Whether all foreign keys of the tables of `db` are seen in information_schema.referential_constraints."""
+        wanted = _TABLE_RIGHTS - {"SELECT"} if self.mariadb else _TABLE_RIGHTS
+        return self.grants.on_database(db, *wanted)
+
+
+def hidden(sight: Sight, source: SourceConfig) -> list[tuple[str, str]]:
+    """Return (what a change logged as a statement would come to, the GRANT) for what the user cannot see of the whole server."""
+    account = sight.grants.account or f"'{source.user}'@'%'"
+    found = []
+    if not (sight.grants.everywhere("TRIGGER") and sight.everything()):
+        found.append(
+            (
+                (
+                    f"user {source.user} does not see all tables, triggers and foreign keys: a change that any session logs as a "
+                    "statement (binlog_format STATEMENT or MIXED) would stop every table of the source"
+                ),
+                f"GRANT TRIGGER, SHOW VIEW ON *.* TO {account};",
+            )
+        )
+    if not sight.routines():
+        right = "SHOW CREATE ROUTINE" if sight.mariadb else "SHOW_ROUTINE"
+        found.append(
+            (
+                (
+                    f"user {source.user} does not see the stored routines: a change logged as a statement that calls a function would "
+                    "stop every table of the source"
+                ),
+                f"GRANT {right} ON *.* TO {account};",
+            )
+        )
+    return found
+
+
+def missing_grants(lines: Sequence[str], mariadb: bool, source: SourceConfig) -> list[tuple[str, str]]:
+    """Return (what is missing, the GRANT statement) for each privilege that `lines` do not give."""
+    grants = Grants.parse(lines)
+    account = grants.account or f"'{source.user}'@'%'"
+    missing = []
+    status, accepted = _STATUS[mariadb]
+    for name, enough in (("REPLICATION SLAVE", _REPLICATION_SLAVE), (status, accepted)):
+        if not grants.everywhere(*enough):
+            missing.append((f"user {source.user} lacks {name}", f"GRANT {name} ON *.* TO {account};"))
+    for db in _databases(source):
+        if not grants.on_part(db, "SELECT"):
+            missing.append(
+                (f"user {source.user} may not read {db}", f"GRANT SELECT ON {_quoted(db)}.* TO {account};")
+            )
+    for db, table in sorted(grants.columns):
+        if is_selected(source.tables, db, table) and not grants.on_table(db, table, "SELECT"):
             missing.append(
                 (
-                    f"user {source.user} may not read {db}",
-                    f"GRANT SELECT ON {_quoted(db)}.* TO {_account(lines, source)};",
+                    f"user {source.user} may read only some columns of {db}.{table}, and the server hides the others",
+                    f"GRANT SELECT ON {_quoted(db)}.{_quoted(table)} TO {account};",
                 )
             )
     return missing
 
 
-def _privileges(match: re.Match[str]) -> set[str]:
-    plain = re.sub(r"\([^)]*\)", "", match["what"])
-    return {each.strip().upper() for each in plain.split(",")}
-
-
 def _databases(source: SourceConfig) -> list[str]:
     """The databases that are named without a wildcard; of others the tables that are visible must speak."""
-    names = (pattern.partition(".")[0] for pattern in source.tables if not pattern.startswith("!"))
-    return sorted({name for name in names if not set(name) & set("*?[")})
+    names = (literal_database(pattern) for pattern in source.tables if not pattern.startswith("!"))
+    return sorted({name for name in names if name is not None})
 
 
-def _covers(where: str, db: str) -> bool:
-    granted = where.replace("`", "").partition(".")[0]
-    if granted == "*":
-        return True
-    pattern = (
-        re.escape(granted.replace("\\_", "\0").replace("\\%", "\1")).replace("_", ".").replace("%", ".*")
+def _like(granted: str) -> re.Pattern[str]:
+    """The pattern of a GRANT on databases: `%` and `_`, which a backslash makes plain."""
+    parts = re.findall(r"\\.|.", granted, re.DOTALL)
+    wild = {"%": ".*", "_": "."}
+    return re.compile(
+        "".join(wild[each] if each in wild else re.escape(each.removeprefix("\\") or each) for each in parts),
+        re.DOTALL,
     )
-    return re.fullmatch(pattern.replace("\0", "_").replace("\1", "%"), db) is not None
 
 
-def _account(lines: list[str], source: SourceConfig) -> str:
+def _account(lines: Sequence[str]) -> str | None:
     for line in lines:
         match = re.search(r" TO (`[^`]*`@`[^`]*`|'[^']*'@'[^']*')", line)
         if match:
             return match[1]
-    return f"'{source.user}'@'%'"
+    return None
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
 def _quoted(name: str) -> str:
-    return f"`{name}`"
+    return "`" + name.replace("`", "``") + "`"

@@ -33,14 +33,6 @@ _BASE64_LINE = 76
 _NEWDECIMAL, _TIMESTAMP, _DATE, _TIME, _DATETIME = 246, 7, 10, 11, 12
 
 
-def json_text(data: bytes) -> str:
-    """Return the text of a JSON column's value in a row image.
-
-    Raises ValueError, IndexError or struct.error for what is not a binary JSON document.
-    """
-    return json_latin1(data).encode("latin-1").decode()
-
-
 def json_latin1(data: bytes) -> str:
     """Return the text as UTF-8 carried in a latin-1 string (producer/decoders/charsets.py)."""
     if not data:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
-
-import structlog
 
 from producer.errors import ConfigError
 from schemas.config import KafkaConfig
@@ -92,19 +89,3 @@ def consumer_settings(kafka: KafkaConfig) -> dict[str, Any]:
         "fetch.message.max.bytes": 1 << 20,
         "queued.max.messages.kbytes": 16 << 10,
     }
-
-
-class _ToStructlog(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        if "CONFWARN" not in record.getMessage():  # gapless.guarantee "is experimental": wanted
-            structlog.get_logger("kafka").info("librdkafka", level=record.levelname, text=record.getMessage())
-
-
-def librdkafka_logger() -> logging.Logger:
-    """A logger for librdkafka's own messages (broker lost, found again)."""
-    logger = logging.getLogger("rowlock.librdkafka")
-    if not logger.handlers:
-        logger.addHandler(_ToStructlog())
-        logger.propagate = False
-        logger.setLevel(logging.INFO)
-    return logger

@@ -18,13 +18,16 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from producer.errors import DeliveryError, KafkaRefusedError
-from producer.kafka_settings import MAX_MESSAGE_BYTES, librdkafka_logger
+from producer.kafka_settings import MAX_MESSAGE_BYTES
+from schemas.logs import librdkafka_logger
 
 #: Bytes that may be unacknowledged before `flush` waits.
 IN_FLIGHT = 64 << 20
 #: Bytes that make a batch.
 BATCH = 1 << 19
 _OVERHEAD = 1024
+#: Bytes of key and value that Kafka takes in one message.
+_LARGEST = MAX_MESSAGE_BYTES - _OVERHEAD
 _MESSAGE_COST = 100  # librdkafka's own memory per message
 
 OnOffset = Callable[[int], None]
@@ -45,6 +48,17 @@ class _Batch:
         self.marks: list[Callable[[], None]] = []
 
 
+def fitting(records: list[tuple[bytes, bytes]]) -> tuple[int, int]:
+    """Return how many of the records, from the first on, Kafka takes, and the bytes of those."""
+    size = 0
+    for key, value in records:
+        length = len(key) + len(value)
+        if length > _LARGEST:
+            return records.index((key, value)), size
+        size += length
+    return len(records), size
+
+
 class KafkaWriter:
     """One producer. `stopping` is asked while it waits for Kafka. After DeliveryError the writer is of no more use."""
 
@@ -63,7 +77,7 @@ class KafkaWriter:
     def send(self, topic: str, key: bytes, value: bytes | None, on_offset: OnOffset | None = None) -> None:
         """Add a message; it leaves with the next `flush`. `on_offset` is called with its offset once acknowledged."""
         size = len(key) + (len(value) if value else 0)
-        if size > MAX_MESSAGE_BYTES - _OVERHEAD:
+        if size > _LARGEST:
             self._too_large(topic, key, size)
         message: dict[str, Any] = {"key": key, "value": value}
         if on_offset is not None:
@@ -71,21 +85,12 @@ class KafkaWriter:
         self._pending.setdefault(topic, []).append(message)
         self._pending_bytes += size + _MESSAGE_COST
 
-    def send_all(self, topic: str, records: list[tuple[bytes, bytes]]) -> None:
-        """Like `send` for many records of one topic, or none: the hot path."""
-        if not records:
-            return
-        limit = MAX_MESSAGE_BYTES - _OVERHEAD
-        size = 0
-        messages = []
-        for key, value in records:
-            length = len(key) + len(value)
-            if length > limit:
-                self._too_large(topic, key, length)
-            size += length
-            messages.append({"key": key, "value": value})
-        self._pending.setdefault(topic, []).extend(messages)
-        self._pending_bytes += size + _MESSAGE_COST * len(records)
+    def send_all(self, topic: str, records: list[tuple[bytes, bytes]], size: int) -> None:
+        """Like `send` for many records of one topic, or none, that are `fitting` and have `size` bytes: the hot path."""
+        if records:
+            messages: list[dict[str, Any]] = [{"key": key, "value": value} for key, value in records]
+            self._pending.setdefault(topic, []).extend(messages)
+            self._pending_bytes += size + _MESSAGE_COST * len(records)
 
     @property
     def full(self) -> bool:

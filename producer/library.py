@@ -17,10 +17,12 @@ import pymysql
 from pymysqlreplication.binlogstream import BinLogStreamReader
 
 from producer.errors import TransientSourceError
+from schemas.mysql_connect import open_connection
 
 LIBRARY_VERSION = "1.0.17"
 _READ = 1 << 20
 _MAX_PACKET = 0xFFFFFF
+_CHECKSUMS = "@master_binlog_checksum = 'CRC32'"
 _EOF, _ERR = 0xFE, 0xFF
 
 
@@ -38,7 +40,8 @@ class DumpConnection:
         # is_mariadb would start the dump by GTID; by file and position both servers speak the same protocol.
         library: Any = BinLogStreamReader  # its constructor and privates are not typed
         self._reader = library(
-            connection_settings=dict(settings),
+            connection_settings=_with_checksums(settings),
+            pymysql_wrapper=open_connection,
             server_id=server_id,
             resume_stream=True,
             blocking=True,
@@ -55,7 +58,7 @@ class DumpConnection:
         self.checksum: bool = self._reader._BinLogStreamReader__use_checksum
         self._socket: socket.socket = self._reader._stream_connection._sock
         self._socket.settimeout(None)
-        self._rest = b""
+        self._cutter = Cutter()
 
     def read(self, timeout: float) -> list[bytes]:
         """Return the packets that arrive within `timeout` seconds (binlog events: 0x00, then header and body).
@@ -71,7 +74,7 @@ class DumpConnection:
             raise TransientSourceError(f"the binlog connection broke: {error}") from error
         if not data:
             raise TransientSourceError("the server closed the binlog connection")
-        packets, self._rest = cut(self._rest + data if self._rest else data)
+        packets = self._cutter.feed(data)
         for packet in packets:
             if packet[0] != 0:
                 _raise_for(packet)
@@ -93,6 +96,35 @@ class DumpConnection:
             connection._force_close()
 
 
+def _with_checksums(settings: dict[str, Any]) -> dict[str, Any]:
+    """Tell the server that checksums are understood, whatever it writes now: its older files may have them."""
+    before = settings.get("init_command")
+    return {**settings, "init_command": f"{before}, {_CHECKSUMS}" if before else f"SET {_CHECKSUMS}"}
+
+
+class Cutter:
+    """Cuts what comes from the connection into packets; what there is of a large one is not copied again at each read."""
+
+    def __init__(self) -> None:
+        self._rest: bytes | bytearray = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the packets that are complete with `data`."""
+        if len(self._rest) < _READ:
+            packets, self._rest = cut(bytes(self._rest) + data if self._rest else data)
+            return packets
+        grown = self._rest if isinstance(self._rest, bytearray) else bytearray(self._rest)
+        grown += data
+        self._rest = grown
+        end = _chain_end(grown, 0, len(grown))
+        if end is None:
+            return []
+        with memoryview(grown) as view:
+            first, rest = b"".join(_parts(view, 0, end)), bytes(view[end:])
+        packets, self._rest = cut(rest)
+        return [first, *packets]
+
+
 def cut(data: bytes) -> tuple[list[bytes], bytes]:
     """Cut a stretch of the connection into MySQL packets; returns them and the incomplete rest.
 
@@ -106,7 +138,7 @@ def cut(data: bytes) -> tuple[list[bytes], bytes]:
     return packets, data[at:]
 
 
-def _chain_end(data: bytes, at: int, size: int) -> int | None:
+def _chain_end(data: bytes | bytearray, at: int, size: int) -> int | None:
     while size - at >= 4:
         length = data[at] | data[at + 1] << 8 | data[at + 2] << 16
         at += 4 + length
@@ -117,7 +149,7 @@ def _chain_end(data: bytes, at: int, size: int) -> int | None:
     return None
 
 
-def _parts(data: bytes, at: int, end: int) -> Iterator[bytes]:
+def _parts(data: bytes | memoryview, at: int, end: int) -> Iterator[bytes | memoryview]:
     while at < end:
         length = data[at] | data[at + 1] << 8 | data[at + 2] << 16
         yield data[at + 4 : at + 4 + length]

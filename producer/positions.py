@@ -16,6 +16,7 @@ import msgspec
 from producer.errors import SourceRefusedError
 from producer.kafka_writer import KafkaWriter
 from producer.reading import TopicReader
+from schemas.codec import decode_stored_position, encode_stored_position
 from schemas.findings import START_OVER
 from schemas.position import binlog_file_number
 from schemas.records import Identity, StoredPosition
@@ -36,20 +37,23 @@ class Records(NamedTuple):
 
 
 def select(found: Iterable[tuple[str, bytes | None]]) -> Records:
-    """Choose among the topic's (key, value) pairs in offset order: the highest gen, and of it the latest."""
+    """Choose among the topic's (key, value) pairs in offset order: the highest gen, and of it the latest.
+
+    Raises EnvelopeError for a value that is no position record.
+    """
     latest: dict[str, StoredPosition] = {}
     for key, value in found:
         if value is None:
             latest.pop(key, None)
         else:
-            latest[key] = msgspec.json.decode(value, type=StoredPosition)
+            latest[key] = decode_stored_position(value)
     newest = max(latest.values(), key=lambda record: record.gen, default=None)
     older = tuple(key for key, record in latest.items() if newest is not None and record.gen < newest.gen)
     return Records(newest, older)
 
 
-def check_identity(stored: StoredPosition, now: Identity, contained: bool) -> None:
-    """Raise SourceRefusedError unless `now` is the recorded server; `contained`: it has the recorded GTIDs."""
+def check_server(stored: StoredPosition, now: Identity) -> None:
+    """Raise SourceRefusedError unless `now` is the recorded server by its uuid (MariaDB has none: by its id)."""
     was = stored.identity
     if was.server_uuid is not None or now.server_uuid is not None:
         same = was.server_uuid == now.server_uuid
@@ -59,10 +63,14 @@ def check_identity(stored: StoredPosition, now: Identity, contained: bool) -> No
         seen = f"server_id {now.server_id}, recorded is {was.server_id}"
     if not same:
         raise SourceRefusedError(f"the source is another server than the one recorded: {seen}: {START_OVER}")
+
+
+def check_gtids(stored: StoredPosition, now: Identity, *, contained: bool) -> None:
+    """Raise SourceRefusedError unless the server has all GTIDs that were captured."""
     if not contained:
         raise SourceRefusedError(
-            f"the source no longer has transactions that were captured ({was.gtid_set}; it has {now.gtid_set}): it was "
-            f"reset or restored from a backup: {START_OVER}"
+            f"the source no longer has transactions that were captured ({stored.identity.gtid_set}; it has {now.gtid_set}): "
+            f"it was reset or restored from a backup: {START_OVER}"
         )
 
 
@@ -121,7 +129,7 @@ class PositionStore:
         """
         while True:
             offsets: list[int] = []
-            writer.send(self.topic, str(record.gen).encode(), msgspec.json.encode(record), offsets.append)
+            writer.send(self.topic, str(record.gen).encode(), encode_stored_position(record), offsets.append)
             writer.drain()
             if self._first_of(reader, record.gen) == offsets[0]:
                 break
@@ -139,4 +147,4 @@ class PositionStore:
 
     def send(self, writer: KafkaWriter, record: StoredPosition) -> None:
         """Write `record`; everything before its position must be acknowledged already."""
-        writer.send(self.topic, str(record.gen).encode(), msgspec.json.encode(record))
+        writer.send(self.topic, str(record.gen).encode(), encode_stored_position(record))

@@ -11,17 +11,20 @@ from typing import NamedTuple
 
 import pymysql
 
-from producer.catalog import Catalog, open_catalog
+from producer.catalog import Catalog, connect_settings, open_catalog
 from producer.errors import CaptureError, ConfigError, SourceRefusedError, TransientSourceError
-from producer.grants import missing_grants
+from producer.grants import Sight, hidden, missing_grants
 from producer.kafka_settings import check_options
-from producer.positions import PositionStore, check_identity, check_log
+from producer.log_guards import log_findings, read_facts
+from producer.positions import PositionStore
+from producer.proving import ProvenLog, require_same
 from producer.reading import TopicReader
 from producer.stream import source_error
 from producer.topics import Topics, refuse_partitions
 from schemas.config import Config, SourceConfig
-from schemas.findings import Finding
-from schemas.records import position_topic, source_topic, table_topic
+from schemas.endpoints import MYSQL, blamed
+from schemas.findings import Finding, no_table_yet, refusal
+from schemas.records import position_topic, table_topic
 
 _ACCESS_DENIED = frozenset({1045, 1044, 1698})
 _UNREACHABLE = frozenset({2003, 2005, 2013})
@@ -62,10 +65,6 @@ SETTINGS: tuple[_Setting, ...] = (
         f"SET GLOBAL binlog_row_value_options = ''; {_RECONNECT}",
     ),
     _Setting(
-        "binlog_transaction_compression", _is("ON"), "compressed transactions are not supported yet",
-        f"SET GLOBAL binlog_transaction_compression = OFF; {_RECONNECT}",
-    ),
-    _Setting(
         "gtid_mode", _is_not("ON"), "without GTIDs nothing says which transactions a SELECT of the snapshot has seen",
         "SET GLOBAL enforce_gtid_consistency = ON; then gtid_mode = OFF_PERMISSIVE, ON_PERMISSIVE and ON, step by step",
         ("mysql",),
@@ -83,7 +82,7 @@ def check_source(config: Config, name: str) -> list[Finding]:
     except ConfigError as error:
         return [Finding("error", "kafka.options", *_split(str(error)))]
     try:
-        catalog = open_catalog(source)
+        catalog = open_catalog(source, (config.kafka.prefix, name))
     except (pymysql.MySQLError, RuntimeError, OSError) as error:
         return [_unreachable(place, source, error)]
     try:
@@ -104,38 +103,51 @@ def require_source(config: Config, name: str) -> None:
     check_options(config.kafka.options)
     source = config.sources[name]
     try:
-        catalog = open_catalog(source)
+        catalog = open_catalog(source, (config.kafka.prefix, name))
     except (pymysql.MySQLError, RuntimeError, OSError) as error:
         finding = _unreachable(f"source {name}", source, error)
         code = error.args[0] if error.args else 0
         if code in _ACCESS_DENIED or not isinstance(error, pymysql.MySQLError):
-            raise SourceRefusedError(str(finding)) from error
-        raise TransientSourceError(str(finding)) from error
+            raise SourceRefusedError(refusal([finding])) from error
+        raise TransientSourceError(refusal([finding])) from error
     try:
-        errors = [
-            str(each) for each in _server_findings(catalog, source, f"source {name}") if each.level == "error"
-        ]
+        findings = _server_findings(catalog, source, f"source {name}")
+        errors = [each for each in findings if each.level == "error"]
     except pymysql.MySQLError as error:
         raise source_error(error) from error
     finally:
         catalog.close()
     if errors:
-        raise SourceRefusedError("\n".join(errors))
+        raise SourceRefusedError(refusal(errors))
 
 
 # --- the server
 
 
 def _on_server(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Finding]:
-    yield from _server_findings(catalog, source, place)
+    other = list(_flavour(catalog, source, place))
+    if other:  # it does not answer what the configured kind is asked
+        yield from other
+        return
+    yield from _as_configured(catalog, source, place)
     yield from _tables(catalog, source, place)
+    for finding in hidden(Sight.of(catalog.grants(), catalog.mariadb), source):
+        yield Finding("warning", place, *finding)
 
 
-def _server_findings(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Finding]:
-    yield from _flavour(catalog, source, place)
+def _server_findings(catalog: Catalog, source: SourceConfig, place: str) -> list[Finding]:
+    """Return what is wrong with the server itself, tables aside."""
+    return list(_flavour(catalog, source, place)) or list(_as_configured(catalog, source, place))
+
+
+def _as_configured(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Finding]:
+    """Judge a server of the configured kind."""
     yield from settings_findings(catalog.variables(), source, place)
-    for finding in missing_grants(catalog.grants(), catalog.mariadb, source):
+    missing = missing_grants(catalog.grants(), catalog.mariadb, source)
+    for finding in missing:
         yield Finding("error", place, *finding)
+    if not missing:  # else the server does not answer what is asked
+        yield from log_findings(read_facts(catalog), place)
 
 
 def _flavour(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Finding]:
@@ -147,7 +159,7 @@ def _flavour(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Fin
             "error",
             place,
             f"the server is {version}, configured is type: {source.type}",
-            f"set type: {wanted}",
+            f"set `type` to {wanted}",
         )
 
 
@@ -161,23 +173,27 @@ def settings_findings(variables: dict[str, str], source: SourceConfig, place: st
             continue
         shown = value or "''"
         yield Finding("error", place, f"{setting.variable} is {shown}: {setting.why}", setting.remedy)
+    metadata = variables.get("binlog_row_metadata", "FULL")
+    if metadata.upper() != "FULL":
+        yield Finding(
+            "warning", place,
+            f"binlog_row_metadata is {metadata}: only with FULL the log says names, labels and keys of columns, so that a definition that "
+            "does not fit the rows is refuted by the log itself",
+            "SET GLOBAL binlog_row_metadata = FULL",
+        )  # fmt: skip
 
 
 def _tables(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Finding]:
     names = catalog.table_names(source.tables)
     if not names:
-        yield Finding(
-            "error", place, f"no table matches {', '.join(source.tables)}",
-            "correct tables:, or grant SELECT on them (a user sees only tables it may read)",
-        )  # fmt: skip
-    for name in names:
-        reason = catalog.unfit(name)
-        if reason is not None:
-            message, remedy = _split(reason)
+        yield no_table_yet(place, source.tables)
+    for name, surveyed in catalog.survey(names).items():
+        if surveyed.reason is not None:
+            message, remedy = _split(surveyed.reason)
             yield Finding("error", f"{place}, table {name[0]}.{name[1]}", message, remedy)
     for pattern in source.tables:
         if not pattern.startswith("!") and names and not catalog.table_names([pattern]):
-            yield Finding("warning", place, f"no table matches {pattern}", "correct it, or create the table")
+            yield no_table_yet(place, [pattern])
 
 
 # --- Kafka
@@ -187,28 +203,23 @@ def _on_kafka(config: Config, name: str, catalog: Catalog, place: str) -> list[F
     kafka, source = config.kafka, config.sources[name]
     try:
         partitions = Topics(kafka).partitions()
-        if source.topics == "source":
-            wanted = [source_topic(kafka.prefix, name)]
-        else:
-            wanted = [table_topic(kafka.prefix, name, *table) for table in catalog.table_names(source.tables)]
+        wanted = [table_topic(kafka.prefix, name, *table) for table in catalog.table_names(source.tables)]
         store = PositionStore(position_topic(kafka.prefix, name))
         refuse_partitions(
             {topic: partitions[topic] for topic in [*wanted, store.topic] if topic in partitions}
         )
         if store.topic in partitions:
-            _stored_position(config, store, catalog)
+            _stored_position(config, store, catalog, ProvenLog(connect_settings(source)))
     except CaptureError as error:
         return [Finding("error", place, *_split(str(error)))]
     return []
 
 
-def _stored_position(config: Config, store: PositionStore, catalog: Catalog) -> None:
+def _stored_position(config: Config, store: PositionStore, catalog: Catalog, log: ProvenLog) -> None:
     with TopicReader(config.kafka) as reader:
         stored = store.load(reader).newest
     if stored is not None:
-        identity = catalog.identity()
-        check_identity(stored, identity, catalog.has_gtids(stored, identity))
-        check_log(stored, catalog.log_files())
+        require_same(catalog, log, stored)
 
 
 def _unreachable(place: str, source: SourceConfig, error: Exception) -> Finding:
@@ -220,7 +231,14 @@ def _unreachable(place: str, source: SourceConfig, error: Exception) -> Finding:
             "error", place, f"{at} refuses user {source.user}: {text}",
             "correct user and password in the configuration, or create the user (docs/how-to/source-setup.md)",
         )  # fmt: skip
-    if code in _UNREACHABLE:
+    if code in _UNREACHABLE or not isinstance(code, int):
+        if (other := blamed(source.host, source.port, MYSQL)) is not None:
+            return Finding(
+                "error",
+                place,
+                other,
+                "correct host and port; if they are right, see whether the server hangs",
+            )
         return Finding(
             "error",
             place,

@@ -10,8 +10,9 @@ from typing import Any, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from producer.errors import TransientSourceError
-from producer.kafka_settings import consumer_settings, librdkafka_logger
+from producer.kafka_settings import consumer_settings
 from schemas.config import KafkaConfig
+from schemas.logs import librdkafka_logger
 
 _PATIENCE = 30.0
 #: Topics read at the same time: each costs a request its share of memory, and a wait for nothing.

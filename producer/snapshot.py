@@ -32,8 +32,9 @@ from pymysql.cursors import Cursor
 from producer.chunks import ChunkFailed, ChunkRead, LogPoint, Low, ReadChunk
 from producer.errors import SourceRefusedError
 from producer.snapshot_gtids import GtidSet
-from schemas.mysql_connect import SESSION_SQL
-from schemas.mysql_values import quote_name, row_from_select, select_list, to_mysql_columns
+from producer.snapshot_text import expressions, row_of
+from schemas.mysql_connect import SESSION_SQL, open_connection
+from schemas.mysql_values import quote_name, to_mysql_columns
 from schemas.position import binlog_file_number
 from schemas.table import Column, Key, Kind, Row, Table
 
@@ -124,7 +125,7 @@ def first_transaction_outside(settings: dict[str, Any], executed: str) -> LogPoi
 
     A dump by GTID (COM_BINLOG_DUMP_GTID) that does not wait at the log's end. The server skips what is in the set.
     """
-    connection: Any = pymysql.connect(**settings)
+    connection: Any = open_connection(**settings)
     server_id = random.randrange(1 << 30, 1 << 31)  # noqa: S311 - must differ from other dumps, nothing more
     with contextlib.closing(connection):
         with connection.cursor() as cursor:
@@ -195,14 +196,14 @@ class ChunkReader:
 
     def _open(self) -> Connection[Any]:
         if self._connection is None:
-            self._connection = pymysql.connect(**self._settings)
+            self._connection = open_connection(**self._settings)
             with self._connection.cursor() as cursor:
                 cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         return self._connection
 
     def _select(self, connection: Connection[Any], request: ReadChunk) -> ChunkRead:
         sql, parameters = chunk_query(request.table, request.after, request.limit)
-        convert = row_from_select(request.table)
+        convert = row_of(request.table)
         with connection.cursor(Cursor) as cursor:
             low = self._visibility.begin(cursor)
             cursor.execute(sql, parameters or None)
@@ -233,7 +234,7 @@ def chunk_query(table: Table, after: Key | None, limit: int) -> tuple[str, _Para
     if after is not None:
         where, parameters = _behind(names, _parameters(table, columns, after))
     sql = (
-        f"SELECT {', '.join(select_list(table)).replace('%', '%%')} FROM {quote_name(table.db)}.{quote_name(table.name)}"
+        f"SELECT {', '.join(expressions(table)).replace('%', '%%')} FROM {quote_name(table.db)}.{quote_name(table.name)}"
         f"{where} ORDER BY {', '.join(names)} LIMIT {limit:d}"
     )
     return sql if parameters else sql.replace("%%", "%"), parameters

@@ -17,15 +17,17 @@ from producer import chunks
 from producer.catalog import connect_settings
 from producer.codec import SourceContext, TransactionContext
 from producer.codec_control import encode_whole_chunk
-from producer.kafka_writer import KafkaWriter
+from producer.errors import TableStoppedError
+from producer.kafka_writer import KafkaWriter, fitting
 from producer.snapshot import BackgroundReader, ChunkReader, visibility_of
 from producer.snapshot_gtids import GtidSet
 from producer.start import Started, now_ms
+from producer.stops import too_large
 from producer.tables import TableName, TableState, dotted
-from producer.tails import Tail
+from producer.tails import Marker, Tail
 from schemas.config import SourceConfig
-from schemas.position import FIRST_SNAPSHOT_ROW, binlog_file_number
-from schemas.table import Key
+from schemas.position import FIRST_SNAPSHOT_ROW, Position, binlog_file_number
+from schemas.table import Key, Table
 
 _log = structlog.get_logger("capture")
 
@@ -41,6 +43,14 @@ class _Lane:
     def __init__(self, reader: BackgroundReader) -> None:
         self.reader = reader
         self.asked: deque[_Job] = deque()
+
+    def answer(self) -> chunks.ChunkRead | chunks.ChunkFailed | None:
+        """Return the next answer, if there is one. Raises what the reading raised; that was the answer then."""
+        try:
+            return self.reader.poll()
+        except TableStoppedError:
+            self.asked.popleft()
+            raise
 
 
 class _Job:
@@ -127,6 +137,11 @@ class Snapshots:
         elif dotted(state.name) not in self.done and state.name not in self._waiting:
             self.add(state)
 
+    def forget(self, name: TableName) -> None:
+        """The table is stopped: what was read of it is not emitted."""
+        self._jobs.pop(name, None)
+        self._waiting.pop(name, None)
+
     def advance(self, file: str, pos: int) -> None:
         """The stream stands between transactions at `file`, `pos`: take in answers, emit what is due, begin what waits."""
         point = (binlog_file_number(file), pos)
@@ -154,7 +169,7 @@ class Snapshots:
         return ceiling is None or (self._context.epoch, *point, self._row(state)) > ceiling
 
     def _begin(self, state: TableState, point: chunks.LogPoint) -> None:
-        resume = self._resume(state.name)
+        resume = self._resume(state)
         current, effects = self._machine.start(state.table, point, self._delivered, resume, time.monotonic())
         job = _Job(current, state, self._lane())
         self._jobs[state.name] = job
@@ -162,14 +177,14 @@ class Snapshots:
             _log.info("snapshot goes on", table=dotted(state.name), chunk=resume.number)
         self._carry_out(job, effects)
 
-    def _resume(self, name: TableName) -> chunks.ResumePoint:
+    def _resume(self, state: TableState) -> chunks.ResumePoint:
         """Where the topic's markers say the snapshot stands; with a new beginning, at the first chunk again."""
-        tail = self._tails.get(name)
+        tail = self._tails.get(state.name)
         if tail is None:
             return chunks.FROM_START
         if self._fresh:
             return chunks.FROM_START._replace(repeated=True)
-        return resume_after(tail)
+        return resume_after(tail, state.table)
 
     def _step(self, job: _Job, event: chunks.Event) -> None:
         job.state, effects = self._machine.step(job.state, event, time.monotonic())
@@ -208,7 +223,7 @@ class Snapshots:
         """Feed what was read to whom it is for; returns whether there was anything."""
         taken = False
         for lane in self._lanes:
-            while lane.asked and (answer := lane.reader.poll()) is not None:
+            while lane.asked and (answer := lane.answer()) is not None:
                 job = lane.asked.popleft()
                 if self._jobs.get(job.table.name) is job:
                     taken = True
@@ -221,11 +236,16 @@ class Snapshots:
             id=f"snapshot:{self._file}:{pos}", gtid=None, file=self._file, file_number=number, pos=pos,
             ts_ms=now_ms(), server_id=self._server_id, made_ms=now_ms(),
         )  # fmt: skip
-        first = self._row(state)
+        first, before = self._row(state), state.topic.tail.last
         records = encode_whole_chunk(effect, self._context, state.topic.tail, transaction, first_row=first)
+        fit, size = fitting(records)
+        if fit < len(records):
+            state.topic.tail.last = before
+            key, value = records[fit]
+            raise too_large(state.name, key, len(key) + len(value))
         self._next_row[state.topic.name] = first + len(records)
         *rows, (key, value) = records
-        self._writer.send_all(state.topic.name, rows)
+        self._writer.send_all(state.topic.name, rows, size - len(key) - len(value))
 
         def stored(offset: int) -> None:
             state.marker_offset = offset
@@ -233,24 +253,48 @@ class Snapshots:
         self._writer.send(state.topic.name, key, value, stored)
 
     def _row(self, state: TableState) -> int:
-        """The next position row of the topic's snapshot events: above all that any run before this one can have used."""
+        """The next position row of the topic's snapshot events."""
         row = self._next_row.get(state.topic.name)
         if row is None:
-            row = FIRST_SNAPSHOT_ROW + (self._context.gen - 1) % _GENS * _ROWS_PER_GEN
+            row = first_row(self._context.gen, state.topic.ceiling)
             self._next_row[state.topic.name] = row
         return row
 
 
-def resume_after(tail: Tail) -> chunks.ResumePoint:
+def first_row(gen: int, ceiling: Position | None) -> int:
+    """Return the position row of a run's first snapshot event in a topic that ends at `ceiling`.
+
+    It is above all that any run before can have used. The generations' stretches begin anew after 2^20 of them, which is
+    17 minutes where a generation is a coordinator's time in milliseconds: so a topic that ends in a snapshot row goes on behind it, or
+    on an idle source, where all stand at one place of the log, the rows would be too low, and the snapshot would wait for ever.
+    """
+    row = FIRST_SNAPSHOT_ROW + (gen - 1) % _GENS * _ROWS_PER_GEN
+    return row if ceiling is None or ceiling[3] >= 0 else max(row, ceiling[3] + 1)
+
+
+def resume_after(tail: Tail, table: Table) -> chunks.ResumePoint:
     """Return where the snapshot of a table stands by its markers, in topic order; the first one may be any of a chain.
 
-    It is there because a position record named it as the last one that counted (`Anchor`), so it needs no proof.
+    It is there because a position record named it as the last one that counted (`Anchor`), so it needs no proof. `table`: the
+    definition in force now. Where a chunk of another key ended says nothing about this one's order: all is read again.
     """
     at: chunks.ResumePoint | None = None
+    last: Marker | None = None
     for marker in tail.markers:
         chunk = marker.chunk
         begins = chunk.number == 1 and chunk.after is None
         follows = at is not None and not at.done and (chunk.number, chunk.after) == (at.number, at.after)
         if at is None or begins or follows:
             at = chunks.ResumePoint(chunk.last, chunk.number + 1, chunk.upto, chunk.repeated)
-    return at or chunks.FROM_START
+            last = marker
+    if at is None or last is None:
+        return chunks.FROM_START
+    return at if at.done or _of_its_key(tail, last, table) else chunks.FROM_START._replace(repeated=True)
+
+
+def _of_its_key(tail: Tail, marker: Marker, table: Table) -> bool:
+    """Whether the marker's keys are of the table's key: by the definition it stands under, else (`tail` begins later) by form."""
+    under = max((position for position in tail.definitions if position <= marker.position), default=None)
+    if under is not None:
+        return tail.definitions[under].key.columns == table.key.columns
+    return len(marker.chunk.upto or ()) == len(table.key.parts)

@@ -16,17 +16,25 @@ import structlog
 
 from producer.catalog import Catalog
 from producer.codec import SourceContext, TransactionContext
-from producer.codec_control import encode_definition
-from producer.errors import SourceRefusedError
+from producer.codec_control import encode_definition, encode_stop
+from producer.definitions.index import LogPoint
+from producer.definitions.proof import Definitions, Place, Unproven
+from producer.errors import SourceRefusedError, SupersededError
 from producer.kafka_writer import KafkaWriter
-from producer.positions import PositionStore, Records, check_identity, check_log
+from producer.positions import PositionStore, Records
+from producer.proving import ProvenLog, require_same
 from producer.reading import TopicReader
-from producer.tables import Captured, TableName, TableState, dotted
-from producer.tails import Tail, TopicTails, scan
+from producer.stops import Cause, Stopped, lost_at_start, merged
+from producer.survey import MISSING, Surveyed
+from producer.tables import Captured, TableName, TableState, dotted, undotted
+from producer.tails import Tail, TopicTails, peek, scan
 from producer.topics import EVENTS, Topics
+from schemas.config import SourceConfig
 from schemas.findings import START_OVER
+from schemas.mysql_catalog import is_selected
 from schemas.position import Position, binlog_file_number
-from schemas.records import Anchor, StoredPosition
+from schemas.records import Anchor, StoredPosition, TableStop
+from schemas.table import Table
 
 _log = structlog.get_logger("capture")
 
@@ -35,8 +43,9 @@ _log = structlog.get_logger("capture")
 class Started:
     """What the unit runs with. `tails`: per known table what its topic said; `errors`: tables that are left out.
 
-    `fresh`: the position is a new beginning (first start, or a new snapshot), not a stored one. `late`: new tables whose
-    definition must wait until the stream has passed what their topic holds: readers would drop it as old.
+    `fresh`: the position is a new beginning (first start, or a new snapshot), not a stored one. `late`: new tables that wait to
+    be defined: until the stream has passed what their topic holds (readers would drop it as old), and the point of the
+    log up to which no definition of theirs can be proven.
     """
 
     record: StoredPosition
@@ -45,7 +54,12 @@ class Started:
     tails: dict[TableName, Tail]
     errors: dict[TableName, str]
     fresh: bool
-    late: list[TableName] = field(default_factory=list)
+    late: dict[TableName, LogPoint] = field(default_factory=dict)
+
+    def published(self, name: TableName) -> bool:
+        """Whether the table's topic had a definition in this era when capture started."""
+        tail = self.tails.get(name)
+        return tail is not None and any(position[0] == self.record.epoch for position in tail.definitions)
 
 
 @dataclass(slots=True)
@@ -57,7 +71,7 @@ class Term:
     claimed: int | None = None
 
     def check(self, source: str, stored: StoredPosition | None) -> None:
-        """Raise SourceRefusedError when another process has claimed the source since: with a coordinator it was assigned
+        """Raise SupersededError when another process has claimed the source since: with a coordinator it was assigned
         elsewhere, and starting again would only push the rightful one aside: readers would drop what that one writes.
 
         At its first claim a process tells by the assignment: the gen alone grows with every restart, so it may be above
@@ -67,7 +81,7 @@ class Term:
             return
         later = stored.assigned > self.at_least
         if later or (self.claimed is not None and stored.gen > self.claimed):
-            raise SourceRefusedError(
+            raise SupersededError(
                 f"source {source} is captured by another process now (assignment {stored.assigned}, gen {stored.gen}; "
                 f"ours is assignment {self.at_least}): this one was paused, or cut off, and ends"
             )
@@ -78,31 +92,58 @@ class Starter:
     """The parts that a start needs, and its steps."""
 
     catalog: Catalog
+    definitions: Definitions
     writer: KafkaWriter
     reader: TopicReader
     topics: Topics
     store: PositionStore
     captured: Captured
-    patterns: list[str]
+    source: SourceConfig
     term: Term
+    log: ProvenLog
 
     def start(self, *, new_snapshot: bool) -> Started:
         """Claim, recover, define. Raises SourceRefusedError, KafkaRefusedError, TransientSourceError, DeliveryError."""
-        names = self.catalog.table_names(self.patterns)
+        selected = self.catalog.table_names(self.source.tables)
+        refused = {name: why for name in selected if (why := self.captured.refusal(name))}
+        names = [name for name in selected if name not in refused]
         created = self.topics.ensure((self.captured.topic_of(name) for name in names), EVENTS)
         records = self.store.load(self.reader)
-        found = self._scan(names, created, records.newest)
+        former = self._former(names, records.newest)
+        found = self._scan([*names, *former], created, records.newest)
+        former += self._forgotten([*names, *former], found)
         record = self._record(records, found, new_snapshot=new_snapshot)
         record = self.store.claim(self.writer, self.reader, record, records.older_keys)
         self.term.claimed = record.gen
         context = SourceContext(
             connector="mariadb" if self.catalog.mariadb else "mysql",
-            name=self.captured.source, epoch=record.epoch, gen=record.gen,
+            name=self.captured.source, epoch=record.epoch, gen=record.gen, charsets=self.catalog.charsets(),
         )  # fmt: skip
         fresh = records.newest is None or new_snapshot
         started = Started(record, context, self.captured, {}, {}, fresh)
-        self._define_all(started, names, found)
+        self._define_all(started, names, former, found)
+        for name, why in refused.items():
+            self._leave_out(started, name, why)
         return started
+
+    def _former(self, names: list[TableName], record: StoredPosition | None) -> list[TableName]:
+        """Return the tables that the record knows, of which there are topics, and that are not to be captured (any more)."""
+        known = {**record.anchors, **record.stops} if record else {}
+        exist = self.topics.partitions() if known else {}
+        found = {name for text in known for name in undotted(text) if self.captured.topic_of(name) in exist}
+        return sorted(found - set(names))
+
+    def _forgotten(self, names: list[TableName], found: dict[str, TopicTails]) -> list[TableName]:
+        """Look at topics of this source that belong to no known table, add them to `found`, and return their tables."""
+        begin = f"{self.captured.prefix}.{self.captured.source}."
+        others = [
+            topic
+            for topic in self.topics.partitions()
+            if topic.startswith(begin) and topic.count(".", len(begin)) == 1 and topic not in found
+        ]
+        tails = peek(self.reader, sorted(others), self.captured.source)
+        found.update({topic: each for topic, each in tails.items() if each.tables})
+        return sorted(name for each in tails.values() for name in each.tables)
 
     def _scan(
         self, names: list[TableName], created: set[str], record: StoredPosition | None
@@ -132,38 +173,92 @@ class Starter:
                 f"topics of source {self.captured.source} hold events, but {self.store.topic} has no position: it was "
                 f"deleted, or another installation uses the prefix: {START_OVER}"
             )
-        identity = self.catalog.identity()
         if stored is not None and not new_snapshot:
-            check_identity(stored, identity, self.catalog.has_gtids(stored, identity))
-            check_log(stored, self.catalog.log_files())
+            identity, proof = require_same(self.catalog, self.log, stored)
             return msgspec.structs.replace(
-                stored, gen=gen, identity=identity, ts_ms=now_ms(), assigned=assigned
+                stored, gen=gen, identity=identity, ts_ms=now_ms(), assigned=assigned, proof=proof
             )
+        identity = self.catalog.identity()  # before the end: what it lists is in the log up to there
         end = self.catalog.log_end()
         if end is None:
             raise SourceRefusedError("the source has no binary log: set log_bin and restart it")
         before = max([stored.epoch if stored else -1, written[0] if written else -1])
         return StoredPosition(
             source=self.captured.source, gen=gen, epoch=before + 1, file=end[0], pos=end[1], identity=identity,
-            ts_ms=now_ms(), assigned=assigned,
+            ts_ms=now_ms(), assigned=assigned, proof=self.log.head(end[0]),
         )  # fmt: skip
 
     # --- definitions
 
-    def _define_all(self, started: Started, names: list[TableName], found: dict[str, TopicTails]) -> None:
+    def _define_all(
+        self,
+        started: Started,
+        names: list[TableName],
+        former: list[TableName],
+        found: dict[str, TopicTails],
+    ) -> None:
+        """Take over the tables that topics know (`former`: not to be captured any more), and define those that are new."""
         known: list[TableName] = []
-        for name in names:
+        for name in [*names, *former]:
             tails = found[self.captured.topic_of(name)]
             topic = self.captured.topic(name)
             topic.ceiling = topic.tail.last = tails.highest
             tail = tails.tables.get(name)
             if tail is not None and self._restore(started, name, tail):
                 known.append(name)
-        for name in names:
-            if name not in self.captured.tables:
-                self._define_new(started, name)
+        self._take_stops(started, names, former, found)
+        self._define_new(started, [name for name in names if name not in self.captured.tables])
         self.writer.drain()
         self._rescan(started, known, found)
+
+    def _take_stops(
+        self,
+        started: Started,
+        names: list[TableName],
+        former: list[TableName],
+        found: dict[str, TopicTails],
+    ) -> None:
+        """Stop what was stopped before, and what was captured and cannot be any more; repeat what topics say of it."""
+        record = started.record
+        tails = {
+            name: tail
+            for name in [*names, *former]
+            if (tail := found[self.captured.topic_of(name)].tables.get(name)) is not None
+        }
+        recorded = (
+            set()
+            if started.fresh
+            else {dotted(name) for name in [*names, *former]} & {*record.anchors, *record.stops}
+        )
+        self.captured.known = set(tails) | {name for name in [*names, *former] if dotted(name) in recorded}
+        said = {} if started.fresh else {dotted(n): t.stop for n, t in tails.items() if t.stop is not None}
+        before = merged(record.stops, said)
+        surveyed = self.catalog.survey([name for name in names if name in self.captured.known])
+        cause = Cause(record.epoch, record.file, binlog_file_number(record.file), record.pos, now_ms())
+        for name in sorted(self.captured.known):
+            stop = before.get(dotted(name)) or self._lost(cause, name, surveyed.get(name))
+            if stop is None:
+                continue
+            tail = None if started.fresh else tails.get(name)
+            stopped = Stopped(stop, tail.stop_position, tail.stop_offset) if tail else Stopped(stop)
+            self.captured.stop(name, stopped)
+            if stopped.position is not None:
+                send_stop(self.writer, started.context, self.captured, name, record)
+
+    def _lost(self, cause: Cause, name: TableName, now: Surveyed | None) -> TableStop | None:
+        selected = is_selected(self.catalog.names.patterns(self.source.tables), *name)
+        exists = now is not None and now != MISSING
+        error = lost_at_start(name, selected=selected, exists=exists, unfit=now.reason if now else None)
+        if error is None:
+            return None
+        _log.error(
+            "table stopped",
+            source=self.captured.source,
+            table=dotted(name),
+            cause=error.cause,
+            reason=str(error),
+        )
+        return cause.stop(name, error)
 
     def _restore(self, started: Started, name: TableName, tail: Tail) -> bool:
         """Take over what the topic says, and repeat the definition under the new gen."""
@@ -179,23 +274,50 @@ class Starter:
         send_definition(self.writer, started.context, state, definition_context(record, position))
         return True
 
-    def _define_new(self, started: Started, name: TableName) -> None:
-        reason = self.catalog.unfit(name)
-        table = None if reason else self.catalog.table(name)
-        if table is None:
-            started.errors[name] = reason or "the table is gone"
-            _log.error(
-                "table left out", source=self.captured.source, table=dotted(name), reason=started.errors[name]
-            )
+    def _define_new(self, started: Started, names: list[TableName]) -> None:
+        """Define tables of which nothing is in force, as far as it is proven what they are at the record's position."""
+        record = started.record
+        wanted = []
+        for name in names:
+            if started.published(
+                name
+            ):  # behind the record's position, which is not the first time that capture is here
+                started.late[name] = (binlog_file_number(record.file), record.pos)
+            elif name not in self.captured.stopped:
+                wanted.append(name)
+        if not wanted:
             return
+        proofs = self.definitions.all_at(Place(record.file, record.pos, beginning=True), wanted)
+        for name, proof in proofs.items():
+            if isinstance(proof, Unproven):
+                self._postpone(started, name, proof)
+            elif proof.table is None:
+                self._leave_out(started, name, proof.reason or "the table is gone")
+            else:
+                self._define(started, name, proof.table)
+
+    def _postpone(self, started: Started, name: TableName, proof: Unproven) -> None:
+        """Its statements are still to come. With a snapshot it is passed over until then; without one its first row decides."""
+        reason = unproven(name, started.record.file, started.record.pos, proof)
+        if self.source.snapshot != "never":
+            started.late[name] = proof.last
+            started.errors[name] = f"{reason}: {WAITS}"
+        _log.warning("table waits", source=self.captured.source, table=dotted(name), reason=reason)
+
+    def _leave_out(self, started: Started, name: TableName, reason: str) -> None:
+        started.errors[name] = reason
+        _log.error("table left out", source=self.captured.source, table=dotted(name), reason=reason)
+
+    def _define(self, started: Started, name: TableName, table: Table) -> None:
         record, topic = started.record, self.captured.topic(name)
         at = (record.epoch, binlog_file_number(record.file), record.pos)
         if topic.ceiling is not None and (*at, 0) <= topic.ceiling:
-            started.late.append(name)
+            started.late[name] = at[1:]
             return
         position = (*at, topic.definition_row(at))
         state = TableState(name, self.captured.topic(name), table, position)
         self.captured.tables[name] = state
+        self.captured.known.add(name)
         send_definition(self.writer, started.context, state, definition_context(record, position))
 
     def _rescan(self, started: Started, known: list[TableName], found: dict[str, TopicTails]) -> None:
@@ -216,6 +338,17 @@ class Starter:
             state.marker_offset = tail.marker_offset
 
 
+WAITS = "it is taken up, with a snapshot, once capture has passed that statement"
+
+
+def unproven(name: TableName, file: str, pos: int, proof: Unproven) -> str:
+    """Return why the definition of a table at a position of the log is not known."""
+    return (
+        f"the definition of {dotted(name)} at {file}:{pos} cannot be proven: another statement on it follows in the log (in file "
+        f"{proof.last[0]} at {proof.last[1]}), and the catalogue shows the table as it is behind that"
+    )
+
+
 def definition_context(record: StoredPosition, position: Position) -> TransactionContext:
     """Return a context at `position`; of a repeated definition the file's name is that of the record's series."""
     stem, _, number = record.file.rpartition(".")
@@ -232,13 +365,15 @@ def send_definition(
     state: TableState,
     transaction: TransactionContext,
     ddl: str | None = None,
+    *,
+    effect: str | None = None,
 ) -> None:
     """Send the definition in force at its own position, and remember its offset once acknowledged."""
     if state.defined_at[0] != context.epoch:
         context = msgspec.structs.replace(context, epoch=state.defined_at[0])
     state.topic.note()  # the definition stands lower than what the topic has, and takes its place as the tail
     key, value = encode_definition(
-        state.table, context, state.topic.tail, transaction, row=state.defined_at[3], ddl=ddl
+        state.table, context, state.topic.tail, transaction, row=state.defined_at[3], ddl=ddl, effect=effect
     )
     state.topic.raise_ceiling()
 
@@ -246,6 +381,28 @@ def send_definition(
         state.definition_offset = offset
 
     writer.send(state.topic.name, key, value, stored)
+
+
+def send_stop(
+    writer: KafkaWriter, context: SourceContext, captured: Captured, name: TableName, record: StoredPosition
+) -> None:
+    """Send the stop of a table at its `position`, and remember its offset once acknowledged."""
+    stopped, topic = captured.stopped[name], captured.topic(name)
+    position = stopped.position
+    if position is None:
+        raise ValueError(f"the stop of {dotted(name)} has no place yet")
+    if position[0] != context.epoch:
+        context = msgspec.structs.replace(context, epoch=position[0])
+    at = definition_context(record, position)
+    at.ts_ms = stopped.stop.since_ms
+    topic.note()
+    key, value = encode_stop(name, context, topic.tail, at, position[3], stopped.stop)
+    topic.raise_ceiling()
+
+    def stored(offset: int) -> None:
+        stopped.offset = offset
+
+    writer.send(topic.name, key, value, stored)
 
 
 def now_ms() -> int:

@@ -5,17 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from producer.codec import SourceContext, TableCodec, TableMap, TopicTail
+from producer.stops import Stopped
 from schemas.position import DEFINITION_ROW, Position
-from schemas.records import Anchor, source_topic, table_topic
+from schemas.records import Anchor, TableStop, table_topic, topic_refusal
 from schemas.table import Table
 
 TableName = tuple[str, str]
-_TABLES = 1 << 20  # more than a source has
 
 
 def dotted(name: TableName) -> str:
     """Return "db.table", as records and configuration write it."""
     return f"{name[0]}.{name[1]}"
+
+
+def undotted(text: str) -> list[TableName]:
+    """Return the names that `dotted` may have been given for `text`: several where a name has a dot in it."""
+    parts = text.split(".")
+    return [(".".join(parts[:at]), ".".join(parts[at:])) for at in range(1, len(parts))]
 
 
 @dataclass(slots=True)
@@ -25,16 +31,15 @@ class TopicState:
     name: str
     tail: TopicTail
     ceiling: Position | None = None
-    shared: bool = False
     _defining: tuple[int, int, int] | None = None
     _defined: int = 0
 
     def definition_row(self, at: tuple[int, int, int]) -> int:
-        """Return the row of a first definition at `at` (epoch, file, pos): in a topic of many tables each has its own."""
+        """Return the row of a first definition at `at` (epoch, file, pos): the next one there has its own."""
         if at != self._defining:
             self._defining, self._defined = at, 0
         self._defined += 1
-        return DEFINITION_ROW + self._defined - (_TABLES if self.shared else 1)
+        return DEFINITION_ROW + self._defined - 1
 
     def note(self) -> None:
         """Raise the ceiling to `tail.last`."""
@@ -77,43 +82,73 @@ class TableState:
             found = self.codecs[table_map.layout] = TableCodec(self.table, table_map, source, self.topic.tail)
         return found
 
-    def anchor(self, end: int) -> Anchor:
+    def anchor(self, end: int, stop: int | None = None) -> Anchor:
         return Anchor(
-            definition=self.definition_offset, marker=self.marker_offset, end=end, highest=self.topic.ceiling
+            definition=self.definition_offset,
+            marker=self.marker_offset,
+            end=end,
+            highest=self.topic.ceiling,
+            stop=stop,
         )
 
 
 @dataclass(slots=True)
 class Captured:
-    """All captured tables of a source and their topics."""
+    """All captured tables of a source and their topics. `stopped`: those of which nothing is published any more; `unsaid`:
+    those of them whose topics do not say so yet.
+
+    `known`: tables of which a topic or the position record has something; a table outside it was never captured.
+    """
 
     prefix: str
     source: str
-    one_topic: bool
     tables: dict[TableName, TableState] = field(default_factory=dict)
     topics: dict[str, TopicState] = field(default_factory=dict)
+    stopped: dict[TableName, Stopped] = field(default_factory=dict)
+    unsaid: set[TableName] = field(default_factory=set)
+    known: set[TableName] = field(default_factory=set)
 
     def topic_of(self, name: TableName) -> str:
-        return (
-            source_topic(self.prefix, self.source)
-            if self.one_topic
-            else table_topic(self.prefix, self.source, *name)
-        )
+        return table_topic(self.prefix, self.source, *name)
+
+    def refusal(self, name: TableName) -> str | None:
+        """Return why nothing of a table can be published, not even a stop; None: it can."""
+        return topic_refusal(self.topic_of(name), dotted(name))
 
     def topic(self, name: TableName) -> TopicState:
         """Return the topic of a table, made known if it is not."""
         topic = self.topic_of(name)
-        return self.topics.setdefault(topic, TopicState(topic, TopicTail(), shared=self.one_topic))
+        return self.topics.setdefault(topic, TopicState(topic, TopicTail()))
 
     def anchors(self, ends: dict[str, int]) -> dict[str, Anchor]:
         """Return the anchors of all tables, given the acknowledged end of each topic."""
         for topic in self.topics.values():
             topic.note()
-        return {
-            dotted(name): state.anchor(ends[state.topic.name])
-            for name, state in self.tables.items()
-            if state.definition_offset is not None and state.topic.name in ends
-        }
+        found = {}
+        for name in {*self.tables, *self.stopped}:
+            state, stopped, topic = self.tables.get(name), self.stopped.get(name), self.topic(name)
+            stop = stopped.offset if stopped else None
+            if topic.name not in ends or (
+                stop is None and (state is None or state.definition_offset is None)
+            ):
+                continue
+            end = ends[topic.name]
+            found[dotted(name)] = (
+                state.anchor(end, stop) if state else Anchor(end=end, highest=topic.ceiling, stop=stop)
+            )
+        return found
+
+    def stops(self) -> dict[str, TableStop]:
+        """Return every stop, as the position record holds them."""
+        return {dotted(name): stopped.stop for name, stopped in sorted(self.stopped.items())}
+
+    def stop(self, name: TableName, stopped: Stopped) -> None:
+        """Publish nothing of the table any more."""
+        self.stopped[name] = stopped
+        if stopped.position is None:
+            self.unsaid.add(name)
+        if (state := self.tables.get(name)) is not None:
+            state.ignored = stopped.stop.reason
 
     def in_schema(self, db: str) -> list[TableName]:
         return [name for name in self.tables if name[0] == db]

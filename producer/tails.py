@@ -14,7 +14,7 @@ import msgspec
 from producer.reading import TopicReader
 from schemas.event import Chunk
 from schemas.position import Position
-from schemas.records import Anchor
+from schemas.records import Anchor, TableStop
 from schemas.table import Table
 
 TableName = tuple[str, str]
@@ -27,6 +27,7 @@ class _Source(msgspec.Struct):
     position: Position
     prev: Position | None
     gen: int
+    name: str = ""
 
 
 class _Event(msgspec.Struct):
@@ -34,6 +35,7 @@ class _Event(msgspec.Struct):
     source: _Source
     definition: Table | None = None
     chunk: Chunk | None = None
+    stop: TableStop | None = None
 
 
 _decode: Callable[[bytes], _Event] = msgspec.json.Decoder(_Event).decode
@@ -48,14 +50,20 @@ class Marker:
 
 @dataclass(slots=True)
 class Tail:
-    """One table's part of a topic. `definitions` in the order of the topic, by position."""
+    """One table's part of a topic. `definitions` in the order of the topic, by position.
+
+    `stop`: why nothing of it follows, with the place of the event that says so; a new beginning of the log's life (a
+    definition of a higher epoch) ends it.
+    """
 
     definitions: dict[Position, Table] = field(default_factory=dict)
     definition_offset: int | None = None
-    definition_gen: int = 0
     markers: list[Marker] = field(default_factory=list)
     marker_offset: int | None = None
     last_snapshot_row: int | None = None
+    stop: TableStop | None = None
+    stop_position: Position | None = None
+    stop_offset: int | None = None
 
     def at(self, file: int, pos: int, epoch: int) -> tuple[Position, Table] | None:
         """Return the definition in force for a transaction that starts at `file`, `pos`."""
@@ -72,8 +80,8 @@ class TopicTails:
     gen: int = 0
     end: int = 0
 
-    def add(self, offset: int, value: bytes) -> None:
-        """Take in the event at `offset`."""
+    def add(self, offset: int, value: bytes, *, always: bool = False) -> None:
+        """Take in the event at `offset`. `always`: its table counts as seen also by a row of the log."""
         event = _decode(value)
         source = event.source
         if source.gen < self.gen:
@@ -84,6 +92,8 @@ class TopicTails:
             self._raise(source.prev)
         if event.op == "m" or source.row < 0:
             self._table_event(offset, event)
+        elif always:
+            self.tables.setdefault((source.db, source.table), Tail())
 
     def _raise(self, position: Position) -> None:
         if self.highest is None or position > self.highest:
@@ -94,7 +104,11 @@ class TopicTails:
         tail = self.tables.setdefault((source.db, source.table), Tail())
         if event.definition is not None:
             tail.definitions[source.position] = event.definition
-            tail.definition_offset, tail.definition_gen = offset, source.gen
+            tail.definition_offset = offset
+            if tail.stop_position is not None and source.position[0] > tail.stop_position[0]:
+                tail.stop = tail.stop_position = tail.stop_offset = None
+        elif event.stop is not None:
+            tail.stop, tail.stop_position, tail.stop_offset = event.stop, source.position, offset
         else:
             tail.last_snapshot_row = max(source.row, tail.last_snapshot_row or source.row)
         if event.chunk is not None:
@@ -124,8 +138,25 @@ def scan(reader: TopicReader, topics: Mapping[str, Mapping[TableName, Anchor]]) 
     return found
 
 
+def peek(reader: TopicReader, topics: Iterable[str], source: str) -> dict[str, TopicTails]:
+    """Read the last event of each topic: of which table of `source` it is, whether it is stopped, how high it stands.
+
+    Raises TransientSourceError, and msgspec.DecodeError for a message that is no event.
+    """
+    bounds = {topic: reader.bounds(topic) for topic in topics}
+    found = {topic: TopicTails(end=high) for topic, (_, high) in bounds.items()}
+    last = {topic: [(max(low, high - 1), high)] for topic, (low, high) in bounds.items()}
+    for topic, message in reader.read_all(last):
+        if message.value() is not None and _decode(message.value()).source.name == source:
+            found[topic].add(message.offset(), message.value(), always=True)
+    return found
+
+
 def _anchored(anchors: Iterable[Anchor], low: int, start: int) -> list[int]:
     offsets = {
-        offset for anchor in anchors for offset in (anchor.definition, anchor.marker) if offset is not None
+        offset
+        for anchor in anchors
+        for offset in (anchor.definition, anchor.marker, anchor.stop)
+        if offset is not None
     }
     return sorted(offset for offset in offsets if low <= offset < start)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import admin as kafka_admin
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from producer.errors import KafkaRefusedError, TransientSourceError
-from producer.kafka_settings import MAX_MESSAGE_BYTES, client_settings, librdkafka_logger
+from producer.kafka_settings import MAX_MESSAGE_BYTES, client_settings
 from schemas.config import KafkaConfig
+from schemas.logs import librdkafka_logger
 
 #: How long events are kept; a table's definition is repeated several times within it.
 RETENTION_MS = 7 * 24 * 3600 * 1000
+_LATEST: Any = cast(Any, kafka_admin).OffsetSpec.latest()
+_LEADERS_WITHIN, _LOOK_AGAIN = 30.0, 0.05
 _DAY_MS = 24 * 3600 * 1000
 
 EVENTS: dict[str, str] = {
@@ -53,8 +59,33 @@ class Topics:
         refuse_partitions({name: existing[name] for name in wanted if name in existing})
         missing = [name for name in wanted if name not in existing]
         created = self._create(missing, settings) if missing else set()
+        self._await_leaders(missing)
         self._known.update(wanted)
         return created
+
+    def _await_leaders(self, names: list[str]) -> None:
+        """Return when the leader of each new topic answers for it.
+
+        A topic is created before its leader knows: what is produced until then is refused (UNKNOWN_TOPIC_OR_PART), for
+        good, and would end the run of all tables of the source.
+        """
+        left, deadline = set(names), time.monotonic() + _LEADERS_WITHIN
+        pause = threading.Event()
+        while left:
+            asked = {TopicPartition(name, 0): _LATEST for name in sorted(left)}
+            for partition, future in self._admin.list_offsets(asked, request_timeout=15).items():
+                try:
+                    future.result()
+                except KafkaException as error:
+                    why = error
+                else:
+                    left.discard(partition.topic)
+            if left and time.monotonic() > deadline:
+                raise TransientSourceError(
+                    f"the new topics {', '.join(sorted(left)[:3])} have no leader that answers: {why}"
+                )
+            if left:
+                pause.wait(_LOOK_AGAIN)
 
     def partitions(self) -> dict[str, int]:
         """Return the partition count of every topic of the cluster."""

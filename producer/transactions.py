@@ -1,30 +1,39 @@
 """Folds the events of the log into transactions: pure, and of bounded memory for transactions of any size.
 
+The events come from producer/assembly.py, a transaction's once its end is known; rows that did not come to be are marked.
 Each event goes in on its own, and comes out as what capture has to do about it, in order: encode captured rows
 (`Rows`), carry out a statement at its barrier (`Barrier`), or note that a transaction is over (`Boundary`). Nothing is
 kept but the transaction's header, its TABLE_MAPs, and the row events of *uncaptured* tables that have not been counted
-yet: `row` counts those too, but only a captured row behind them makes the count matter.
+yet: `row` counts those too, but only a captured row behind them makes the count matter. What cannot be counted (a
+MINIMAL or partial image, a type nobody knows) counts as one row for its event, so that `row` is the same whenever the log is read.
 
-What would be lost or misread is refused (`StreamStoppedError`), never skipped: partial JSON images, compressed
-transactions, XA groups with captured rows, statement-based changes, rolled-back rows, lost-event incidents.
+What would be lost or misread is refused, never skipped: `TableStoppedError` where it is known which tables it concerns,
+else `StreamStoppedError`. After a TableStoppedError the fold goes on, the event's rows counted as uncaptured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from producer import ddl
 from producer import log_event as log
-from producer.codec import TableMap, TableMapCache, count_rows
-from producer.errors import StreamStoppedError
+from producer.assembly import ONE_PHASE, UNDONE
+from producer.codec import TableMap, TableMapCache, count_rows, plain_rows_event
+from producer.decoders.errors import DecodeError
+from producer.errors import StreamStoppedError, TableStoppedError
 from producer.log_event import LogEvent
 from schemas.findings import START_OVER
+from schemas.position import binlog_file_number
 
 #: Bytes of uncaptured row events that may wait to be counted, in one transaction.
 DEFER_LIMIT = 4 << 20
 _DUMMY_TABLE = 0xFFFFFF
+
+TableName = tuple[str, str]  # database, table
+Tables = tuple[TableName, ...]
+_NONE: frozenset[TableName] = frozenset()
 
 
 class Header(NamedTuple):
@@ -52,21 +61,36 @@ class Rows(NamedTuple):
 
 
 class Barrier(NamedTuple):
-    """A statement that may concern captured tables; events made from it stand at `row` on (`Fold.counted`)."""
+    """A statement that may concern captured tables; events made from it stand at `row` on (`Fold.counted`).
+
+    `start`: offset of the statement's own event in the file of `header`: what proves its definition (R8) counts from there.
+    `db`: the current database it was executed in; `escapes`, `temporary`: see `log_event.Query`.
+    """
 
     header: Header
-    statement: ddl.TableDdl | ddl.SchemaDrop | ddl.Unknown
+    statement: ddl.TableDdl | ddl.SchemaDrop | ddl.Unknown | ddl.Dml
     sql: str
     row: int
+    start: int = 0
+    db: str = ""
+    escapes: bool = True
+    temporary: bool = False
 
 
 class Boundary(NamedTuple):
-    """A transaction is over: capture may resume at `file`, `pos`. `captured`: it had events for topics."""
+    """A transaction is over: capture may resume at `file`, `pos`. `captured`: it had events for topics.
+
+    `undone`: captured tables with rows that were rolled back: right only for a table with transactions. `stop`: what the
+    transaction's end does to captured tables. `prepared`: see Fold.
+    """
 
     header: Header
     file: str
     pos: int
     captured: bool
+    undone: frozenset[TableName] = frozenset()
+    stop: TableStoppedError | None = None
+    prepared: Mapping[str, Tables] = {}
 
 
 Output = Rows | Barrier | Boundary
@@ -74,27 +98,42 @@ Output = Rows | Barrier | Boundary
 
 @dataclass(slots=True)
 class _Open:
-    """The transaction at hand. `grouped`: it ends by COMMIT or XID; else by its one statement."""
+    """The transaction at hand. `grouped`: it ends by COMMIT or XID; else by its one statement.
+
+    `announced`: its statement is the beginning of an ALTER, or one that failed: nothing has changed.
+    """
 
     header: Header
     grouped: bool
     xa: str | None = None
+    announced: bool = False
     row: int = 0
     captured: bool = False
+    undone: set[TableName] = field(default_factory=set)
     maps: dict[int, TableMap] = field(default_factory=dict)
     deferred: list[tuple[TableMap, int, bytes]] = field(default_factory=list)
     deferred_bytes: int = 0
 
 
 class Fold:
-    """`captured(db, table)` says whether a table is captured; `names()` are the names of captured tables so far."""
+    """`captured(db, table)` says whether a table is captured.
 
-    def __init__(self, captured: Callable[[str, str], bool], names: Callable[[], set[str]]) -> None:
+    `objects_changed`: where the last statement starts, (number of the file, offset), that may have changed a table, a view, a
+    trigger or a routine.
+    `prepared`: XA transactions that are prepared and not ended, and the tables that each changes. It has to be stored
+    with the position: at XA COMMIT the rows are known to nobody else.
+    """
+
+    def __init__(
+        self,
+        captured: Callable[[str, str], bool],
+        prepared: Mapping[str, Tables] | None = None,
+    ) -> None:
+        self.prepared: Mapping[str, Tables] = prepared or {}
         self._captured = captured
-        self._names = names
+        self.objects_changed: tuple[int, int] = (0, 0)
         self._maps = TableMapCache()
         self._open: _Open | None = None
-        self._prepared: set[str] = set()
 
     @property
     def inside(self) -> bool:
@@ -115,7 +154,7 @@ class Fold:
     def feed(self, event: LogEvent) -> Output | None:
         """Return what follows from `event`. Raises StreamStoppedError."""
         kind = event.type
-        if kind in log.ROW_EVENTS:
+        if kind in log.ANY_ROWS:
             return self._rows(event)
         if kind == log.TABLE_MAP:
             table_map = self._maps.get(event.body)
@@ -125,8 +164,8 @@ class Fold:
             return self._begin_gtid(event)
         if kind == log.XID:
             return self._end(event)
-        if kind == log.QUERY:
-            return self._query(event, log.parse_query(event.body))
+        if kind in log.QUERIES:
+            return self._query(event, log.query_of(event))
         return self._other(event)
 
     # --- begin and end
@@ -139,6 +178,7 @@ class Fold:
             transaction = self._start(event, gtid.text, event.timestamp * 1000)
             transaction.grouped = not gtid.flags & log.MARIADB_STANDALONE
             transaction.xa = gtid.xid if gtid.flags & log.MARIADB_PREPARED_XA else None
+            transaction.announced = gtid.alter in ("start", "rollback")
             return None
         text = log.parse_gtid(event.body) if event.type == log.GTID else None
         self._start(event, text, log.commit_ms(event.body) or event.timestamp * 1000)
@@ -149,10 +189,15 @@ class Fold:
         self._open = _Open(header, grouped=False)
         return self._open
 
-    def _end(self, event: LogEvent) -> Boundary:
+    def _end(self, event: LogEvent, stop: TableStoppedError | None = None) -> Boundary:
         transaction = self._require_open(event)
         self._open = None
-        return Boundary(transaction.header, event.file, event.end, transaction.captured)
+        undone = _NONE
+        if transaction.undone:
+            undone = frozenset(name for name in transaction.undone if self._captured(*name))
+        return Boundary(
+            transaction.header, event.file, event.end, transaction.captured, undone, stop, self.prepared
+        )
 
     def _require_open(self, event: LogEvent | str) -> _Open:
         if self._open is None:
@@ -169,17 +214,16 @@ class Fold:
             if table_id == _DUMMY_TABLE:
                 return None
             raise _stopped(event, f"rows of table id {table_id} without its TABLE_MAP")
-        if not self._captured(table_map.db, table_map.name):
-            self._defer(transaction, table_map, event)
-            return None
-        if transaction.xa is not None:
-            raise _stopped(
-                event,
-                f"an XA transaction changes {table_map.db}.{table_map.name}; XA is not supported yet: "
-                f"exclude the table, or end the use of XA on it and {START_OVER}",
-            )
-        self._count_deferred(transaction)
-        return Rows(transaction.header, table_map, event.type, event.body, transaction.row)
+        if event.flags & UNDONE:
+            transaction.undone.add((table_map.db, table_map.name))
+        elif self._captured(table_map.db, table_map.name):
+            self._count_deferred(transaction)
+            if event.type == log.PARTIAL_UPDATE_ROWS:
+                self._defer(transaction, table_map, event)
+                raise _partial(table_map)
+            return Rows(transaction.header, table_map, event.type, event.body, transaction.row)
+        self._defer(transaction, table_map, event)
+        return None
 
     def _defer(self, transaction: _Open, table_map: TableMap, event: LogEvent) -> None:
         transaction.deferred.append((table_map, event.type, event.body))
@@ -187,44 +231,39 @@ class Fold:
         if transaction.deferred_bytes > DEFER_LIMIT:
             self._count_deferred(transaction)
 
-    def _count_deferred(self, transaction: _Open) -> None:
+    @staticmethod
+    def _count_deferred(transaction: _Open) -> None:
         for table_map, kind, body in transaction.deferred:
-            if kind == log.PARTIAL_UPDATE_ROWS:
-                raise StreamStoppedError(
-                    f"partial JSON images of {table_map.db}.{table_map.name} in a transaction with captured rows: "
-                    "SET GLOBAL binlog_row_value_options=''"
-                )
-            transaction.row += count_rows(table_map, kind, body)
+            transaction.row += rows_of(table_map, kind, body)
         transaction.deferred.clear()
         transaction.deferred_bytes = 0
 
     # --- statements
 
     def _query(self, event: LogEvent, query: log.Query) -> Output | None:
-        statement = ddl.classify(query.sql, query.db)
+        statement = ddl.classify(query.sql, query.db, escapes=query.escapes)
         if isinstance(statement, ddl.Control):
             return self._control(event, statement)
         transaction = self._open or self._start(event, None, event.timestamp * 1000)
-        if isinstance(statement, ddl.Dml):
-            self._check_dml(event, statement)
-        if isinstance(statement, ddl.Dml | ddl.Harmless):
+        if not isinstance(statement, ddl.Dml) and statement != ddl.Harmless():
+            self.objects_changed = (binlog_file_number(event.file), event.start)
+        if isinstance(statement, ddl.Harmless) or transaction.announced:
             return None if transaction.grouped else self._end(event)
         self._count_deferred(transaction)
-        return Barrier(transaction.header, statement, query.sql, transaction.row)
+        return Barrier(
+            transaction.header,
+            statement,
+            query.sql,
+            transaction.row,
+            event.start,
+            query.db,
+            query.escapes,
+            query.temporary,
+        )
 
     def after_barrier(self, event: LogEvent) -> Boundary | None:
         """Say that the Barrier that `event` gave is dealt with; a lone statement's transaction ends with it."""
         return None if self._require_open(event).grouped else self._end(event)
-
-    def _check_dml(self, event: LogEvent, statement: ddl.Dml) -> None:
-        named = statement.words & self._names()
-        if named:
-            raise _stopped(
-                event,
-                f"a change logged as a statement names the captured table {', '.join(sorted(named))}: "
-                "binlog_format must be ROW for every session (SET GLOBAL binlog_format=ROW, reconnect the clients), "
-                f"then {START_OVER}",
-            )
 
     def _control(self, event: LogEvent, control: ddl.Control) -> Boundary | None:
         match control.verb:
@@ -234,35 +273,47 @@ class Fold:
                 transaction.xa = control.xid if control.verb == "xa_start" else None
             case "commit":
                 return self._end(event)
-            case "rollback" | "rollback_to":
-                return self._rollback(event, whole=control.verb == "rollback")
+            case "rollback":
+                return self._end(event)
             case "xa_commit" | "xa_rollback":
                 return self._finish_xa(event, control)
             case "xa_prepare":
-                return self._end(event)
+                return self._prepare(event)
         return None
 
-    def _rollback(self, event: LogEvent, *, whole: bool) -> Boundary | None:
+    def _prepare(self, event: LogEvent) -> Boundary:
+        """An XA group is over; if it is only prepared, all of its rows are marked as undone."""
         transaction = self._require_open(event)
-        if transaction.captured:
-            raise _stopped(
-                event,
-                "rows that are already captured are rolled back in the log (a transaction that mixes tables "
-                f"with and without transactions): convert the MyISAM tables, then {START_OVER}",
-            )
-        return self._end(event) if whole else None
+        if transaction.xa is not None and event.body[:1] != ONE_PHASE:
+            self.prepared = {**self.prepared, transaction.xa: tuple(sorted(transaction.undone))}
+            transaction.undone.clear()
+        return self._end(event)
 
     def _finish_xa(self, event: LogEvent, control: ddl.Control) -> Boundary:
         if self._open is None:
             self._start(event, None, event.timestamp * 1000)
-        if control.verb == "xa_commit" and control.xid not in self._prepared:
-            raise _stopped(
-                event,
-                f"XA COMMIT of a transaction that was prepared before capture began ({control.xid}): its rows are "
-                f"unknown here, and XA is not supported yet: {START_OVER}",
-            )
-        self._prepared.discard(control.xid)
-        return self._end(event)
+        changed = self.prepared.get(control.xid)
+        self.prepared = {xid: tables for xid, tables in self.prepared.items() if xid != control.xid}
+        if control.verb == "xa_rollback":
+            return self._end(event)
+        return self._end(event, self._xa_stop(control.xid, changed))
+
+    def _xa_stop(self, xid: str, changed: Tables | None) -> TableStoppedError | None:
+        """XA COMMIT publishes rows that stand far back in the log: the tables that they are of cannot be followed."""
+        if changed is None:
+            return TableStoppedError(
+                None, "xa",
+                f"XA COMMIT of a transaction that was prepared before capture began ({xid}): which rows it changed is unknown",
+                START_OVER,
+            )  # fmt: skip
+        tables = frozenset(name for name in changed if self._captured(*name))
+        if not tables:
+            return None
+        listed = ", ".join(sorted(f"{db}.{table}" for db, table in tables))
+        return TableStoppedError(
+            tables, "xa", f"an XA transaction ({xid}) changes {listed}; XA is not supported yet",
+            f"exclude the table, or end the use of XA on it, and {START_OVER}",
+        )  # fmt: skip
 
     # --- the rest
 
@@ -270,41 +321,44 @@ class Fold:
         kind = event.type
         if kind in log.IGNORED:
             return None
-        if kind == log.PARTIAL_UPDATE_ROWS:
-            self._partial(event)
-        elif kind == log.XA_PREPARE:
-            return self._xa_prepare(event)
-        elif kind == log.EXECUTE_LOAD_QUERY:
-            return self._query(event, log.parse_query(event.body, extra=13))
-        else:
-            raise _unknown(event)
+        if kind == log.XA_PREPARE:
+            return self._prepare(event)
+        raise _unknown(event)
+
+
+def rows_of(table_map: TableMap, kind: int, body: bytes) -> int:
+    """Return how many positions an event takes of which no row is published: its rows, or one where they cannot be counted.
+
+    It depends on nothing but the log: a transaction that is read again gets the same numbers.
+    """
+    try:
+        kind, body = plain_rows_event(kind, body)
+        return count_rows(table_map, kind, body)
+    except DecodeError:
+        return 1
+
+
+def _partial(table_map: TableMap) -> TableStoppedError:
+    name = (table_map.db, table_map.name)
+    return TableStoppedError(
+        frozenset([name]), "log", f"a partial JSON image (PARTIAL_UPDATE_ROWS) of {name[0]}.{name[1]}",
+        f"SET GLOBAL binlog_row_value_options='' at the source, reconnect its clients, and {START_OVER}",
+    )  # fmt: skip
+
+
+def not_undone(engines: Mapping[TableName, str | None]) -> TableStoppedError | None:
+    """Return the stop of tables whose rows the log takes back while they stay: `engines` has those without transactions."""
+    tables = frozenset(name for name, engine in engines.items() if engine is not None)
+    if not tables:
         return None
-
-    def _partial(self, event: LogEvent) -> None:
-        transaction = self._require_open(event)
-        table_map = transaction.maps.get(int.from_bytes(event.body[:6], "little"))
-        if table_map is None or self._captured(table_map.db, table_map.name):
-            raise _stopped(
-                event,
-                "partial JSON images (PARTIAL_UPDATE_ROWS) of a captured table: "
-                f"SET GLOBAL binlog_row_value_options='', then {START_OVER}",
-            )
-        self._defer(transaction, table_map, event)
-
-    def _xa_prepare(self, event: LogEvent) -> Boundary:
-        """Ends an XA group; nothing of it was captured, or `_rows` had refused it."""
-        transaction = self._require_open(event)
-        if transaction.xa is not None:
-            self._prepared.add(transaction.xa)
-        return self._end(event)
+    listed = ", ".join(sorted(f"{db}.{table} ({engines[db, table]})" for db, table in tables))
+    return TableStoppedError(
+        tables, "log", f"rows of {listed} are rolled back in the log, and stay in a table without transactions",
+        f"ALTER TABLE … ENGINE=InnoDB, and {START_OVER}",
+    )  # fmt: skip
 
 
 def _unknown(event: LogEvent) -> StreamStoppedError:
-    if event.type == log.TRANSACTION_PAYLOAD:
-        return _stopped(
-            event,
-            f"a compressed transaction: SET GLOBAL binlog_transaction_compression=OFF, then {START_OVER}",
-        )
     if event.type == log.GTID_TAGGED:
         return _stopped(
             event,
@@ -321,15 +375,3 @@ def _unknown(event: LogEvent) -> StreamStoppedError:
 def _stopped(event: LogEvent | str, seen: str) -> StreamStoppedError:
     place = f"{event.file}:{event.start}" if isinstance(event, LogEvent) else event
     return StreamStoppedError(f"the log holds at {place} what capture cannot follow: {seen}")
-
-
-def outputs(fold: Fold, events: Iterator[LogEvent]) -> Iterator[Output]:
-    """Feed `events` and deal with barriers at once; for tests and tools that have nothing to do at a barrier."""
-    for event in events:
-        output = fold.feed(event)
-        if output is not None:
-            yield output
-        if isinstance(output, Barrier):
-            boundary = fold.after_barrier(event)
-            if boundary is not None:
-                yield boundary

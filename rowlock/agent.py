@@ -8,10 +8,10 @@ import structlog
 
 from coordinator.agent.shell import SUPERSEDED, Agent
 from rowlock.errors import CommandError
-from rowlock.leader import security_of
-from rowlock.stopping import stopped_by_signals
+from rowlock.leader import agent_token, security_of
 from rowlock.workers import LocalWorkers
 from schemas.config import Config
+from schemas.signals import stopped_by_signals
 
 _LOG = structlog.get_logger()
 REFUSED = 2
@@ -34,7 +34,11 @@ def run(config: Config, name: str, peers: Sequence[str], *, end_on_refusal: bool
                 stop.set()
 
         workers = LocalWorkers(config, on_refusal=on_refusal)
-        code = Agent.connect(name, peers, workers, security=security, system=config.kafka.prefix).run(stop)
+        token = agent_token(config.coordination)
+        agent = Agent.connect(
+            name, peers, workers, security=security, system=config.kafka.prefix, token=token
+        )
+        code = agent.run(stop)
     if code == SUPERSEDED:
         raise CommandError(f"another process is agent {name} now; give each agent a --name of its own")
     return REFUSED if refused else code

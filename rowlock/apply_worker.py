@@ -1,4 +1,4 @@
-"""Apply units of an agent: one process `consumer.main --assigned` for all of them (consumer/assigned/lines.py).
+"""Apply units of an agent: one process `consumer.main` for all of them (consumer/assigned/lines.py).
 
 It is started at once, because Spark takes seconds, and again when it dies, later each time; all its units have ended
 then. What is asked of a process that is not there yet waits for it.
@@ -16,14 +16,16 @@ import structlog
 
 from coordinator.core.agent_unit import Ended, Progressed, Ready, WorkerEvent
 from coordinator.core.messages import Mark
+from deploy.embedded.patience import patient
 from rowlock.processes import ChildProcess, child_command
-from rowlock.relay import OnStatus
 from schemas.config import Config
 
 _LOG = structlog.get_logger()
 
 GRACE_S = 25.0
-"""How long the process may take to fence all its units and to stop Spark."""
+"""How long the process may take to fence all its units and to stop Spark, on a machine with time to spare."""
+_RUNS = 1e9
+"""Above all processor seconds, so that an effort counted in units is more than one counted in those."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S, QUIET_S = 1.0, 30.0, 60.0
 
 
@@ -38,10 +40,9 @@ class Ledger(Protocol):
 class ApplyWorker:
     """The process, or its successor."""
 
-    def __init__(self, config: Config, ledger: Ledger, on_status: OnStatus | None = None) -> None:
+    def __init__(self, config: Config, ledger: Ledger) -> None:
         self._config = config
         self._ledger = ledger
-        self._on_status = on_status
         self._mutex = threading.RLock()
         self._process: ChildProcess | None = None
         self._waiting: list[str] = []
@@ -49,6 +50,7 @@ class ApplyWorker:
         self._number = 0
         self._pause = 0.0
         self._began = 0.0
+        self._readied = 0
 
     def warm_up(self) -> None:
         """Start the process if there is anything that it could apply."""
@@ -69,6 +71,14 @@ class ApplyWorker:
     def stop(self, unit: str, epoch: int) -> None:
         self._ask({"do": "stop", "unit": unit, "epoch": epoch})
 
+    def effort(self, unit: str, epoch: int) -> float:
+        """Return a number that grows while the process starts (Spark takes its time, more so on a busy machine), and later with
+        every unit that it has got ready: once it runs, what it uses is the other units'."""
+        del unit, epoch
+        with self._mutex:
+            process, readied = self._process, self._readied
+        return _RUNS + readied if readied or process is None else process.cpu_s()
+
     def close(self) -> None:
         """Have all units stopped and the process ended, by force in the end."""
         self._closing.set()
@@ -77,7 +87,7 @@ class ApplyWorker:
         if process is None:
             return
         process.end_input()
-        if not process.wait(GRACE_S):
+        if not process.wait(patient(GRACE_S)):
             _LOG.warning("apply process does not end, it is killed")
             process.kill()
             process.wait(GRACE_S)
@@ -98,8 +108,9 @@ class ApplyWorker:
                 return
             self._began = monotonic()
             self._number += 1
+            self._readied = 0
             number = self._number
-            command = child_command("consumer.main", self._config.path, "--assigned")
+            command = child_command("consumer.main", self._config.path)
             try:
                 process = ChildProcess("apply", command, self._said, lambda code: self._exited(number, code))
             except OSError as error:
@@ -140,10 +151,11 @@ class ApplyWorker:
     # what it says
 
     def _said(self, line: dict[str, Any]) -> None:
+        if line.get("kind") == "ready":
+            _LOG.info("Spark has started", seconds=line.get("seconds"))
         if line.get("kind") == "unit":
+            self._readied += line.get("event") == "ready"
             self._ledger.say(str(line["unit"]), _event(line))
-        elif self._on_status is not None:
-            self._on_status(f"apply {line['pipeline']}" if "pipeline" in line else "apply", line)
         else:
             _LOG.debug("status", child="apply", status=line)
 
@@ -154,7 +166,7 @@ def _event(line: dict[str, Any]) -> WorkerEvent:
         return Ready(epoch)
     if line["event"] == "ended":
         return Ended(epoch, mark, line["error"])
-    return Progressed(epoch, mark or Mark(0, 0), int(line["rows_per_s"]))
+    return Progressed(epoch, mark or Mark(0, 0), int(line["rows_per_s"]), line.get("error"))
 
 
 def _mark(said: dict[str, Any] | None) -> Mark | None:

@@ -1,9 +1,9 @@
-"""The units there shall be, for the coordinator: the configuration's sources and pipelines, and the topics of the cluster."""
+"""The desired set of units, derived from the configuration's sources and pipelines and from the cluster's topics."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from consumer.discovery import Cluster
@@ -28,16 +28,25 @@ class CatalogueReader:
     """Call it for the present catalogue. One thread at a time; raises TransientError when Kafka does not answer."""
 
     def __init__(
-        self, config: Config, topics: Topics | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        config: Config,
+        topics: Topics | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        without: Collection[str] = (),
     ) -> None:
-        self._config, self._clock = config, clock
+        """`without`: "source/NAME" and "pipeline/NAME" whose units shall not be."""
+        self._config, self._clock, self._without = config, clock, frozenset(without)
         # librdkafka says for ever on stderr that a broker is away; whoever asks here gets an error that is logged once
         self._topics = topics or Cluster(config.kafka.bootstrap, {**config.kafka.options, "log_level": "2"})
         self._ids: dict[str, str] = {}
         self._asked: tuple[frozenset[str], float] = (frozenset(), float("-inf"))
 
     def __call__(self) -> Catalogue:
-        found = units(self._config, self._topics.topics())
+        found = [
+            unit
+            for unit in units(self._config, self._topics.topics())
+            if self._without.isdisjoint((f"source/{unit.source}", f"pipeline/{unit.pipeline}"))
+        ]
         return catalogue(self._config, found, self._ids_of(frozenset(unit.topic for unit in found)))
 
     def _ids_of(self, topics: frozenset[str]) -> Mapping[str, str]:

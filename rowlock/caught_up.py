@@ -6,6 +6,8 @@ after the one before it holds, so nothing that was there at the start can be mis
 
 How far Debezium is behind its source nobody knows here: of a source that it captures, the topics count up to the ends they
 have at the start.
+
+A table that is left out or has stopped does not keep the others from arriving: it is named once they have.
 """
 
 from __future__ import annotations
@@ -63,11 +65,13 @@ def behind(ends: Mapping[UnitName, int], progress: Mapping[UnitName, list[LanePr
 
 
 class CaughtUp:
-    """Call it until it says True. Raises CommandError when a unit has stopped: the goal cannot be reached then."""
+    """Call it until it says True. Raises CommandError when the goal cannot be reached: at once where a whole source has
+    ended, and where tables have stopped once all others have arrived."""
 
     def __init__(self, config: Config, report: Callable[[str], None] = lambda _: None) -> None:
         self._config = config
         self._report = report
+        self._stopped: dict[str, str] = {}
         self._said = ""
         self._kafka = KafkaView(config.kafka)
         self._starts = {
@@ -82,7 +86,12 @@ class CaughtUp:
             return False
         if self._ends is None:
             self._ends = self._topic_ends(self._starts) | self._written
-        return self._applied(self._ends)
+        if not self._applied(self._ends):
+            return False
+        if self._stopped:
+            tables = "\n".join(f"{where}: {why}" for where, why in sorted(self._stopped.items()))
+            raise CommandError(f"everything else has arrived; these have not:\n{tables}")
+        return True
 
     def _debezium_ends(self) -> dict[UnitName, int]:
         """Return the ends of the topics that Debezium writes. Raises CommandError where it has written none."""
@@ -99,7 +108,7 @@ class CaughtUp:
         for name, start in self._starts.items():
             seen = self._kafka.watermark(name)
             if seen and seen[0] >= start.watermark_from and seen[1].error:
-                raise CommandError(f"source {name}: {seen[1].error}")
+                self._stopped[f"source {name}"] = seen[1].error
             if not captured(start, seen):
                 self._say(f"waiting for capture of {name}")
                 return False
@@ -107,10 +116,12 @@ class CaughtUp:
 
     def _topic_ends(self, sources: Collection[str]) -> dict[UnitName, int]:
         partitions = self._kafka.partitions()
-        found = [unit for unit in units(self._config, partitions) if unit.source in sources]
-        for unit in found:
+        found = []
+        for unit in (each for each in units(self._config, partitions) if each.source in sources):
             if refusal := split_refusal(self._config, unit, partitions[unit.topic]):
-                raise CommandError(refusal)
+                self._stopped[unit.pipeline] = refusal
+            else:
+                found.append(unit)
         spans = self._kafka.spans({unit.topic for unit in found})
         return {unit: spans[unit.topic].high for unit in found if spans[unit.topic].high > 0}
 
@@ -119,7 +130,7 @@ class CaughtUp:
         for target in sorted({unit.target for unit in ends}):
             with target_session(self._config.targets[target], target, "run") as session:
                 done |= self._progress(session, [unit for unit in ends if unit.target == target])
-        late = behind(ends, done)
+        late = [unit for unit in behind(ends, done) if _place(unit) not in self._stopped]
         if late:
             self._say(f"waiting for {len(late)} of {len(ends)} topics to be applied")
         return not late
@@ -131,7 +142,9 @@ class CaughtUp:
             for unit in (unit for unit in wanted if unit.pipeline == pipeline):
                 lanes, state = progress(session, known, Unit(pipeline, unit.topic))
                 if state is not None and state.stopped:
-                    raise CommandError(f"{pipeline}: {unit.topic} has stopped: {state.stopped}")
+                    self._stopped[_place(unit)] = state.stopped
+                else:
+                    self._stopped.pop(_place(unit), None)
                 found[unit] = lanes
         return found
 
@@ -139,3 +152,7 @@ class CaughtUp:
         if text != self._said:
             self._said = text
             self._report(text)
+
+
+def _place(unit: UnitName) -> str:
+    return f"{unit.pipeline}: {unit.topic} has stopped"

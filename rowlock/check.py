@@ -6,11 +6,15 @@ are asked in order, and one that cannot be asked (no connection) is a finding it
 
 from __future__ import annotations
 
+import contextlib
+import getpass
+import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from consumer.errors import ConsumerError, MissingGrantError
+from consumer.errors import ConsumerError, MissingGrantError, TransientError
 from consumer.query import slots_of
 from consumer.router import Route, Routed, resolve, wanted_table
 from consumer.targets.dialect import open_session
@@ -20,16 +24,17 @@ from consumer.targets.findings import (
     findings_for_session,
     findings_for_table,
 )
-from consumer.targets.rights import Place
+from consumer.targets.rights import MissingRight, Place
 from rowlock.coordination_check import coordination_findings
 from rowlock.debezium_check import debezium_findings
 from rowlock.errors import CommandError
 from rowlock.kafka_view import KafkaView
+from rowlock.scopes import Found, Scope, about, of_source
 from rowlock.source_view import selected_tables
 from schemas.config import Config
-from schemas.config_checks import unsupported
+from schemas.endpoints import KAFKA, POSTGRES, addresses, blamed
 from schemas.errors import SchemaError, ServerConnectError
-from schemas.findings import Finding
+from schemas.findings import NO_TABLE, Finding, no_table_yet
 from schemas.table import Table
 
 
@@ -49,24 +54,28 @@ class Flow:
 
 
 def check(config: Config) -> list[Finding]:
-    """Return all findings. Nothing is written anywhere."""
-    refused = [_finding(config.where(*each.place), each.message) for each in unsupported(config)]
-    if refused:
-        return refused  # what is asked for does not exist yet: nothing else can be judged
-    findings = [*_java(), *_spark(config), *coordination_findings(config)]
+    """Return all findings, each once. Nothing is written anywhere."""
+    return list(dict.fromkeys(each.finding for each in look(config)))
+
+
+def look(config: Config) -> list[Found]:
+    """Return all findings with what each is about, errors that concern everything first. Nothing is written anywhere."""
     unreachable = list(_kafka(config))
-    findings += unreachable
+    found = about(
+        Scope.EVERYTHING,
+        "",
+        [*_java(), *_spark(config), *_state_dir(config), *coordination_findings(config), *unreachable],
+    )
     tables: dict[str, list[Table]] = {}
     for name in config.sources:
         debezium = config.sources[name].events == "debezium"
         # the preflight also looks at the topics
         told = [] if unreachable or debezium else _source(config, name)
-        findings += told
-        findings += _tables(config, name, tables, told)
+        told = [*told, *_tables(config, name, tables, told)]
         if debezium:
-            findings += debezium_findings(config, name, tables[name])
-    # pipelines may share a target: what it lacks for all of them is said once
-    return findings + list(dict.fromkeys(_targets(config, flows(config, tables), tables)))
+            told += debezium_findings(config, name, tables[name])
+        found += of_source(name, told)
+    return found + list(_targets(config, flows(config, tables), tables))
 
 
 def _finding(place: str, message: str, remedy: str = "") -> Finding:
@@ -90,6 +99,28 @@ def _spark(config: Config) -> Iterator[Finding]:
         yield _finding(config.where("spark", "master"), str(error))
 
 
+def _state_dir(config: Config) -> Iterator[Finding]:
+    """Whether files can be made in `state_dir`: one is made, and removed again."""
+    folder = config.state_dir
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix="check-") as file:
+            file.write(b"rowlock")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        yield _finding(
+            config.where("state_dir"),
+            f"state_dir {folder}: no file can be written there: {error.strerror or error}",
+            f"give the user {getpass.getuser()} the right to write there, or name another folder",
+        )
+    finally:
+        for each in made:
+            with contextlib.suppress(OSError):
+                each.rmdir()
+
+
 def _kafka(config: Config) -> Iterator[Finding]:
     try:
         view = KafkaView(config.kafka)
@@ -98,7 +129,14 @@ def _kafka(config: Config) -> Iterator[Finding]:
         finally:
             view.close()
     except CommandError as error:
-        yield _finding(config.where("kafka", "bootstrap"), str(error))
+        others = [
+            other for host, port in addresses(config.kafka.bootstrap) if (other := blamed(host, port, KAFKA))
+        ]
+        where = config.where("kafka", "bootstrap")
+        if others:
+            yield _finding(where, "; ".join(others), "correct kafka.bootstrap")
+        else:
+            yield _finding(where, str(error))
 
 
 def _source(config: Config, name: str) -> list[Finding]:
@@ -123,9 +161,8 @@ def _tables(
     for (db, table), why in selected.unfit.items():
         if (place := f"source {name}, table {db}.{table}") not in places:
             yield _finding(place, why)
-    if not selected.tables and not selected.unfit:
-        remedy = "correct the patterns, or grant SELECT on the tables: what a user may not see does not exist for it"
-        yield _finding(config.where("sources", name, "tables"), "no table of the source is selected", remedy)
+    if not selected.tables and not selected.unfit and not any(NO_TABLE in each.message for each in told):
+        yield no_table_yet(f"source {name}", config.sources[name].tables)
 
 
 def _unreached(config: Config, name: str, error: CommandError) -> Finding:
@@ -149,66 +186,86 @@ def flows(config: Config, tables: dict[str, list[Table]]) -> list[Flow]:
     return out
 
 
-def _targets(config: Config, found: list[Flow], tables: dict[str, list[Table]]) -> Iterator[Finding]:
+def _targets(config: Config, found: list[Flow], tables: dict[str, list[Table]]) -> Iterator[Found]:
     for name, options in config.pipelines.items():
         mine = [flow for flow in found if flow.pipeline == name]
         if not mine and all(tables[source] for source in options.sources):  # else that is what is wrong
             where = config.where("pipelines", name, "routes")
-            yield _finding(
-                where,
-                f"pipeline {name}: no route takes any table of its sources",
-                "correct `from` of its routes",
-            )
+            seen = f"pipeline {name}: no route takes any table of its sources"
+            yield Found(_finding(where, seen, "correct `from` of its routes"), Scope.PIPELINE, name)
+        for flow in mine:
+            feeding = [other for other in found if other.place == flow.place]
+            yield from about(Scope.PIPELINE, name, not_kept_apart(config, feeding))
+        target = options.target
         try:
-            session = open_session(config.targets[options.target], name="rowlock check")
+            session = open_session(config.targets[target], name="rowlock check")
         except ConsumerError as error:
-            yield _unasked(config, options.target, error)
+            yield Found(_unasked(config, target, error), Scope.TARGET, target)
             continue
         try:
-            place = f"target {options.target}"
-            yield from findings_for_session(session, place)
+            place = f"target {target}"
+            yield from about(Scope.TARGET, target, findings_for_session(session, place))
             missing = session.missing_rights(
                 sorted({flow.place[1:] for flow in mine}), create=options.create_tables
             )
-            yield from findings_for_rights(missing, place)
+            yield from _rights(target, missing)
             hidden = frozenset[Place]().union(*(each.hides for each in missing))
-            seen = [flow for flow in mine if flow.place[1:] not in hidden]
-            yield from _judge(config, seen, found, cast(Inspectable, session))
+            seen_flows = [flow for flow in mine if flow.place[1:] not in hidden]
+            yield from _judge(config, seen_flows, found, cast(Inspectable, session))
         except (ConsumerError, SchemaError) as error:
-            yield _unasked(config, options.target, error)
+            yield Found(_unasked(config, target, error), Scope.TARGET, target)
         finally:
             session.close()
+
+
+def _rights(target: str, missing: list[MissingRight]) -> Iterator[Found]:
+    """A right that hides tables is about these alone."""
+    for each in missing:
+        (finding,) = findings_for_rights([each], f"target {target}")
+        yield Found(finding, Scope.TABLE if each.hides else Scope.TARGET, target)
 
 
 def _unasked(config: Config, target: str, error: Exception) -> Finding:
     where = config.where("targets", target)
     if isinstance(error, MissingGrantError):
         return _finding(where, f"target {target}: {error.seen}", error.statement)
+    at = config.targets[target]
+    if (
+        at.type == "postgres"
+        and isinstance(error, TransientError)
+        and (other := blamed(at.host, at.port, POSTGRES))
+    ):
+        return _finding(where, f"target {target}: {other}", "correct host and port of the target")
     return _finding(where, f"target {target}: {error}")
 
 
-def _judge(config: Config, mine: list[Flow], found: list[Flow], session: Inspectable) -> Iterator[Finding]:
+def _judge(config: Config, mine: list[Flow], found: list[Flow], session: Inspectable) -> Iterator[Found]:
     """Judge each target table once for every source that feeds it: one may be wider, or compare finer, than another."""
-    said: list[Finding] = []
+    said: set[Finding] = set()
     for flow in mine:
-        for finding in _judge_flow(config, flow, found, session):
-            if finding not in said:
-                said.append(finding)
-                yield finding
+        for each in _judge_flow(config, flow, found, session):
+            if each.finding not in said:
+                said.add(each.finding)
+                yield each
 
 
-def _judge_flow(config: Config, flow: Flow, found: list[Flow], session: Inspectable) -> Iterator[Finding]:
+def _judge_flow(config: Config, flow: Flow, found: list[Flow], session: Inspectable) -> Iterator[Found]:
+    """What a unit sees itself when it takes its table is about the table; that others write it too, about the pipeline."""
     feeding = [other for other in found if other.place == flow.place]
     added = tuple(name for name, _ in flow.routed.added)
     wanted = wanted_table(flow.table, flow.routed)
-    yield from findings_for_table(session, wanted, added=added, sources=len(feeding))
-    yield from not_kept_apart(config, feeding)
+    own = findings_for_table(session, wanted, added=added)
+    yield from about(Scope.TABLE, flow.target, own)
+    if len(feeding) > 1:
+        shared = findings_for_table(session, wanted, added=added, sources=len(feeding))
+        yield from about(Scope.PIPELINE, flow.pipeline, [each for each in shared if each not in own])
     if (
         not config.pipelines[flow.pipeline].create_tables
         and session.read_table(wanted.db, wanted.name) is None
     ):
         remedy = "create it, or set create_tables: true"
-        yield _finding(f"target table {wanted.db}.{wanted.name}", "does not exist in the target", remedy)
+        missing = _finding(f"target table {wanted.db}.{wanted.name}", "does not exist in the target", remedy)
+        yield Found(missing, Scope.TABLE, flow.target)
 
 
 def not_kept_apart(config: Config, feeding: list[Flow]) -> Iterator[Finding]:

@@ -48,29 +48,36 @@ def run(config_file: Path, until_caught_up: bool) -> None:
     A process that dies is restarted; one that refuses to run (its message says why) is not, and the others go on.
     """
     config = load_config(config_file)
-    _refuse_with_errors(config)
+    without = _left_out(config, all_needed=until_caught_up)
     from rowlock.caught_up import CaughtUp
     from rowlock.run import run as run_processes
     from rowlock.spark_jars import provide_spark_jars
 
     provide_spark_jars()
     goal = CaughtUp(config, _say) if until_caught_up else None
-    sys.exit(run_processes(config, goal))
+    sys.exit(run_processes(config, goal, without=without))
 
 
 def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def _refuse_with_errors(config: Config) -> None:
-    from rowlock.check import check as find
-    from rowlock.findings import has_errors
+def _left_out(config: Config, *, all_needed: bool) -> list[str]:
+    """Say what `check` finds, and what follows; ends the command where nothing can be started.
 
-    findings = find(config)
-    for finding in findings:
-        click.echo(f"rowlock: {finding.level}: {finding}", err=True)
-    if has_errors(findings):
-        fail("refused to start; see above")
+    Returns the sources and pipelines that are not to be started.
+    """
+    from rowlock.check import look
+    from rowlock.scopes import consequences, not_started, refusal
+
+    found = look(config)
+    for finding in dict.fromkeys(each.finding for each in found):
+        _say(f"rowlock: {finding.level}: {finding}")
+    if refused := refusal(found, config.sources, config.pipelines, all_needed=all_needed):
+        fail(refused)
+    for line in consequences(found):
+        _say(f"rowlock: {line}")
+    return not_started(found, debezium=[n for n, each in config.sources.items() if each.events == "debezium"])
 
 
 @main.command()
@@ -100,34 +107,39 @@ def check(config_file: Path, output: str) -> None:
 @click.option("--watch", is_flag=True, help="Again and again, every two seconds, until Ctrl-C.")
 @reported
 def status(config_file: Path, output: str, watch: bool) -> None:
-    """Show how far capture and apply are: positions, offsets, lag in events and seconds."""
+    """Show how far capture and apply are, and what does not run and why. Exit 1 when something does not."""
     config = load_config(config_file)
     from rowlock.status import StatusReader
 
     reader = StatusReader(config)
     try:
-        _show_status(reader, output)
+        healthy = _show_status(reader, output)
         while watch:
             time.sleep(2)
-            _show_status(reader, output)
+            healthy = _show_status(reader, output)
     finally:
         reader.close()
+    sys.exit(FINE if healthy else FINDING)
 
 
-def _show_status(reader: Any, output: str) -> None:
-    from rowlock.tables import console, sources_table, units_table
+def _show_status(reader: Any, output: str) -> bool:
+    from rowlock.tables import console, sources_table, stops_table, units_table
 
     seen = reader.read()
+    healthy: bool = seen.healthy
     if output == "json":
         click.echo(json.dumps(seen.as_dict()))
-        return
+        return healthy
     out = console()
     if out.is_terminal:
         out.clear()
     out.print(sources_table(seen))
     out.print(units_table(seen))
+    if (stops := stops_table(seen)) is not None:
+        out.print(stops)
     for problem in seen.problems:
         click.echo(f"rowlock: {problem}", err=True)
+    return healthy
 
 
 @main.command()

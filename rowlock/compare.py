@@ -90,38 +90,53 @@ class _Suspect:
 
 
 class Suspects:
-    """Keys that differed once, with the versions that the source showed since. At most `limit` of them."""
+    """Keys that differed once, with the versions that the source showed since. At most `limit` of them at a time."""
 
     def __init__(self, shape: Shape, limit: int) -> None:
         self._shape = shape
         self._limit = limit
         self._open: dict[Key, _Suspect] = {}
-        self.overflow = False
 
     def __len__(self) -> int:
         return len(self._open)
+
+    @property
+    def full(self) -> bool:
+        return len(self._open) >= self._limit
 
     @property
     def findings(self) -> list[Finding]:
         """The differences as they were last seen."""
         return [suspect.finding for suspect in self._open.values()]
 
+    def give_up(self) -> list[Finding]:
+        """Suspect none of them any longer; returns the differences that remained, as they were last seen."""
+        remained = self.findings
+        self._open.clear()
+        return remained
+
     def chunks(self, size: int) -> list[dict[Key, Row]]:
         """Return the open suspects (key → a row with that key) in pieces."""
         items = [(key, suspect.sample) for key, suspect in self._open.items()]
         return [dict(items[at : at + size]) for at in range(0, len(items), size)]
 
-    def add(self, findings: Iterable[Finding], source: Mapping[Key, Row], target: Mapping[Key, Row]) -> None:
-        """Suspect the keys of `findings`; `source` and `target` hold the rows that were compared."""
-        for finding in findings:
+    def add(
+        self, findings: Iterable[Finding], source: Mapping[Key, Row], target: Mapping[Key, Row]
+    ) -> list[Finding]:
+        """Suspect the keys of `findings`; `source` and `target` hold the rows that were compared.
+
+        Returns the findings for which there is no room: make some, and add them then.
+        """
+        waiting = list(findings)
+        for at, finding in enumerate(waiting):
             key = finding.key
             if key in self._open:
                 continue
-            if len(self._open) >= self._limit:
-                self.overflow = True
-                return
+            if self.full:
+                return waiting[at:]
             row = source.get(key)
             self._open[key] = _Suspect(finding, target[key] if row is None else row, [row])
+        return []
 
     def observe(self, keys: Iterable[Key], source: Mapping[Key, Row], target: Mapping[Key, Row]) -> None:
         """Take another look at `keys`: `source` must have been read before `target`. Clears what the target follows."""

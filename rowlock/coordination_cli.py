@@ -1,6 +1,6 @@
 """The commands of a cluster: `rowlock coordinator | agent`, and what operators ask the coordinator that leads.
 
-`rowlock units | agents | pipelines | rebalance | resign` are REST calls (docs/reference/rest.md); `--output json` prints
+`rowlock units | agents | pipelines | events | rebalance | resign` are REST calls (docs/reference/rest.md); `--output json` prints
 what REST answers.
 """
 
@@ -17,9 +17,7 @@ from urllib.parse import quote
 import click
 
 from rowlock.cli_kit import config_option, output_option, reported
-from rowlock.errors import CommandError
-from schemas.config import Config, load_config
-from schemas.config_checks import unsupported
+from schemas.config import load_config
 
 if TYPE_CHECKING:
     from rowlock.leader import LeaderClient
@@ -57,17 +55,27 @@ def _give(config_file: Path, path: str, done: str, body: dict[str, Any] | None =
 @click.option("--listen", metavar="HOST:PORT", help="Instead of coordination.listen.")
 @click.option("--rest", metavar="HOST:PORT", help="Instead of coordination.rest.")
 @click.option("--or-any-port", is_flag=True, help="REST on a free port if that one is taken.")
+@click.option(
+    "--without",
+    metavar="KIND/NAME",
+    multiple=True,
+    help="Leave out the apply units of source/NAME or pipeline/NAME.",
+)
 @reported
-def coordinator(
-    config_file: Path, name: str | None, listen: str | None, rest: str | None, or_any_port: bool
+def coordinator(  # noqa: PLR0917 - click passes options by name
+    config_file: Path,
+    name: str | None,
+    listen: str | None,
+    rest: str | None,
+    or_any_port: bool,
+    without: tuple[str, ...],
 ) -> None:
     """Lead the agents, or follow and be ready to, until SIGTERM or Ctrl-C. Start two or three, on different machines."""
     given = (("listen", listen), ("rest", rest))
     config = load_config(config_file, changes={("coordination", key): value for key, value in given if value})
-    _refuse_unsupported(config)
     from rowlock.coordinator import default_name, run
 
-    sys.exit(run(config, name or default_name(), or_any_port=or_any_port))
+    sys.exit(run(config, name or default_name(), or_any_port=or_any_port, without=without))
 
 
 @click.command()
@@ -81,18 +89,11 @@ def coordinator(
 def agent(config_file: Path, name: str, peers: tuple[str, ...], end_on_refusal: bool) -> None:
     """Run the units that the coordinator gives it, until SIGTERM or Ctrl-C."""
     config = load_config(config_file)
-    _refuse_unsupported(config)
     from rowlock.agent import run
     from rowlock.spark_jars import provide_spark_jars
 
     provide_spark_jars()
     sys.exit(run(config, name, peers or config.coordination.coordinators, end_on_refusal=end_on_refusal))
-
-
-def _refuse_unsupported(config: Config) -> None:
-    found = [f"{config.where(*each.place)}: {each.message}" for each in unsupported(config)]
-    if found:
-        raise CommandError("\n".join(found))
 
 
 @click.group()
@@ -125,6 +126,15 @@ def units_list(config_file: Path, output: str, **wanted: str | None) -> None:
 def units_move(config_file: Path, unit: str, agent: str) -> None:
     """Move UNIT to AGENT; the old agent goes on until the new one is ready."""
     _give(config_file, f"/v1/units/{quote(unit)}/move", f"{unit} moves to {agent}", {"agent": agent})
+
+
+@units.command("cancel")
+@config_option
+@click.argument("unit")
+@reported
+def units_cancel(config_file: Path, unit: str) -> None:
+    """Give up the move of UNIT, as long as its old agent has not been told to stop."""
+    _give(config_file, f"/v1/units/{quote(unit)}/cancel", f"{unit} stays where it is")
 
 
 @units.command("pause")
@@ -168,8 +178,17 @@ def agents_list(config_file: Path, output: str) -> None:
 @click.argument("agent")
 @reported
 def agents_drain(config_file: Path, agent: str) -> None:
-    """Give all units of AGENT to others, and no more to it until it is started again."""
+    """Give all units of AGENT to others, and no more to it until it is undrained or started again."""
     _give(config_file, f"/v1/agents/{quote(agent, safe='')}/drain", f"{agent} is being drained")
+
+
+@agents.command("undrain")
+@config_option
+@click.argument("agent")
+@reported
+def agents_undrain(config_file: Path, agent: str) -> None:
+    """Undo a drain: AGENT keeps what it still has, and is given units again."""
+    _give(config_file, f"/v1/agents/{quote(agent, safe='')}/undrain", f"{agent} takes units again")
 
 
 @click.group()
@@ -192,6 +211,23 @@ def pipelines_list(config_file: Path, output: str) -> None:
 
 @click.command()
 @config_option
+@output_option
+@click.option(
+    "--last", "limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="How many."
+)
+@click.option("--after", default=0, metavar="NUMBER", help="Only those behind this one.")
+@reported
+def events(config_file: Path, output: str, limit: int, after: int) -> None:
+    """Show what the coordinator that leads did and saw: units placed and moved and why, agents, commands and from whom."""
+    with _client(config_file) as leader:
+        rows = leader.get("/v1/events", {"after": after, "limit": limit})["events"]
+    from rowlock.coordination_view import events_table
+
+    _show("events", rows, output, lambda: events_table(rows))
+
+
+@click.command()
+@config_option
 @reported
 def rebalance(config_file: Path) -> None:
     """Even out the load of the agents now."""
@@ -202,9 +238,18 @@ def rebalance(config_file: Path) -> None:
 @config_option
 @reported
 def resign(config_file: Path) -> None:
-    """Have the coordinator that leads give that up; another one, or it again, is elected."""
+    """Make the current leader step down and trigger an election."""
     _give(config_file, "/v1/resign", "the coordinator resigns")
 
 
-COMMANDS: tuple[click.Command, ...] = (coordinator, agent, units, agents, pipelines, rebalance, resign)
+COMMANDS: tuple[click.Command, ...] = (
+    coordinator,
+    agent,
+    units,
+    agents,
+    pipelines,
+    events,
+    rebalance,
+    resign,
+)
 """What `rowlock` has of this module."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 
 import structlog
 
 from coordinator.control.topic import ControlTopicError
+from coordinator.core.health import HealthConfig
 from coordinator.core.owner_state import OwnerConfig
+from coordinator.core.schedulers import Limits
 from coordinator.rest import RestServer, create_app
 from coordinator.rest.server import Certificate
 from coordinator.server.config import ServerConfig
@@ -16,10 +19,10 @@ from coordinator.server.coordinator import Coordinator
 from rowlock.catalogue import CatalogueReader
 from rowlock.errors import CommandError
 from rowlock.fences import Fences
-from rowlock.leader import security_of
-from rowlock.stopping import stopped_by_signals
+from rowlock.leader import agent_token, security_of
 from schemas.addresses import join_address, split_address
 from schemas.config import Config, CoordinationConfig
+from schemas.signals import stopped_by_signals
 
 _LOG = structlog.get_logger()
 
@@ -37,21 +40,49 @@ def server_config(config: CoordinationConfig, name: str) -> ServerConfig:
         rest=config.advertised_rest,
         advertise=config.advertise,
         security=security_of(config.tls),
-        owner=OwnerConfig(
-            interval=config.interval_s, lease=config.lease_s, balance_every=config.balance_every_s
+        token=agent_token(config),
+        streams=2 * config.agents + 100,
+        owner=owner_config(config),
+    )
+
+
+def owner_config(config: CoordinationConfig) -> OwnerConfig:
+    """Return how the owner's core is to be: times, limits, when agents back off."""
+    return OwnerConfig(
+        interval=config.interval_s,
+        agents=config.agents,
+        lease=config.lease_s,
+        prepare_timeout=config.prepare_timeout_s,
+        prepare_most=config.prepare_most_s,
+        balance_every=config.balance_every_s,
+        retry_first=config.retry_first_s,
+        retry_most=config.retry_most_s,
+        limits=Limits(
+            burst=config.burst,
+            agent_burst=config.burst_per_agent,
+            concurrent=config.concurrent_moves,
+            per_agent=config.moves_per_agent,
+        ),
+        health=HealthConfig(
+            failures=config.agent_failures,
+            retry_first=config.agent_retry_first_s,
+            retry_most=config.agent_retry_most_s,
         ),
     )
 
 
-def run(config: Config, name: str, *, or_any_port: bool = False) -> int:
+def run(config: Config, name: str, *, or_any_port: bool = False, without: Sequence[str] = ()) -> int:
     """Serve until SIGTERM or SIGINT. Returns the exit code; raises CommandError when it cannot begin.
 
-    `or_any_port`: REST takes a free port where the one that it shall have is taken.
+    `or_any_port`: REST takes a free port where the one that it shall have is taken. `without`: see rowlock.catalogue.
     """
     wanted = config.coordination
     with stopped_by_signals() as stop:
         coordinator = Coordinator(
-            server_config(wanted, name), config.kafka, CatalogueReader(config), Fences(config)
+            server_config(wanted, name),
+            config.kafka,
+            CatalogueReader(config, without=without),
+            Fences(config),
         )
         rest = serve_rest(wanted, coordinator, config.kafka.prefix, or_any_port=or_any_port)
         try:

@@ -16,8 +16,9 @@ from rowlock.source_view import source_connection
 from rowlock.units import NO_TOPICS_REMEDY, no_topics
 from schemas.config import Config
 from schemas.debezium import debezium_topic
+from schemas.errors import SchemaError
 from schemas.findings import Finding
-from schemas.mysql_catalog import cascading_foreign_keys
+from schemas.mysql_foreign_keys import cascading_foreign_keys
 from schemas.table import Table
 
 _COMPRESSION = "SHOW GLOBAL VARIABLES LIKE 'binlog_transaction_compression'"
@@ -58,7 +59,7 @@ def _topics(config: Config, name: str, topics: dict[str, list[str]]) -> Iterator
     for topic in found:
         if refusal := partitions_refusal(topic, partitions[topic], debezium=True):
             message, _, remedy = refusal.rpartition(": ")
-            yield Finding("error", f"source {name}", message, remedy)
+            yield Finding("error", f"source {name}, topic {topic}", message, remedy)
     if not found:
         message = no_topics(config, name).partition(": ")[2]
         yield Finding("warning", f"source {name}", message, NO_TOPICS_REMEDY)
@@ -70,10 +71,16 @@ def _server(config: Config, name: str, tables: Sequence[Table]) -> Iterator[Find
             cursor.execute(_COMPRESSION)
             found = cursor.fetchone()
         for table in tables:
-            if cascades := cascading_foreign_keys(conn, table.db, table.name):
+            place = f"source {name}, table {table.db}.{table.name}"
+            try:
+                cascades = cascading_foreign_keys(conn, table.db, table.name)
+            except SchemaError as error:
+                yield Finding("warning", place, *str(error).rsplit(": ", 1))
+                continue
+            if cascades:
                 yield Finding(
                     "warning",
-                    f"source {name}, table {table.db}.{table.name}",
+                    place,
                     f"foreign keys change its rows ({'; '.join(cascades)}), which MariaDB, and MySQL before 9.6, do not log: "
                     "Debezium does not see it either",
                     "use NO ACTION and change the child rows in the application, or take the table out of `tables`",

@@ -22,7 +22,8 @@ from rowlock.demo_bank import DATABASE, TABLES
 from rowlock.demo_load import Branch, Probe, percentile
 from rowlock.demo_rows import RowCounter
 from rowlock.demo_view import Figures, View, rows_table
-from rowlock.demo_world import OFFICE, World, require_alive, running, world
+from rowlock.demo_waits import LogFollower, Waiting, wrong
+from rowlock.demo_world import OFFICE, World, running, world
 from rowlock.errors import CommandError, KafkaUnreachableError
 from rowlock.status import StatusReader
 from rowlock.tables import verify_lines
@@ -31,8 +32,6 @@ from schemas.config import load_config
 
 CUSTOMERS = 600
 """Of each branch; with accounts and transfers 3,600 existing rows."""
-SNAPSHOT_S = 300.0
-CATCH_UP_S = 300.0
 LOOK_S = 0.5
 
 
@@ -79,7 +78,7 @@ def _demo(view: View, *, keep: bool, seconds: int) -> int:
             closing(StatusReader(load_config(made.config_file))) as reader,
             closing(RowCounter(made.kafka.bootstrap)) as rows,
         ):
-            stage = Stage(made, process, view, reader, rows)
+            stage = Stage(made, process, view, reader, rows, LogFollower(made.log_file))
             with _opened(view):
                 _snapshot(stage, outcome)
                 _live(stage, outcome, branches, stop, seconds)
@@ -112,41 +111,50 @@ class Stage:
     view: View
     reader: StatusReader
     rows: RowCounter
+    log: LogFollower
 
-    def look(self, latencies: list[float] | None = None) -> Figures | None:
-        """Read and show the figures; None while there are none yet. Raises CommandError when `rowlock run` has ended."""
-        require_alive(self.made, self.process)
+    def look(self, latencies: list[float] | None = None, waiting: Waiting | None = None) -> Figures | None:
+        """Read and show the figures; None while they are not complete. Raises CommandError when `rowlock run` has ended, or
+        something is wrong, or `waiting` has waited for too long."""
+        require_alive(self.process, self.log)
         try:
             status = self.reader.read()
         except KafkaUnreachableError:
+            if waiting is not None:
+                waiting.look(None, None, self.log.milestones, len(TABLES))
             return None
         ends = {unit.topic: unit.end_offset for unit in status.units if unit.end_offset is not None}
         counted = self.rows.read(ends)
         figures = Figures.of(status, time.monotonic(), self.rows.rows)
-        if figures.stopped:
-            raise CommandError("\n".join(figures.stopped))
-        self.view.show(figures, percentile(latencies or [], 0.5))
+        if (sentence := wrong(status)) is not None:
+            raise CommandError(sentence)
+        waits = waiting.look(status, figures, self.log.milestones, len(TABLES)) if waiting else ""
+        self.view.show(figures, percentile(latencies or [], 0.5), waits)
         pending = any(source.state == "new" or source.snapshot_pending for source in status.sources)
         complete = counted and not pending and len(figures.captured) == len(TABLES) and not status.problems
         return figures if complete else None
 
-    def wait_until_applied(self, limit_s: float, what: str) -> Figures:
-        """Wait until all that is captured is applied. Raises CommandError after `limit_s`."""
-        deadline = time.monotonic() + limit_s
-        while time.monotonic() < deadline:
-            figures = self.look()
+    def wait_until_applied(self, what: str) -> Figures:
+        """Wait until all that is captured is applied, as long as anything moves. Raises CommandError."""
+        waiting = Waiting(what)
+        while True:
+            figures = self.look(waiting=waiting)
             if figures is not None and figures.behind == 0:
                 return figures
             time.sleep(LOOK_S)
-        raise CommandError(f"{what} within {limit_s:.0f} s; the end of the log:\n" + self._tail())
 
-    def _tail(self) -> str:
-        return "\n".join(self.made.log_file.read_text(errors="replace").splitlines()[-12:])
+
+def require_alive(process: subprocess.Popen[bytes], log: LogFollower) -> None:
+    """Raise CommandError with what it said last when `rowlock run` has ended."""
+    milestones = log.read()
+    if process.poll() is not None:
+        why = f": {milestones.error}" if milestones.error else " without a word"
+        raise CommandError(f"`rowlock run` ended with code {process.returncode}{why}")
 
 
 def _snapshot(stage: Stage, outcome: Outcome) -> None:
     began = time.monotonic()
-    outcome.snapshot = stage.wait_until_applied(SNAPSHOT_S, "the existing rows were not in the head office")
+    outcome.snapshot = stage.wait_until_applied("the existing rows did not all arrive in the head office")
     outcome.snapshot_s = time.monotonic() - began
 
 
@@ -177,7 +185,7 @@ def _live(
 
 def _catch_up(stage: Stage, outcome: Outcome) -> None:
     stage.view.phase("the last rows are on their way")
-    outcome.figures = stage.wait_until_applied(CATCH_UP_S, "the last rows were not in the head office")
+    outcome.figures = stage.wait_until_applied("the last rows did not all arrive in the head office")
 
 
 def _verify(stage: Stage) -> bool:
@@ -238,7 +246,7 @@ def _keep(stage: Stage, branches: list[Branch]) -> None:
         branch.start()
     try:
         while True:
-            require_alive(made, stage.process)
+            require_alive(stage.process, stage.log)
             time.sleep(1)
     except KeyboardInterrupt:
         stop.set()

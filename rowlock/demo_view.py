@@ -100,16 +100,23 @@ class View:
             self._live.stop()
             self._live = None
 
-    def show(self, figures: Figures, latency: float | None) -> None:
+    def show(self, figures: Figures, latency: float | None, waits: str = "") -> None:
+        """`waits`: for what."""
         if self._live is not None:
             self._live.update(
-                Group(Text(f"▸ {self._phase}"), self._table(figures), Text(self._line(figures, latency)))
+                Group(
+                    Text(f"▸ {self._phase}"),
+                    self._table(figures),
+                    Text(self._line(figures, latency)),
+                    Text(f"waits for {waits}" if waits else ""),
+                )
             )
             self._last = figures
         elif figures.at >= self._next_line:
             self._next_line = figures.at + PLAIN_EVERY_S
             captured, applied = sum(figures.captured.values()), sum(figures.applied.values())
-            self.say(f"  captured {captured:,} · applied {applied:,} · {self._line(figures, latency)}")
+            what = f" · waits for {waits}" if waits else ""
+            self.say(f"  captured {captured:,} · applied {applied:,} · {self._line(figures, latency)}{what}")
             self._last = figures
 
     def _line(self, figures: Figures, latency: float | None) -> str:

@@ -16,6 +16,7 @@ from deploy.embedded.downloads import spark_kafka_jars
 from deploy.embedded.errors import EmbeddedError
 from deploy.embedded.guard import kept, release, spawn, temporary
 from deploy.embedded.guardian import kill_tree
+from deploy.embedded.patience import patient
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, stack
 from rowlock.demo_bank import DATABASE, DDL
 from rowlock.errors import CommandError
@@ -150,18 +151,8 @@ def running(made: World) -> Iterator[subprocess.Popen[bytes]]:
 def _stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(STOP_S)
+        process.wait(patient(STOP_S))
     except subprocess.TimeoutExpired:
         kill_tree(process.pid)
         process.wait()
     release(process)
-
-
-def require_alive(made: World, process: subprocess.Popen[bytes]) -> None:
-    """Raise CommandError with the end of the log when `rowlock run` has ended."""
-    if process.poll() is None:
-        return
-    tail = made.log_file.read_text(errors="replace").splitlines()[-12:]
-    raise CommandError(
-        "\n".join([f"`rowlock run` ended with code {process.returncode}; its last lines:", *tail])
-    )

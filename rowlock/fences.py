@@ -1,6 +1,6 @@
-"""Fences of the coordinator: units that nobody shall run any more, so that nobody's take-over would fence their last worker.
+"""Fences dropped or paused units, which no successor would fence by taking over.
 
-An apply unit: its progress rows get the epoch, like in a take-over, which also ends a connection that holds them. A capture
+The progress rows of an apply unit get the epoch, like in a takeover, which also ends a connection that holds them. A capture
 unit needs none: what a paused capture process writes once it goes on is the continuation of the log, and as soon as
 anybody captures that source again, readers drop it by its lower `gen`.
 """
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import structlog
 
+from consumer.attempt.spec import initial_layout
 from consumer.errors import FencedError
 from consumer.model import Unit
 from consumer.pipeline import Pipeline
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
-from consumer.unit import initial_layout
 from rowlock.catalogue import parts_of
 from schemas.config import Config
 
@@ -72,4 +72,4 @@ def fence(session: Session, unit: Unit, epoch: int, beginning: Beginning) -> Non
             unit, beginning.topic_id, beginning.layout, beginning.lanes, assigned=epoch
         )
         if before is not None and before.stopped is not None:
-            session.stop_unit(unit, taken, before.stopped)
+            session.stop_unit(unit, taken, before.stopped, was=before.stopped)

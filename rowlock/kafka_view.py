@@ -12,14 +12,17 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from deploy.embedded.patience import patient
 from rowlock.errors import KafkaUnreachableError
 from schemas.codec import decode_event, decode_watermark
 from schemas.config import KafkaConfig
 from schemas.debezium import commit_ms
+from schemas.errors import EnvelopeError
 from schemas.event import Event
 from schemas.records import Watermark, position_topic, watermark_topic
 
 TIMEOUT_S = 6.0
+"""On a machine with time to spare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +57,13 @@ class KafkaView:
 
     def all_topics(self) -> list[str]:
         with self._reported():
-            return list(self._client.list_topics(timeout=TIMEOUT_S).topics)
+            return list(self._client.list_topics(timeout=patient(TIMEOUT_S)).topics)
 
     def span(self, topic: str) -> Span:
         with self._reported():
-            low, high = self._client.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT_S)
+            low, high = self._client.get_watermark_offsets(
+                TopicPartition(topic, 0), timeout=patient(TIMEOUT_S)
+            )
         return Span(low, high)
 
     def spans(self, topics: Iterable[str]) -> dict[str, Span]:
@@ -70,17 +75,22 @@ class KafkaView:
         return self.span(topic).high if topic in self.all_topics() else 0
 
     def watermark(self, source: str) -> tuple[int, Watermark] | None:
-        """Return the last watermark of `source` with its offset; None when there is none."""
+        """Return the last watermark of `source` with its offset; None when there is none, or it cannot be read (then
+        `watermark_end` is above 0)."""
         topic = watermark_topic(self._prefix, source)
         end = self.watermark_end(source)
         if end == 0 or (value := self._value(topic, end - 1)) is None:
             return None
-        return end - 1, decode_watermark(value)
+        with contextlib.suppress(EnvelopeError):  # the next one, in a second, may be read
+            return end - 1, decode_watermark(value)
+        return None
 
     def event(self, topic: str, offset: int) -> Event | None:
-        """Return the event at `offset`; None when it cannot be had."""
+        """Return the event at `offset`; None when it cannot be had, or is none: its unit says so, the others are shown."""
         value = self._value(topic, offset)
-        return None if value is None else decode_event(value)
+        with contextlib.suppress(EnvelopeError):
+            return None if value is None else decode_event(value)
+        return None
 
     def debezium_commit_ms(self, topic: str, offset: int) -> int | None:
         """Return the commit time of Debezium's event at `offset`; None when it has none or cannot be had."""
@@ -90,13 +100,13 @@ class KafkaView:
     def partitions(self) -> dict[str, int]:
         """Return topic → number of partitions."""
         with self._reported():
-            found = self._client.list_topics(timeout=TIMEOUT_S).topics
+            found = self._client.list_topics(timeout=patient(TIMEOUT_S)).topics
         return {name: len(topic.partitions) for name, topic in found.items()}
 
     def _value(self, topic: str, offset: int) -> bytes | None:
         with self._reported():
             self._client.assign([TopicPartition(topic, 0, offset)])
-            message = self._client.poll(TIMEOUT_S)
+            message = self._client.poll(patient(TIMEOUT_S))
             self._client.unassign()
         if message is None or message.error():
             return None
@@ -127,5 +137,5 @@ def _reader(bootstrap: str) -> dict[str, Any]:
         "auto.offset.reset": "error",
         "fetch.wait.max.ms": 20,
         "allow.auto.create.topics": False,
-        "socket.connection.setup.timeout.ms": 5000,
+        "socket.connection.setup.timeout.ms": round(1000 * patient(5)),
     }

@@ -6,6 +6,8 @@ nobody answers there, the coordinators of the configuration are asked over gRPC.
 
 from __future__ import annotations
 
+import getpass
+import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -15,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
+from deploy.embedded.patience import patient
 from rowlock.errors import CommandError
-from schemas.addresses import SYSTEM
+from schemas.addresses import ASKED_BY, SYSTEM
 from schemas.config import CoordinationConfig, CoordinationTls
 
 if TYPE_CHECKING:
@@ -44,7 +47,7 @@ class _Elsewhere:
 class LeaderClient:
     """Asks the leader. Raises CommandError with what the leader refused, or why none was found.
 
-    `prefix`: the system's Kafka prefix; a coordinator of another refuses.
+    `prefix`: the system's Kafka prefix; a coordinator of another refuses. `at`: where to ask first, else `coordination.rest`.
     """
 
     def __init__(
@@ -53,16 +56,18 @@ class LeaderClient:
         *,
         prefix: str = "",
         patience_s: float = PATIENCE_S,
+        at: str | None = None,
         find: Callable[[], str | None] | None = None,
     ) -> None:
         self._config, self._patience_s = config, patience_s
         self._find = find or (lambda: find_rest(config, prefix))
-        self._at = config.advertised_rest
+        self._at = at or config.advertised_rest
         token = config.token.get_secret_value() if config.token else ""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         headers |= {SYSTEM: prefix} if prefix else {}
+        headers[ASKED_BY] = _who()
         self._http = httpx.Client(
-            headers=headers, verify=_trust(config.tls), timeout=TIMEOUT_S, trust_env=False
+            headers=headers, verify=_trust(config.tls), timeout=patient(TIMEOUT_S), trust_env=False
         )
 
     def __enter__(self) -> Self:
@@ -71,6 +76,9 @@ class LeaderClient:
     def __exit__(
         self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._http.close()
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Json:
@@ -96,7 +104,7 @@ class LeaderClient:
                 return outcome
             heard, hops = heard or outcome.heard, hops + 1
             patience = self._patience_s if heard or outcome.at else min(self._patience_s, UNHEARD_S)
-            if time.monotonic() >= began + patience:
+            if time.monotonic() >= began + patient(patience):
                 raise CommandError(f"no coordinator took the command: {outcome.why}; {_REMEDY}")
             known = outcome.at is not None and outcome.at != self._at
             self._at = outcome.at or self._at
@@ -127,6 +135,15 @@ class LeaderClient:
         raise CommandError(detail)
 
 
+def _who() -> str:
+    """Return user and machine, for the leader's events; in ASCII, as a header has to be."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container's user without a name
+        user = "somebody"
+    return f"rowlock of {user}@{socket.gethostname()}".encode("ascii", "replace").decode()
+
+
 _REMEDY = "start `rowlock coordinator`, or correct coordination.rest and coordination.coordinators"
 
 
@@ -134,8 +151,17 @@ def find_rest(config: CoordinationConfig, prefix: str = "") -> str | None:
     """Return the REST address of the leader as the coordinators know it; None when none of them answers with one."""
     from coordinator.transport.ask import ask_leader
 
-    found = ask_leader(config.coordinators, 0, security_of(config.tls), 2.0, system=prefix)
+    found = ask_leader(
+        config.coordinators, 0, security_of(config.tls), 2.0, system=prefix, token=agent_token(config)
+    )
     return found.rest if found is not None and found.rest else None
+
+
+def agent_token(config: CoordinationConfig) -> str:
+    """Return what agents prove themselves with to coordinators; "" where their certificates do, or nothing is set."""
+    if config.tls is not None and config.tls.mutual:
+        return ""
+    return config.token.get_secret_value() if config.token else ""
 
 
 def security_of(tls: CoordinationTls | None) -> Security | None:
@@ -154,7 +180,7 @@ def security_of(tls: CoordinationTls | None) -> Security | None:
 
 def _trust(tls: CoordinationTls | None) -> ssl.SSLContext | bool:
     if tls is None:
-        return True
+        return False  # it is plain HTTP: no certificates are read for it, which costs a tenth of a second
     try:
         return ssl.create_default_context(cafile=str(tls.ca))
     except OSError as error:

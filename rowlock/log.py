@@ -14,6 +14,8 @@ from typing import Any
 
 import structlog
 
+from schemas.logs import bridge
+
 _SECRET_WORDS = ("password", "passwd", "secret", "token", "jaas", "private_key")
 HIDDEN = "**********"
 
@@ -54,6 +56,7 @@ def configure(level: str = "info") -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
+    bridge()
 
 
 def _renderers() -> list[Any]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
+import psutil
 import structlog
 
 from rowlock import relay
@@ -118,6 +119,17 @@ class ChildProcess:
 
     def kill(self) -> None:
         end_session(self.pid)
+
+    def cpu_s(self) -> float:
+        """Return the processor seconds that the child and its descendants that still run have used; 0 where it is gone."""
+        used = 0.0
+        with contextlib.suppress(psutil.Error):
+            leader = psutil.Process(self.pid)
+            for process in (leader, *leader.children(recursive=True)):
+                with contextlib.suppress(psutil.Error):
+                    times = process.cpu_times()
+                    used += times.user + times.system
+        return used
 
     def wait(self, seconds: float) -> bool:
         """Wait until `on_exit` has been called."""

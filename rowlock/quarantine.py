@@ -16,9 +16,11 @@ import msgspec
 
 from consumer.definition import InForce, prepare, stored_table
 from consumer.errors import FencedError, RefusedError
-from consumer.model import Held, LaneProgress, NetChange, Unit
+from consumer.fold import refolded
+from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit
 from consumer.pipeline import modes_of
 from consumer.router import Route, key_function
+from consumer.undecodable import refusal
 from rowlock.errors import CommandError
 from rowlock.target_view import View, known_topics, target_session
 from schemas.config import Config
@@ -106,17 +108,17 @@ def resolve_held(config: Config, how: str, selection: Selection) -> Outcome:
     for (pipeline, topic), group in groupby(chosen, key=lambda entry: (entry.pipeline, entry.topic)):
         target = config.pipelines[pipeline].target
         with target_session(config.targets[target], target, "quarantine") as session:
-            folded = {entry.held.folded for entry in group}
+            entries = [entry.held for entry in group]
             take = partial(_Taken.take, config, session, Unit(pipeline, topic))
-            _resolve_owned(take, how, folded, outcome)
+            _resolve_owned(take, how, entries, outcome)
     return outcome
 
 
-def _resolve_owned(take: Callable[[], _Taken], how: str, folded: Iterable[str], outcome: Outcome) -> None:
+def _resolve_owned(take: Callable[[], _Taken], how: str, entries: list[Held], outcome: Outcome) -> None:
     """Take the unit and resolve; a running pipeline may take it back in between, then it is taken once more."""
     for last in (False, False, False, True):
         try:
-            _resolve_unit(take(), how, folded, outcome)
+            _resolve_unit(take(), how, entries, outcome)
         except FencedError:
             if last:
                 raise
@@ -141,7 +143,8 @@ class _Taken:
             raise CommandError(f"{unit.topic}: the target has no progress of pipeline {unit.pipeline} for it")
         epoch, _, _ = session.take_over(unit, lanes[0].topic_id, lanes[0].layout, len(lanes))
         if before.stopped:
-            session.stop_unit(unit, epoch, before.stopped)  # why it waits for a person has not changed
+            # why it waits for a person has not changed
+            session.stop_unit(unit, epoch, before.stopped, was=before.stopped)
         guards, _, _ = session.begin(unit, epoch)
         options = config.pipelines[unit.pipeline]
         source = _source_of(config, unit)
@@ -168,23 +171,33 @@ def _source_of(config: Config, unit: Unit) -> str:
     return unit.topic.removeprefix(config.kafka.prefix + ".").partition(".")[0]
 
 
-def _resolve_unit(taken: _Taken, how: str, folded: Iterable[str], outcome: Outcome) -> None:
+def _resolve_unit(taken: _Taken, how: str, chosen: list[Held], outcome: Outcome) -> None:
     held = taken.session.held(taken.unit)  # once more: nobody writes to it now
-    for key in sorted(folded):
-        entries = [entry for entry in held if entry.folded == key]
-        if entries:
-            _resolve_key(taken, how, entries, outcome)
+    for entries in grouped(taken.in_force.target, chosen, held):
+        _resolve_key(taken, how, entries, outcome)
+
+
+def grouped(target: TargetTable, chosen: Iterable[Held], held: Iterable[Held]) -> list[list[Held]]:
+    """Return the entries of `held`, a list for each key that `target` holds equal to one of `chosen`. Pure.
+
+    All entries of a key, also those that another version of rowlock wrote: the last one is what a retry applies.
+    """
+    groups: dict[str, list[Held]] = {}
+    for entry in refolded(held, target):
+        groups.setdefault(entry.folded, []).append(entry)
+    wanted = sorted({entry.folded for entry in refolded(chosen, target)})
+    return [groups[folded] for folded in wanted if folded in groups]
 
 
 def _resolve_key(taken: _Taken, how: str, entries: list[Held], outcome: Outcome) -> None:
-    net = final_change(taken.in_force, entries) if how == "retry" else None
     ids = [(entry.offset, entry.part) for entry in entries]
     label = f"{taken.unit.topic} {entries[0].table} key {entries[-1].key}"
     try:
+        net = final_change(taken.in_force, entries) if how == "retry" else None
         with taken.session.transaction(taken.unit, taken.guards) as transaction:
             if net is not None:
                 transaction.apply(net)
-            transaction.release_held(ids)
+            transaction.close_held(ids, f"by rowlock quarantine {how}")
     except RefusedError as error:
         outcome.complete = False
         outcome.lines.append(f"still held {label}: {error}")
@@ -194,9 +207,8 @@ def _resolve_key(taken: _Taken, how: str, entries: list[Held], outcome: Outcome)
 
 def final_change(in_force: InForce, entries: Iterable[Held]) -> NetChange:
     """Return what makes the rows of `entries` (all of one folded key) what they must be after the last of them. Pure."""
-    images: dict[str, Row | None] = {}
-    for entry in sorted(entries, key=lambda each: (each.offset, each.part)):
-        images[entry.key] = _image(in_force, entry)
+    last = {entry.key: entry for entry in sorted(entries, key=lambda each: (each.offset, each.part))}
+    images = {key: _image(in_force, entry) for key, entry in last.items()}
     keys = {text: _key(text) for text in images}
     deletes = [keys[text] for text, row in images.items() if row is None]
     rows = [row for row in images.values() if row is not None]
@@ -205,9 +217,12 @@ def final_change(in_force: InForce, entries: Iterable[Held]) -> NetChange:
 
 def _image(in_force: InForce, entry: Held) -> Row | None:
     """Return the row that an entry leaves under its own key; None: no row (a delete, or the half of a key move)."""
-    after = in_force.decode(entry.event.encode()).after
+    event = in_force.decode(entry.event.encode())
+    after, marked = event.after, getattr(event, "undecodable", None)
     if after is None:
         return None
+    if marked is not None and marked.after:
+        raise RefusedError(refusal(in_force.source, marked.after))
     row = in_force.row(after)
     key = key_function(in_force.target)(row)
     return row if msgspec.json.encode(key).decode() == entry.key else None

@@ -1,7 +1,7 @@
-"""What children of `run` write: status lines are taken off stdout, log lines are shown as `run` shows its own.
+"""What children write: JSON lines on stdout are for their parent, log lines are shown as the parent shows its own.
 
-Children always log JSON lines. Where `run` logs for people, they are rendered for people here; lines that are not JSON
-(Java's) pass through as they are. Nothing is dropped but the once-a-second `status` lines.
+Children always log JSON lines. Where the parent logs for people, they are rendered for people here; lines that are not JSON
+(Java's) pass through as they are.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import IO, Any
 
 import structlog
@@ -19,33 +19,10 @@ from rowlock import log
 _LOG = structlog.get_logger()
 _LEVELS = {"debug", "info", "warning", "error", "critical"}
 
-OnStatus = Callable[[str, dict[str, Any]], None]
-"""(child, status line) → for whoever wants figures (demo)."""
-
-
-def follow(name: str, stdout: IO[bytes], stderr: IO[bytes] | None, on_status: OnStatus | None = None) -> None:
-    """Read a child's pipes to their ends, in threads of their own."""
-    threading.Thread(
-        target=_status_lines, args=(name, stdout, on_status), name=f"stdout {name}", daemon=True
-    ).start()
-    if stderr is not None:
-        follow_log(name, stderr)
-
 
 def follow_log(name: str, stderr: IO[bytes]) -> None:
     """Read a child's log to its end, in a thread of its own."""
     threading.Thread(target=_log_lines, args=(name, stderr), name=f"stderr {name}", daemon=True).start()
-
-
-def _status_lines(name: str, lines: Iterable[bytes], on_status: OnStatus | None) -> None:
-    for raw in lines:
-        fields = fields_of(raw)
-        if fields is None:
-            pass_on(raw)
-        elif on_status is not None:
-            on_status(name, fields)
-        else:
-            _LOG.debug("status", child=name, status=fields)
 
 
 def _log_lines(name: str, lines: Iterable[bytes]) -> None:

@@ -8,22 +8,21 @@ process as its stdin (rowlock/child.py), so even `kill -9` of the run leaves not
 from __future__ import annotations
 
 import contextlib
+import errno
 import queue
-import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
-from rowlock import relay, supervisor
-from rowlock.processes import Command, environment, kill_group
+from deploy.embedded.patience import pressure
+from rowlock import supervisor
+from rowlock.errors import CommandError
+from rowlock.processes import ChildProcess, Command
 from rowlock.supervisor import (
-    Child,
     Effect,
     Event,
     Exited,
@@ -37,16 +36,19 @@ from rowlock.supervisor import (
 )
 from schemas.addresses import join_address, split_address
 from schemas.config import Config
+from schemas.signals import on_stop_signals
 
 TICK_S = 0.2
+ADDRESS_S = 15.0
+"""How long a run that has just ended may still hold its addresses."""
 _LOG = structlog.get_logger()
 
 Goal = Callable[[], bool]
 """Tells whether the run has reached what it was started for; raises CommandError when it never will."""
 
 
-def commands(config: Config, *, all_needed: bool = False) -> dict[Child, Command]:
-    """Return the two processes of a run: a coordinator and an agent that asks it.
+def commands(config: Config, *, all_needed: bool = False, without: Sequence[str] = ()) -> dict[str, Command]:
+    """Return the two processes of a run: a coordinator and an agent that asks it. `without`: see rowlock.catalogue.
 
     Addresses are the configuration's; where it has none, ports of the loopback that are free now, so that several runs
     fit on one machine. `all_needed`: the agent ends as soon as a unit needs a person.
@@ -57,12 +59,42 @@ def commands(config: Config, *, all_needed: bool = False) -> dict[Child, Command
         listen, rest = _free_addresses(config.coordination.rest)
         coordinator += ["--listen", listen, "--rest", rest, "--or-any-port"]
         agent += ["--coordinator", listen]
+    for name in without:
+        coordinator += ["--without", name]
     if all_needed:
         agent += ["--end-on-refusal"]
-    return {
-        Child("coordinator", "coordinator"): _child(coordinator),
-        Child("agent", "agent"): _child(agent),
-    }
+    return {"coordinator": _child(coordinator), "agent": _child(agent)}
+
+
+def await_addresses(config: Config, patience_s: float = ADDRESS_S) -> None:
+    """Raise CommandError when somebody else goes on listening where this run's coordinator is to.
+
+    Said before anything has started: its agent would take the name, and with it the units, of the agent of the run that is
+    there, its coordinator would be refused, and both runs would end. One that has just ended lets go of them in a moment.
+    """
+    if "coordination" not in config.model_fields_set:
+        return
+    until = time.monotonic() + patience_s
+    for address in (config.coordination.listen, config.coordination.rest):
+        while (why := _taken(address)) is not None:
+            if time.monotonic() >= until:
+                raise CommandError(
+                    f"{address} of coordination is taken ({why}): if another `rowlock run` or `rowlock coordinator` of this "
+                    "configuration runs here, it does the work already (see `rowlock status`); else give free addresses"
+                )
+            time.sleep(TICK_S)
+
+
+def _taken(address: str) -> str | None:
+    host, port = split_address(address)
+    if port == 0:
+        return None
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        socket.create_server(place[:2], family=family).close()
+    except OSError as error:
+        return None if error.errno != errno.EADDRINUSE else "the address is in use"
+    return None
 
 
 def agent_name() -> str:
@@ -93,72 +125,54 @@ _LOOPBACK = "127.0.0.1"
 class Processes:
     """The running children, by name. Their ends arrive in `exits`."""
 
-    def __init__(
-        self,
-        commands: dict[str, Command],
-        exits: queue.SimpleQueue[Event],
-        on_status: relay.OnStatus | None = None,
-    ) -> None:
+    def __init__(self, commands: Mapping[str, Command], exits: queue.SimpleQueue[Event]) -> None:
         self._commands = commands
-        self._on_status = on_status
         self._exits = exits
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._running: dict[str, ChildProcess] = {}
 
     def start(self, name: str) -> None:
-        process = subprocess.Popen(
+        self._running[name] = ChildProcess(
+            name,
             self._commands[name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if relay.wants_log_lines() else None,
-            start_new_session=True,  # Ctrl-C reaches this process alone, which then stops them in order
-            env=environment(),
+            lambda line: _LOG.debug("status", child=name, status=line),
+            lambda code: self._exits.put(Exited(name, code)),
         )
-        self._running[name] = process
-        if process.stdout is not None:
-            relay.follow(name, process.stdout, process.stderr, self._on_status)
-        _LOG.info("started", child=name, child_pid=process.pid)
-        threading.Thread(target=self._wait, args=(name, process), name=f"wait {name}", daemon=True).start()
-
-    def _wait(self, name: str, process: subprocess.Popen[bytes]) -> None:
-        code = process.wait()
-        with contextlib.suppress(OSError):
-            if process.stdin:
-                process.stdin.close()
-        kill_group(process.pid)
-        self._exits.put(Exited(name, code))
 
     def terminate(self, name: str) -> None:
         self._running[name].terminate()
 
     def kill(self, name: str) -> None:
-        kill_group(self._running[name].pid)
+        self._running[name].kill()
 
     def kill_all(self) -> None:
         """End what is left, without grace. For the way out after an error of our own."""
         for process in self._running.values():
-            if process.poll() is None:
-                kill_group(process.pid)
+            if not process.wait(0):
+                process.kill()
 
 
 def run(
     config: Config,
     goal: Goal | None = None,
     *,
-    stop: threading.Event | None = None,
-    on_status: relay.OnStatus | None = None,
+    without: Sequence[str] = (),
 ) -> int:
-    """Run all processes until a signal, `stop` or the goal ends it. Returns the exit code.
+    """Run all processes until a signal or the goal ends it. Returns the exit code. `without`: see rowlock.catalogue.
+    Raises CommandError when its addresses are taken.
 
     `goal` is asked about once a second in a thread of its own, so that a slow answer does not delay a restart.
     """
+    await_addresses(config)
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    children = commands(config, all_needed=goal is not None)
-    processes = Processes({child.name: command for child, command in children.items()}, events, on_status)
-    state = supervisor.begin(list(children), all_needed=goal is not None)
+    children = commands(config, all_needed=goal is not None, without=without)
+    processes = Processes(children, events)
+    state = supervisor.begin(children)
     done = threading.Event()
     try:
-        with _signals(events):
-            _watch(goal, stop, events, done)
+        with on_stop_signals(lambda name: events.put(StopAsked(reason=name))):
+            if goal is not None:
+                watch = (goal, events, done)
+                threading.Thread(target=_watch_goal, args=watch, name="goal", daemon=True).start()
             return _loop(state, processes, events)
     finally:
         done.set()
@@ -176,7 +190,7 @@ def _loop(state: State, processes: Processes, events: queue.SimpleQueue[Event]) 
         try:
             event = events.get(timeout=TICK_S)
         except queue.Empty:
-            event = Tick()
+            event = Tick(pressure())
 
 
 def _execute(effect: Effect, processes: Processes) -> None:
@@ -189,41 +203,6 @@ def _execute(effect: Effect, processes: Processes) -> None:
             processes.kill(name)
         case Note(level, phrase, name, fields):
             getattr(_LOG, level)(phrase, child=name, **fields)
-
-
-@contextlib.contextmanager
-def _signals(events: queue.SimpleQueue[Event]) -> Iterator[None]:
-    """Turn SIGTERM and SIGINT into a clean stop, where this is the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def ask(number: int, _: FrameType | None) -> None:
-        # A SimpleQueue may be put to from a handler; a logger may not be called from one.
-        events.put(StopAsked(reason=signal.Signals(number).name))
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _watch(
-    goal: Goal | None, stop: threading.Event | None, events: queue.SimpleQueue[Event], done: threading.Event
-) -> None:
-    if stop is not None:
-        threading.Thread(target=_watch_stop, args=(stop, events, done), name="stop", daemon=True).start()
-    if goal is not None:
-        threading.Thread(target=_watch_goal, args=(goal, events, done), name="goal", daemon=True).start()
-
-
-def _watch_stop(stop: threading.Event, events: queue.SimpleQueue[Event], done: threading.Event) -> None:
-    while not done.is_set():
-        if stop.wait(TICK_S):
-            events.put(StopAsked())
-            return
 
 
 def _watch_goal(goal: Goal, events: queue.SimpleQueue[Event], done: threading.Event) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rowlock.errors import CommandError
 from schemas.config import SourceConfig
 from schemas.errors import SchemaError, TableNotFoundError
-from schemas.mysql_catalog import list_tables, read_table
+from schemas.mysql_catalog import list_tables, read_tables
 from schemas.mysql_connect import connect_source
 from schemas.position import binlog_file_number
 from schemas.table import Table
@@ -67,11 +67,11 @@ def selected_tables(source: SourceConfig, name: str) -> Selected:
     """Read the definitions of the tables that the source's patterns select. Raises CommandError."""
     found = Selected([], {})
     with source_connection(source, name) as conn:
-        for db, table in list_tables(conn, source.tables):
-            try:
-                found.tables.append(read_table(conn, db, table))
-            except TableNotFoundError:
+        for place, entry in read_tables(conn, list_tables(conn, source.tables)).items():
+            if isinstance(entry.table, TableNotFoundError):
                 continue  # dropped since it was listed
-            except SchemaError as error:
-                found.unfit[db, table] = str(error)
+            if isinstance(entry.table, SchemaError):
+                found.unfit[place] = str(entry.table)
+            else:
+                found.tables.append(entry.table)
     return found

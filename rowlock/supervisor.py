@@ -1,17 +1,16 @@
 """Decides what `rowlock run` does when a process starts, ends or must end. Pure: `step(state, event, now)`.
 
     waiting ──start──▶ running ──exit──▶ waiting (backoff)
-                         │ exit 2 ─────▶ refused   (a person must act; the others go on)
-                         │ exit 0 ─────▶ done      (a source with `snapshot: only`)
+                         │ exit 2 ─────▶ done (a person must act), and the run ends with exit code 2
                          └ stop ───────▶ stopping ──exit──▶ done
 
-A refused process is not restarted. The others go on, because one branch's trouble must not stop the ninety-nine others;
-only when no source or no pipeline is left alive does the run end, with exit code 2. While catching up (`--until-caught-up`)
-the first refusal ends it, because the goal cannot be reached any more.
+The processes are a coordinator and an agent: neither can do anything without the other, so that a refusal of one ends the run. What
+happens to the processes of single units is the agent's (rowlock/capture_worker.py, rowlock/apply_worker.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -20,7 +19,7 @@ LONGEST_BACKOFF_S = 30.0
 STABLE_S = 60.0
 """A process that ran this long starts again with the first backoff."""
 STOP_S = 45.0
-"""How long a process may take to stop before it is killed."""
+"""How long a process may take to stop before it is killed, on a machine with time to spare."""
 REFUSED = 2
 """Exit code of a process that must not be started again before a person has acted."""
 
@@ -29,7 +28,6 @@ class Phase(StrEnum):
     WAITING = "waiting"
     RUNNING = "running"
     STOPPING = "stopping"
-    REFUSED = "refused"
     DONE = "done"
 
 
@@ -38,8 +36,6 @@ class Child:
     """One process. `since`: when it was started, or asked to stop; `due`: when to start it (waiting)."""
 
     name: str
-    role: str  # capture | apply
-    may_finish: bool = False  # an exit code 0 nobody asked for is the end, not an accident
     phase: Phase = Phase.WAITING
     since: float = 0.0
     due: float = 0.0
@@ -51,12 +47,13 @@ class State:
     children: dict[str, Child] = field(default_factory=dict)
     stopping: bool = False
     exit_code: int = 0
-    all_needed: bool = False  # --until-caught-up: a refusal ends the run
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed."""
+    """Time has passed. `pressure`: how many times over the machine's processors are wanted (deploy.embedded.patience)."""
+
+    pressure: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +103,13 @@ class Note:
 Effect = Start | Terminate | Kill | Note
 
 
-def begin(children: list[Child], *, all_needed: bool = False) -> State:
-    return State(children={child.name: child for child in children}, all_needed=all_needed)
+def begin(names: Iterable[str]) -> State:
+    return State(children={name: Child(name) for name in names})
 
 
 def finished(state: State) -> bool:
     """Tell whether nothing runs and nothing will: the run ends with `state.exit_code`."""
-    ended = (Phase.REFUSED, Phase.DONE)
-    return all(child.phase in ended for child in state.children.values())
+    return all(child.phase is Phase.DONE for child in state.children.values())
 
 
 def step(state: State, event: Event, now: float) -> tuple[State, list[Effect]]:
@@ -122,20 +118,20 @@ def step(state: State, event: Event, now: float) -> tuple[State, list[Effect]]:
         return _on_exit(state, state.children[event.name], event.code, now)
     if isinstance(event, StopAsked):
         return _on_stop(state, event, now)
-    return _on_tick(state, now)
+    return _on_tick(state, event.pressure, now)
 
 
 def _with(state: State, child: Child) -> State:
     return replace(state, children={**state.children, child.name: child})
 
 
-def _on_tick(state: State, now: float) -> tuple[State, list[Effect]]:
+def _on_tick(state: State, pressure: float, now: float) -> tuple[State, list[Effect]]:
     effects: list[Effect] = []
     for child in state.children.values():
         if child.phase is Phase.WAITING and child.due <= now:
             state = _with(state, replace(child, phase=Phase.RUNNING, since=now))
             effects.append(Start(child.name))
-        elif child.phase is Phase.STOPPING and now - child.since >= STOP_S:
+        elif child.phase is Phase.STOPPING and now - child.since >= STOP_S * pressure:
             state = _with(state, replace(child, since=now))
             effects += [Note("error", "did not stop in time, killed", child.name), Kill(child.name)]
     return state, effects
@@ -162,9 +158,10 @@ def _on_exit(state: State, child: Child, code: int, now: float) -> tuple[State, 
             Note(level, "stopped", child.name, {"code": code})
         ]
     if code == REFUSED:
-        return _on_refusal(_with(state, replace(child, phase=Phase.REFUSED)), child, now)
-    if code == 0 and child.may_finish:
-        return _with(state, replace(child, phase=Phase.DONE)), [Note("info", "finished", child.name)]
+        note = Note("error", "refused to run and is not restarted; its message is above", child.name)
+        state = _with(state, replace(child, phase=Phase.DONE))
+        state, effects = _on_stop(state, StopAsked(REFUSED, f"the {child.name} refused to run"), now)
+        return state, [note, *effects]
     return _restart(state, child, code, now)
 
 
@@ -174,13 +171,3 @@ def _restart(state: State, child: Child, code: int, now: float) -> tuple[State, 
     child = replace(child, phase=Phase.WAITING, due=now + wait, failures=failures)
     fields: dict[str, object] = {"code": code, "restart_in_s": wait, "failures": failures}
     return _with(state, child), [Note("warning", "ended unexpectedly, will be restarted", child.name, fields)]
-
-
-def _on_refusal(state: State, child: Child, now: float) -> tuple[State, list[Effect]]:
-    note = Note("error", "refused to run and is not restarted; its message is above", child.name)
-    alive = (Phase.RUNNING, Phase.WAITING)
-    left = [other for other in state.children.values() if other.role == child.role and other.phase in alive]
-    if left and not state.all_needed:
-        return state, [note]
-    state, effects = _on_stop(state, StopAsked(REFUSED, "nothing is left to run"), now)
-    return state, [note, *effects]

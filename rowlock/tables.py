@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from rowlock.findings import by_weight
-from rowlock.status import SourceStatus, Status, UnitStatus
+from rowlock.source_status import SourceStatus
+from rowlock.status import Status, UnitStatus
 from rowlock.verify import Result
 from schemas.findings import Finding
 
@@ -40,46 +41,65 @@ def plain(text: str) -> str:
 
 
 def sources_table(status: Status) -> Table:
-    table = Table("source", "state", "captured to", "lag", "events", "snapshot pending", "error")
+    """Return the sources; columns for what is wrong only where something is."""
+    ill = any(source.reason for source in status.sources)
+    more = ("reason", "what to do") if ill else ()
+    table = Table("source", "state", "captured to", "lag", "events", "snapshot pending", *more)
     for source in status.sources:
-        table.add_row(*(plain(cell) for cell in _source_cells(source)))
+        extra = (source.reason or "", source.remedy or "") if ill else ()
+        table.add_row(*(plain(cell) for cell in (*_source_cells(source), *extra)))
     return table
 
 
 def _source_cells(source: SourceStatus) -> tuple[str, ...]:
     pending = ", ".join(source.snapshot_pending)
-    cells = (
-        source.name,
-        source.state,
-        source.position or "–",
-        seconds(source.lag_seconds),
-        f"{source.events:,}",
-    )
-    return (*cells, pending, source.error or "")
+    return (
+        source.name, source.state, source.position or "–", seconds(source.lag_seconds), f"{source.events:,}", pending,
+    )  # fmt: skip
 
 
 def units_table(status: Status) -> Table:
-    """Return the units; a column for displaced rows only where there are any: mostly there never are."""
+    """Return the units; columns for displaced rows and for what is wrong only where there is something."""
     drifted = any(unit.displaced for unit in status.units)
-    more = ("displaced",) if drifted else ()
-    table = Table(
-        "pipeline", "topic", "state", "position", "offset", "behind", "lag", "held", *more, "message"
-    )
+    ill = any(unit.reason for unit in status.units)
+    more = (*(("displaced",) if drifted else ()), *(("since", "reason", "what to do") if ill else ()))
+    table = Table("pipeline", "topic", "state", "position", "offset", "behind", "lag", "held", *more)
     for unit in status.units:
-        *cells, message = _unit_cells(unit)
-        extra = (str(unit.displaced or ""),) if drifted else ()
-        table.add_row(*(plain(cell) for cell in (*cells, *extra, message)))
+        extra: tuple[str, ...] = (str(unit.displaced or ""),) if drifted else ()
+        if ill:
+            extra += (since(unit.since_ms, status.time_ms), unit.reason or "", unit.remedy or "")
+        table.add_row(*(plain(cell) for cell in (*_unit_cells(unit), *extra)))
     return table
 
 
 def _unit_cells(unit: UnitStatus) -> tuple[str, ...]:
-    position = "–" if unit.position is None or (unit.offset or 0) < 0 else ",".join(map(str, unit.position))
     offset = "–" if unit.offset is None else f"{unit.offset}/{unit.end_offset}"
     behind = "–" if unit.lag_events is None else f"{unit.lag_events:,}"
     held = str(unit.quarantined or "")
     return (
-        unit.pipeline, unit.topic, unit.state, position, offset, behind, seconds(unit.lag_seconds), held, unit.stopped or "",
+        unit.pipeline, unit.topic, unit.state, unit.at or "–", offset, behind, seconds(unit.lag_seconds), held,
     )  # fmt: skip
+
+
+def stops_table(status: Status) -> Table | None:
+    """Return the tables that capture has stopped or left out and that no unit shows; None: there is none."""
+    shown = {unit.reason for unit in status.units}
+    table = Table("source", "table", "state", "cause", "since", "reason", "what to do")
+    for source in status.sources:
+        for each in source.tables:
+            if each.reason in shown:
+                continue
+            cause = " at ".join(filter(None, (each.cause, each.at)))
+            cells = (
+                source.name, each.table, each.state, cause, since(each.since_ms, status.time_ms), each.reason, each.remedy,
+            )  # fmt: skip
+            table.add_row(*(plain(cell) for cell in cells))
+    return table if table.row_count else None
+
+
+def since(since_ms: int | None, now_ms: int) -> str:
+    """Return how long ago something began."""
+    return "" if since_ms is None else f"{seconds(max(0, now_ms - since_ms) / 1000)} ago"
 
 
 def seconds(value: float | None) -> str:
@@ -98,8 +118,11 @@ def verify_lines(result: Result, shown: int = SHOWN) -> list[str]:
         return [f"CANNOT COMPARE {label}: {result.problem}"]
     if result.equal:
         return [f"equal     {label}: {result.rows:,} rows"]
+    if not result.findings:
+        return [f"NOT COMPARED TO THE END {label}: {result.rows:,} rows of the source were compared"]
     more = " at least" if result.more else ""
-    lines = [f"DIFFERENT {label}:{more} {len(result.findings):,} of {result.rows:,} rows"]
+    rest = "; the rows behind them were not compared" if not result.complete else ""
+    lines = [f"DIFFERENT {label}:{more} {len(result.findings):,} of {result.rows:,} rows{rest}"]
     for finding in result.findings[:shown]:
         key = ", ".join(map(repr, finding.key))
         columns = f" in {', '.join(finding.columns)}" if finding.columns else ""

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+
+import structlog
 
 from consumer.discovery import partitions_refusal
 from consumer.pipeline import Pipeline
 from schemas.config import Config
+
+_LOG = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -19,13 +24,38 @@ class UnitName:
 
 
 def units(config: Config, topics: Iterable[str]) -> list[UnitName]:
-    """Return the units of all pipelines among `topics` (all topics of the cluster), sorted."""
+    """Return the units of all pipelines among `topics` (all topics of the cluster), sorted.
+
+    A topic whose name cannot be judged is no unit, and keeps no other from being one.
+    """
     names = list(topics)
     out: list[UnitName] = []
     for pipeline, options in config.pipelines.items():
-        chosen = Pipeline.of(config, pipeline, slots=1).select(names)
-        out += [UnitName(pipeline, source, topic, options.target) for topic, source in chosen.units.items()]
+        chosen = _chosen(Pipeline.of(config, pipeline, slots=1), names)
+        out += [UnitName(pipeline, source, topic, options.target) for topic, source in chosen.items()]
     return sorted(out)
+
+
+def _chosen(pipeline: Pipeline, names: list[str]) -> dict[str, str]:
+    """Return topic → source; one by one where all at once fails."""
+    try:
+        return pipeline.select(names)
+    except Exception as error:  # noqa: BLE001 - names come from outside; see below whose fault it is
+        found: dict[str, str] = {}
+        if len(names) == 1:
+            _note(pipeline.name, names[0], f"{type(error).__name__}: {error}")
+            return found
+        for name in names:
+            found |= _chosen(pipeline, [name])
+        return found
+
+
+@cache
+def _note(pipeline: str, topic: str, error: str) -> None:
+    """Say it once."""
+    _LOG.error(
+        "a topic is left out, for its name cannot be judged", pipeline=pipeline, topic=topic, error=error
+    )
 
 
 def split_refusal(config: Config, unit: UnitName, partitions: int) -> str | None:

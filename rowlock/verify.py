@@ -4,12 +4,13 @@ The two servers may order keys differently, so no merge of two sorted streams is
 key order and the target is asked for exactly these keys; then the target's rows (of this source alone, by the columns
 that `add:` gives) are paged and the source is asked for theirs. What differs is a suspect only: it is looked at again, for
 at most `settle_s`, until it has settled or remains (rowlock/compare.py). Memory holds a page of each side and the suspects.
+Both sides are read to their ends: only a table with more differences than are kept is given up, and said to differ.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from consumer.errors import TargetConfigError
@@ -26,6 +27,18 @@ PAGE = 2000
 SUSPECTS = 10_000
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`settle_s`: how long suspects may take; `page`: rows of a read; `suspects`: how many keys are looked at again at a
+    time, and how many differences are kept. `now`: monotonic seconds; `sleep`: waits that many."""
+
+    settle_s: float
+    page: int = PAGE
+    suspects: int = SUSPECTS
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +59,23 @@ class Pair:
 
 @dataclass(slots=True)
 class Result:
-    """What came of one pair. `rows`: compared rows of the source; `problem`: why it could not be compared."""
+    """What came of one pair. `rows`: compared rows of the source; `problem`: why it could not be compared.
+
+    `complete`: every row of both sides was compared; else reading ended after as many differences as are kept.
+    `more`: there are more differences than are kept, or may be.
+    """
 
     pair: Pair
     rows: int = 0
     findings: list[Finding] = field(default_factory=list)
-    more: bool = False  # there are more differences than are kept
+    complete: bool = False
+    more: bool = False
     problem: str = ""
 
     @property
     def equal(self) -> bool:
-        return not self.findings and not self.problem
+        """Never of rows that were not compared."""
+        return self.complete and not self.findings and not self.problem
 
     def as_dict(self) -> dict[str, object]:
         """Return the documented JSON object."""
@@ -69,6 +88,7 @@ class Result:
             "target_table": f"{pair.routed.schema}.{pair.routed.table}",
             "rows": self.rows,
             "equal": self.equal,
+            "complete": self.complete,
             "more": self.more,
             "problem": self.problem or None,
             "differences": [
@@ -101,7 +121,9 @@ def _tables(source: SourceConfig, name: str) -> Iterator[tuple[Table, str]]:
         yield Table(db=db, name=table, columns=(), key=nothing), why
 
 
-def verify(config: Config, wanted: Iterable[Pair], *, settle_s: float, page: int = PAGE) -> Iterator[Result]:
+def verify(
+    config: Config, wanted: Iterable[Pair], *, settle_s: float, page: int = PAGE, suspects: int = SUSPECTS
+) -> Iterator[Result]:
     """Compare each pair. Raises CommandError when a server does not answer."""
     for pair in wanted:
         if pair.problem:
@@ -112,21 +134,18 @@ def verify(config: Config, wanted: Iterable[Pair], *, settle_s: float, page: int
             source_session(source, pair.source, pair.table.db, "verify") as left,
             target_session(target, pair.target, "verify") as right,
         ):
-            yield _verify(pair, left, right, settle_s, page)
+            yield compare_pair(pair, left, right, Limits(settle_s, page, suspects))
 
 
-def _verify(pair: Pair, left: View, right: View, settle_s: float, page: int) -> Result:
+def compare_pair(pair: Pair, left: View, right: View, limits: Limits) -> Result:
+    """Compare all rows of one pair; `left` and `right` are sessions with its source and its target."""
     result = Result(pair)
     try:
-        sides = Sides.open(pair, left, right, page)
+        sides = Sides.open(pair, left, right, limits.page)
     except (TargetConfigError, CommandError) as error:
         result.problem = str(error)
         return result
-    suspects = Suspects(sides.shape, SUSPECTS)
-    result.rows = _missing_and_different(sides, suspects)
-    _extra(sides, suspects)
-    _settle(sides, suspects, settle_s)
-    result.findings, result.more = suspects.findings, suspects.overflow
+    _Comparison(sides, result, Suspects(sides.shape, limits.suspects), limits).run()
     return result
 
 
@@ -177,33 +196,69 @@ class Sides:
         return None if row is None else tuple(row[i] for i in self.source_key)
 
 
-def _missing_and_different(sides: Sides, suspects: Suspects) -> int:
-    total, rows = 0, sides.source_page(None)
-    while rows and not suspects.overflow:
-        total += len(rows)
-        source = sides.shape.by_key(rows)
-        target = sides.target_rows(source)
-        suspects.add(compare_page(sides.shape, source, target), source, target)
-        rows = sides.source_page(rows[-1]) if len(rows) == sides.page else []
-    return total
+@dataclass(slots=True)
+class _Comparison:
+    """Reads both sides to their ends. When as many keys are suspects as are kept, it waits for them and reads on behind
+    the last compared key; what does not settle is a difference, and only as many differences end the reading early."""
 
+    sides: Sides
+    result: Result
+    suspects: Suspects
+    limits: Limits
 
-def _extra(sides: Sides, suspects: Suspects) -> None:
-    rows = sides.target_page(None)
-    while rows and not suspects.overflow:
-        target = sides.shape.by_key(rows)
-        source = sides.source_rows(rows)
-        # A row that both have was compared above; here only what the source lacks is news.
-        alone = {key: row for key, row in target.items() if key not in source}
-        suspects.add(compare_page(sides.shape, {}, alone), {}, alone)
-        rows = sides.target_page(rows[-1]) if len(rows) == sides.page else []
+    def run(self) -> None:
+        read = self._missing_and_different() and self._extra()
+        self._settle()
+        self.result.complete = read
 
+    def _missing_and_different(self) -> bool:
+        """Page the source. False: there are too many differences to go on."""
+        sides = self.sides
+        rows = sides.source_page(None)
+        while rows:
+            source = sides.shape.by_key(rows)
+            target = sides.target_rows(source)
+            self.result.rows += len(rows)
+            if not self._suspect(source, target):
+                return False
+            rows = sides.source_page(rows[-1]) if len(rows) == sides.page else []
+        return True
 
-def _settle(sides: Sides, suspects: Suspects, settle_s: float) -> None:
-    deadline, pause = time.monotonic() + settle_s, FIRST_PAUSE_S
-    while len(suspects) and time.monotonic() < deadline:
-        time.sleep(pause)
-        pause = min(LONGEST_PAUSE_S, pause * 2)
-        for chunk in suspects.chunks(sides.page):
-            source = sides.source_rows(chunk.values())
-            suspects.observe(chunk, source, sides.target_rows(chunk))
+    def _extra(self) -> bool:
+        """Page the target. False: there are too many differences to go on."""
+        sides = self.sides
+        rows = sides.target_page(None)
+        while rows:
+            target = sides.shape.by_key(rows)
+            source = sides.source_rows(rows)
+            # A row that both have was compared above; here only what the source lacks is news.
+            alone = {key: row for key, row in target.items() if key not in source}
+            if not self._suspect({}, alone):
+                return False
+            rows = sides.target_page(rows[-1]) if len(rows) == sides.page else []
+        return True
+
+    def _suspect(self, source: dict[Key, Row], target: dict[Key, Row]) -> bool:
+        waiting = compare_page(self.sides.shape, source, target)
+        while waiting := self.suspects.add(waiting, source, target):
+            self._settle()
+            if len(self.result.findings) >= self.limits.suspects:
+                self.result.more = True
+                return False
+        return True
+
+    def _settle(self) -> None:
+        """Look at the suspects again until they have settled, or have had their time: the rest are differences."""
+        sides, limits = self.sides, self.limits
+        deadline, pause = limits.now() + limits.settle_s, FIRST_PAUSE_S
+        while len(self.suspects) and limits.now() < deadline:
+            limits.sleep(pause)
+            pause = min(LONGEST_PAUSE_S, pause * 2)
+            for chunk in self.suspects.chunks(sides.page):
+                source = sides.source_rows(chunk.values())
+                self.suspects.observe(chunk, source, sides.target_rows(chunk))
+        found = self.result.findings + self.suspects.give_up()
+        self.result.findings, self.result.more = (
+            found[: self.limits.suspects],
+            len(found) > self.limits.suspects or self.result.more,
+        )

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from coordinator.core.agent_unit import Ended, WorkerEvent
+from coordinator.core.agent_unit import Ended, GettingOn, WorkerEvent
 from coordinator.core.messages import Mark
 from rowlock.apply_worker import ApplyWorker
 from rowlock.capture_worker import CaptureWorkers, OnRefusal
-from rowlock.relay import OnStatus
+from rowlock.pulse import Pulse
 from schemas.config import Config
 
 OnEvent = Callable[[str, WorkerEvent], None]
@@ -28,6 +28,8 @@ class _Worker(Protocol):
 
     def start(self, unit: str, epoch: int) -> None: ...
 
+    def effort(self, unit: str, epoch: int) -> float: ...
+
     def stop(self, unit: str, epoch: int) -> None: ...
 
     def close(self) -> None: ...
@@ -39,6 +41,7 @@ class Ledger:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._epochs: dict[str, int] = {}
+        self._preparing: dict[str, int] = {}
         self._on_event: OnEvent = lambda _unit, _event: None
 
     def listen(self, on_event: OnEvent) -> None:
@@ -46,7 +49,7 @@ class Ledger:
 
     def opened(self, unit: str, epoch: int) -> None:
         with self._mutex:
-            self._epochs[unit] = epoch
+            self._epochs[unit] = self._preparing[unit] = epoch
 
     def has(self, unit: str, epoch: int) -> bool:
         with self._mutex:
@@ -56,34 +59,38 @@ class Ledger:
         with self._mutex:
             return list(self._epochs.items())
 
+    def preparing(self) -> list[tuple[str, int]]:
+        """Return the units that have not said yet that they are ready."""
+        with self._mutex:
+            return list(self._preparing.items())
+
     def say(self, unit: str, event: WorkerEvent) -> None:
         """Pass on what a worker says of a unit that is open here; the rest is late."""
         with self._mutex:
             if self._epochs.get(unit) != event.epoch:
                 return
+            if not isinstance(event, GettingOn):
+                self._preparing.pop(unit, None)
             if isinstance(event, Ended):
                 del self._epochs[unit]
         self._on_event(unit, event)
 
 
 class LocalWorkers:
-    """All units of the agent on this machine. `on_status`: gets the processes' status lines, as `rowlock run` relays them.
+    """All units of the agent on this machine. Apply units need Java; `close` leaves no process behind."""
 
-    Apply units need Java; `close` leaves no process behind.
-    """
-
-    def __init__(
-        self, config: Config, on_status: OnStatus | None = None, on_refusal: OnRefusal | None = None
-    ) -> None:
+    def __init__(self, config: Config, on_refusal: OnRefusal | None = None) -> None:
         """`on_refusal(unit, error)`: a unit that ended because a person must act; from any thread."""
         self._ledger = Ledger()
-        self._capture = CaptureWorkers(config, self._ledger, on_status, on_refusal)
-        self._apply = ApplyWorker(config, self._ledger, on_status)
+        self._capture = CaptureWorkers(config, self._ledger, on_refusal)
+        self._apply = ApplyWorker(config, self._ledger)
+        self._pulse = Pulse(self._ledger, lambda unit, epoch: self._worker(unit).effort(unit, epoch))
 
     def listen(self, on_event: OnEvent) -> None:
         """Say what happens to `on_event`, from any thread; and start Spark, which takes its time, if there are pipelines."""
         self._ledger.listen(on_event)
         self._apply.warm_up()
+        self._pulse.start()
 
     def open(self, unit: str, epoch: int, mark: Mark | None) -> None:
         worker = self._worker(unit)
@@ -102,6 +109,7 @@ class LocalWorkers:
 
     def close(self) -> None:
         """Stop everything; when this returns nothing runs any more, and every unit has ended."""
+        self._pulse.close()
         both: Sequence[_Worker] = (self._capture, self._apply)
         with ThreadPoolExecutor(len(both), "close workers") as pool:
             for future in [pool.submit(worker.close) for worker in both]:

@@ -8,6 +8,9 @@ SYSTEM = "rowlock-prefix"
 """Header of REST and of gRPC: `kafka.prefix` of the configuration of who asks. Two systems on one machine, whose units and
 pipelines may well have the same names, are told apart by it; who sends none is not refused."""
 
+ASKED_BY = "rowlock-by"
+"""Header of REST: who gives a command, as they say themselves; the leader's events and log name it."""
+
 
 def split_address(address: str) -> tuple[str, int]:
     """Return host and port of "host:port" or "[v6]:port". Raises ValueError when it is neither; port 0 is allowed."""

@@ -13,9 +13,10 @@ from typing import TypeVar
 import msgspec
 
 from schemas.errors import EnvelopeError
-from schemas.event import ENVELOPE_VERSION, Event
+from schemas.event import ENVELOPE_VERSION, Event, Undecodable
+from schemas.findings import START_OVER
 from schemas.records import StoredPosition, Watermark
-from schemas.table import Table, Value
+from schemas.table import Table
 
 MAJOR = int(ENVELOPE_VERSION.partition(".")[0])
 
@@ -24,12 +25,13 @@ _T = TypeVar("_T")
 _OWN_VERSION = re.compile(r"([0-9]+)\.[0-9]+")
 _ENCODER = msgspec.json.Encoder()
 _EVENT = msgspec.json.Decoder(Event)
-_KEY = msgspec.json.Decoder(dict[str, Value])
 _TABLE = msgspec.json.Decoder(Table)
 _STORED_POSITION = msgspec.json.Decoder(StoredPosition)
 _WATERMARK = msgspec.json.Decoder(Watermark)
-#: What only `m` events have. They are the last fields, so a row event's encoding simply ends before them.
-_ONLY_M = b',"definition":null,"ddl":null,"chunk":null}'
+#: What only `m` events have. They are the last fields, so an encoding simply ends before those that say nothing: first the
+#: newer ones (an event without them has the bytes it always had), then all.
+_LEFT_OUT = (b',"effect":null,"stop":null}', b',"definition":null,"ddl":null,"chunk":null}')
+_ALL_DECODED = b',"undecodable":null}'
 
 
 class _Version(msgspec.Struct):
@@ -45,8 +47,20 @@ _VERSIONED = msgspec.json.Decoder(_Versioned)
 
 def encode_event(event: Event) -> bytes:
     """Return the Kafka value of `event`: compact UTF-8 JSON, fields in the order of the structure."""
-    raw = _ENCODER.encode(event)
-    return raw[: -len(_ONLY_M)] + b"}" if raw.endswith(_ONLY_M) else raw
+    if event.undecodable is not None:
+        whole = encode_event(msgspec.structs.replace(event, undecodable=None))
+        return mark_undecodable(whole, event.undecodable)
+    raw = _ENCODER.encode(event).removesuffix(_ALL_DECODED) + b"}"
+    for nothing in _LEFT_OUT:
+        if not raw.endswith(nothing):
+            break
+        raw = raw[: -len(nothing)] + b"}"
+    return raw
+
+
+def mark_undecodable(raw: bytes, columns: Undecodable) -> bytes:
+    """Return the value of an event, `raw`, with the names of its undecodable columns; it is the last member then."""
+    return b'%b,"undecodable":%b}' % (raw[:-1], _ENCODER.encode(columns))
 
 
 def decode_event(raw: bytes) -> Event:
@@ -57,7 +71,7 @@ def decode_event(raw: bytes) -> Event:
         _refuse_newer(_version_of(raw))
         raise EnvelopeError(
             f"not a rowlock event: {error}; the record begins {raw[:16]!r}. "
-            "Something else writes to this topic, or the record is damaged: look at it, then skip or remove it"
+            f"Something else writes to this topic, or the record is damaged: end that, and {START_OVER}"
         ) from error
     if event.source.version != ENVELOPE_VERSION:
         _refuse_newer(event.source.version)
@@ -79,16 +93,6 @@ def _refuse_newer(version: str) -> None:
             f"the event was written in envelope version {version}, this reader knows up to {MAJOR}.x: "
             "upgrade the reading side before the capturing side"
         )
-
-
-def encode_key(key: dict[str, Value]) -> bytes:
-    """Return the Kafka key: a JSON object of the key columns, in the order of `key` (which is the key's order)."""
-    return _ENCODER.encode(key)
-
-
-def decode_key(raw: bytes) -> dict[str, Value]:
-    """Return the key columns, in key order. Raises EnvelopeError."""
-    return _decode(_KEY, raw, "a key")
 
 
 def encode_table(table: Table) -> bytes:

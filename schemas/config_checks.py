@@ -1,24 +1,23 @@
-"""Rules between the parts of a configuration, and what this version does not do yet.
+"""Rules between the parts of a configuration.
 
 `cross_check` runs at every load: names that nothing defines, names Kafka cannot hold, routes of the wrong shape,
-client settings that carry the guarantees. `unsupported` is asked by `rowlock check` and `run`: the file is right, this
-version cannot do it.
+client settings that carry the guarantees.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from string import Formatter
 from typing import TYPE_CHECKING
 
 from schemas.config_coordination_checks import check_coordination
-from schemas.config_yaml import Document, is_secret_option
+from schemas.config_yaml import Document
+from schemas.patterns import PatternError, check_pattern, split_parts
 
 if TYPE_CHECKING:
     from schemas.config import (
-        Config,
         CoordinationConfig,
         KafkaConfig,
         PipelineConfig,
@@ -29,13 +28,9 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,80}\Z")
-_PATTERN = re.compile(r"[^.\[\]]+\.[^\[\]]+\Z")
 _PLACEHOLDERS = {"source", "db", "table"}
 #: Topics of `<prefix>.<name>` that are rowlock's own.
 _RESERVED_SOURCES = {"control", "watermark", "position"}
-
-#: Databases whose Debezium connectors' events are understood.
-DEBEZIUM_TYPES = ("mysql", "mariadb")
 
 #: Client settings that rowlock fixes, and why they cannot be set.
 FIXED_OPTIONS: Mapping[str, str] = {
@@ -120,11 +115,7 @@ def _check_kafka(kafka: KafkaConfig, document: Document) -> None:
 
 def _check_source(name: str, source: SourceConfig, document: Document) -> None:
     for i, pattern in enumerate(source.tables):
-        if not _PATTERN.match(pattern.removeprefix("!")):
-            seen = f"{pattern!r} is no table pattern"
-            document.problem(
-                ("sources", name, "tables", str(i)), seen, "write database.table, with * and ? as needed"
-            )
+        _check_pattern(pattern.removeprefix("!"), ("sources", name, "tables", str(i)), document)
     if source.tables and all(pattern.startswith("!") for pattern in source.tables):
         place = ("sources", name, "tables")
         document.problem(
@@ -132,24 +123,20 @@ def _check_source(name: str, source: SourceConfig, document: Document) -> None:
         )
     if source.events == "debezium":
         _check_debezium(name, source, document)
-    elif source.decimals != "precise":
-        seen = f"{source.decimals!r} is about a connector of Debezium's"
-        document.problem(("sources", name, "decimals"), seen, "remove it, or set events: debezium")
+        return
+    for key, value in (("decimals", source.decimals), ("binaries", source.binaries), ("times", source.times)):
+        if value not in (None, "precise"):
+            seen = f"{value!r} is about a connector of Debezium's"
+            document.problem(("sources", name, key), seen, "remove it, or set events: debezium")
 
 
 def _check_debezium(name: str, source: SourceConfig, document: Document) -> None:
     """Nothing of such a source is captured here: what only capture obeys is refused instead of ignored."""
-    if source.type not in DEBEZIUM_TYPES:
-        seen = f"Debezium's events of {source.type} are not understood"
-        document.problem(("sources", name, "type"), seen, "events: debezium needs type: mysql or mariadb")
     if source.snapshot != "initial":
         seen = f"{source.snapshot!r} is not rowlock's to do: Debezium takes the snapshot"
         document.problem(
             ("sources", name, "snapshot"), seen, "remove it, and set snapshot.mode in the connector"
         )
-    if source.topics != "table":
-        seen = f"{source.topics!r} is not what Debezium writes"
-        document.problem(("sources", name, "topics"), seen, "remove it: a topic a table")
 
 
 def _check_pipeline(name: str, pipeline: PipelineConfig, parts: Parts, document: Document) -> None:
@@ -166,20 +153,27 @@ def _check_pipeline(name: str, pipeline: PipelineConfig, parts: Parts, document:
 
 
 def _check_route(route: Route, earlier: list[Route], place: tuple[str, ...], document: Document) -> None:
-    if not _PATTERN.match(route.from_):
-        right = "write database.table, with * and ? as needed"
-        document.problem((*place, "from"), f"{route.from_!r} is no table pattern", right)
+    _check_pattern(route.from_, (*place, "from"), document)
     if any(other.from_ in (route.from_, "*.*") for other in earlier):
         document.problem(
             (*place, "from"), f"an earlier route takes all of {route.from_!r}", "remove one of them"
         )
-    if route.to.count(".") != 1 or not all(route.to.split(".")):
-        document.problem(
-            (*place, "to"), f"{route.to!r} is no target table", "write schema.table, say public.{table}"
-        )
+    try:
+        split_parts(route.to, dots=False)
+    except PatternError as error:
+        right = "write schema.table, say public.{table}; names with dots in backticks"
+        document.problem((*place, "to"), f"{route.to!r} is no target table: {error}", right)
     _check_placeholders(route.to, (*place, "to"), document)
     for column, text in route.add.items():
         _check_placeholders(text, (*place, "add", column), document)
+
+
+def _check_pattern(pattern: str, place: tuple[str, ...], document: Document) -> None:
+    try:
+        check_pattern(pattern)
+    except PatternError as error:
+        right = "write database.table, with * and ? as needed; odd names in backticks, say bank.`a.b`"
+        document.problem(place, f"{pattern!r} is no table pattern: {error}", right)
 
 
 def _check_placeholders(text: str, place: tuple[str, ...], document: Document) -> None:
@@ -192,42 +186,3 @@ def _check_placeholders(text: str, place: tuple[str, ...], document: Document) -
     for _, field, spec, conversion in fields:
         if field is not None and (field not in _PLACEHOLDERS or spec or conversion):
             document.problem(place, f"{text!r} has an unknown placeholder {{{field}}}", right)
-
-
-@dataclass(frozen=True, slots=True)
-class Unsupported:
-    """Something that the file may ask for and this version refuses. `place` is the path of the key."""
-
-    place: tuple[str, ...]
-    message: str
-
-
-def unsupported(config: Config) -> list[Unsupported]:
-    """Return what this version does not do yet; `rowlock check` prints it and `rowlock run` refuses to start."""
-    return list(_unsupported(config))
-
-
-def _unsupported(config: Config) -> Iterator[Unsupported]:
-    for name, source in config.sources.items():
-        if source.type in ("tdsql", "oracle"):
-            yield _refuse("sources", name, "type", value=source.type, instead="mysql or mariadb")
-        if source.topics == "source":
-            yield _refuse("sources", name, "topics", value=source.topics, instead="table")
-    for name, target in config.targets.items():
-        if target.type in ("tdsql", "oracle", "kafka"):
-            yield _refuse("targets", name, "type", value=target.type, instead="mysql, mariadb or postgres")
-    for name, pipeline in config.pipelines.items():
-        if pipeline.consistency != "row":
-            yield _refuse("pipelines", name, "consistency", value=pipeline.consistency, instead="row")
-        if pipeline.schema_changes != "stop":
-            yield _refuse("pipelines", name, "schema_changes", value=pipeline.schema_changes, instead="stop")
-
-
-def _refuse(*place: str, value: str, instead: str) -> Unsupported:
-    message = f"{place[-1]}: {value} is not supported in this version of rowlock; use {instead}"
-    return Unsupported(place, message)
-
-
-def secret_options(options: Mapping[str, str]) -> set[str]:
-    """Return the names of Kafka settings whose values must not be shown."""
-    return {name for name in options if is_secret_option(name)}

@@ -51,11 +51,14 @@ class CoordinationConfig(Model):
     )
     token: SecretStr | None = Field(
         default=None,
-        description="What REST asks for as bearer token: `${NAME}` from the environment, or `token_file: F` instead. "
-        "Required unless `rest` is on loopback.",
+        description="What REST asks for as bearer token, and what agents prove themselves with where `tls` is not mutual: "
+        "`${NAME}` from the environment, or `token_file: F` instead. Required unless `rest` and `listen` are on loopback; for "
+        "`listen` mutual TLS does as well.",
     )
     tls: CoordinationTls | None = Field(
-        default=None, description="TLS between coordinators and agents, and of REST (default: none)."
+        default=None,
+        description="TLS between coordinators and agents, and of REST (default: none). Required unless `listen` is on "
+        "loopback.",
     )
     lease_s: float = Field(
         default=10.0,
@@ -69,6 +72,50 @@ class CoordinationConfig(Model):
     balance_every_s: float = Field(
         default=60.0, ge=1, le=86400, description="Seconds between looks at how even the load is."
     )
+    prepare_timeout_s: float = Field(
+        default=60.0,
+        ge=1,
+        le=86400,
+        description="Seconds that a unit may take to get ready on an agent without getting on; then it is given up there. A unit "
+        "that was given up has twice as long the next time, up to eight times.",
+    )
+    prepare_most_s: float = Field(
+        default=3600.0, ge=1, le=864000, description="Seconds that it may take however much it gets on."
+    )
+    retry_first_s: float = Field(
+        default=1.0,
+        ge=0.1,
+        le=3600,
+        description="Seconds before a unit that failed is tried again; doubled each time.",
+    )
+    retry_most_s: float = Field(default=60.0, ge=0.1, le=86400, description="The most of these seconds.")
+    agent_failures: int = Field(
+        default=3,
+        ge=1,
+        le=10_000,
+        description="Units in a row that do not get ready on an agent before it is given none for a while.",
+    )
+    agent_retry_first_s: float = Field(
+        default=10.0,
+        ge=0.1,
+        le=86400,
+        description="Seconds before such an agent is tried again, with one unit; doubled.",
+    )
+    agent_retry_most_s: float = Field(
+        default=600.0, ge=0.1, le=86400, description="The most of these seconds."
+    )
+    agents: int = Field(default=1000, ge=1, le=100_000, description="Agents that may be known at once.")
+    concurrent_moves: int = Field(
+        default=10, ge=1, le=100_000, description="Moves of units under way at once."
+    )
+    moves_per_agent: int = Field(default=5, ge=1, le=100_000, description="Of them to one agent.")
+    burst: int = Field(
+        default=2000,
+        ge=1,
+        le=1_000_000,
+        description="Units without an agent that are placed in one plan (each 0.1 s).",
+    )
+    burst_per_agent: int = Field(default=20, ge=1, le=1_000_000, description="Of them on one agent.")
     apart: dict[str, str] = Field(
         default_factory=dict,
         description="Source → label: units of sources with the same label are kept on different agents, as far as there "

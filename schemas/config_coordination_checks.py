@@ -28,6 +28,10 @@ def check_coordination(config: CoordinationConfig, sources: Sequence[str], docum
         seen = f"heartbeats every {config.interval_s:g} s are too few for a lease of {config.lease_s:g} s"
         right = "make lease_s at least three times interval_s: a lost heartbeat or two must not end a lease"
         document.problem((_PLACE, "interval_s"), seen, right)
+    for first, most in (("retry_first_s", "retry_most_s"), ("agent_retry_first_s", "agent_retry_most_s")):
+        if getattr(config, first) > getattr(config, most):
+            seen = f"{getattr(config, first):g} s is more than {most}, {getattr(config, most):g} s"
+            document.problem((_PLACE, first), seen, f"make {most} at least as long")
     for source in config.apart:
         if source not in sources:
             document.unknown((_PLACE, "apart", source), "source", source, sources)
@@ -40,9 +44,23 @@ def _check_servers(config: CoordinationConfig, document: Document) -> None:
         if host is not None and is_any(host) and config.advertise is None:
             seen = f"{host} is every address of this machine, so nobody can be told where to connect"
             document.problem((_PLACE, name), seen, "set coordination.advertise to this machine's name")
+    if listen is not None and not is_loopback(listen):
+        _check_listen(config, listen, document)
     if rest is not None and not is_loopback(rest) and not _secret(config):
         seen = f"{rest} can be reached from elsewhere and no token is asked for"
         document.problem((_PLACE, "rest"), seen, "set coordination.token or token_file")
+
+
+def _check_listen(config: CoordinationConfig, host: str, document: Document) -> None:
+    """Whoever can be an agent is given units, and the databases' rows with them."""
+    if config.tls is None:
+        seen = f"{host} can be reached from elsewhere without TLS: whoever does can be an agent, and read what is said"
+        document.problem((_PLACE, "listen"), seen, "set coordination.tls, or listen on 127.0.0.1")
+    elif not config.tls.mutual and not _secret(config):
+        seen = f"{host} can be reached from elsewhere, and an agent need prove nothing"
+        document.problem(
+            (_PLACE, "tls"), seen, "set coordination.tls.mutual: true, or coordination.token or token_file"
+        )
 
 
 def _secret(config: CoordinationConfig) -> str:

@@ -28,6 +28,7 @@ from schemas.config import (
     TlsConfig,
 )
 from schemas.config_checks import FIXED_OPTIONS
+from schemas.not_yet import NOT_YET
 
 _SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("The file", "", Config),
@@ -61,20 +62,13 @@ One YAML file, given with `-c FILE`. A complete example with comments: `deploy/c
   end at the file's end is dropped. They never appear in logs, messages or `repr`.
 - Relative paths are relative to the configuration file.
 - Unknown keys are refused. All errors are reported at once, as `file:line: place: what was seen; what would be right`.
-- What the file may say and this version cannot do is refused by `rowlock check` and `rowlock run`, not by the reader: see
-  [Not in this version](#not-in-this-version).
-"""
-_UNSUPPORTED = """\
-## Not in this version
-
-`rowlock check` and `rowlock run` refuse, with the line and what to use instead: `type: tdsql`, `oracle` and (targets) `kafka`;
-`topics: source`; `consistency: transaction`; `schema_changes` other than `stop`.
+- What only a later version can do is refused as such: see [Not in this version](#not-in-this-version).
 """
 
 
 def render() -> str:
     """Return the page as Markdown."""
-    parts = [_HEAD, *(_section(title, model) for title, _, model in _SECTIONS), _fixed(), _UNSUPPORTED]
+    parts = [_HEAD, *(_section(title, model) for title, _, model in _SECTIONS), _fixed(), _not_yet()]
     return "\n".join(parts)
 
 
@@ -145,6 +139,22 @@ def _default(info: FieldInfo) -> str:
 def _fixed() -> str:
     rows = [f"| `{name}` | {reason} |" for name, reason in sorted(FIXED_OPTIONS.items())]
     return "\n".join(["## Kafka options that are refused", "", "| option | why |", "|---|---|", *rows]) + "\n"
+
+
+def _not_yet() -> str:
+    rows = [
+        f"| `{section}.NAME.{key}` | {', '.join(f'`{value}`' for value in values)} |"
+        for (section, key), values in NOT_YET.items()
+    ]
+    head = [
+        "## Not in this version",
+        "",
+        "Refused, with the line and what to use instead:",
+        "",
+        "| key | value |",
+        "|---|---|",
+    ]
+    return "\n".join([*head, *rows]) + "\n"
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from schemas.config import (
     TlsConfig,
 )
 from schemas.config_checks import Parts, cross_check
+from schemas.not_yet import is_not_yet
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -117,8 +118,15 @@ def _explain(detail: ErrorDetails, path: tuple[str, ...], *, hidden: bool) -> tu
     if kind == "extra_forbidden":
         return f"unknown key {path[-1]!r}", _suggestion(path)
     if kind == "literal_error":
-        return f"{shown} is not known", f"one of {str(context['expected']).replace(' or ', ', ')}"
+        return _unknown_value(detail, path, shown)
     return f"{shown} does not fit", _wanted(kind, context) or str(detail["msg"])
+
+
+def _unknown_value(detail: ErrorDetails, path: tuple[str, ...], shown: str) -> tuple[str, str]:
+    expected = str(detail.get("ctx", {})["expected"])
+    if is_not_yet(path, detail.get("input")):
+        return f"{shown} is not supported in this version of rowlock", f"use {expected}"
+    return f"{shown} is not known", f"one of {expected.replace(' or ', ', ')}"
 
 
 def _missing(path: tuple[str, ...]) -> tuple[str, str]:

@@ -26,6 +26,7 @@ from schemas.converter import compile_row
 from schemas.debezium_schema import schema_problem
 from schemas.debezium_values import CONVERSION, converter
 from schemas.errors import EnvelopeError
+from schemas.images import image_type, image_values, plain
 from schemas.position import Position, binlog_file_number
 from schemas.table import Row, Table
 
@@ -33,9 +34,15 @@ _NOT_A_SNAPSHOT = (None, "false", False)
 
 
 class Modes(msgspec.Struct, frozen=True):
-    """Settings of the connector that events do not tell. `decimal_strings`: decimal.handling.mode=string."""
+    """Settings of the connector that events do not tell, as far as the configuration says them.
+
+    `decimal_strings`: decimal.handling.mode=string. `binaries`: binary.handling.mode; None: not said. `times`:
+    time.precision.mode is said to be adaptive_time_microseconds.
+    """
 
     decimal_strings: bool = False
+    binaries: str | None = None
+    times: bool = False
 
 
 class Place(msgspec.Struct, gc=False):
@@ -103,6 +110,23 @@ def _loose(raw: bytes) -> _Loose:
         return _LOOSE_WITH_SCHEMA.decode(raw).payload
 
 
+class _Converters:
+    """What makes wire values of a table's images. `schema`: it came with the event, and says in what values are written."""
+
+    def __init__(self, table: Table, modes: Modes, *, schema: bool) -> None:
+        known = "bytes" if schema and modes.binaries is None else modes.binaries
+        self.each = [
+            converter(
+                column.type,
+                decimal_strings=modes.decimal_strings,
+                binaries=known,
+                times_known=schema or modes.times,
+            )
+            for column in table.columns
+        ]
+        self.row = compile_row(self.each)
+
+
 class Decoder:
     """Call it with a record's value for the Change of `table`. Tombstones (no value) are the caller's to skip.
 
@@ -111,19 +135,20 @@ class Decoder:
 
     def __init__(self, table: Table, modes: Modes) -> None:
         self._table, self._modes = table, modes
-        self._converters = [
-            converter(column.type, decimal_strings=modes.decimal_strings) for column in table.columns
-        ]
-        self._row = compile_row(self._converters)
+        self._bare = _Converters(table, modes, schema=False)
+        self._shown = _Converters(table, modes, schema=True)
         event = _payload(table)
         with_schema = msgspec.defstruct("WithSchema", [("payload", event), ("schema", msgspec.Raw, b"")])
+        self._image_values = image_values(table.column_names)
+        self._exact = None if plain(table.column_names) else set(table.column_names)
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(event).decode
         self._decode_with_schema: Callable[[bytes], Any] = msgspec.json.Decoder(with_schema).decode
         self._schema = b""
 
     def __call__(self, raw: bytes) -> Change:
+        schema = raw.startswith(_HAS_SCHEMA)
         try:
-            event = self._with_schema(raw) if raw.startswith(_HAS_SCHEMA) else self._decode(raw)
+            event = self._with_schema(raw) if schema else self._decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._misfit(raw, error) from error
         op, before, after = event.op, event.before, event.after
@@ -132,10 +157,11 @@ class Decoder:
                 f"Debezium's op {op!r} is none of a MySQL table: look at what writes to this topic"
             )
         with_before, with_after = _IMAGES[op]
+        converters = self._shown if schema else self._bare
         return Change(
             op,
-            self._values(before) if with_before else None,
-            self._values(after) if with_after else None,
+            self._values(before, converters) if with_before else None,
+            self._values(after, converters) if with_after else None,
             _place(event.source, op, self._table),
         )
 
@@ -143,26 +169,35 @@ class Decoder:
         whole = self._decode_with_schema(raw)
         schema = bytes(whole.schema)
         if schema != self._schema:  # the same bytes for every event, until the table or the connector changes
-            problem = schema_problem(schema, self._table, decimal_strings=self._modes.decimal_strings)
+            problem = schema_problem(
+                schema,
+                self._table,
+                decimal_strings=self._modes.decimal_strings,
+                binaries=self._modes.binaries,
+            )
             if problem:
                 raise EnvelopeError(problem)
             self._schema = schema
         return whole.payload
 
-    def _values(self, image: Any) -> Row:
+    def _values(self, image: Any, converters: _Converters) -> Row:
         if image is None:
             raise EnvelopeError(
                 f"Debezium's event of {self._table.db}.{self._table.name} lacks a row image: the source needs "
                 "binlog_row_image=FULL"
             )
-        values = msgspec.structs.astuple(image)
+        if self._exact is not None and image.keys() != self._exact:
+            raise self._other_columns(set(image))
+        values = self._image_values(image)
         try:
-            return self._row(values)
+            return converters.row(values)
         except CONVERSION as error:
-            raise self._unconverted(values, error) from error
+            raise self._unconverted(values, error, converters) from error
 
-    def _unconverted(self, values: tuple[Any, ...], error: Exception) -> EnvelopeError:
-        for column, convert, value in zip(self._table.columns, self._converters, values, strict=True):
+    def _unconverted(
+        self, values: tuple[Any, ...], error: Exception, converters: _Converters
+    ) -> EnvelopeError:
+        for column, convert, value in zip(self._table.columns, converters.each, values, strict=True):
             try:
                 if value is not None:
                     convert(value)
@@ -181,8 +216,10 @@ class Decoder:
                 f"not an event of Debezium's MySQL connector: {error}. Its JSON converter without flattening "
                 "(no ExtractNewRecordState) is understood"
             )
+        return self._other_columns(set(event.after or event.before or self._table.column_names))
+
+    def _other_columns(self, seen: set[str]) -> EnvelopeError:
         wanted = set(self._table.column_names)
-        seen = set(event.after or event.before or wanted)
         lacks, more = sorted(wanted - seen), sorted(seen - wanted)
         said = f"no column {', '.join(lacks)}" if lacks else f"a column {', '.join(more)}"
         return EnvelopeError(
@@ -198,13 +235,7 @@ _IMAGES = {"c": (False, True), "r": (False, True), "u": (True, True), "d": (True
 def _payload(table: Table) -> type[msgspec.Struct]:
     """Return the structure of an event with exactly the columns of `table`: none less, and none more."""
     names = table.column_names
-    image = msgspec.defstruct(
-        "Image",
-        [(f"c{i}", Any) for i, _ in enumerate(names)],
-        rename={f"c{i}": name for i, name in enumerate(names)},
-        forbid_unknown_fields=True,
-        gc=False,
-    )
+    image = image_type(names, names, exact=True)
     return msgspec.defstruct(
         "Payload",
         [("op", str), ("source", _Source), ("before", image | None, None), ("after", image | None, None)],

@@ -26,7 +26,7 @@ _MODES = {
     Kind.TIME: "`time.precision.mode` (adaptive_time_microseconds)",
     Kind.DATETIME: "`time.precision.mode` (adaptive_time_microseconds)",
     Kind.TIMESTAMP: "`time.precision.mode` (adaptive_time_microseconds)",
-    **dict.fromkeys(_BYTES, "`binary.handling.mode` (bytes)"),
+    **dict.fromkeys(_BYTES, "`binary.handling.mode` and this source's `binaries`"),
 }
 
 
@@ -41,7 +41,9 @@ class _Field(msgspec.Struct):
 _SCHEMA = msgspec.json.Decoder(_Field)
 
 
-def schema_problem(raw: bytes, table: Table, *, decimal_strings: bool) -> str | None:
+def schema_problem(
+    raw: bytes, table: Table, *, decimal_strings: bool, binaries: str | None = None
+) -> str | None:
     """Return why values of this schema cannot be read as rows of `table`; None: they can, or it says nothing of rows."""
     try:
         images = {each.field: each.fields for each in _SCHEMA.decode(raw).fields}
@@ -50,7 +52,7 @@ def schema_problem(raw: bytes, table: Table, *, decimal_strings: bool) -> str | 
     fields = {each.field: each for each in images.get("after", []) or images.get("before", [])}
     for column in table.columns:
         field = fields.get(column.name)  # a column that is missing is missed in the values
-        if field is not None and not _fits(column, field, decimal_strings=decimal_strings):
+        if field is not None and not _fits(column, field, decimal_strings=decimal_strings, binaries=binaries):
             return (
                 f"column {column.name}: Debezium's schema has it as {_said(field)}, which is no {_kind(column)}: the table was "
                 f"altered, or the connector has another mode: {_MODES.get(column.type.kind, 'look at its converters')}"
@@ -58,7 +60,7 @@ def schema_problem(raw: bytes, table: Table, *, decimal_strings: bool) -> str | 
     return None
 
 
-def _fits(column: Column, field: _Field, *, decimal_strings: bool) -> bool:
+def _fits(column: Column, field: _Field, *, decimal_strings: bool, binaries: str | None) -> bool:
     kind = column.type.kind
     if kind is Kind.DECIMAL:
         if decimal_strings:
@@ -72,7 +74,9 @@ def _fits(column: Column, field: _Field, *, decimal_strings: bool) -> bool:
         return field.name == _TIMES[kind]
     if kind in _TEXTS:
         return field.type == "string"
-    return field.type == "bytes" if kind in _BYTES else True
+    if kind in _BYTES:
+        return field.type == ("bytes" if binaries in (None, "bytes") else "string")
+    return True
 
 
 def _kind(column: Column) -> str:

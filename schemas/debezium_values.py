@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from schemas.converter import Convert, wire_int
+from schemas.debezium_doubt import doubtful_bytes, doubtful_time, doubtful_wall
 from schemas.table import ColumnType, Kind, Value
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - wall time
@@ -17,12 +18,67 @@ _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - wall time
 CONVERSION = (TypeError, ValueError, OverflowError, struct.error, KeyError)
 
 
-def converter(type_: ColumnType, *, decimal_strings: bool) -> Convert:
-    """Return what makes a wire value of Debezium's; it raises one of CONVERSION for what is none of this type."""
+def converter(
+    type_: ColumnType, *, decimal_strings: bool, binaries: str | None = "bytes", times_known: bool = True
+) -> Convert:
+    """Return what makes a wire value of Debezium's; it raises one of CONVERSION for what is none of this type.
+
+    `binaries`: binary.handling.mode, None: not known. `times_known`: a schema or the configuration says in what times count.
+    """
     if type_.kind is Kind.DECIMAL and decimal_strings:
         return _text
+    if type_.kind in BYTES:
+        return _binary(binaries)
+    if type_.kind in (Kind.TIME, Kind.DATETIME) and not times_known:
+        return _undoubted(type_)
     make = _MAKE.get(type_.kind)
     return make(type_) if make else _text
+
+
+BYTES = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB})
+
+
+def _undoubted(type_: ColumnType) -> Convert:
+    """The value of a TIME or DATETIME, unless it could count in another unit."""
+    doubt = doubtful_time if type_.kind is Kind.TIME else doubtful_wall
+    convert, fsp = _MAKE[type_.kind](type_), type_.fsp
+
+    def undoubted(value: Any) -> Value:
+        why = doubt(operator.index(value), fsp)
+        if why is not None:
+            raise ValueError(why)
+        found: Value = convert(value)
+        return found
+
+    return undoubted
+
+
+def _binary(mode: str | None) -> Convert:
+    """Base64 as it is on the wire: standard, padded, with nothing else in it."""
+    if mode == "hex":
+        return lambda value: _base64(bytes.fromhex(_str(value)))
+    if mode == "base64-url-safe":
+        return lambda value: _base64(_bytes(_str(value).translate(_STANDARD)))
+
+    def convert(value: Any) -> Value:
+        if mode is None and (why := doubtful_bytes(_str(value))) is not None:
+            raise ValueError(why)
+        return _base64(_bytes(_str(value)))
+
+    return convert
+
+
+_STANDARD = str.maketrans("-_+/", "+/\0\0")
+
+
+def _base64(raw: bytes) -> str:
+    return binascii.b2a_base64(raw, newline=False).decode()
+
+
+def _str(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a string is expected, not {type(value).__name__}")
+    return value
 
 
 def _text(value: Any) -> Value:
@@ -81,9 +137,12 @@ def _date(_: ColumnType) -> Convert:
 
 def _time(type_: ColumnType) -> Convert:
     fsp = type_.fsp
+    step = 10 ** (6 - fsp)
 
     def convert(value: Any) -> Value:
         micros = operator.index(value)
+        if micros % step:
+            raise ValueError(f"it has digits beyond TIME({fsp}): its unit is not microseconds")
         seconds, rest = divmod(abs(micros), 1_000_000)
         clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{_fraction(rest, fsp)}"
         return f"-{clock}" if micros < 0 else clock
@@ -117,7 +176,7 @@ def _timestamp(type_: ColumnType) -> Convert:
 
 
 def _geometry(_: ColumnType) -> Convert:
-    return lambda value: {"wkb": value["wkb"], "srid": value.get("srid") or 0}
+    return lambda value: {"wkb": _base64(_bytes(value["wkb"])), "srid": value.get("srid") or 0}
 
 
 _MAKE: dict[Kind, Callable[[ColumnType], Convert]] = {

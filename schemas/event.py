@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from schemas.position import Position
+from schemas.records import TableStop
 from schemas.table import Table, Value
 
 ENVELOPE_VERSION = "1.0"
@@ -63,10 +64,19 @@ class Chunk(msgspec.Struct, kw_only=True):
     repeated: bool = False
 
 
+class Undecodable(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Columns whose value in the image is `{"undecodable": base64}`: the bytes as the source stores them. Never of the key."""
+
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
 class Event(msgspec.Struct, kw_only=True):
     """One event. op: c u d r(snapshot read) t(truncate) m(definition, DDL or chunk marker).
 
-    An `m` event has `definition` (the table from here on; with `ddl`, the statement, if one caused it) or `chunk`.
+    An `m` event has `definition` (the table from here on; with `ddl`, the statement, if one caused it), `chunk` or `stop`
+    (no event of the table follows until it is copied anew). `effect`: what the statement did to the table's rows
+    ("kept"); without it nobody knows.
     """
 
     op: Op
@@ -78,3 +88,6 @@ class Event(msgspec.Struct, kw_only=True):
     definition: Table | None = None
     ddl: str | None = None
     chunk: Chunk | None = None
+    effect: str | None = None
+    stop: TableStop | None = None
+    undecodable: Undecodable | None = None

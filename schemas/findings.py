@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
 
 #: The remedy for what cannot be gone on from: behind a colon, for `check` takes the last one as the place of the remedy.
 START_OVER = "start over (docs/how-to/start-over.md)"
+
+
+def refusal(findings: Sequence[Finding]) -> str:
+    """Return findings of one place as one message "place: …seen…: remedy" (see split_remedy)."""
+    places = dict.fromkeys(each.place for each in findings)
+    seen = "; ".join(each.message for each in findings)
+    remedies = dict.fromkeys(each.remedy for each in findings if each.remedy)
+    return ": ".join(filter(None, (", ".join(places), seen, "; and ".join(remedies))))
+
+
+#: How the trouble of a unit begins that goes on by itself, where else a person must act.
+TRIES_AGAIN = "tries again: "
+
+
+def split_remedy(message: str) -> tuple[str, str]:
+    """Return (what was seen, what to do) of a message "…seen…: remedy"; without one the remedy is ""."""
+    seen, colon, remedy = message.rpartition(": ")
+    return (seen.removesuffix("; run"), remedy) if colon else (message, "")
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -22,3 +41,17 @@ class Finding(msgspec.Struct, frozen=True):
         return (
             f"{self.place}: {self.message}. {self.remedy}" if self.remedy else f"{self.place}: {self.message}"
         )
+
+
+NO_TABLE = "no table matches"
+
+
+def no_table_yet(place: str, patterns: Iterable[str]) -> Finding:
+    """What there is to say of patterns that take no table: none is there, or none that the user may see."""
+    return Finding(
+        "warning",
+        place,
+        f"{NO_TABLE} {', '.join(patterns)} yet",
+        "nothing, if they are still to be created: they are captured from then on; else correct `tables:`, or grant SELECT on them "
+        "(a user sees only tables that it may read)",
+    )

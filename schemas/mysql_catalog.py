@@ -6,14 +6,25 @@ writes. What differs between the two servers is in `_Flavour`.
 
 from __future__ import annotations
 
-import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from schemas.errors import ExpressionIndexError, NoKeyError, TableNotFoundError, UnsupportedTypeError
-from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from schemas.typemap import MYSQL_CATALOG
+import msgspec
+
+from schemas.collations import own_name
+from schemas.errors import (
+    ExpressionIndexError,
+    NoKeyError,
+    SchemaError,
+    TableNotFoundError,
+    UnsupportedTypeError,
+)
+from schemas.mysql_columns import CatalogColumn, column
+from schemas.names import Names
+from schemas.patterns import selects
+from schemas.table import Column, IndexPart, Table, UniqueIndex
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
@@ -24,62 +35,153 @@ _REPLICATED = ("BASE TABLE", "SYSTEM VERSIONED")
 
 @dataclass(frozen=True)
 class _Flavour:
-    """Where the catalogues differ: an expression column for indexes, srs_id, defaults as SQL literals, collation names."""
+    """Where the catalogues differ: an expression column for indexes, srs_id, defaults as SQL literals, collation names.
+
+    `own_name`: what the server means by the name of a collation.
+    """
 
     expression: str
     srs_id: str
     quoted_defaults: bool
     collation_name: str
+    own_name: Callable[[str], str]
 
 
-_MYSQL = _Flavour("expression", "srs_id", quoted_defaults=False, collation_name="collation_name")
-_MARIADB = _Flavour("NULL", "NULL", quoted_defaults=True, collation_name="full_collation_name")
+_MYSQL = _Flavour(
+    "expression", "srs_id", quoted_defaults=False, collation_name="collation_name", own_name=str
+)
+_MARIADB = _Flavour(
+    "NULL", "NULL", quoted_defaults=True, collation_name="full_collation_name", own_name=own_name
+)
 
+# All of them for the tables of some schemas, by names: the servers look at no other table's definition.
+_WHICH = "table_schema IN %s AND table_name IN %s"
 _COLUMNS = """
-SELECT column_name, column_default, is_nullable, data_type, column_type, character_maximum_length,
-       character_octet_length, numeric_precision, numeric_scale, datetime_precision, character_set_name,
-       collation_name, extra, {srs_id}
-FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"""
+SELECT table_schema, table_name, column_name, column_default, is_nullable, data_type, column_type,
+       character_maximum_length, character_octet_length, numeric_precision, numeric_scale, datetime_precision,
+       character_set_name, collation_name, extra, {srs_id}, generation_expression
+FROM information_schema.columns WHERE {which} ORDER BY table_schema, table_name, ordinal_position"""
 _INDEXES = """
-SELECT index_name, column_name, sub_part, {expression}
-FROM information_schema.statistics WHERE table_schema = %s AND table_name = %s AND non_unique = 0
-ORDER BY index_name, seq_in_index"""
-_TABLE = """
-SELECT t.table_schema, t.table_name, t.table_type, c.character_set_name, t.table_collation
+SELECT table_schema, table_name, index_name, column_name, sub_part, {expression}
+FROM information_schema.statistics WHERE {which} AND non_unique = 0
+ORDER BY table_schema, table_name, index_name, seq_in_index"""
+_TABLES = """
+SELECT t.table_schema, t.table_name, t.table_type, c.character_set_name, t.table_collation, t.engine, e.transactions
 FROM information_schema.tables t
 LEFT JOIN information_schema.collation_character_set_applicability c ON c.{collation_name} = t.table_collation
-WHERE t.table_schema = %s AND t.table_name = %s"""
-_CASCADES = """
-SELECT constraint_name, delete_rule, update_rule, unique_constraint_schema, referenced_table_name
-FROM information_schema.referential_constraints
-WHERE constraint_schema = %s AND table_name = %s ORDER BY constraint_name"""
+LEFT JOIN information_schema.engines e ON e.engine = t.engine
+WHERE {which}"""
+_AT_ONCE = 1000  # names in one query
+
+TableName = tuple[str, str]
+
+
+class Entry(NamedTuple):
+    """What the catalogue holds of a table. `table`: its definition, or why there is none; `columns`: as they are shown.
+
+    `engine`: of a table whose changes no ROLLBACK takes back; else None.
+    """
+
+    table: Table | SchemaError
+    columns: tuple[CatalogColumn, ...] = ()
+    engine: str | None = None
 
 
 def read_table(conn: Connection[Any], db: str, name: str) -> Table:
-    """Read the definition of `db`.`name`.
+    """Read the definition of `db`.`name`. Raises what stands in `Entry.table` otherwise (see read_tables)."""
+    found = read_tables(conn, [(db, name)])[db, name].table
+    if isinstance(found, SchemaError):
+        raise found
+    return found
 
-    Raises TableNotFoundError, NoKeyError, ExpressionIndexError, UnsupportedTypeError. Three queries: a DDL in between
-    can mix two definitions, so capture reads at a barrier.
+
+def read_tables(conn: Connection[Any], names: Iterable[TableName]) -> dict[TableName, Entry]:
+    """Read definitions in bulk, by four queries for a thousand tables.
+
+    Errors of a table: TableNotFoundError, NoKeyError, ExpressionIndexError, UnsupportedTypeError. A DDL between the queries
+    can mix two definitions: who rests something on one proves that none was (producer/definitions).
     """
-    flavour = _flavour(conn)
-    found = _rows(conn, _TABLE.format(collation_name=flavour.collation_name), db, name)
-    if not found:
-        raise TableNotFoundError(
-            f"table {db}.{name} does not exist, or this user may not see it: check the name, or GRANT SELECT ON `{db}`.*"
-        )
-    schema, table, table_type, charset, collation = found[0]
+    flavour, wanted = _flavour(conn), list(dict.fromkeys(names))
+    same = names_of(conn).same
+    found: dict[TableName, Entry] = {}
+    for at in range(0, len(wanted), _AT_ONCE):
+        found |= _read(conn, flavour, wanted[at : at + _AT_ONCE], same)
+    return found
+
+
+def names_of(conn: Connection[Any]) -> Names:
+    """Return how the server compares names of databases and tables."""
+    return Names.of(str(_rows(conn, "SELECT @@lower_case_table_names")[0][0]))
+
+
+def _read(
+    conn: Connection[Any],
+    flavour: _Flavour,
+    names: Sequence[TableName],
+    same: Callable[[TableName], TableName],
+) -> dict[TableName, Entry]:
+    """`same`: the form in which names are compared; the views compare in any case on some servers that do not."""
+    which = tuple({db for db, _ in names}), tuple({name for _, name in names})
+    columns: dict[TableName, list[CatalogColumn]] = defaultdict(list)
+    for db, name, *row in _rows(conn, _COLUMNS.format(srs_id=flavour.srs_id, which=_WHICH), *which):
+        shown_as = CatalogColumn(*row)
+        if shown_as.collation:
+            shown_as = shown_as._replace(collation=flavour.own_name(shown_as.collation))
+        columns[same((db, name))].append(shown_as)
+    indexes: dict[TableName, list[tuple[Any, ...]]] = defaultdict(list)
+    for db, name, *row in _rows(conn, _INDEXES.format(expression=flavour.expression, which=_WHICH), *which):
+        indexes[same((db, name))].append(tuple(row))
+    tables = _rows(conn, _TABLES.format(collation_name=flavour.collation_name, which=_WHICH), *which)
+    shown = {same((row[0], row[1])): row for row in tables}
+    return {
+        name: _entry((*name, *shown[key][2:]), columns[key], indexes[key], flavour)
+        if (key := same(name)) in shown
+        else Entry(TableNotFoundError(missing_table(name)))
+        for name in names
+    }
+
+
+def _entry(
+    shown: tuple[Any, ...],
+    columns: Sequence[CatalogColumn],
+    indexes: Iterable[tuple[Any, ...]],
+    flavour: _Flavour,
+) -> Entry:
+    db, name, table_type, charset, collation, engine, transactions = shown
+    try:
+        table = _table((db, name), table_type, columns, indexes, flavour)
+    except SchemaError as error:
+        return Entry(error)
+    own = flavour.own_name(collation) if collation else collation
+    table = msgspec.structs.replace(table, charset=charset, collation=own)
+    return Entry(table, tuple(columns), None if transactions == "YES" else engine)
+
+
+def _table(
+    name: TableName,
+    table_type: str,
+    columns: Sequence[CatalogColumn],
+    indexes: Iterable[tuple[Any, ...]],
+    flavour: _Flavour,
+) -> Table:
+    place = f"{name[0]}.{name[1]}"
     if table_type != "BASE TABLE":
         raise UnsupportedTypeError(
-            f"{db}.{name} is a {table_type}: only ordinary tables can be captured, exclude it"
+            f"{place} is a {table_type}: only ordinary tables can be captured, exclude it"
         )
-    rows = _rows(conn, _COLUMNS.format(srs_id=flavour.srs_id), db, name)
-    columns = tuple(_column(CatalogColumn(*row), flavour) for row in rows)
-    indexes = _indexes(_rows(conn, _INDEXES.format(expression=flavour.expression), db, name), f"{db}.{name}")
-    key = choose_key(columns, indexes, f"{db}.{name}")
-    rest = tuple(index for index in indexes if index is not key)
-    return Table(
-        db=schema, name=table, columns=columns, key=key, unique=rest, charset=charset, collation=collation
-    )
+    if not columns:  # it was dropped between the queries
+        raise TableNotFoundError(missing_table(name))
+    found = tuple(column(row, quoted_defaults=flavour.quoted_defaults) for row in columns)
+    unique = _indexes(indexes, place)
+    key = choose_key(found, unique, place)
+    rest = tuple(index for index in unique if index is not key)
+    return Table(db=name[0], name=name[1], columns=found, key=key, unique=rest)
+
+
+def missing_table(name: TableName) -> str:
+    """Return the message for a table that is not in the catalogue."""
+    db, table = name
+    return f"table {db}.{table} does not exist, or this user may not see it: check the name, or GRANT SELECT ON `{db}`.*"
 
 
 def choose_key(columns: Sequence[Column], indexes: Sequence[UniqueIndex], name: str) -> UniqueIndex:
@@ -103,58 +205,42 @@ def choose_key(columns: Sequence[Column], indexes: Sequence[UniqueIndex], name: 
 def list_tables(conn: Connection[Any], patterns: Sequence[str]) -> list[tuple[str, str]]:
     """Return the (database, table) that `patterns` select, sorted; never those of system schemas.
 
-    A pattern is "db.table" with `*` and `?`; "!" excludes. The last pattern that matches a table decides.
+    A pattern is "db.table" with `*` and `?`; "!" excludes. The last pattern that matches a table decides. Names and patterns
+    compare as the server compares names, and names come in the form in which they compare (schemas.names).
     """
+    compared = names_of(conn)
+    folded = compared.patterns(patterns)
     rows = _rows(conn, "SELECT table_schema, table_name, table_type FROM information_schema.tables")
-    names = sorted((db, table) for db, table, kind in rows if kind in _REPLICATED)
-    return [(db, table) for db, table in names if is_selected(patterns, db, table)]
+    names = sorted(compared.same((db, table)) for db, table, kind in rows if kind in _REPLICATED)
+    return [(db, table) for db, table in names if is_selected(folded, db, table)]
 
 
 def is_selected(patterns: Iterable[str], db: str, table: str) -> bool:
     """Return whether `patterns` (see list_tables) select the table. Pure."""
     if db.lower() in SYSTEM_SCHEMAS:
         return False
-    selected = False
-    for pattern in patterns:
-        if _glob(pattern.removeprefix("!")).fullmatch(f"{db}.{table}"):
-            selected = not pattern.startswith("!")
-    return selected
-
-
-def _glob(pattern: str) -> re.Pattern[str]:
-    parts = (".*" if char == "*" else "." if char == "?" else re.escape(char) for char in pattern)
-    return re.compile("".join(parts), re.DOTALL)
-
-
-def cascading_foreign_keys(conn: Connection[Any], db: str, table: str) -> list[str]:
-    """Return a line for each foreign key of the table whose action changes its rows (CASCADE, SET NULL, SET DEFAULT).
-
-    InnoDB carries these out below the binlog (MariaDB, and MySQL before 9.6): such changes would never be captured.
-    """
-    return [
-        f"{name}: {action} (references {parent_db}.{parent})"
-        for name, on_delete, on_update, parent_db, parent in _rows(conn, _CASCADES, db, table)
-        if (action := _actions(on_delete, on_update))
-    ]
-
-
-def _actions(on_delete: str, on_update: str) -> str:
-    rules = (("ON DELETE", on_delete), ("ON UPDATE", on_update))
-    return " ".join(f"{when} {rule}" for when, rule in rules if rule not in ("NO ACTION", "RESTRICT"))
+    return selects(patterns, db, table)
 
 
 def collations(conn: Connection[Any]) -> frozenset[str]:
-    """Return the full names of all collations of the server (for schemas.collations.chooser)."""
-    name = _flavour(conn).collation_name
-    query = f"SELECT {name} FROM information_schema.collation_character_set_applicability"
-    return frozenset(row[0] for row in _rows(conn, query))
+    """Return the full names of all collations of the server that are names of its own (for schemas.collations)."""
+    flavour = _flavour(conn)
+    query = f"SELECT {flavour.collation_name} FROM information_schema.collation_character_set_applicability"
+    return frozenset(name for (name,) in _rows(conn, query) if flavour.own_name(name) == name)
+
+
+def charset_ids(conn: Connection[Any]) -> dict[int, str]:
+    """Return the character set of every collation id of the server: what TABLE_MAPs of the log name."""
+    view = "collations" if _flavour(conn) is _MYSQL else "collation_character_set_applicability"
+    rows = _rows(conn, f"SELECT id, character_set_name FROM information_schema.{view}")
+    return {int(number): charset for number, charset in rows if number is not None}
 
 
 def _flavour(conn: Connection[Any]) -> _Flavour:
     return _MARIADB if "MariaDB" in _rows(conn, "SELECT VERSION()")[0][0] else _MYSQL
 
 
-def _rows(conn: Connection[Any], query: str, *parameters: str) -> list[tuple[Any, ...]]:
+def _rows(conn: Connection[Any], query: str, *parameters: str | tuple[str, ...]) -> list[tuple[Any, ...]]:
     from pymysql.cursors import Cursor
 
     with conn.cursor(Cursor) as cursor:
@@ -164,147 +250,12 @@ def _rows(conn: Connection[Any], query: str, *parameters: str) -> list[tuple[Any
 
 def _indexes(rows: Iterable[tuple[Any, ...]], table: str) -> tuple[UniqueIndex, ...]:
     parts: dict[str, list[IndexPart]] = {}
-    for name, column, prefix, expression in rows:
-        if column is None:
+    for name, part, prefix, expression in rows:
+        if part is None:
             raise ExpressionIndexError(
                 f"unique index {name} of {table} is over an expression ({expression}): its values are not in the binlog, "
                 "so changes cannot be put in order. Put the expression in a stored generated column and index that, "
                 "or exclude the table"
             )
-        parts.setdefault(name, []).append(IndexPart(column=column, prefix=prefix))
+        parts.setdefault(name, []).append(IndexPart(column=part, prefix=prefix))
     return tuple(UniqueIndex(name=name, parts=tuple(columns)) for name, columns in parts.items())
-
-
-class CatalogColumn(NamedTuple):
-    """A row of information_schema.columns, as _COLUMNS selects it."""
-
-    name: str
-    default: str | None
-    nullable: str
-    data_type: str
-    declared: str
-    characters: int | None
-    octets: int | None
-    precision: int | None
-    scale: int | None
-    fsp: int | None
-    charset: str | None
-    collation: str | None
-    extra: str
-    srid: int | None
-
-
-def _column(row: CatalogColumn, flavour: _Flavour) -> Column:
-    extra = row.extra.lower()
-    type_ = column_type(row)
-    return Column(
-        name=row.name,
-        type=type_,
-        nullable=row.nullable == "YES",
-        default=None if "default_generated" in extra else _default(row.default, type_, flavour),
-        auto_increment="auto_increment" in extra,
-        generated=" generated" in extra,
-    )
-
-
-def column_type(row: CatalogColumn) -> ColumnType:
-    """Return the neutral type of a column. Raises UnsupportedTypeError."""
-    fixed = MYSQL_CATALOG.get(row.data_type.lower())
-    if fixed is None:
-        raise UnsupportedTypeError(
-            f"column {row.name}: type {row.declared} is not supported: exclude the table"
-        )
-    kind: Kind = fixed["kind"]
-    return ColumnType(
-        charset=row.charset, collation=row.collation, **{**fixed, **_FACTS.get(kind, _no_facts)(row)}
-    )
-
-
-def _no_facts(_: CatalogColumn) -> dict[str, Any]:
-    return {}
-
-
-def _signedness(row: CatalogColumn) -> dict[str, Any]:
-    return {"unsigned": bool(re.search(r"\b(unsigned|zerofill)\b", row.declared.lower()))}
-
-
-def _numbers(row: CatalogColumn) -> dict[str, Any]:
-    return {"precision": row.precision, "scale": row.scale, **_signedness(row)}
-
-
-def _characters(row: CatalogColumn) -> dict[str, Any]:
-    return {"length": row.characters}
-
-
-def _octets(row: CatalogColumn) -> dict[str, Any]:
-    return {"length": row.octets}
-
-
-def _fraction(row: CatalogColumn) -> dict[str, Any]:
-    return {"fsp": row.fsp or 0}
-
-
-def _labels(row: CatalogColumn) -> dict[str, Any]:
-    return {"members": _members(row.name, row.declared, row.charset)}
-
-
-#: What the catalogue's row adds to a kind.
-_FACTS: dict[Kind, Callable[[CatalogColumn], dict[str, Any]]] = {
-    **dict.fromkeys((Kind.INT, Kind.FLOAT, Kind.DOUBLE), _signedness),
-    Kind.DECIMAL: _numbers,
-    Kind.BIT: lambda row: {"length": row.precision},
-    **dict.fromkeys((Kind.CHAR, Kind.VARCHAR), _characters),
-    **dict.fromkeys((Kind.TEXT, Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _octets),
-    **dict.fromkeys((Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP), _fraction),
-    **dict.fromkeys((Kind.ENUM, Kind.SET), _labels),
-    Kind.GEOMETRY: lambda row: {"srid": row.srid},
-}
-
-
-_MEMBER = re.compile(r"'((?:[^'\\]|''|\\.)*)'(?:,|\)$)", re.DOTALL)
-_ESCAPE = re.compile(r"''|\\(.)", re.DOTALL)
-_ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "b": "\b"}
-_BEYOND_BMP = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
-
-
-def parse_members(declared: str) -> tuple[str, ...]:
-    """Return the labels of "enum('a','it''s')" or "set(…)", unescaped."""
-    return tuple(_unescape(each) for each in _MEMBER.findall(declared.partition("(")[2]))
-
-
-def _unescape(text: str) -> str:
-    return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]) if match[1] else "'", text)
-
-
-def _members(name: str, declared: str, charset: str | None) -> tuple[str, ...]:
-    members = parse_members(declared)
-    if charset in _BEYOND_BMP and any("?" in member for member in members):
-        # information_schema is utf8mb3: it shows "?" for an emoji, and nothing tells it from a real question mark
-        raise UnsupportedTypeError(
-            f"column {name}: a label holds '?', which information_schema also shows for characters beyond U+FFFF: "
-            "rename the label, or exclude the table"
-        )
-    return members
-
-
-_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
-_BINARY_KINDS = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB, Kind.GEOMETRY})
-
-
-def _default(shown: str | None, type_: ColumnType, flavour: _Flavour) -> str | None:
-    """The default as plain text; None for expressions and for binary kinds (rows always carry every value)."""
-    if shown is None or type_.kind in _BINARY_KINDS:
-        return None
-    if type_.kind is Kind.BIT:
-        return str(int(shown[2:-1], 2)) if shown.startswith("b'") else None
-    quoted = re.fullmatch(r"'(.*)'", shown, re.DOTALL) if flavour.quoted_defaults else None
-    if quoted:
-        shown = _unescape(quoted[1])
-    elif flavour.quoted_defaults and not _NUMBER.fullmatch(shown):
-        return None
-    return _without_padding(shown) if type_.kind in (Kind.INT, Kind.DECIMAL) else shown
-
-
-def _without_padding(number: str) -> str:
-    """ZEROFILL shows defaults with leading zeros."""
-    return re.sub(r"^(-?)0+(?=\d)", r"\1", number)

@@ -6,8 +6,10 @@ origin must run SESSION_SQL first.
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any
 
+from schemas.endpoints import MYSQL, blamed
 from schemas.errors import ServerConnectError
 
 if TYPE_CHECKING:
@@ -21,6 +23,11 @@ SQL_MODE = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO,NO_ENGIN
 #: TIMESTAMP is an instant: shown and read in UTC.
 SESSION_SQL = f"SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}'"
 
+#: Seconds that a server has for each of its answers while a connection is made.
+HANDSHAKE_S = 10
+#: Seconds that a source has for an answer: what is asked of it here are its catalogue and pages of rows.
+READ_S = 60
+_LOST = 2013
 _UNREACHABLE = frozenset({2002, 2003, 2006, 2013})
 _REMEDIES: dict[int, str] = {
     1044: "the user may not use this database: GRANT it",
@@ -56,19 +63,38 @@ def connect_mysql(
 
     flags = CLIENT.FOUND_ROWS | int(options.pop("client_flag", 0))
     try:
-        return pymysql.connect(
+        return open_connection(
             host=host, port=port, user=user, password=password, database=database, charset="utf8mb4",
             autocommit=autocommit, connect_timeout=connect_timeout, client_flag=flags, init_command=SESSION_SQL, **options,
         )  # fmt: skip
     except pymysql.MySQLError as error:
-        raise _explained(error, f"{user}@{host}:{port}") from error
+        raise _explained(error, user, host, port) from error
+
+
+def open_connection(**settings: Any) -> Connection[Any]:
+    """Call pymysql.connect with `settings`; the peer has HANDSHAKE_S for its part, also where `read_timeout` is longer.
+
+    Raises pymysql errors, whatever it is that answers there.
+    """
+    import pymysql
+
+    allowed = settings.get("read_timeout")
+    limit = HANDSHAKE_S if allowed is None else min(HANDSHAKE_S, allowed)
+    try:
+        made: Any = pymysql.connect(**{**settings, "read_timeout": limit})
+    except (struct.error, ValueError, IndexError) as error:  # it is no MySQL that talks there
+        raise pymysql.err.OperationalError(_LOST, f"the handshake cannot be read: {error}") from error
+    made._read_timeout = allowed  # PyMySQL sets it on the socket before each read
+    opened: Connection[Any] = made
+    return opened
 
 
 def connect_source(source: SourceConfig) -> Connection[Any]:
     """Open a connection to a source of the configuration. Raises ServerConnectError with the remedy."""
     return connect_mysql(
-        source.host, source.port, source.user, source.password.get_secret_value(), **tls_options(source)
-    )
+        source.host, source.port, source.user, source.password.get_secret_value(), read_timeout=READ_S, write_timeout=READ_S,
+        **tls_options(source),
+    )  # fmt: skip
 
 
 def tls_options(source: SourceConfig) -> dict[str, Any]:
@@ -86,10 +112,12 @@ def tls_options(source: SourceConfig) -> dict[str, Any]:
     }
 
 
-def _explained(error: Exception, where: str) -> ServerConnectError:
+def _explained(error: Exception, user: str, host: str, port: int) -> ServerConnectError:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     remedy = _REMEDIES.get(code, "see the server's message")
+    if code in _UNREACHABLE or not code:
+        remedy = blamed(host, port, MYSQL) or remedy
     return ServerConnectError(
-        f"cannot connect to the database as {where}: {error.args[-1] if error.args else error} ({code}); {remedy}",
+        f"cannot connect to the database as {user}@{host}:{port}: {error.args[-1] if error.args else error} ({code}); {remedy}",
         transient=code in _TRANSIENT,
     )

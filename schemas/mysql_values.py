@@ -46,9 +46,15 @@ def select_list(table: Table) -> list[str]:
     ]
 
 
-def row_from_select(table: Table) -> Callable[[tuple[Any, ...]], Row]:
-    """Return the function from a row of PyMySQL (plain tuple cursor) to wire values."""
-    return compile_row([_READ.get(column.type.kind, _no_converter)(column) for column in table.columns])
+def row_from_select(
+    table: Table, otherwise: Callable[[Column], Convert | None] | None = None
+) -> Callable[[tuple[Any, ...]], Row]:
+    """Return the function from a row of PyMySQL (plain tuple cursor) to wire values.
+
+    `otherwise` has the converters of kinds that are read as they come: text, dates, labels.
+    """
+    read = otherwise or _no_converter
+    return compile_row([_READ.get(column.type.kind, read)(column) for column in table.columns])
 
 
 def to_mysql(table: Table) -> Callable[[Row], tuple[Any, ...]]:

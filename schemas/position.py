@@ -14,6 +14,8 @@ Position = tuple[int, int, int, int]
 FIRST_SNAPSHOT_ROW = -(2**53)
 #: `row` of a table's first definition and of its repetitions: sorts before every snapshot row at the same pos.
 DEFINITION_ROW = FIRST_SNAPSHOT_ROW - 1
+#: `row` of a stop that has its cause in the transaction: sorts behind every row of it, and before all that follows.
+STOP_ROW = 2**52
 #: Below every position that can occur.
 ZERO: Position = (0, 0, 0, DEFINITION_ROW - 1)
 

@@ -25,6 +25,9 @@ from __future__ import annotations
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
+
+from schemas.collations import own_name
 
 Value = None | bool | int | float | str | dict[str, object]
 """A wire value."""
@@ -80,6 +83,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     default: str | None = None  # a literal, as text; None: no default
     auto_increment: bool = False
     generated: bool = False
+    expression: str | None = None  # of a generated column, as its server writes it; None also in older topics
 
 
 class IndexPart(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -128,3 +132,26 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         """Return the ordinals of the columns `names`, in that order."""
         order = {column.name: i for i, column in enumerate(self.columns)}
         return tuple(order[name] for name in names)
+
+
+def same_definition(known: Table, now: Table) -> bool:
+    """Tell whether `now` is the definition `known`, as far as `known` goes.
+
+    Definitions of older topics lack the expressions of generated columns: such a one may be any. And they have collations
+    by whichever name MariaDB showed.
+    """
+    if known == now:
+        return True
+    learnt = tuple(_as_known(old, column) for old, column in zip(known.columns, now.columns, strict=False))
+    whole = replace(now, columns=learnt, collation=_shown(known.collation, now.collation))
+    return len(known.columns) == len(now.columns) and known == whole
+
+
+def _as_known(old: Column, column: Column) -> Column:
+    expression = None if old.generated and old.expression is None else column.expression
+    type_ = replace(column.type, collation=_shown(old.type.collation, column.type.collation))
+    return replace(column, expression=expression, type=type_)
+
+
+def _shown(old: str | None, now: str | None) -> str | None:
+    return old if old is not None and own_name(old) == now else now

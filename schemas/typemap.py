@@ -72,7 +72,7 @@ POSTGRES: tuple[Rule, ...] = (
 )
 
 _UNSIGNED = "{unsigned}"
-_CI_NOTE = "character set and collation are kept, or replaced by one that is not coarser"
+_CI_NOTE = "character set and collation are kept, or [replaced](#collations)"
 _OLD_TYPES = "TINYTEXT, TEXT, MEDIUMTEXT and LONGTEXT by their maximal length"
 MYSQL: tuple[Rule, ...] = (
     Rule(Kind.INT, "tinyint" + _UNSIGNED, {"bits": 8}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from schemas.collations import REPLACEMENTS
+from schemas.collations import LANGUAGES, key_names
 from schemas.mysql_connect import SQL_MODE
 from schemas.table import ColumnType, Kind
 from schemas.typemap import MYSQL, MYSQL_CATALOG, POSTGRES, POSTGRES_CATALOG, Rule
@@ -80,6 +80,8 @@ _WIRE: dict[Kind, str] = {
 _AFTER = f"""
 ## What is refused
 
+- Bytes that are no value of their column's type (user-defined characters of `gbk`, say) come raw and marked:
+  [envelope](envelope.md#values-that-cannot-be-decoded).
 - PostgreSQL has no zero dates ("0000-00-00", "2024-00-15") and no days outside the calendar, no character U+0000 in text and
   no \\u0000 in `jsonb`. Such a row is refused with the column's name and goes to the quarantine.
 - The error value of an ENUM (index 0, shown as "") is refused by a MySQL or MariaDB target unless "" is a label.
@@ -130,14 +132,49 @@ def _code(rule: Rule, type_: ColumnType) -> str:
     return f"`{text}`"
 
 
+_COLLATIONS = f"""
+## Collations
+
+What a collation holds equal, a unique index holds equal. A target that holds two values equal which the source tells apart
+would keep one of their rows and lose the other. So in a MySQL or MariaDB target that rowlock creates:
+
+- A column of the **primary key or a unique index** keeps its collation where the target server has the very same one. Where it
+  has not, it gets a binary collation that counts trailing spaces (NO PAD): `utf8mb4_nopad_bin` on MariaDB, `utf8mb4_0900_bin` on MySQL,
+  `gbk_nopad_bin` for a column in `gbk` on MariaDB, and so on. MySQL has such a one for `utf8mb4` alone: a column
+  in another character set keeps that by its `_bin` collation if the source's is PAD SPACE too, else becomes `utf8mb4`. So do columns in
+  character sets that the target lacks (`gb18030` on MariaDB). ENUM and SET columns are treated alike, for their labels must differ.
+- **Every other column** loses nothing by a collation, and gets the nearest, so that it still sorts as people expect.
+
+Between MySQL and MariaDB the first point means: all collations that both have (`utf8mb4_general_ci`, `utf8mb4_unicode_ci`,
+`utf8mb4_unicode_520_ci`, their languages, and all of `latin1`, `gbk`, …) stay as they are. Tests compare them on both servers for every character.
+MySQL's `utf8mb4_0900_…`, its default, and MariaDB's `uca1400_…` are not the same, however alike they look: they come from versions 9 and 14
+of Unicode. A letter that is new in between compares by its number in MySQL, and in MariaDB as equal to its other case (Georgian), or to nothing
+at all. Nor does it help that MariaDB (from 11.4.5) knows the names `utf8mb4_0900_…`: they are other names there for `uca1400`, and
+`utf8mb4_0900_bin` is one for `utf8mb4_bin`, which ignores trailing spaces. rowlock takes them for what they are.
+
+What a reader of such a target notices: `WHERE name = 'lucy'` no longer finds `Lucy` in a key column that became binary. Say
+`WHERE name COLLATE utf8mb4_uca1400_nopad_ai_ci = 'lucy'`, or index a column of your own.
+
+A target table **of your own** must follow the same rule in its key and unique indexes: for a source's `utf8mb4_0900_ai_ci` they need
+{key_names("utf8mb4_0900_ai_ci")}; `utf8mb4_X` will do for `utf8mb3_X`. `check` says which column, and the one table does not start
+before. PostgreSQL compares exactly unless a collation is made nondeterministic, which is refused in the same way.
+
+For columns in no key:
+
+| language | of MySQL | of MariaDB |
+|---|---|---|
+"""
+
+
 def _collations() -> str:
-    lines = (f"| {name} | {', '.join(others)} |\n" for name, others in sorted(REPLACEMENTS.items()))
-    intro = (
-        "\n## Collations\n\nA MySQL or MariaDB target keeps the column's collation where it has it, else takes the first of these "
-        "that it has, else\na binary one of the same character set. A replacement is chosen not to be coarser, for a coarser one would refuse rows.\n\n"
-        "| source | replacement |\n|---|---|\n"
+    rows = [("", "utf8mb4_0900", "uca1400_nopad")]
+    rows += [
+        (language, f"utf8mb4_{code}_0900", f"uca1400_{language}_nopad")
+        for code, language in LANGUAGES.items()
+    ]
+    return _COLLATIONS + "".join(
+        f"| {language} | {mysql}_… | {mariadb}_… |\n" for language, mysql, mariadb in rows
     )
-    return intro + "".join(lines)
 
 
 def _catalogues() -> str:

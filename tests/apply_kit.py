@@ -7,23 +7,18 @@ write; the judge compares whole rows of the target with it.
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from schemas.codec import encode_event, encode_key
+from schemas.codec import encode_event
 from schemas.event import Chunk, Event, Op, Source, Transaction
 from schemas.records import table_topic
 from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
@@ -183,7 +178,7 @@ class Topic:
         failed: list[object] = []
         for event in events:
             image = event.after or event.before
-            raw_key = encode_key({name: image[name] for name in key}) if image else b"{}"
+            raw_key = msgspec.json.encode({name: image[name] for name in key}) if image else b"{}"
             self._producer.produce(
                 self.name,
                 encode_event(event),
@@ -221,71 +216,6 @@ def until(
     raise AssertionError(f"not within {seconds} s: {what}")
 
 
-@dataclass
-class Process:
-    """A running apply process, with what it said."""
-
-    popen: subprocess.Popen[str]
-    errors: Path
-    lines: list[dict[str, Any]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._reader = threading.Thread(target=self._read, name="apply-stdout", daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        """Take every line as it comes. (A `select` before each readline would overlook what is buffered already.)"""
-        assert self.popen.stdout is not None
-        for line in self.popen.stdout:
-            self.lines.append(json.loads(line))
-
-    def unit(self, topic: str) -> dict[str, Any]:
-        for line in reversed(self.lines.copy()):
-            if line["kind"] == "status" and topic in line["units"]:
-                found: dict[str, Any] = line["units"][topic]
-                return found
-        return {}
-
-    def ready(self) -> bool:
-        """Spark is up and the target's bookkeeping is there."""
-        assert self.popen.poll() is None, self.errors.read_text()[-3000:]
-        return any(line["kind"] in ("status", "waiting") for line in self.lines.copy())
-
-    def problems(self) -> list[str]:
-        return [f"{line['what']}: {line['why']}" for line in self.lines.copy() if line["kind"] == "problem"]
-
-    def workers(self) -> list[int]:
-        """Pids of Spark's Python workers (children of the daemon)."""
-        import psutil
-
-        found = []
-        for child in psutil.Process(self.popen.pid).children(recursive=True):
-            parent = child.parent()
-            if parent is not None and "consumer.daemon" in " ".join(parent.cmdline()):
-                found.append(child.pid)
-        return found
-
-    def stop(self) -> int:
-        """SIGTERM, then wait. Returns the exit code."""
-        if self.popen.poll() is None:
-            self.popen.send_signal(signal.SIGTERM)
-        return self.ended()
-
-    def kill(self) -> None:
-        """kill -9, unless it has ended."""
-        self.popen.kill()
-        self.ended()
-
-    def ended(self) -> int:
-        """Wait for the end, take what was said last, and close the pipes."""
-        code = self.popen.wait(120)
-        self._reader.join(10)
-        for pipe in (self.popen.stdin, self.popen.stdout):
-            if pipe is not None:
-                pipe.close()
-        return code
-
-
 def write_config(folder: Path, *, kafka: Any, prefix: str, target: dict[str, Any], **pipeline: Any) -> Path:
     """Write a configuration with the pipeline "p". Sources need no server here: only their names count."""
     sources = pipeline.pop("sources", ["branch1"])
@@ -309,34 +239,6 @@ def write_config(folder: Path, *, kafka: Any, prefix: str, target: dict[str, Any
     path = folder / "rowlock.yaml"
     path.write_text(json.dumps(config))
     return path
-
-
-def start_apply(config: Path) -> Process:
-    """Start `consumer.main`."""
-    errors = config.parent / f"apply-{time.monotonic_ns()}.err"
-    env = {**os.environ, "ROWLOCK_SPARK_JARS": spark_jars()}
-    with errors.open("w") as log:
-        popen = subprocess.Popen(
-            [sys.executable, "-m", "consumer.main", "--config", str(config), "--pipeline", "p"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            bufsize=1,
-            env=env,
-        )
-    return Process(popen, errors)
-
-
-@contextmanager
-def applying(config: Path) -> Iterator[Process]:
-    """A running apply process, killed at the end when the test has not stopped it."""
-    process = start_apply(config)
-    try:
-        yield process
-    finally:
-        process.kill()
 
 
 def spark_jars() -> str:

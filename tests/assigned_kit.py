@@ -1,21 +1,26 @@
-"""What the tests of assigned apply units share: a real `consumer.main --assigned`, spoken to as an agent does."""
+"""What the tests of assigned apply units share: a real `consumer.main`, spoken to as an agent does."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from coordinator.core.schedulers import Kind
+from rowlock.catalogue import CatalogueReader
+from schemas.config import load_config
 from tests.apply_kit import ROOT, spark_jars, until
 
 Line = dict[str, Any]
@@ -41,7 +46,7 @@ class AssignedApply:
         self.popen.stdin.flush()
         return time.monotonic()
 
-    def wait(self, unit: str, epoch: int, event: str, *, seconds: float = 60) -> tuple[float, Line]:
+    def wait(self, unit: str, epoch: int, event: str, *, seconds: float = 300) -> tuple[float, Line]:
         """Wait for the unit's event; returns when it came, and the line."""
 
         def found() -> tuple[float, Line] | None:
@@ -59,13 +64,32 @@ class AssignedApply:
         )
         return result
 
+    def wait_error(self, unit: str, epoch: int, *, seconds: float = 300) -> Line:
+        """Wait until the unit says that it waits for a person; returns the line."""
+
+        def found() -> Line | None:
+            assert self.popen.poll() is None, self.log()
+            lines = [line for _, line in self.said if line["kind"] == "unit"]
+            waits = [
+                line
+                for line in lines
+                if (line["unit"], line["epoch"], line["event"]) == (unit, epoch, "progressed")
+                and line["error"]
+            ]
+            return waits[-1] if waits else None
+
+        line: Line = until(found, seconds=seconds, what=f"{unit} {epoch} waits: {self.log()}", every=0.01)
+        return line
+
     def last(self, unit: str) -> Line | None:
         lines = [line for _, line in self.said if line["kind"] == "unit" and line["unit"] == unit]
         return lines[-1] if lines else None
 
     def ready(self) -> None:
         until(
-            lambda: any(line["kind"] == "ready" for _, line in self.said) or self.popen.poll(), what="Spark"
+            lambda: any(line["kind"] == "ready" for _, line in self.said) or self.popen.poll(),
+            seconds=500,  # a busy machine
+            what="Spark",
         )
         assert self.popen.poll() is None, self.log()
 
@@ -81,6 +105,15 @@ class AssignedApply:
                 found.append(child)
         return found
 
+    def problems(self) -> list[str]:
+        said = [line for _, line in self.said.copy() if line["kind"] == "problem"]
+        return [f"{line['what']}: {line['why']}" for line in said]
+
+    def stop(self) -> int:
+        """SIGTERM, then wait. Returns the exit code."""
+        self.popen.send_signal(signal.SIGTERM)
+        return self.popen.wait(120)
+
     def end(self) -> int:
         """Close stdin and wait for the end."""
         assert self.popen.stdin is not None
@@ -89,13 +122,24 @@ class AssignedApply:
         return self.popen.wait(60)
 
 
+#: The process with hands that judge no target table: for tests that look at it through triggers of their own.
+_UNJUDGED = """
+import sys
+from consumer.assigned import hands
+from consumer.main import main
+hands.misfit = lambda *_: None
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 @contextmanager
-def assigned_apply(config: Path, *more: str) -> Iterator[AssignedApply]:
-    """A running process; killed with all it started if the test has not ended it."""
+def assigned_apply(config: Path, *more: str, judged: bool = True) -> Iterator[AssignedApply]:
+    """A running process; killed with all it started if the test has not ended it. `judged`: see _UNJUDGED."""
+    program = ["-m", "consumer.main"] if judged else ["-c", _UNJUDGED]
     errors = config.parent / f"assigned-{time.monotonic_ns()}.err"
     with errors.open("w") as log:
         popen = subprocess.Popen(
-            [sys.executable, "-m", "consumer.main", "--config", str(config), "--assigned", *more],
+            [sys.executable, *program, "--config", str(config), *more],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -129,6 +173,73 @@ def _gone() -> Iterator[None]:
         yield
     except psutil.NoSuchProcess:
         return
+
+
+def daemons_of(processes: Iterable[psutil.Process]) -> set[str]:
+    """Return the modules that run as daemons of Spark's Python workers. (The JVM's command line only names one, behind a "=".)"""
+    found = set()
+    for process in processes:
+        with _gone():
+            words = process.cmdline()
+            found |= {
+                words[at + 1]
+                for at, word in enumerate(words[:-1])
+                if word == "-m" and words[at + 1].endswith(".daemon")
+            }
+    return found
+
+
+class Agent:
+    """Gives a process the units of the coordinator's own catalogue, as they come and go: an agent that is alone gets all of them."""
+
+    def __init__(self, config: Path, process: AssignedApply) -> None:
+        self._process = process
+        self._catalogue = CatalogueReader(load_config(config))
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="agent", daemon=True)
+        self._numbers = count(int(time.time() * 1000))
+        self._uids: dict[str, str] = {}
+        self.assignments: dict[str, int] = {}
+        self.error: BaseException | None = None
+
+    def __enter__(self) -> Agent:
+        self._process.ready()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+
+    def waits_for(self, unit: str) -> str | None:
+        """Return what a unit said last that it waits for a person for; None: it does not."""
+        line = self._process.last(unit)
+        if line is None or line["epoch"] != self.assignments.get(unit) or line["event"] != "progressed":
+            return None
+        error: str | None = line["error"]
+        return error
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(0.2):
+                self._look()
+        except BaseException as error:  # noqa: BLE001 - told by the test that waits
+            self.error = error
+
+    def _look(self) -> None:
+        wanted = {spec.unit: spec.uid for spec in self._catalogue().units if spec.kind is Kind.APPLY}
+        for unit, uid in list(self._uids.items()):
+            if wanted.get(unit) != uid:
+                self._process.do("stop", unit, self.assignments[unit])
+                self._process.wait(unit, self.assignments[unit], "ended")
+                del self._uids[unit]
+        new = [unit for unit in wanted if unit not in self._uids]
+        for unit in new:
+            self._uids[unit], self.assignments[unit] = wanted[unit], next(self._numbers)
+            self._process.do("open", unit, self.assignments[unit])
+        for unit in new:
+            self._process.wait(unit, self.assignments[unit], "ready")
+            self._process.do("start", unit, self.assignments[unit])
 
 
 class Writer:

@@ -9,7 +9,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-pytest_plugins = ("tests.services",)
+pytest_plugins = ("tests.services", "tests.capturing")
 
 _MARKED_FOLDERS = {"integration": "integration", "faults": "faults"}
 
@@ -30,13 +30,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(_MARKED_FOLDERS[folder])
 
 
-class _ServicesTogether(LoadScopeScheduling):
-    """All tests with services in one process, which starts each service once; the others where there is room."""
+class _ModulesTogether(LoadScopeScheduling):
+    """A module's tests in one process. Each process starts a service of its own when a test first asks for it, so tests
+    with services run in all of them, and what a test does to a server meets no test of another process."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "services" if nodeid.split("/")[1] in _MARKED_FOLDERS else nodeid
+        return nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
     # Not by xdist's groups: version 3.8 writes them into a field that pytest 9.2 no longer reads.
-    return _ServicesTogether(config, log)
+    return _ModulesTogether(config, log)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from producer.codec import (
     table_id_of,
 )
 from producer.decoders.types import TABLE_MAP_EVENT
+from schemas.mysql_catalog import charset_ids
 from schemas.table import Row, Table
 
 SOURCE = SourceContext(connector="mysql", name="s", epoch=0, gen=1)
@@ -64,6 +66,13 @@ class LogReader:
         row = self._server.execute("SHOW BINARY LOG STATUS" if mysql else "SHOW MASTER STATUS")[0]
         return row[0], int(row[1])
 
+    def source(self) -> SourceContext:
+        """What the codecs of this server's log work with."""
+        with closing(self._server.connect()) as connection:
+            charsets = charset_ids(connection)
+        kind = self._server.kind.lower()
+        return SourceContext(connector=kind, name="s", epoch=0, gen=1, charsets=charsets)
+
     def mark(self) -> None:
         """Forget what was written so far."""
         self._file, self._at = self._status()
@@ -86,12 +95,14 @@ class LogReader:
         return out
 
 
-def decoded(table: Table, events: list[tuple[TableMap, int, bytes]]) -> list[tuple[Row | None, Row | None]]:
+def decoded(
+    table: Table, events: list[tuple[TableMap, int, bytes]], source: SourceContext = SOURCE
+) -> list[tuple[Row | None, Row | None]]:
     """Return (before, after) of all rows of `events`."""
     out: list[tuple[Row | None, Row | None]] = []
     codecs: dict[bytes, TableCodec] = {}
     for table_map, kind, body in events:
-        codec = codecs.get(table_map.layout) or TableCodec(table, table_map, SOURCE, TopicTail())
+        codec = codecs.get(table_map.layout) or TableCodec(table, table_map, source, TopicTail())
         codecs[table_map.layout] = codec
         found = codec.rows(kind, body)
         key = table.indexes_of(table.key.columns)

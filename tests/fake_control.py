@@ -15,6 +15,7 @@ from coordinator.server.control import (
     UnitRow,
     View,
 )
+from coordinator.server.journal import EventRow, Journal
 
 LEADER = LeaderView(7, "c1", "127.0.0.1:7701", "127.0.0.1:7780", 3.5, am_i=True)
 
@@ -54,6 +55,8 @@ class FakeControl:
     counters: Mapping[str, int] = field(default_factory=lambda: {"dropped late": 3})
     commands: list[Command] = field(default_factory=list)
     fails: dict[type, ControlError] = field(default_factory=dict)
+    journal: Journal = field(default_factory=Journal)
+    given_by: list[str] = field(default_factory=list)
 
     def leader(self) -> LeaderView | None:
         return self.seen_leader
@@ -63,7 +66,11 @@ class FakeControl:
             return View(self.seen_leader)
         return View(self.seen_leader, self.agents, self.units, self.pipelines, self.counters)
 
-    def command(self, command: Command, timeout: float = 5.0) -> None:
+    def events(self, after: int, most: int) -> tuple[EventRow, ...]:
+        return self.journal.after(after, most)
+
+    def command(self, command: Command, timeout: float = 5.0, *, by: str = "") -> None:
+        self.given_by.append(by)
         if self.seen_leader is None or not self.seen_leader.am_i:
             raise NotLeaderError(self.seen_leader)
         if error := self.fails.get(type(command)):

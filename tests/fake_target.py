@@ -15,6 +15,7 @@ from typing import Any
 
 from consumer.errors import CommitUnknownError, FencedError, TransientError, UniqueViolationError
 from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, UnitState
+from consumer.targets.facts import TableFacts
 from schemas.position import ZERO
 from schemas.table import Key, Row, Table
 
@@ -27,6 +28,7 @@ class State:
     lanes: dict[int, LaneProgress] = field(default_factory=dict)
     unit: UnitState = field(default_factory=lambda: UnitState(definition=None, ddl=None, stopped=None))
     held: dict[tuple[int, int], Held] = field(default_factory=dict)
+    closed: list[tuple[Held, str]] = field(default_factory=list)
     displaced: list[Row] = field(default_factory=list)
 
 
@@ -44,6 +46,9 @@ class FakeTarget:
     commits: int = 0
     log: list[tuple[int, ...]] = field(default_factory=list)  # lanes guarded, a tuple a commit
     nets: list[NetChange] = field(default_factory=list)  # as applied, rolled back ones too
+
+    def session(self) -> FakeSession:
+        return FakeSession(self)
 
     # -- Sessions
 
@@ -78,8 +83,8 @@ class FakeSession:
                 state.lanes[lane] = LaneProgress(lane, 0, 0, topic_id, -1, ZERO, 0, layout)
         epoch = max(row.epoch for row in state.lanes.values()) + 1
         state.lanes = {lane: replace(row, epoch=epoch) for lane, row in state.lanes.items()}
-        state.unit = replace(state.unit, stopped=None)
-        return epoch, list(state.lanes.values()), state.unit
+        before, state.unit = state.unit, replace(state.unit, stopped=None)
+        return epoch, list(state.lanes.values()), before
 
     def begin(self, unit: Unit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
         with self._target.mutex:
@@ -119,8 +124,21 @@ class FakeSession:
     def read(self, unit: Unit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
         return list(self._target.state.lanes.values()), self._target.state.unit
 
-    def stop_unit(self, unit: Unit, epoch: int, message: str) -> None:
+    def stop_unit(self, unit: Unit, epoch: int, message: str, *, was: str | None = None) -> None:
         self._target.state.unit = replace(self._target.state.unit, stopped=message)
+
+    def ensure_bookkeeping(self) -> None: ...
+
+    def fetch_rows(
+        self, table: TargetTable, after: Key | None, limit: int, where: dict[str, str] | None = None
+    ) -> list[Row]:
+        rows = self._target.state.rows.get(f"{table.schema}.{table.name}", {})
+        return [rows[key] for key in sorted(key for key in rows if after is None or key > after)[:limit]]
+
+    def close(self) -> None: ...
+
+    def facts(self, schema: str, name: str) -> TableFacts:
+        return TableFacts()
 
     def read_table(self, schema: str, name: str) -> Table | None:
         return self._target.tables.get(f"{schema}.{name}")
@@ -166,8 +184,7 @@ class FakeTransaction:
             if clash and displacing is None:
                 raise UniqueViolationError(f"{mine} is held by {clash}")
             for other in clash:
-                if not net.catch_up:
-                    self._state.displaced.append(rows[other])
+                self._state.displaced.append(rows[other])
                 del rows[other]
         rows[key] = row
 
@@ -177,6 +194,10 @@ class FakeTransaction:
         for key, row in list(rows.items()):
             if all(row[names.index(name)] == value for name, value in (where or {}).items()):
                 del rows[key]
+
+    def close_held_before(self, offset: int, why: str) -> None:
+        for place in [place for place in self._state.held if place[0] < offset]:
+            self._state.closed.append((self._state.held.pop(place), why))
 
     def hold(self, held: Sequence[Held]) -> None:
         for entry in held:

@@ -1,7 +1,7 @@
 """Random histories of a table with a primary key and two nullable unique keys, and the judge: serial replay.
 
-`histories()` is a Hypothesis strategy; `run_pure` drives the real core over a MemoryTarget under a random schedule of
-the lanes, step by step and without threads; `run_threads` drives LaneThreads against any target, real ones too:
+`histories()` is a Hypothesis strategy; `run_pure` drives the real core over a FakeTarget under a random schedule of
+the lanes, step by step and without threads; `run_threads` drives LaneGroup in threads against any target, real ones too:
 
     final = run_threads(history, lambda: PostgresSession(...), target_table("public"), lanes=4, max_gather=3, seed=1)
     assert final == serial(history)
@@ -17,14 +17,16 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
 
+from consumer.attempt.effects import Machine
+from consumer.attempt.lane_group import LaneGroup
+from consumer.attempt.threads import ThreadDriver
 from consumer.dedup import Deduplicator
 from consumer.dispatch import Dispatcher, TablePlan
-from consumer.lane_threads import LaneThreads
 from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor
 from consumer.layout import Layout
 from consumer.locks import LockTable
 from consumer.model import LaneProgress, RowChange, TargetTable, Unit
-from consumer.progress import Mark, advanced, idle_rows
+from consumer.progress import Mark, advanced
 from consumer.progress import plan as plan_start
 from schemas.position import Position
 from schemas.table import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
@@ -198,7 +200,7 @@ def write(session: Any, rows: list[LaneProgress], lane: int, batch: Batch) -> No
 
 def write_idle(session: Any, rows: list[LaneProgress], lanes: list[int], mark: Mark) -> None:
     """Write the batch's end for lanes that had nothing, in one transaction."""
-    new = idle_rows(rows, lanes, mark)
+    new = [advanced(rows[lane], mark) for lane in lanes if rows[lane].offset < mark[0]]
     if new:
         with session.transaction(UNIT, [rows[row.lane] for row in new]) as transaction:
             transaction.write_progress(new)
@@ -283,7 +285,7 @@ def run_threads(
     max_gather: int,
     seed: int,
 ) -> dict[Key, Row]:
-    """Apply the history through LaneThreads to any target and return the rows it ends with.
+    """Apply the history through LaneGroup, in threads, to any target and return the rows it ends with.
 
     `open_session`: a new Session of the target database; the table is created through it. Attempts of random length; some
     are abandoned without a drain, as a killed task is. Rows left in the table from before must be none.
@@ -319,13 +321,32 @@ def _threaded_batch(
     *,
     crash: bool,
 ) -> None:
-    def apply(lane: int, batch: Batch) -> None:
-        write(sessions[lane], attempt.rows, lane, batch)
+    driver = lane_driver()
 
-    with LaneThreads(
-        attempt.dispatcher, attempt.locks, apply, limits=Limits(max_gather=max_gather)
-    ) as threads:
+    def commit(lane: int, batch: Batch) -> Machine[None]:
+        write(sessions[lane], attempt.rows, lane, batch)
+        yield from ()
+
+    group = LaneGroup(
+        attempt.dispatcher,
+        attempt.locks,
+        commit,
+        limits=Limits(max_gather=max_gather),
+        signals=driver.signals(attempt.layout.lanes),
+    )
+
+    def work() -> Machine[list[int]]:
+        yield from group.start()
         for at in range(attempt.start, end, 4):
-            threads.submit(attempt.plan, attempt.routed(history.topic, at, min(end, at + 4)))
-        if not crash:
-            write_idle(main, attempt.rows, threads.drain(attempt.mark), attempt.mark)
+            yield from group.submit(attempt.plan, attempt.routed(history.topic, at, min(end, at + 4)))
+        idle = [] if crash else (yield from group.drain(attempt.mark))
+        yield from group.close()
+        return idle
+
+    write_idle(main, attempt.rows, driver.run(work()), attempt.mark)
+
+
+def lane_driver() -> ThreadDriver:
+    """The product's driver, for lanes alone: they never ask it for a target or for records."""
+    nothing: Any = None
+    return ThreadDriver(nothing, nothing, (), lambda _start, _upto: (), {})

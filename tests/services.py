@@ -1,4 +1,4 @@
-"""Fixtures for real services: started when a test first asks for one, once per run, shared by all tests.
+"""Fixtures for real services: started when a test first asks for one, once per test process, shared by its tests.
 
 Tests keep apart by names (`unique`), not by servers. A test may kill, pause or restart a shared service: after each
 test whatever was started is running again.

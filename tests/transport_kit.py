@@ -77,11 +77,14 @@ class Agent:
         *peers: str,
         security: Security | None = None,
         system: str = "",
+        token: str = "",
         timing: ClientTiming = QUICK,
     ) -> None:
         self.name = name
         self.heard: list[Down] = []
-        self.client = HeartbeatClient(name, peers, self.hear, security=security, system=system, timing=timing)
+        self.client = HeartbeatClient(
+            name, peers, self.hear, security=security, system=system, token=token, timing=timing
+        )
         self._numbers = iter(range(1, 10**9))
 
     def hear(self, message: Down) -> None:

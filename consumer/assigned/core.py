@@ -1,4 +1,4 @@
-"""Decisions about one pipeline's assigned units, pure: who works on them, which queries there are, who is on which board.
+"""Pure scheduling of one pipeline's assigned units: which operation runs next, which queries exist, which query applies which unit.
 
 `step` changes the state it is given and returns it. Times are monotonic seconds. Facts come from hands (threads that ask
 target and Kafka), from workers' reports and from looks at Spark's progress; hands work on one unit one at a time.
@@ -11,8 +11,12 @@ from dataclasses import dataclass, field, replace
 from consumer.assigned.queries import Queries, QueryHere, plan
 from consumer.assigned.units import (
     Abort,
+    Check,
+    Checked,
     Effect,
     Event,
+    Examine,
+    Examined,
     Failed,
     Fence,
     Fenced,
@@ -30,6 +34,7 @@ from consumer.assigned.units import (
     Take,
     Took,
     UnitHere,
+    Waits,
     Warm,
     Warmed,
 )
@@ -37,16 +42,27 @@ from consumer.reports import Report
 from consumer.supervision import FIGURES, reported
 
 NEAR_LOOKS = 4
+LOOK_S = 10.0
+"""How often it is looked whether something has changed for a unit that waits for a person."""
+LOOKS = 30
+"""Units that are looked at so often; more of them are looked at less often, for a look costs a target a few questions."""
+AGAIN_S = 300.0
+"""After which time it is tried again though nothing was seen to change."""
+CHECK_S, CHECK_PAUSE_S = 60.0, 1.0
+"""How often it is looked whether the target table of a unit that runs still fits, and the least time between two such looks:
+triggers, rules and the like change rows, or keep them away, without any error."""
 SMALL = 5_000
 """Events that a unit may lack and still be applied by the live query, which gets them from Kafka beside Spark."""
 
 
 @dataclass(slots=True)
 class State:
-    """`units`: by topic."""
+    """`units`: by topic. `check_at`: when the next running unit may be looked at; `checking`: a hand looks at one."""
 
     units: dict[str, UnitHere] = field(default_factory=dict)
     queries: Queries = field(default_factory=Queries)
+    check_at: float = 0.0
+    checking: bool = False
 
 
 def step(state: State, event: Event, now: float) -> tuple[State, list[Effect]]:
@@ -55,11 +71,13 @@ def step(state: State, event: Event, now: float) -> tuple[State, list[Effect]]:
     match event:
         case Open() | Start() | Stop():
             _asked(state, event, out)
-        case Warmed() | Took() | Fenced() | Failed():
+        case Warmed() | Took() | Fenced() | Failed() | Examined():
             _answered(state, event, now, out)
+        case Checked():
+            _checked(state, event, now, out)
         case Reported(reports):
             for query, report in reports:
-                _reported(state, query, report, now)
+                _reported(state, query, report, now, out)
         case QueryUp():
             _query_up(state, event)
         case QueryFailed(kind):
@@ -71,6 +89,7 @@ def step(state: State, event: Event, now: float) -> tuple[State, list[Effect]]:
     # Plan first: a unit is off its board before anybody raises its epoch.
     plan(state.queries, state.units, now, out)
     _continue(state, now, out)
+    _check_one(state, now, out)
     return state, out
 
 
@@ -130,30 +149,39 @@ def _gone(
 ) -> None:
     del state.units[unit.topic]
     known = position if isinstance(position, tuple) else None
-    out.append(Say(unit.topic, unit.source, unit.assignment, "ended", offset, known, unit.error))
+    error = None if unit.waits else unit.error  # a unit that waits ends because somebody said so
+    out.append(Say(unit.topic, unit.source, unit.assignment, "ended", offset, known, error))
 
 
 # what hands say
 
 
-def _answered(state: State, event: Warmed | Took | Fenced | Failed, now: float, out: list[Effect]) -> None:
+def _answered(
+    state: State, event: Warmed | Took | Fenced | Failed | Examined, now: float, out: list[Effect]
+) -> None:
     unit = state.units.get(event.topic)
     if unit is None or unit.assignment != event.assignment:
         return  # of an assignment that is over
-    unit.busy = False
+    if isinstance(event, Examined):
+        unit.looking = False
+    else:
+        unit.busy = False
     match event:
         case Warmed():
             unit.topic_id, unit.real = event.topic_id, event.real
         case Took():
-            _took(unit, event)
+            _took(unit, event, now)
         case Fenced():
             _gone(state, unit, out, event.offset, event.position)
         case Failed():
             _failed(state, unit, event, now, out)
+        case Examined() if unit.phase is Phase.WAITING:
+            waiting = sum(each.phase is Phase.WAITING for each in state.units.values())
+            _examined(unit, event, now, LOOK_S * max(1.0, waiting / LOOKS))
 
 
-def _took(unit: UnitHere, event: Took) -> None:
-    unit.epoch, unit.position = event.epoch, event.position
+def _took(unit: UnitHere, event: Took, now: float) -> None:
+    unit.epoch, unit.position, unit.looked_at = event.epoch, event.position, now
     watched = unit.watched
     unit.watched = replace(
         watched,
@@ -166,6 +194,8 @@ def _took(unit: UnitHere, event: Took) -> None:
     )
     if not unit.stop_asked:
         unit.phase, unit.home, unit.behind, unit.near = Phase.RUNNING, None, event.behind, 0
+        unit.waits, unit.error = False, None
+        unit.told = unit.told if event.behind else None  # else the same trouble is told anew
 
 
 def _failed(state: State, unit: UnitHere, event: Failed, now: float, out: list[Effect]) -> None:
@@ -174,15 +204,55 @@ def _failed(state: State, unit: UnitHere, event: Failed, now: float, out: list[E
         unit.watched = replace(unit.watched, state="behind", message=event.error)
         unit.backoff = unit.backoff.after_trouble(now)
         unit.try_at = unit.backoff.next_at
+    elif event.waits:
+        _wait(unit, event.error, now, out)
     else:
-        unit.waits = event.waits
+        unit.waits = False
         _close(state, unit, event.error, out)
+
+
+def _wait(unit: UnitHere, why: str, now: float, out: list[Effect]) -> None:
+    """Keep the unit here, off all boards, until a person has done something: nobody else could do better with it."""
+    unit.waits, unit.error, unit.home = True, why, None
+    unit.watched = replace(unit.watched, state="stopped", message=why)
+    if unit.told != why:
+        unit.told = why
+        out.append(Waits(unit.topic, unit.source, why))
+    if unit.phase is Phase.RUNNING:  # else it was tried, in front of what was seen
+        unit.seen, unit.blind, unit.tried = None, False, False
+    if not unit.stop_asked:
+        unit.phase, unit.try_at, unit.again_at = Phase.WAITING, now, now + AGAIN_S
+
+
+def _examined(unit: UnitHere, event: Examined, now: float, pause: float) -> None:
+    """Try the unit again when what it waits in front of has changed, or after a long while; once when it can be seen again, and
+    once in any case, for it may have changed before the first look."""
+    unit.try_at = now + pause
+    if event.seen is None:
+        unit.blind = True
+        return
+    before = unit.seen
+    unit.seen = event.seen
+    untried = before is not None and not unit.tried
+    if untried or unit.blind or before not in (None, event.seen) or now >= unit.again_at:
+        unit.phase, unit.try_at, unit.tried, unit.blind = Phase.TAKING, now, True, False
+        unit.topic_id, unit.real = event.topic_id, event.real
+
+
+def _checked(state: State, event: Checked, now: float, out: list[Effect]) -> None:
+    """A running unit whose target table does not fit any more waits for a person."""
+    state.checking = False
+    unit = state.units.get(event.topic)
+    if unit is None or unit.assignment != event.assignment or unit.epoch != event.epoch:
+        return
+    if event.why is not None and unit.phase is Phase.RUNNING:
+        _wait(unit, event.why, now, out)
 
 
 # what workers say
 
 
-def _reported(state: State, query: int, report: Report, now: float) -> None:
+def _reported(state: State, query: int, report: Report, now: float, out: list[Effect]) -> None:
     """Note figures and trouble. What another query's attempts say of a unit that has gone on is no trouble."""
     unit = state.units.get(report.topic)
     if unit is None or report.epoch != unit.epoch or unit.phase is not Phase.RUNNING:
@@ -193,10 +263,10 @@ def _reported(state: State, query: int, report: Report, now: float) -> None:
         unit.position = report.position
     unit.watched = reported(unit.watched, **facts)
     if said == "ok":
+        unit.told = None if report.applied else unit.told
         return
     if said == "stopped":
-        unit.error, unit.waits, unit.stop_asked = report.message, True, True
-        unit.home = None
+        _wait(unit, report.message, now, out)
     else:
         _again(unit, now)
 
@@ -282,7 +352,22 @@ def _continue(state: State, now: float, out: list[Effect]) -> None:
             unit.phase = Phase.TAKING
         if unit.phase is Phase.TAKING and not unit.busy:
             unit.busy = True
-            out.append(Take(unit.about, unit.epoch))
+            out.append(Take(unit.about, unit.epoch, look=unit.waits))
+        elif unit.phase is Phase.WAITING and not unit.looking:
+            unit.looking = True
+            out.append(Examine(unit.about))
+
+
+def _check_one(state: State, now: float, out: list[Effect]) -> None:
+    """Have the running unit looked at that was not for the longest time, if that is long."""
+    if state.checking or now < state.check_at:
+        return
+    state.check_at = now + CHECK_PAUSE_S
+    running = (unit for unit in state.units.values() if unit.phase is Phase.RUNNING)
+    unit = min(running, key=lambda each: each.looked_at, default=None)
+    if unit is not None and now >= unit.looked_at + CHECK_S:
+        unit.looked_at, state.checking = now, True
+        out.append(Check(unit.about, unit.epoch))
 
 
 def _fence(unit: UnitHere) -> Fence:

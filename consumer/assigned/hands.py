@@ -1,4 +1,4 @@
-"""What is done for a unit by asking target and Kafka: warm, take over and catch up, fence. Each call may block.
+"""Blocking operations on one unit: prepare, take over (and catch up), fence.
 
 A hand has connections of its own; a few of them serve all units of a pipeline, each unit one at a time (the core sees to
 that). A unit that lacks little is applied here, by the same code as in Spark's workers, before it goes onto a query's
@@ -7,6 +7,7 @@ board: so a move interrupts it for as long as this takes, and no query is touche
 
 from __future__ import annotations
 
+import hashlib
 import os
 import queue
 import signal
@@ -18,41 +19,61 @@ from dataclasses import replace
 
 import structlog
 
-from consumer.applier import SHORT
 from consumer.assigned.core import SMALL
-from consumer.assigned.units import About, Failed, Fence, Fenced, Take, Took, Warm, Warmed
+from consumer.assigned.units import (
+    About,
+    Check,
+    Checked,
+    Examine,
+    Examined,
+    Failed,
+    Fence,
+    Fenced,
+    Take,
+    Took,
+    Warm,
+    Warmed,
+)
+from consumer.attempt.applier import SMALL_BATCH
+from consumer.attempt.spec import UnitSpec
+from consumer.attempt.threads import apply_topic, stop_topic
 from consumer.board import Attempts
-from consumer.definition import InForce, read_real, stored_table
+from consumer.definition import InForce, read_real, stored_table, wanted_of
 from consumer.discovery import Cluster, partitions_refusal
-from consumer.errors import ConsumerError, FencedError, TransientError
+from consumer.errors import ConsumerError, FencedError, TransientError, UnitStoppedError
+from consumer.fitness import explained, misfit
 from consumer.kafka_reader import client_options, read_range
 from consumer.model import Unit
 from consumer.pipeline import Pipeline
 from consumer.reports import Report
 from consumer.taking import Taken, define_unit, take_unit
 from consumer.targets.base import Session
-from consumer.unit import UnitSpec, apply_topic
+from consumer.trouble import trouble_of
 from consumer.worker import SessionCache
 from schemas.codec import encode_table
 from schemas.findings import START_OVER
 
 log = structlog.get_logger(__name__)
 
-TAKERS, FENCERS = 3, 2
-"""Hands that open and start units, and that end them: the latter never wait for the former."""
+TAKERS, FENCERS, LOOKERS, CHECKERS = 3, 2, 1, 1
+"""Hands that open and start units, that end them, that look at those that wait and at those that run: none of these waits for
+another."""
 BY_HAND = 60_000
-"""Events that a hand applies itself when it takes a unit over; the catching-up query needs a second to start."""
+"""On takeover a backlog of up to so many events is applied by the agent itself, before a Spark query gets the unit: the catching-up
+query needs a second to start."""
+MESSAGE = 1000
+"""Characters of an error that are passed on."""
 GRACE_S = 0.2
 """How long an attempt in a worker may go on after its unit was stopped, before it is fenced."""
 PROOF_S = 5.0
 """How long a target may say nothing to a fence; then the unit's attempts are ended another way."""
-AGAIN_S = 0.2
-
+AGAIN_S, LONGEST_AGAIN_S = 0.2, 10.0
 Bounds = tuple[int, int]
 
 
 class Hands:
-    """The hands of one pipeline. Every method returns what the core is to be told, and never raises ConsumerError."""
+    """The hands of one pipeline. What is done for a unit returns what the core is to be told, and never raises: whatever goes
+    wrong, of whatever class, is that unit's own (consumer.trouble)."""
 
     def __init__(self, pipeline: Pipeline, attempts: Attempts, seen: Callable[[str, str, int], None]) -> None:
         """`seen`: is told (source, topic, last offset) of every topic that a hand looks at."""
@@ -63,13 +84,14 @@ class Hands:
         self._reader = client_options(pipeline.bootstrap, pipeline.kafka_options)
         self._tables: dict[tuple[str, int], InForce] = {}
         self._free: queue.LifoQueue[SessionCache] = queue.LifoQueue()
-        for number in range(TAKERS + FENCERS):
+        for number in range(TAKERS + FENCERS + LOOKERS + CHECKERS):
             self._free.put(SessionCache(pipeline.target, f"rowlock {pipeline.name} hand {number}"))
         self._mutex = threading.Lock()
         self._taking = 0
         self._books = threading.Lock()
         self._books_are_there = False
         self._aborted: set[tuple[str, int]] = set()
+        self._misfits: set[tuple[str, int]] = set()
 
     def bounds(self, topics: Iterable[str]) -> dict[str, Bounds]:
         """Return topic → (first, next) offset. Raises TransientError."""
@@ -82,17 +104,21 @@ class Hands:
     def forget(self, topic: str, assignment: int) -> None:
         """The unit is no longer here."""
         self._aborted.discard((topic, assignment))
+        self._misfits.discard((topic, assignment))
         self._tables.pop((topic, assignment), None)
 
     @contextmanager
     def _hand(self) -> Iterator[SessionCache]:
-        """A free hand; its lanes' connections are closed afterwards, the first is kept."""
+        """A free hand; its lanes' connections are closed afterwards, the first is kept if nothing went wrong with it."""
         sessions = self._free.get()
         try:
             self._ensure_books(sessions)
             yield sessions
         except ConsumerError:
             sessions.check(0)
+            raise
+        except Exception:
+            sessions.drop(0)
             raise
         finally:
             for lane in range(1, self._pipeline.config.lanes):
@@ -114,21 +140,25 @@ class Hands:
             found = self._cluster.described([unit.topic]).get(unit.topic)
             if found is None:
                 return Failed(unit.topic, unit.assignment, f"{unit.topic}: no such topic yet", again=True)
-            debezium = unit.source in self._pipeline.debezium
-            if refusal := partitions_refusal(unit.topic, found.partitions, debezium=debezium):
-                return Failed(unit.topic, unit.assignment, refusal, again=False)
             self._bounds(unit)
+        except Exception as error:  # noqa: BLE001  # without its topic nothing can be done for it; see consumer.trouble
+            return replace(_failed(unit, error), again=True, waits=False)
+        try:
             with self._hand() as sessions:
-                real = self._real_table(sessions.get(0), unit)
-        except ConsumerError as error:
+                return Warmed(unit.topic, unit.assignment, found.id, self._real_table(sessions.get(0), unit))
+        except TransientError as error:
             return _failed(unit, error)
-        return Warmed(unit.topic, unit.assignment, found.id, real)
+        except Exception as error:  # noqa: BLE001  # the start meets it again, and the unit then waits for a person
+            log.info("a unit's target table cannot be read", topic=unit.topic, error=str(error)[:300])
+            return Warmed(unit.topic, unit.assignment, found.id)
 
     def _real_table(self, session: Session, unit: About) -> bytes:
         """Return the target table that the unit's stored definition leads to, as JSON; empty when there is none yet."""
         _, state = session.read(Unit(self._pipeline.name, unit.topic), lanes=False)
         if state is None or state.definition is None:
             return b""
+        if self._misfit(session, unit, state.definition) is not None:
+            self._misfits.add((unit.topic, unit.assignment))  # its start looks again, and refuses
         real = read_real(session, stored_table(state.definition), unit.source, self._pipeline.routes)
         return b"" if real is None else encode_table(real)
 
@@ -145,7 +175,7 @@ class Hands:
         """Raise the epoch; then apply what is missing, if it is little."""
         unit, began = asked.unit, time.monotonic()
         with self._counted():
-            took = self._take(unit, asked.above)
+            took = self._take(unit, asked.above, asked.look)
         if isinstance(took, Took):
             log.info(
                 "unit taken over", pipeline=self._pipeline.name, topic=unit.topic, epoch=took.epoch,
@@ -167,9 +197,9 @@ class Hands:
         with self._mutex:
             self._taking += 1
 
-    def _take(self, unit: About, above: int) -> Took | Failed:
+    def _take(self, unit: About, above: int, look: bool = False) -> Took | Failed:
         try:
-            bounds = self._bounds(unit)
+            bounds = self._present(unit)
             with self._hand() as sessions:
                 taken = take_unit(
                     sessions.get(0), self._pipeline, unit.topic, unit.topic_id, bounds,
@@ -177,21 +207,113 @@ class Hands:
                 )  # fmt: skip
                 if taken.refusal is not None:
                     return _refused(unit, taken.epoch, taken.refusal)
-                if taken.definition is None and unit.source in self._pipeline.debezium:
-                    undefined = self._define(unit, taken.epoch, sessions)
-                    if undefined is not None:
-                        return undefined
-                return self._catch_up(unit, taken, bounds[1], sessions)
-        except ConsumerError as error:
+                try:
+                    return self._go_on(unit, taken, bounds[1], sessions, look)
+                except Exception as error:  # noqa: BLE001  # see consumer.trouble
+                    return self._given_up(unit, taken, error, sessions)
+        except Exception as error:  # noqa: BLE001  # see consumer.trouble
             return _failed(unit, error)
 
-    def _define(self, unit: About, epoch: int, sessions: SessionCache) -> Failed | None:
-        """Put in force what the source's database says of the table; return why that cannot be, None: it is."""
+    def _present(self, unit: About) -> Bounds:
+        """Return the topic's bounds. Raises UnitStoppedError: it is gone."""
+        found = self._cluster.bounds([unit.topic]).get(unit.topic)
+        if found is None:
+            raise UnitStoppedError(
+                f"{unit.topic}: Kafka does not have the topic any more, with what is not applied yet: {START_OVER}"
+            )
+        self._seen(unit.source, unit.topic, found[1] - 1)
+        return found
+
+    def _go_on(
+        self, unit: About, taken: Taken, end: int, sessions: SessionCache, look: bool
+    ) -> Took | Failed:
+        """Do what is left of a start once the epoch is raised."""
+        debezium = unit.source in self._pipeline.debezium
+        found = self._cluster.described([unit.topic]).get(unit.topic)
+        if found and (refusal := partitions_refusal(unit.topic, found.partitions, debezium=debezium)):
+            raise UnitStoppedError(refusal)
+        if look or (unit.topic, unit.assignment) in self._misfits:  # else nobody waits for this look
+            why = self._misfit(sessions.get(0), unit, taken.definition)
+            if why is not None:
+                raise UnitStoppedError(why)
+        if taken.definition is None and debezium:
+            refusal = define_unit(self._pipeline, self._spec(unit, taken), sessions)
+            if refusal is not None:
+                return _refused(unit, taken.epoch, refusal)
+        return self._catch_up(unit, taken, end, sessions)
+
+    def _misfit(self, session: Session, unit: About, definition: str | None) -> str | None:
+        """Return why the target table must not be written as it is now; None: it fits, or has no definition yet."""
+        if definition is None:
+            return None
+        return misfit(session, stored_table(definition), unit.source, self._pipeline.routes)
+
+    def _given_up(self, unit: About, taken: Taken, error: Exception, sessions: SessionCache) -> Failed:
+        """Record in the target what a unit waits for that we own; it waits all the same where that cannot be."""
+        epoch = taken.epoch
+        failed = replace(_failed(unit, error), epoch=epoch)
+        if failed.waits:
+            try:
+                stop_topic(self._spec(unit, taken), sessions, failed.error)
+            except Exception as failure:  # noqa: BLE001  # said here, and held in memory
+                log.error("a stop cannot be recorded", topic=unit.topic, error=str(failure)[:300])
+                sessions.drop(0)
+        return failed
+
+    # -- wait
+
+    def examine(self, asked: Examine) -> Examined:
+        """Look at what a unit waits in front of: its topic, its target table, what the target's bookkeeping says of it."""
+        unit = asked.unit
         try:
-            refusal = define_unit(self._pipeline, self._spec(unit, epoch), sessions)
-        except ConsumerError as error:
-            return replace(_failed(unit, error), epoch=epoch)
-        return None if refusal is None else _refused(unit, epoch, refusal)
+            self._tables.pop((unit.topic, unit.assignment), None)
+            found = self._cluster.described([unit.topic]).get(unit.topic)
+            first = self._cluster.bounds([unit.topic]).get(unit.topic, (-1, -1))[0]
+            with self._hand() as sessions:
+                seen, real = self._examined(sessions.get(0), unit)
+        except Exception as error:  # noqa: BLE001  # seen later, or tried then
+            log.info("a waiting unit cannot be looked at", topic=unit.topic, error=str(error)[:300])
+            return Examined(unit.topic, unit.assignment)
+        digest = hashlib.blake2b(repr((found, first, seen)).encode(), digest_size=16).hexdigest()
+        return Examined(
+            unit.topic, unit.assignment, digest, unit.topic_id if found is None else found.id, real
+        )
+
+    def _examined(self, session: Session, unit: About) -> tuple[object, bytes]:
+        """Return all that may matter of the target, and the target table as JSON (empty: there is none)."""
+        _, state = session.read(Unit(self._pipeline.name, unit.topic), lanes=False)
+        if state is None or state.definition is None:
+            return state and state.ddl, b""
+        wanted = wanted_of(stored_table(state.definition), unit.source, self._pipeline.routes)
+        about = (state.definition, state.ddl)  # what it is stopped by every try writes anew
+        if wanted is None:
+            return about, b""
+        real = session.read_table(wanted.db, wanted.name)
+        if real is None:
+            return about, b""
+        text = encode_table(real)
+        return (about, text, session.surroundings(wanted.db, wanted.name)), text
+
+    # -- run
+
+    def check(self, asked: Check) -> Checked:
+        """Look whether the target table of a unit that runs still fits; where not, nothing of its epoch writes any more."""
+        unit, place = asked.unit, Unit(self._pipeline.name, asked.unit.topic)
+        why = None
+        try:
+            with self._hand() as sessions:
+                session = sessions.get(0)
+                _, state = session.read(place, lanes=False)
+                if state is not None and state.definition is not None:
+                    source = stored_table(state.definition)
+                    why = explained(session, source, unit.source, self._pipeline.routes)
+                if why is not None:
+                    session.stop_unit(place, asked.epoch, why)
+        except Exception as error:  # noqa: BLE001  # it is looked at again
+            log.info("a running unit cannot be looked at", topic=unit.topic, error=str(error)[:300])
+        return Checked(unit.topic, unit.assignment, asked.epoch, why)
+
+    # -- apply what is missing
 
     def _catch_up(self, unit: About, taken: Taken, end: int, sessions: SessionCache) -> Took | Failed:
         """Apply what is missing up to `end`, if it is little, in stretches of one transaction each."""
@@ -204,7 +326,7 @@ class Hands:
             return replace(took, behind=True)
         while took.offset + 1 < end and (unit.topic, unit.assignment) not in self._aborted:
             upto = min(took.offset + 1 + SMALL, end)
-            report = self._apply(unit, taken.epoch, sessions, took.offset + 1, upto)
+            report = self._apply(unit, taken, sessions, took.offset + 1, upto)
             if report.state == "stopped":
                 return _refused(unit, taken.epoch, report.message)
             if report.state != "ok":
@@ -225,33 +347,34 @@ class Hands:
             unit.source not in self._pipeline.debezium
         ):  # a new leader may not know the end of its own topic yet
             return Failed(unit.topic, unit.assignment, f"{what} yet", again=True, epoch=epoch)
-        return _refused(
-            unit,
-            epoch,
+        raise UnitStoppedError(
             f"{what}: they are marks of Kafka transactions, and rowlock applies topics that are written without: set "
-            f"exactly.once.source.support=disabled for the workers of Debezium's connector, and {START_OVER}",
+            f"exactly.once.source.support=disabled for the workers of Debezium's connector, and {START_OVER}"
         )
 
     @property
     def _little(self) -> int:
         """Return how many events a hand applies itself now: when many units start at once, Spark is better at it."""
-        return BY_HAND if self._taking <= 2 else SHORT
+        return BY_HAND if self._taking <= 2 else SMALL_BATCH
 
-    def _apply(self, unit: About, epoch: int, sessions: SessionCache, start: int, end: int) -> Report:
-        spec = self._spec(unit, epoch)
+    def _apply(self, unit: About, taken: Taken, sessions: SessionCache, start: int, end: int) -> Report:
+        spec = self._spec(unit, taken)
         return apply_topic(
-            replace(spec, short=min(SMALL, spec.limits.max_gather)),  # one transaction, where that can be
+            replace(
+                spec, small_batch=min(SMALL, spec.limits.max_gather)
+            ),  # one transaction, where that can be
             sessions,
             read_range(self._reader, unit.topic, start, end),
             read_missing=lambda first, upto: read_range(self._reader, unit.topic, first, upto),
             tables=self._tables,
         )
 
-    def _spec(self, unit: About, epoch: int) -> UnitSpec:
-        return self._pipeline.spec(
+    def _spec(self, unit: About, taken: Taken) -> UnitSpec:
+        spec = self._pipeline.spec(
             unit.topic, unit.source,
-            epoch=epoch, topic_id=unit.topic_id, assigned=unit.assignment, real=unit.real,
+            epoch=taken.epoch, topic_id=unit.topic_id, assigned=unit.assignment, real=unit.real,
         )  # fmt: skip
+        return replace(spec, was=taken.was)
 
     # -- stop
 
@@ -286,26 +409,32 @@ class Hands:
 
     def _fenced_in_target(self, asked: Fence) -> Fenced:
         """Try for as long as it takes; somebody's later assignment is as good as our own fence."""
+        pause = AGAIN_S
         while True:
             try:
                 return self._fence(asked)
             except FencedError as error:
                 log.info("unit belongs to a later assignment", topic=asked.unit.topic, seen=str(error))
                 return Fenced(asked.unit.topic, asked.unit.assignment)
-            except ConsumerError as error:
-                log.warning("unit cannot be fenced yet", topic=asked.unit.topic, error=str(error)[:300])
-                time.sleep(AGAIN_S)
+            except Exception as error:  # whatever it is: until it is fenced, it may write
+                trouble = trouble_of(asked.unit.topic, error)
+                log.warning(
+                    "unit cannot be fenced yet", topic=asked.unit.topic, error=trouble.message[:300],
+                    again_in_s=pause, exc_info=error if trouble.fault else None,
+                )  # fmt: skip
+                time.sleep(pause)
+                pause = min(pause * 2, LONGEST_AGAIN_S)
 
     def _fence(self, asked: Fence) -> Fenced:
         unit, pipeline = asked.unit, self._pipeline
         place = Unit(pipeline.name, unit.topic)
         with self._hand() as sessions:
-            epoch, rows, _ = sessions.get(0).take_over(
+            epoch, rows, state = sessions.get(0).take_over(
                 place, unit.topic_id, pipeline.layout, pipeline.config.lanes,
                 assigned=unit.assignment, above=asked.above,
             )  # fmt: skip
             if asked.stopped is not None:
-                sessions.get(0).stop_unit(place, epoch, asked.stopped)
+                sessions.get(0).stop_unit(place, epoch, asked.stopped, was=state.stopped)
         lowest = min(rows, key=lambda row: row.offset)
         return Fenced(unit.topic, unit.assignment, lowest.offset, lowest.position)
 
@@ -316,9 +445,15 @@ class Hands:
                 self._free.get_nowait().close()
 
 
-def _failed(unit: About, error: ConsumerError) -> Failed:
-    again = isinstance(error, TransientError)
-    return Failed(unit.topic, unit.assignment, str(error)[:500], again=again)
+def _failed(unit: About, error: Exception) -> Failed:
+    """Say what `error` means for the unit; one that is fenced belongs to somebody else, and ends here."""
+    trouble = trouble_of(unit.topic, error)
+    if trouble.fault:
+        log.error("a unit failed by a fault of rowlock", topic=unit.topic, exc_info=error)
+    return Failed(
+        unit.topic, unit.assignment, trouble.message[:MESSAGE], again=trouble.state == "behind",
+        waits=trouble.state == "stopped",
+    )  # fmt: skip
 
 
 def _refused(unit: About, epoch: int, why: str) -> Failed:

@@ -2,7 +2,8 @@
 
 In: `{"do":"open|start|stop","unit":"apply/<pipeline>/<topic>","epoch":E,"mark":M|null}`.
 Out: `{"kind":"unit","unit":U,"epoch":E,"event":"ready|progressed|ended","mark":M|null,"rows_per_s":n,"error":null|"…"}`,
-where M is `{"checkpoint_ts":ms,"resolved_ts":ms,"position":[…]|null}`; 0 is an unknown time.
+where M is `{"checkpoint_ts":ms,"resolved_ts":ms,"position":[…]|null}`; 0 is an unknown time. `error` of "progressed": why the unit waits
+for a person; it is here all the same, and goes on by itself once that is done.
 """
 
 from __future__ import annotations

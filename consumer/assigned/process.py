@@ -1,4 +1,4 @@
-"""`consumer.main --assigned`: instructions on stdin, one Spark session, a shell for each pipeline that has units.
+"""The work of `consumer.main`: instructions on stdin, one Spark session, a shell for each pipeline that has units.
 
 The end of stdin, SIGTERM and SIGINT stop all units, each fenced, and end the process.
 """
@@ -80,7 +80,12 @@ class AssignedProcess:
             why = f"{asked.unit}: no pipeline of the configuration has this unit"
             self._lines.say(Said(asked.unit, asked.epoch, "ended", asked.mark, error=why))
             return
-        self._do(asked, *place)
+        try:
+            self._do(asked, *place)
+        except Exception as error:  # of this unit or its pipeline: the others go on
+            log.error("an instruction failed", unit=asked.unit, do=asked.do, exc_info=True)
+            why = f"{asked.unit}: rowlock itself failed ({type(error).__name__}: {error})"
+            self._lines.say(Said(asked.unit, asked.epoch, "ended", asked.mark, error=why))
 
     def _do(self, asked: Asked, pipeline: str, topic: str) -> None:
         shell = self._shell(pipeline)

@@ -1,4 +1,4 @@
-"""What is said to the agent about units: ready, progressed (once a second, when something changed), ended."""
+"""Reports each unit's state and checkpoint to the agent: ready, progressed (once a second, when something changed), ended."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class _Spoken:
     rate: int = 0
     counted: int = 0
     counted_at: float = 0.0
+    error: str | None = None
 
 
 class Speaker:
@@ -61,7 +62,7 @@ class Speaker:
             return
         self._next = now + INTERVAL_S
         for unit in units.values():
-            if unit.epoch and unit.phase in {Phase.TAKING, Phase.RUNNING}:
+            if unit.waits or (unit.epoch and unit.phase in {Phase.TAKING, Phase.RUNNING}):
                 self._progressed(now, unit)
 
     def _progressed(self, now: float, unit: UnitHere) -> None:
@@ -77,10 +78,11 @@ class Speaker:
         watched = unit.watched
         times = self._times_of(unit.source, unit.topic, watched.offset, watched.commit_ts_ms)
         mark = _mark(times, unit.position, spoken.mark)
-        if mark != spoken.mark or rate != spoken.rate:
-            spoken.mark, spoken.rate = mark, rate
+        error = unit.error if unit.waits else None
+        if (mark, rate, error) != (spoken.mark, spoken.rate, spoken.error):
+            spoken.mark, spoken.rate, spoken.error = mark, rate, error
             name = unit_name(self._pipeline, unit.topic)
-            self._lines.say(Said(name, unit.assignment, "progressed", mark, rate))
+            self._lines.say(Said(name, unit.assignment, "progressed", mark, rate, error))
 
     def _times_of(self, source: str, topic: str, offset: int, commit_ts_ms: int) -> tuple[int, int]:
         """Return (checkpoint_ts, resolved_ts); 0: unknown. `commit_ts_ms`: of the last event that every lane has applied.

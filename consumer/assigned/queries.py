@@ -99,7 +99,7 @@ def _homeless(unit: UnitHere) -> bool:
 def _members(kind: Kind, units: Mapping[str, UnitHere]) -> list[UnitHere]:
     """Return the units whose topics a query of this kind shall read."""
     if kind is Kind.LIVE:
-        return [unit for unit in units.values() if unit.topic_id and not unit.stop_asked]
+        return [u for u in units.values() if u.topic_id and not u.stop_asked and not u.waits]
     return [u for u in units.values() if u.behind and u.phase is Phase.RUNNING and not u.stop_asked]
 
 

@@ -21,14 +21,16 @@ import structlog
 from py4j.protocol import Py4JError
 
 from consumer.assigned import core
-from consumer.assigned.hands import FENCERS, TAKERS, Hands
+from consumer.assigned.hands import CHECKERS, FENCERS, LOOKERS, TAKERS, Hands
 from consumer.assigned.lines import Lines, Mark, Said, unit_name
 from consumer.assigned.progress import Speaker
 from consumer.assigned.source_times import SourceTimes
 from consumer.assigned.units import (
     Abort,
+    Check,
     Effect,
     Event,
+    Examine,
     Failed,
     Fence,
     Kind,
@@ -47,9 +49,11 @@ from consumer.assigned.units import (
     Take,
     Tick,
     Took,
+    Waits,
     Warm,
 )
 from consumer.board import Attempts
+from consumer.discovery import table_of
 from consumer.errors import ConsumerError
 from consumer.pipeline import Pipeline
 from consumer.query import CATCH_UP_PER_TRIGGER, MAX_OFFSETS_PER_TRIGGER
@@ -57,6 +61,7 @@ from consumer.reports import ReportReceiver
 from consumer.running import RunningQuery, cause
 from consumer.status import StatusWriter
 from consumer.supervision import drift
+from schemas.findings import split_remedy
 
 log = structlog.get_logger(__name__)
 
@@ -105,6 +110,8 @@ class PipelineShell:
         self._hands = Hands(pipeline, self._attempts, times.seed)
         self._takers = ThreadPoolExecutor(TAKERS, f"take {pipeline.name}")
         self._fencers = ThreadPoolExecutor(FENCERS, f"fence {pipeline.name}")
+        self._lookers = ThreadPoolExecutor(LOOKERS, f"look {pipeline.name}")
+        self._checkers = ThreadPoolExecutor(CHECKERS, f"check {pipeline.name}")
         self._starter = ThreadPoolExecutor(1, f"start {pipeline.name}")
         self._stopper = ThreadPoolExecutor(2, f"stop {pipeline.name}")
         self._threads = [
@@ -141,7 +148,7 @@ class PipelineShell:
         self._events.put(Stop(topic, assignment))
 
     def _source_of(self, topic: str) -> str | None:
-        return self._pipeline.select([topic]).units.get(topic)
+        return self._pipeline.select([topic]).get(topic)
 
     def close(self) -> None:
         """Stop all units, then the queries. Returns when nothing of this pipeline can write any more."""
@@ -149,9 +156,12 @@ class PipelineShell:
         self._threads[0].join()
         for query in list(self._queries.values()):
             query.stop()
-        for pool in (self._takers, self._fencers, self._starter, self._stopper):
+        for pool in (
+            self._takers, self._fencers, self._lookers, self._checkers, self._starter, self._stopper,
+        ):  # fmt: skip
             pool.shutdown(wait=True)
         self._hands.close()
+        self._threads[1].join()  # it reads there
         self._receiver.close()
         self._attempts.close()
 
@@ -188,6 +198,12 @@ class PipelineShell:
             case Take():
                 self._hands.announce()
                 self._submit(self._takers, lambda: self._hands.take(effect))
+            case Examine():
+                self._submit(self._lookers, lambda: self._hands.examine(effect))
+            case Check():
+                self._submit(self._checkers, lambda: self._hands.check(effect))
+            case Waits():
+                self._waits(effect)
             case Fence():
                 self._submit(self._fencers, lambda: self._hands.fence(effect))
             case Abort(topic, assignment):
@@ -203,6 +219,15 @@ class PipelineShell:
             case Say():
                 self._said(effect)
 
+    def _waits(self, effect: Waits) -> None:
+        """Tell people that a unit waits for one of them: once, for it may wait for long."""
+        seen, remedy = split_remedy(effect.why)
+        log.error(
+            "unit stopped", pipeline=self._pipeline.name, topic=effect.topic,
+            table=table_of(self._pipeline.prefix, effect.source, effect.topic), reason=seen, do=remedy,
+        )  # fmt: skip
+        self._status.problem(f"unit {effect.topic} stopped", effect.why)
+
     def _said(self, effect: Say) -> None:
         if effect.what == "ended":
             self._hands.forget(effect.topic, effect.assignment)
@@ -217,7 +242,7 @@ class PipelineShell:
         """Hand on what came of it."""
         with fault_ends_process(self._pipeline.name):
             event = future.result()
-            if isinstance(event, Failed):
+            if isinstance(event, Failed) and not event.waits:
                 log.warning(
                     "unit in trouble", pipeline=self._pipeline.name, topic=event.topic, error=event.error,
                     again=event.again,
@@ -236,9 +261,15 @@ class PipelineShell:
             query = self._queries[asked.number] = self._running(asked, starting)
             if asked.kind is Kind.LIVE:
                 self._warm(query)
-        except (ConsumerError, Py4JError, OSError) as error:
+        except Exception as error:  # py4j raises what it likes; another start may go better
+            known = isinstance(error, ConsumerError | Py4JError | OSError)
             why = cause(str(error).splitlines())
-            log.warning("a query cannot start", pipeline=self._pipeline.name, error=why)
+            log.warning(
+                "a query cannot start",
+                pipeline=self._pipeline.name,
+                error=why,
+                exc_info=None if known else error,
+            )
             self._status.problem("a query cannot start", why)
             return QueryFailed(asked.kind, why)
         log.info(
@@ -310,8 +341,12 @@ class PipelineShell:
             for number, query in list(self._queries.items()):
                 try:
                     self._events.put(self._looked(number, query))
-                except Py4JError as error:
-                    log.warning("a query cannot be looked at", query=query.name, error=str(error)[:300])
+                except Exception as error:  # of the JVM, or of what it said: the next look may go better
+                    known = isinstance(error, Py4JError)
+                    log.warning(
+                        "a query cannot be looked at", query=query.name, error=str(error)[:300],
+                        exc_info=None if known else error,
+                    )  # fmt: skip
 
     def _looked(self, number: int, query: RunningQuery) -> Looked | QueryLost:
         if not query.active:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from consumer.assigned.watermarks import SourceMarks
 from consumer.kafka_reader import client_options
+from schemas.codec import decode_watermark
 from schemas.config import KafkaConfig
-from schemas.records import Watermark, watermark_topic
+from schemas.errors import EnvelopeError
+from schemas.logs import librdkafka_logger
+from schemas.records import watermark_topic
 
 log = structlog.get_logger(__name__)
 
@@ -59,14 +62,13 @@ class SourceTimes:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            consumer = Consumer(self._options)
             try:
-                self._follow(consumer)
-            except KafkaException as error:
-                log.warning("watermarks cannot be read", error=str(error))
+                with contextlib.closing(Consumer(self._options, logger=librdkafka_logger())) as consumer:
+                    self._follow(consumer)
+            except Exception as error:  # of whatever source: the others' times are wanted, too
+                known = isinstance(error, KafkaException)
+                log.warning("watermarks cannot be read", error=str(error), exc_info=None if known else error)
                 self._ended.wait(LOOK_AGAIN_S)
-            finally:
-                consumer.close()
 
     def _follow(self, consumer: Any) -> None:
         followed: dict[str, int] = {}
@@ -81,16 +83,29 @@ class SourceTimes:
                     self._take(message.topic(), message.value())
                     followed[message.topic()] = message.offset() + 1
                 elif error.code() != KafkaError._PARTITION_EOF:
-                    raise KafkaException(error)
+                    self._leave(consumer, followed, message.topic(), error)
             if not followed:
                 self._ended.wait(POLL_S)
+
+    def _leave(self, consumer: Any, followed: dict[str, int], topic: str | None, error: Any) -> None:
+        """Go on without the topic that cannot be read, for a while: the other sources' times are wanted."""
+        if topic not in followed:
+            raise KafkaException(error)
+        log.warning("a source's watermarks cannot be read", topic=topic, error=str(error))
+        del followed[topic]
+        self._next_look = time.monotonic() + LOOK_AGAIN_S
+        consumer.assign([TopicPartition(each, 0, at) for each, at in followed.items()])
 
     def _look(self, consumer: Any, followed: dict[str, int]) -> None:
         """Follow the topics that exist by now, from a little before their ends."""
         existing: Mapping[str, Any] = consumer.list_topics(timeout=POLL_S * 10).topics
         found = [topic for topic in self._topics if topic in existing and topic not in followed]
         for topic in found:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=POLL_S * 10)
+            try:
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=POLL_S * 10)
+            except KafkaException as error:
+                log.warning("a source's watermarks cannot be read", topic=topic, error=str(error))
+                continue
             followed[topic] = max(low, high - BACK)
         if found:
             consumer.assign([TopicPartition(topic, 0, at) for topic, at in followed.items()])
@@ -99,9 +114,11 @@ class SourceTimes:
         if raw is None:
             return
         try:
-            mark = msgspec.json.decode(raw, type=Watermark)
-        except msgspec.DecodeError as error:
-            log.warning("a watermark cannot be read", topic=topic, error=str(error))
-            return
-        with self._mutex:
-            self._marks[self._topics[topic]].fold(mark)
+            mark = decode_watermark(raw)
+            with self._mutex:
+                self._marks[self._topics[topic]].fold(mark)
+        except Exception as error:  # of one source: its time stands still, the others' go on
+            known = isinstance(error, EnvelopeError)
+            log.warning(
+                "a watermark cannot be read", topic=topic, error=str(error), exc_info=None if known else error
+            )

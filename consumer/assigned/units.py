@@ -3,9 +3,11 @@
 ```
   open ─▶ OPENING ──(a query reads it)──▶ READY ──start──▶ TAKING ──(taken over, what was missing applied)──▶ RUNNING
              │                              │                 ▲  └──────────── trouble: again ───────────────────┘
-             └──────────── stop ────────────┴─▶ gone          │ stop, or the unit cannot go on
+             └──────────── stop ────────────┴─▶ gone          │ stop                  waits for a person ─▶ WAITING
                                                               └─▶ STOPPING ──(epoch raised: nobody can write)──▶ gone
 ```
+A WAITING unit stays here, on no board: it is looked at now and then, and taken over anew (TAKING) when something has changed,
+or once in a long while.
 `home` of a running unit is the query on whose board it is. Reading a topic and applying it are two things: a query reads
 all topics that are open here, and applies those that are on its board. So a start or stop touches no query.
 """
@@ -30,6 +32,7 @@ class Phase(Enum):
     READY = "ready"
     TAKING = "taking"
     RUNNING = "running"
+    WAITING = "waiting"
     STOPPING = "stopping"
 
 
@@ -47,7 +50,9 @@ class UnitHere:
     `topic_id`, `real`: of the topic in Kafka, and the target table (JSON) as a hand has read it. `busy`: a hand works on it. `try_at`: when a hand is to be asked again. `behind`: belongs to the catching-up query.
     `since`: the last batch that its home had finished at the first look after the unit came onto its board.
     `suspect`: offset that it should have reached by the next look. `checked`: it was found where it should be.
-    `near`: looks in a row that found it near the topic's end. `waits`: for a person, because of `error`.
+    `near`: looks in a row that found it near the topic's end. `waits`: for a person, because of `error`, which was last told
+    as `told`; `looking`: a hand looks, which keeps nobody from ending the unit; `seen`: what it waits in front of, as a hand found it (None: not looked yet, or it could not be seen: `blind`);
+    `tried`: it was tried after what it waits in front of had been seen; `again_at`: when it is tried whatever has changed. `looked_at`: when it was last looked whether its target table still fits, while it runs.
     """
 
     topic: str
@@ -61,6 +66,13 @@ class UnitHere:
     stop_asked: bool = False
     error: str | None = None
     waits: bool = False
+    looking: bool = False
+    told: str | None = None
+    seen: str | None = None
+    blind: bool = False
+    tried: bool = False
+    again_at: float = 0.0
+    looked_at: float = 0.0
     epoch: int = 0
     watched: Watched = field(default_factory=lambda: Watched(offset=-1))
     position: Position | None = None
@@ -159,7 +171,7 @@ class Fenced:
 class Failed:
     """A hand has given up. `again`: it may go better later; otherwise the unit ends with `error`.
 
-    `epoch`: the highest one written, if any. `waits`: the unit waits for a person, and the target says so.
+    `epoch`: the highest one written, if any. `waits`: the unit waits for a person.
     """
 
     topic: str
@@ -168,6 +180,27 @@ class Failed:
     again: bool
     epoch: int = 0
     waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A hand has looked at what a waiting unit waits in front of. `seen`: a digest of it; None: it could not be seen now."""
+
+    topic: str
+    assignment: int
+    seen: str | None = None
+    topic_id: str = ""
+    real: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A hand has looked at the target table of a unit that runs. `why`: it does not fit any more, and `epoch` may not write."""
+
+    topic: str
+    assignment: int
+    epoch: int
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +258,8 @@ Event = (
     | Took
     | Fenced
     | Failed
+    | Examined
+    | Checked
     | Reported
     | QueryUp
     | QueryFailed
@@ -246,10 +281,38 @@ class Warm:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Ask a hand to take the unit over above `above` and to apply what is missing, if it is little; Took or Failed."""
+    """Ask a hand to take the unit over above `above` and to apply what is missing, if it is little; Took or Failed.
+
+    `look`: it waited for a person, so that the target table is judged before anything is written.
+    """
 
     unit: About
     above: int
+    look: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Examine:
+    """Ask a hand what a waiting unit waits in front of (topic, target table, bookkeeping), writing nothing; then Examined."""
+
+    unit: About
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Ask a hand whether the target table of a unit that runs still fits; then Checked. If not, it stops what `epoch` may write."""
+
+    unit: About
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Tell people, once, that the unit waits for one of them, and why."""
+
+    topic: str
+    source: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +325,7 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Ask a hand to see to it that nothing of ours can write any more; then Fenced, however long it takes.
+    """Fence the unit: afterwards no process of this agent can write. It is retried until it succeeds, and answered by Fenced.
 
     `stopped`: what the target is to say the unit waits for.
     """
@@ -309,4 +372,4 @@ class Say:
     error: str | None = None
 
 
-Effect = Warm | Take | Abort | Fence | StartQuery | StopQuery | Post | Say
+Effect = Warm | Take | Examine | Check | Waits | Abort | Fence | StartQuery | StopQuery | Post | Say

@@ -1,4 +1,4 @@
-"""A process that waits for units keeps Spark warm for them: whose agent is lost shall not wait for a cold standby.
+"""Keeps an idle agent's Spark warm so that failover does not pay for the start of a JVM.
 
 The first query of a JVM takes ten seconds (classes, Python workers, compiling). So a process that has had no unit for a
 while runs one that applies nothing, over the watermarks of a source, until it has finished two batches.
@@ -51,8 +51,9 @@ def warm_up(
             if found is not None:
                 _run(spark, pipeline, *found, ended)
                 return True
-        except (ConsumerError, Py4JError, OSError) as error:
-            log.warning("Spark is not warmed up", error=str(error)[:300])
+        except Exception as error:  # it does no harm, so nothing may end for it
+            known = isinstance(error, ConsumerError | Py4JError | OSError)
+            log.warning("Spark is not warmed up", error=str(error)[:300], exc_info=None if known else error)
     return False
 
 

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, UnitState
+from consumer.targets.facts import TableFacts
 from schemas.table import Key, Row, Table
 
 
@@ -21,8 +22,9 @@ class Transaction(Protocol):
         """Apply `net` set-based. Returns how many rows were written to `rowlock_displaced`: they count once it commits.
 
         With `displacing` None a needed unique value that a row of another key holds raises UniqueViolationError.
-        With `displacing` (JSON of what is applied: offsets of the gather) such rows are removed first; unless
-        `net.catch_up`, each is first written whole to `rowlock_displaced`.
+        With `displacing` (JSON of what is applied: offsets of the gather) such rows are removed first, each written
+        whole to `rowlock_displaced`: also in a snapshot, where nothing proves that the row is stale and not one that
+        another key of the same snapshot wrote.
         Raises TransientError, RefusedError, UniqueViolationError; after any of them the transaction is rolled back
         by leaving the block.
         """
@@ -30,21 +32,14 @@ class Transaction(Protocol):
     def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
         """Delete all rows (`where`: only those with these values in added columns). Never an implicit commit."""
 
-    def delete_range(
-        self,
-        table: TargetTable,
-        after: Key | None,
-        upto: Key | None,
-        keep: set[Key],
-        where: dict[str, str] | None,
-    ) -> int:
-        """Delete the rows with key in (after, upto] that are not in `keep`. Returns how many."""
-
     def hold(self, held: Sequence[Held]) -> None:
         """Write entries to `rowlock_quarantine`."""
 
-    def release_held(self, ids: Sequence[tuple[int, int]]) -> None:
-        """Delete quarantine entries of this unit by (offset, part)."""
+    def close_held(self, ids: Sequence[tuple[int, int]], why: str) -> None:
+        """Take entries of this unit by (offset, part) out of the quarantine, into its history."""
+
+    def close_held_before(self, offset: int, why: str) -> None:
+        """Take all entries of this unit below `offset` out of the quarantine, into its history: their rows are gone."""
 
     def write_progress(self, rows: Sequence[LaneProgress]) -> None:
         """Write lane rows (last statement of the transaction). Epoch and attempt are part of the condition."""
@@ -59,7 +54,7 @@ class Session(Protocol):
     """One connection to a target."""
 
     def ensure_bookkeeping(self) -> None:
-        """Create rowlock_progress, rowlock_unit, rowlock_quarantine, rowlock_displaced where missing."""
+        """Create the tables of consumer.targets.bookkeeping where they are missing."""
 
     def take_over(
         self,
@@ -77,7 +72,8 @@ class Session(Protocol):
         a later assignment raises FencedError. `above`: an epoch that the caller had already, never given again.
 
         Waits a bounded time for a zombie's lock, then finds the blocker from the lock wait itself, ends its
-        connection and tries again. Returns (new epoch, lane rows, unit state). Stored topic_id and layout are kept.
+        connection and tries again. Returns (new epoch, lane rows, unit state). Stored topic_id and layout are kept. What the
+        unit was stopped by is in the state that is returned, and no more in the target.
         """
 
     def begin(self, unit: Unit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
@@ -91,11 +87,20 @@ class Session(Protocol):
     def read(self, unit: Unit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
         """Read progress without locks (status; after a commit of unknown outcome)."""
 
-    def stop_unit(self, unit: Unit, epoch: int, message: str) -> None:
-        """Record that the unit waits for a person; does nothing when the epoch is no longer `epoch`."""
+    def stop_unit(self, unit: Unit, epoch: int, message: str, *, was: str | None = None) -> None:
+        """Record that the unit waits for a person; does nothing when the epoch is no longer `epoch`.
+
+        `was`: what it was stopped by before it was taken over: if that is the same, it has been so since then.
+        """
 
     def read_table(self, schema: str, name: str) -> Table | None:
         """Read a table's real definition through SQLAlchemy's inspector; None when it does not exist."""
+
+    def surroundings(self, schema: str, name: str) -> object:
+        """Return all that may keep rowlock from writing an existing table beside its definition: it compares, and has a repr."""
+
+    def facts(self, schema: str, name: str) -> TableFacts:
+        """Return what is judged of an existing table beside its definition (consumer.targets.findings)."""
 
     def create_table(self, table: Table) -> None:
         """CREATE TABLE IF NOT EXISTS from the neutral model, with key and unique indexes, through the type map."""

@@ -39,6 +39,12 @@ _TABLES: dict[str, tuple[int, dict[str, str]]] = {
          "row_key": "text", "folded_key": "text", "event": "text", "error": "text", "commit_ts_ms": "big",
          "held_at": "now"},
     ),
+    "rowlock_quarantine_closed": (
+        1,
+        {"id": "id", "pipeline": "name", "topic": "topic", "kafka_offset": "big", "part": "int", "table_name": "text",
+         "row_key": "text", "folded_key": "text", "event": "text", "error": "text", "commit_ts_ms": "big",
+         "held_at": "now", "closed": "text", "closed_at": "now"},
+    ),
     "rowlock_displaced": (
         1,
         {"id": "id", "pipeline": "name", "topic": "topic", "table_name": "text", "row_data": "text",
@@ -51,6 +57,7 @@ _RIGHTS = {
     "rowlock_progress": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "rowlock_unit": ("SELECT", "INSERT", "UPDATE"),
     "rowlock_quarantine": ("SELECT", "INSERT", "DELETE"),
+    "rowlock_quarantine_closed": ("INSERT",),
     "rowlock_displaced": ("INSERT",),
 }
 
@@ -73,13 +80,15 @@ _UNIT = "pipeline = %s AND topic = %s"
 class Books:
     """Statements on the bookkeeping tables in `schema`. `types`: neutral type → column type of the dialect.
 
-    `suffix` follows CREATE TABLE's closing parenthesis (engine, character set).
+    `suffix` follows CREATE TABLE's closing parenthesis (engine, character set). `millis`: an expression, {} a timestamp, its
+    milliseconds since 1970.
     """
 
     schema: str
     quote: Quote
     types: dict[str, str]
     suffix: str = ""
+    millis: str = "NULL"
 
     def table(self, name: str) -> str:
         return qualified(self.quote, self.schema, name)
@@ -148,7 +157,8 @@ class Books:
         return f"DELETE FROM {self.table('rowlock_progress')} WHERE {_UNIT}", [unit.pipeline, unit.topic]
 
     def select_unit(self, unit: Unit) -> Fragment:
-        text = f"SELECT definition, ddl, stopped FROM {self.table('rowlock_unit')} WHERE {_UNIT}"
+        since = self.millis.format("updated_at")
+        text = f"SELECT definition, ddl, stopped, {since} FROM {self.table('rowlock_unit')} WHERE {_UNIT}"
         return text, [unit.pipeline, unit.topic]
 
     def insert_unit(self, unit: Unit) -> Fragment:
@@ -162,8 +172,11 @@ class Books:
         )
         return text, [state.definition, state.ddl, state.stopped, unit.pipeline, unit.topic]
 
-    def update_stopped(self, unit: Unit, message: str | None) -> Fragment:
-        text = f"UPDATE {self.table('rowlock_unit')} SET stopped = %s, updated_at = CURRENT_TIMESTAMP(3)"
+    def update_stopped(self, unit: Unit, message: str | None, *, still: bool = False) -> Fragment:
+        """Set why a unit is stopped, or that it is not; `still`: the same as before it was tried again, and since then."""
+        text = f"UPDATE {self.table('rowlock_unit')} SET stopped = %s"
+        if message is not None and not still:
+            text += ", updated_at = CURRENT_TIMESTAMP(3)"
         return f"{text} WHERE {_UNIT}", [message, unit.pipeline, unit.topic]
 
     def select_topics(self, pipeline: str) -> Fragment:
@@ -181,11 +194,22 @@ class Books:
         text = f"INSERT INTO {self.table('rowlock_quarantine')} ({', '.join(columns)}) VALUES {values}"
         return text, params
 
-    def delete_held(self, unit: Unit, ids: Sequence[tuple[int, int]]) -> Fragment:
-        one = "(kafka_offset = %s AND part = %s)"
-        some = " OR ".join([one] * len(ids))
-        params: Params = [unit.pipeline, unit.topic, *(value for pair in ids for value in pair)]
-        return f"DELETE FROM {self.table('rowlock_quarantine')} WHERE {_UNIT} AND ({some})", params
+    def close_held(self, unit: Unit, ids: Sequence[tuple[int, int]], why: str) -> list[Fragment]:
+        """Move entries by (offset, part) to the history."""
+        some = " OR ".join(["(kafka_offset = %s AND part = %s)"] * len(ids))
+        return self._close(unit, f"({some})", [value for pair in ids for value in pair], why)
+
+    def close_held_before(self, unit: Unit, offset: int, why: str) -> list[Fragment]:
+        """Move the entries below an offset to the history."""
+        return self._close(unit, "kafka_offset < %s", [offset], why)
+
+    def _close(self, unit: Unit, which: str, values: Params, why: str) -> list[Fragment]:
+        columns = ", ".join(("pipeline", "topic", *_HELD, "held_at"))
+        held, closed = self.table("rowlock_quarantine"), self.table("rowlock_quarantine_closed")
+        where = f"FROM {held} WHERE {_UNIT} AND {which}"
+        place: Params = [unit.pipeline, unit.topic, *values]
+        copy = f"INSERT INTO {closed} ({columns}, closed) SELECT {columns}, %s {where}"
+        return [(copy, [why, *place]), (f"DELETE {where}", place)]
 
     def insert_displaced(self, rows: int) -> str:
         values = ", ".join([placeholders(5)] * rows)
@@ -246,5 +270,6 @@ def unit_from(rows: Sequence[Sequence[object]]) -> UnitState | None:
     """Build UnitState from the rows of `select_unit`; None when there is none."""
     if not rows:
         return None
-    definition, ddl, stopped = (None if value is None else str(value) for value in rows[0])
-    return UnitState(definition, ddl, stopped)
+    definition, ddl, stopped = (None if value is None else str(value) for value in rows[0][:3])
+    since = rows[0][3]
+    return UnitState(definition, ddl, stopped, int(str(since)) if stopped and since is not None else None)

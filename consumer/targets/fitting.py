@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from schemas.collations import BINARY, REPLACEMENTS
 from schemas.table import ColumnType, Kind
 
 _TEXT = (Kind.CHAR, Kind.VARCHAR, Kind.TEXT)
@@ -92,16 +91,3 @@ _ROOM: dict[Kind, Callable[[ColumnType, ColumnType], bool]] = {
     **dict.fromkeys((Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP), _fraction_room),
     **dict.fromkeys((Kind.ENUM, Kind.SET), _same_members),
 }
-
-
-def not_coarser(source: str | None, real: str | None) -> bool:
-    """Tell whether the collation `real` surely holds no two values equal that `source` holds different.
-
-    None is exact comparison (PostgreSQL's deterministic collations, binary kinds).
-    """
-    if real is None or source == real:
-        return True
-    if source is None:
-        return False
-    binary = {name.format(charset=real.partition("_")[0]) for name in BINARY}
-    return real in binary or real in REPLACEMENTS.get(source, ())

@@ -6,6 +6,7 @@ deadlocks between lanes) and count matched rows, not changed ones.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import pymysql
 from pymysql.cursors import DictCursor
 
 from consumer.errors import (
+    UNDO,
     CommitUnknownError,
     ConsumerError,
     MissingGrantError,
@@ -25,7 +27,7 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from consumer.targets.bookkeeping import Books
-from consumer.targets.dialect import Capabilities, Dialect
+from consumer.targets.dialect import Dialect
 from consumer.targets.inspection import tls_arguments
 from consumer.targets.mysql_apply import MySqlApplier
 from consumer.targets.mysql_catalogue import MySqlCatalogue
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 SQLALCHEMY_DRIVER = "mysql+pymysql"
 LOCK_WAIT_S = 10
+"""For locks of rows and, LOCK TABLES and ALTER TABLE, of tables: the servers' own patience with the latter is a day and more."""
 #: A statement of a dead server ends after this; no statement of ours comes near it.
 READ_TIMEOUT_S = 300
 
@@ -68,13 +71,14 @@ class Flavour:
 
     `blockers`: query for the connections that hold locks for which connection %s waits; `grant`: what it needs.
     `kill`: the right to end connections of other users.
-    `settings`: session settings beyond the common ones.
+    `settings`: session settings beyond the common ones. `foreign`: InnoDB's own table of foreign keys.
     """
 
     product: str
     blockers: str
     grant: str
     kill: str
+    foreign: str
     settings: tuple[str, ...] = ()
 
 
@@ -91,13 +95,15 @@ JOIN information_schema.innodb_trx b ON b.trx_id = w.blocking_trx_id
 WHERE r.trx_mysql_thread_id = %s AND b.trx_mysql_thread_id <> 0"""
 
 FLAVOURS = {
-    "mysql": Flavour("MySQL", _DATA_LOCK_WAITS, "SELECT ON performance_schema.*", "CONNECTION_ADMIN"),
-    "tdsql": Flavour("TDSQL", _DATA_LOCK_WAITS, "SELECT ON performance_schema.*", "CONNECTION_ADMIN"),
+    "mysql": Flavour(
+        "MySQL", _DATA_LOCK_WAITS, "SELECT ON performance_schema.*", "CONNECTION_ADMIN", "INNODB_FOREIGN"
+    ),
     "mariadb": Flavour(
         "MariaDB",
         _INNODB_LOCK_WAITS,
         "PROCESS ON *.*",
         "CONNECTION ADMIN",
+        "INNODB_SYS_FOREIGN",
         # long IN lists stay index ranges; a paused worker's open transaction is ended by the server
         ("in_predicate_conversion_threshold = 0", "idle_transaction_timeout = 120"),
     ),
@@ -112,6 +118,7 @@ _UNIQUE = frozenset({1062, 1169, 1586})
 #: 1095: KILL of another user's connection.
 _CONFIG = frozenset({
     1044, 1045, 1049, 1054, 1064, 1095, 1109, 1142, 1143, 1146, 1227, 1305, 1370, 1698, 1103, 1115, 1273, 3730,
+    1031, 1036, 1288, 1348, 1471, 1906, 3105,  # views, tables that cannot be written, generated columns
 })  # fmt: skip
 _REFUSED = frozenset({
     1048, 1138, 1118, 1136, 1153, 1216, 1217, 1263, 1264, 1265, 1292, 1300, 1364, 1365, 1366, 1367, 1406, 1411,
@@ -123,11 +130,17 @@ _TRANSIENT = frozenset({1020, 1021, 1040, 1114, 1203, 1205, 1213, 1226, 1290, 13
 _CLASSES: dict[str, type[ConsumerError]] = {"22": RefusedError, "23": RefusedError, "42": TargetConfigError}
 #: A right is missing: on a database, table, column or routine, or one of the server.
 _DENIED = frozenset({1044, 1142, 1143, 1227, 1370})
+#: It would show values of a row.
+_ENTRY = re.compile(r"Duplicate entry '.*' for key")
 _REMEDIES = {
     **dict.fromkeys(
-        _DENIED, "the user lacks a right: `rowlock check` prints the GRANT (docs/how-to/target-setup.md)"
+        _DENIED,
+        "give the user the right that it lacks, `rowlock check` prints the GRANT (docs/how-to/target-setup.md)",
     ),
     1146: "create the table, or let rowlock create it (create_tables)",
+    **dict.fromkeys(
+        (1906, 3105), "make the generated column an ordinary one, for its values come from the source"
+    ),
     1054: "add the column to the target table, or leave it out of the route",
     1153: "raise max_allowed_packet of the target",
 }
@@ -177,7 +190,11 @@ class MySqlLink:
 
     def _prepare(self) -> None:
         self.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", [])
-        settings = (f"innodb_lock_wait_timeout = {LOCK_WAIT_S}", *self._flavour.settings)
+        settings = (
+            f"innodb_lock_wait_timeout = {LOCK_WAIT_S}",
+            f"lock_wait_timeout = {LOCK_WAIT_S}",
+            *self._flavour.settings,
+        )
         self.execute(f"SET SESSION {', '.join(settings)}", [])
         self._lock_wait_s = LOCK_WAIT_S
         [(packet, account)] = self.execute("SELECT @@max_allowed_packet, CURRENT_USER()", [])
@@ -294,11 +311,13 @@ class MySqlLink:
         if code in _CONNECTION_LOST:
             self.close()
         text = error.args[-1] if error.args else error
-        message = f"{self._where()}: {text} ({code or type(error).__name__})"
+        said = _ENTRY.sub("Duplicate entry for key", " ".join(str(text).split()))
+        message = f"{self._where()}: {said} ({code or type(error).__name__})"
         if code in _DENIED and (grant := grant_for(str(text), self.account, statement)):
             return MissingGrantError(message, grant)
-        remedy = _REMEDIES.get(code, "")
-        return _kind(error)(message + (f"; {remedy}" if remedy else ""))
+        kind = _kind(error)
+        remedy = _REMEDIES.get(code, UNDO if issubclass(kind, TargetConfigError) else "")
+        return kind(message + (f": {remedy}" if remedy else ""))
 
 
 def _foreign(connection: int) -> str:
@@ -328,8 +347,8 @@ def open_mysql(target: TargetConfig, name: str) -> SqlSession:
     """Return a connected session. Raises TransientError or TargetConfigError."""
     flavour = FLAVOURS[target.type]
     link = MySqlLink(target, flavour, name)
-    books = Books(target.database, quote, _TYPES, _SUFFIX)
-    catalogue = MySqlCatalogue(target, link)
+    books = Books(target.database, quote, _TYPES, _SUFFIX, "CAST(UNIX_TIMESTAMP({}) * 1000 AS SIGNED)")
+    catalogue = MySqlCatalogue(target, link, flavour.foreign)
     return SqlSession(
         Parts(
             link=link,
@@ -341,13 +360,5 @@ def open_mysql(target: TargetConfig, name: str) -> SqlSession:
     )
 
 
-_CAPABILITIES = Capabilities(
-    transactional_ddl=False,
-    identifier_length=64,
-    index_names_per_schema=False,
-    exact_text_keys=False,
-    storage_engines=True,
-)
-MYSQL = Dialect("mysql", _CAPABILITIES, SQLALCHEMY_DRIVER, open_mysql)
-MARIADB = Dialect("mariadb", _CAPABILITIES, SQLALCHEMY_DRIVER, open_mysql)
-TDSQL = Dialect("tdsql", _CAPABILITIES, SQLALCHEMY_DRIVER, open_mysql)
+MYSQL = Dialect("mysql", open_mysql)
+MARIADB = Dialect("mariadb", open_mysql)

@@ -129,9 +129,8 @@ class MySqlApplier:
         for index in prepared.plan.unique:
             for at in range(0, len(needed), DISPLACED_PER_STATEMENT):
                 where = self._foreign(prepared, index, needed[at : at + DISPLACED_PER_STATEMENT])
-                if where and not net.catch_up:
-                    kept += self._keep_whole(prepared.plan, where, unit, displacing)
                 if where:
+                    kept += self._keep_whole(prepared.plan, where, unit, displacing)
                     self._link.send(f"DELETE FROM {prepared.plan.name} WHERE {where}")
         return kept
 

@@ -6,7 +6,8 @@ both sides, prefix lengths and collations included.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from consumer.errors import TargetConfigError
@@ -16,9 +17,9 @@ from consumer.targets.facts import TableFacts
 from consumer.targets.mysql_sql import quote
 from consumer.targets.mysql_values import key_encoder, order_encoder
 from consumer.targets.rights import MissingRight, Wanted
-from consumer.targets.sql import Fragment, after_key, placeholders, qualified, upto_key
+from consumer.targets.sql import Fragment, after_key, placeholders, qualified
 from schemas import mysql_catalog
-from schemas.collations import chooser
+from schemas.collations import chooser, key_chooser
 from schemas.errors import SchemaError, TableNotFoundError
 from schemas.mysql_values import row_from_select, select_list
 from schemas.table import Column, IndexPart, Key, Row, Table, UniqueIndex
@@ -39,6 +40,12 @@ _FACTS = {
     "AND is_nullable = 'NO' AND column_default IS NULL AND extra NOT LIKE '%%auto_increment%%' "
     "AND extra NOT LIKE '%%generated%%'",
 }
+#: Partitionings by RANGE and LIST with the bounds of their partitions, in one row for each partition.
+_PARTITIONS = """
+SELECT DISTINCT partition_method, partition_expression, partition_description FROM information_schema.partitions
+WHERE table_schema = %s AND table_name = %s AND partition_name IS NOT NULL
+UNION SELECT DISTINCT subpartition_method, subpartition_expression, NULL FROM information_schema.partitions
+WHERE table_schema = %s AND table_name = %s AND subpartition_name IS NOT NULL"""
 _ENGINE = """
 SELECT t.engine, e.transactions FROM information_schema.tables t JOIN information_schema.engines e ON e.engine = t.engine
 WHERE t.table_schema = %s AND t.table_name = %s"""
@@ -47,9 +54,11 @@ WHERE t.table_schema = %s AND t.table_name = %s"""
 class MySqlCatalogue:
     """`session.Catalogue` for the servers of MySQL's protocol."""
 
-    def __init__(self, target: TargetConfig, link: MySqlLink) -> None:
+    def __init__(self, target: TargetConfig, link: MySqlLink, foreign: str) -> None:
+        """`foreign`: InnoDB's own table of foreign keys, which shows those of databases that the user may not see."""
         self._target = target
         self._link = link
+        self._foreign = foreign
 
     def name(self, table: TargetTable) -> str:
         return qualified(quote, table.schema, table.name)
@@ -73,7 +82,26 @@ class MySqlCatalogue:
         }
         engines = self._link.execute(_ENGINE, [*place])
         engine, transactions = engines[0] if engines else (None, "YES")
-        return TableFacts(**found, engine=str(engine), transactional=transactions == "YES")
+        partitions = self._link.execute(_PARTITIONS, place * 2)
+        lines = [str(row[0]) for row in self._link.execute("SHOW GRANTS", [])]
+        if mysql_rights.sees_processes(lines):
+            found["foreign_keys"] = (*found["foreign_keys"], *self._hidden(schema, name))
+        return TableFacts(
+            **found,
+            uncovered=uncovered(partitions),
+            unseen=tuple(mysql_rights.blind(lines, self._link.account, (schema, name))),
+            engine=str(engine),
+            transactional=transactions == "YES",
+        )
+
+    def _hidden(self, schema: str, name: str) -> list[str]:
+        """Return the foreign keys of other databases that refer to the table, whether or not the user may see those."""
+        names = [f"{schema}/{name}", f"{in_files(schema)}/{in_files(name)}"]
+        query = (
+            f"SELECT CONCAT(id, ' (', for_name, ' to ', ref_name, ')') FROM information_schema.{self._foreign} "
+            "WHERE ref_name IN (%s, %s) AND for_name NOT LIKE CONCAT(SUBSTRING_INDEX(ref_name, '/', 1), '/%%')"
+        )
+        return [str(row[0]) for row in self._link.execute(query, [*names])]
 
     def missing_rights(self, wanted: Wanted) -> list[MissingRight]:
         self._link.connect()
@@ -86,10 +114,12 @@ class MySqlCatalogue:
     def create_statements(self, table: Table) -> list[str]:
         self._link.connect()
         with self._link.translated():
-            collation = chooser(mysql_catalog.collations(self._link.raw))
+            available = mysql_catalog.collations(self._link.raw)
+        exact, near, keyed = key_chooser(available), chooser(available), _keyed(table)
         try:
             body = [
-                f"{quote(column.name)} {mysql_type(column.type, collation).replace('%', '%%')}{_null(column)}"
+                f"{quote(column.name)} "
+                f"{mysql_type(column.type, exact if column.name in keyed else near).replace('%', '%%')}{_null(column)}"
                 for column in table.columns
             ]
         except SchemaError as error:
@@ -121,20 +151,42 @@ class MySqlCatalogue:
     def where(self, table: TargetTable, values: dict[str, str] | None) -> list[Fragment]:
         return [(f"{quote(column)} = %s", [value]) for column, value in (values or {}).items()]
 
-    def page(self, table: TargetTable, after: Key | None, upto: Key | None) -> list[Fragment]:
-        columns, encode = self.key_columns(table), order_encoder(table.table)
-        bounds = []
-        if after is not None:
-            bounds.append(after_key(columns, encode(after)))
-        if upto is not None:
-            bounds.append(upto_key(columns, encode(upto)))
-        return bounds
+    def page(self, table: TargetTable, after: Key | None) -> list[Fragment]:
+        if after is None:
+            return []
+        return [after_key(self.key_columns(table), order_encoder(table.table)(after))]
 
     def page_order(self, table: TargetTable) -> str:
         return ", ".join(self.key_columns(table))
 
-    def refuse_range(self, table: TargetTable, after: Key | None, upto: Key | None) -> None:
-        """Keys sort as at the source when their collation is the source's, which `findings` checks."""
+
+def uncovered(partitions: Sequence[Sequence[object]]) -> tuple[str, ...]:
+    """Return the partitionings that do not take every row, of (method, expression, bound) of each partition. Pure."""
+    bounds: dict[tuple[str, str], set[str]] = {}
+    for method, expression, bound in partitions:
+        bounds.setdefault((str(method), str(expression)), set()).add(str(bound))
+    return tuple(
+        f"{method} ({expression})"
+        for (method, expression), found in bounds.items()
+        if (method.startswith("RANGE") and not any(_UNBOUNDED.fullmatch(bound) for bound in found))
+        or (method.startswith("LIST") and "DEFAULT" not in found)
+    )
+
+
+def in_files(name: str) -> str:
+    """Return a name as InnoDB's own catalogue writes it (letters of some scripts have other codes, which are not made here)."""
+    return "".join(
+        char if char.isascii() and (char.isalnum() or char == "_") else f"@{ord(char):04x}" for char in name
+    )
+
+
+_UNBOUNDED = re.compile(r"\s*MAXVALUE\s*(,\s*MAXVALUE\s*)*")
+
+
+def _keyed(table: Table) -> frozenset[str]:
+    """Return the columns whose collation must tell apart all that the source does. Labels of an ENUM or SET must differ, too."""
+    labelled = {column.name for column in table.columns if column.type.members}
+    return frozenset(labelled.union(table.key.columns, *(index.columns for index in table.unique)))
 
 
 def _null(column: Column) -> str:

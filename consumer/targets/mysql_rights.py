@@ -63,6 +63,24 @@ def lacking(
     return found
 
 
+def blind(lines: Sequence[str], account: str, place: Place) -> Iterator[tuple[str, str]]:
+    """Return what a user with these lines of SHOW GRANTS cannot see of a table, each with the statement that shows it.
+
+    The server shows triggers to those alone who may make them, and says nothing to the others.
+    """
+    schema, table = place
+    if not any(grant.gives("TRIGGER", *place) for line in lines if (grant := _parse(line))):
+        yield "its triggers", _grant(["TRIGGER"], f"{bare(schema)}.{bare(table)}", account)
+    if not sees_processes(lines):
+        yield "foreign keys of other databases that refer to it", _grant(["PROCESS"], "*.*", account)
+
+
+def sees_processes(lines: Sequence[str]) -> bool:
+    """Tell whether a user with these lines of SHOW GRANTS may read InnoDB's own catalogue."""
+    grants = [grant for line in lines if (grant := _parse(line)) and grant.db is None]
+    return any(grant.rights & {"PROCESS", *_ALL} for grant in grants)
+
+
 def _needed(wanted: Wanted, schema: str, there: Collection[Place]) -> dict[str, tuple[str, ...]]:
     """CREATE TABLE IF NOT EXISTS needs the right to create, also when there is nothing to do: the bookkeeping's always."""
     out: dict[str, tuple[str, ...]] = {}

@@ -78,11 +78,10 @@ class Catalogue(Protocol):
 
     def where(self, table: TargetTable, values: dict[str, str] | None) -> list[Fragment]: ...
 
-    def page(self, table: TargetTable, after: Key | None, upto: Key | None) -> list[Fragment]: ...
+    def page(self, table: TargetTable, after: Key | None) -> list[Fragment]:
+        """Return the condition for the rows behind key `after` in the order of `page_order`."""
 
     def page_order(self, table: TargetTable) -> str: ...
-
-    def refuse_range(self, table: TargetTable, after: Key | None, upto: Key | None) -> None: ...
 
 
 class Applier(Protocol):

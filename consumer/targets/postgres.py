@@ -14,6 +14,8 @@ import psycopg
 from psycopg import errors as pg
 
 from consumer.errors import (
+    UNDO,
+    AlreadyThereError,
     CommitUnknownError,
     ConsumerError,
     MissingGrantError,
@@ -23,7 +25,7 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from consumer.targets.bookkeeping import Books
-from consumer.targets.dialect import Capabilities, Dialect
+from consumer.targets.dialect import Dialect
 from consumer.targets.parts import Parts, Rows
 from consumer.targets.postgres_apply import PostgresApplier
 from consumer.targets.postgres_catalogue import PostgresCatalogue, quote
@@ -75,6 +77,10 @@ _ERRORS: dict[str, type[ConsumerError]] = {
     "22": RefusedError,
     "23": RefusedError,
     "54": RefusedError,  # a row or index entry larger than the server's limits
+    "44": RefusedError,  # WITH CHECK OPTION of a view
+    "P0001": RefusedError,  # a trigger's RAISE EXCEPTION
+    "55000": TargetConfigError,  # what is no table that can be written
+    **dict.fromkeys(("42P06", "42P07", "42710"), AlreadyThereError),  # also while somebody else makes the same
     "42": TargetConfigError,  # missing table, column or grant
     "28": TargetConfigError,
     "3D": TargetConfigError,
@@ -82,14 +88,16 @@ _ERRORS: dict[str, type[ConsumerError]] = {
     "0A": TargetConfigError,
 }  # fmt: skip
 _DENIED = "42501"
+_WITH_VALUES = frozenset({"22", "23", "44"})
 _FOREIGN = "a connection of another user holds the progress rows (let all workers of a target use one user)"
 _REMEDIES = {
-    _DENIED: "the user lacks a right: `rowlock check` prints the GRANT (docs/how-to/target-setup.md)",
+    _DENIED: "give the user the right that it lacks, `rowlock check` prints the GRANT (docs/how-to/target-setup.md)",
     "42P01": "create it, or let rowlock create it (create_tables)",
+    "428C9": "make the column an ordinary one (no GENERATED ALWAYS), for its values come from the source",
     "42703": "add the column to the target table, or leave it out of the route",
     "42P10": "the target table needs a primary key or unique index over exactly these columns",
-    "28P01": "user or password is wrong: correct them in the configuration",
-    "28000": "the server does not let this user in: see its pg_hba.conf",
+    "28P01": "correct user or password in the configuration",
+    "28000": "let this user in (the server's pg_hba.conf)",
     "3D000": "create the database, or correct its name in the configuration",
 }
 
@@ -231,11 +239,20 @@ class PostgresLink:
         kind = _ERRORS.get(state) or _ERRORS.get(state[:2])
         if kind is None:
             kind = RefusedError if isinstance(error, psycopg.DataError) else TransientError
-        message = f"PostgreSQL at {self._where()}: {str(error).strip()} ({state or type(error).__name__})"
+        message = f"PostgreSQL at {self._where()}: {_said(error, state)} ({state or type(error).__name__})"
         if state == _DENIED and (grant := grant_for(str(error), self._target.user, hint)):
             return MissingGrantError(message, grant)
-        remedy = _REMEDIES.get(state, "")
-        return kind(message + (f"; {remedy}" if remedy else ""))
+        remedy = _REMEDIES.get(state, UNDO if issubclass(kind, TargetConfigError) else "")
+        return kind(message + (f": {remedy}" if remedy else ""))
+
+
+def _said(error: psycopg.Error, state: str) -> str:
+    """Return the server's words in one line, without the statement; of a refused row without DETAIL, which holds its values."""
+    primary, detail = error.diag.message_primary, error.diag.message_detail
+    if primary is None:
+        return " ".join(str(error).split())
+    whole = primary if detail is None or state[:2] in _WITH_VALUES else f"{primary} ({detail})"
+    return " ".join(whole.split())
 
 
 #: Failures to log in carry no SQLSTATE in libpq; their messages are not translated when lc_messages is C.
@@ -254,7 +271,7 @@ def _state_in(message: str) -> str:
 def open_postgres(target: TargetConfig, name: str) -> SqlSession:
     """Return a connected session. Raises TransientError or TargetConfigError."""
     link = PostgresLink(target, name)
-    books = Books(BOOKS_SCHEMA, quote, _TYPES)
+    books = Books(BOOKS_SCHEMA, quote, _TYPES, millis="(EXTRACT(EPOCH FROM {}) * 1000)::bigint")
     return SqlSession(
         Parts(
             link=link,
@@ -266,15 +283,4 @@ def open_postgres(target: TargetConfig, name: str) -> SqlSession:
     )
 
 
-POSTGRES = Dialect(
-    "postgres",
-    Capabilities(
-        transactional_ddl=True,
-        identifier_length=63,
-        index_names_per_schema=True,
-        exact_text_keys=True,
-        storage_engines=False,
-    ),
-    "postgresql+psycopg",
-    open_postgres,
-)
+POSTGRES = Dialect("postgres", open_postgres)

@@ -137,9 +137,6 @@ class PostgresApplier:
         """Make room. Returns the cursors of the statements that wrote to rowlock_displaced."""
         kept: list[psycopg.Cursor[Any]] = []
         for delete in plan.displaced:
-            if net.catch_up:
-                self._run(delete)
-                continue
             text = (
                 f"WITH gone AS ({delete} RETURNING row_to_json(t)::text AS whole) "
                 f"INSERT INTO {self._books.displaced_columns()} SELECT %s, %s, %s, whole, %s FROM gone"

@@ -17,7 +17,7 @@ from consumer.targets.facts import TableFacts
 from consumer.targets.inspection import inspecting
 from consumer.targets.postgres_sql import bare, quote
 from consumer.targets.rights import ROW_RIGHTS, MissingRight, Wanted
-from consumer.targets.sql import Fragment, after_key, qualified, upto_key
+from consumer.targets.sql import Fragment, after_key, qualified
 from schemas.errors import SchemaError, ValueRefusedError
 from schemas.mysql_catalog import choose_key
 from schemas.postgres_values import row_from_postgres, select_list_pg, to_postgres_columns
@@ -31,19 +31,37 @@ if TYPE_CHECKING:
     from schemas.config import TargetConfig
 
 IDENTIFIER_BYTES = 63
-TEXT_KINDS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET})
 
+#: The table with all its partitions: what is done to one of these is done to rows of the table.
+_TREE = "(SELECT t.oid FROM (SELECT %s::regclass AS oid UNION SELECT relid FROM pg_partition_tree(%s::regclass)) AS t)"
 _FACTS = {
-    "triggers": "SELECT tgname FROM pg_catalog.pg_trigger WHERE tgrelid = %s::regclass AND NOT tgisinternal",
-    "foreign_keys": "SELECT conname || ' (' || conrelid::regclass || ' to ' || confrelid::regclass || ')' "
-    "FROM pg_catalog.pg_constraint WHERE contype = 'f' AND %s::regclass IN (conrelid, confrelid)",
+    "triggers": f"SELECT DISTINCT tgname FROM pg_catalog.pg_trigger WHERE tgrelid IN {_TREE} AND NOT tgisinternal",
+    "foreign_keys": "SELECT DISTINCT conname || ' (' || conrelid::regclass || ' to ' || confrelid::regclass || ')' "
+    f"FROM pg_catalog.pg_constraint WHERE contype = 'f' AND (conrelid IN {_TREE} OR confrelid IN {_TREE})",
+    "rules": "SELECT DISTINCT rulename FROM pg_catalog.pg_rewrite "
+    f"WHERE ev_class IN {_TREE} AND rulename <> '_RETURN'",
+    "always": "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 "
+    "AND NOT attisdropped AND attidentity = 'a'",
+    "unlogged": f"SELECT oid::regclass::text FROM pg_catalog.pg_class WHERE oid IN {_TREE} AND relpersistence <> 'p' "
+    "AND relkind NOT IN ('v', 'm')",
+    "row_security": "SELECT oid::regclass::text FROM pg_catalog.pg_class WHERE oid = %s::regclass AND row_security_active(oid)",
+    "kinds": "SELECT oid::regclass || CASE relkind WHEN 'v' THEN ', a view' WHEN 'm' THEN ', a materialized view' "
+    "WHEN 'f' THEN ', a foreign table' ELSE ', of kind ' || relkind::text END "
+    f"FROM pg_catalog.pg_class WHERE oid IN {_TREE} AND relkind NOT IN ('r', 'p')",
+    "children": "SELECT i.inhrelid::regclass::text FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhparent "
+    "WHERE i.inhparent = %s::regclass AND c.relkind = 'r'",
+    "uncovered": "SELECT p.partrelid::regclass || ' by ' || pg_get_partkeydef(p.partrelid) FROM pg_catalog.pg_partitioned_table p "
+    f"WHERE p.partrelid IN {_TREE} AND p.partdefid = 0 AND NOT (p.partstrat = 'h' AND 1 = (SELECT sum(1.0 / "
+    "(regexp_match(pg_get_expr(c.relpartbound, c.oid), 'modulus (\\d+)'))[1]::int) FROM pg_catalog.pg_inherits i "
+    "JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = p.partrelid))",
     "required": "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 "
     "AND NOT attisdropped AND attnotnull AND NOT atthasdef AND attidentity = '' AND attgenerated = ''",
     "unordered": "SELECT conname FROM pg_catalog.pg_constraint WHERE conrelid = %s::regclass "
     "AND (contype = 'x' OR (contype IN ('p', 'u') AND condeferrable))",
 }
 _LOOSE = """
-SELECT a.attname, c.collname FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation
+SELECT a.attname, n.nspname || '.' || c.collname
+FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace
 WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped AND NOT c.collisdeterministic"""
 _TYPES = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute a
@@ -61,6 +79,7 @@ class PostgresCatalogue:
         return qualified(quote, table.schema, table.name)
 
     def read_table(self, schema: str, name: str) -> Table | None:
+        _require_short(f"{schema}.{name}", schema, name)
         with inspecting(self._target, "postgresql+psycopg") as inspector:
             if not inspector.has_table(name, schema=schema):
                 return None
@@ -77,7 +96,7 @@ class PostgresCatalogue:
 
     def _rows(self, query: str, schema: str, name: str) -> Rows:
         self._link.connect()
-        return self._link.execute(query, [qualified(bare, schema, name)])
+        return self._link.execute(query, [qualified(bare, schema, name)] * query.count("%s"))
 
     def missing_rights(self, wanted: Wanted) -> list[MissingRight]:
         self._link.connect()
@@ -101,6 +120,7 @@ class PostgresCatalogue:
 
     def create_statements(self, table: Table) -> list[str]:
         name = qualified(quote, table.db, table.name)
+        _require_short(f"{table.db}.{table.name}", table.db, table.name, *table.column_names)
         body = [_column_ddl(column) for column in table.columns]
         body.append(f"PRIMARY KEY ({_columns(table.key)})")
         body += [_unique_ddl(table, index) for index in table.unique]
@@ -127,27 +147,22 @@ class PostgresCatalogue:
     def where(self, table: TargetTable, values: dict[str, str] | None) -> list[Fragment]:
         return [(f"{quote(column)} = %s", [value]) for column, value in (values or {}).items()]
 
-    def page(self, table: TargetTable, after: Key | None, upto: Key | None) -> list[Fragment]:
-        columns = self.key_columns(table)
-        bounds = []
-        if after is not None:
-            bounds.append(after_key(columns, self.key_params(table, after)))
-        if upto is not None:
-            bounds.append(upto_key(columns, self.key_params(table, upto)))
-        return bounds
+    def page(self, table: TargetTable, after: Key | None) -> list[Fragment]:
+        return [] if after is None else [after_key(self.key_columns(table), self.key_params(table, after))]
 
     def page_order(self, table: TargetTable) -> str:
         return ", ".join(self.key_columns(table))
 
-    def refuse_range(self, table: TargetTable, after: Key | None, upto: Key | None) -> None:
-        """Text sorts by another rule here than at the source, so a range of text keys means other rows."""
-        text = [name for name in table.table.key.columns if table.table.column(name).type.kind in TEXT_KINDS]
-        text = [name for name in text if name not in table.added]
-        if text and (after is not None or upto is not None):
-            raise TargetConfigError(
-                f"a range of keys of {table.schema}.{table.name} cannot be deleted: key column {text[0]} is text, which "
-                "PostgreSQL and the source sort differently; take the repeated snapshot of this table as one chunk"
-            )
+
+def _require_short(place: str, *names: str) -> None:
+    """PostgreSQL cuts longer names without an error: two of them may come to one. Raises TargetConfigError."""
+    long = [name for name in names if len(name.encode()) > IDENTIFIER_BYTES]
+    if long:
+        raise TargetConfigError(
+            f"target table {place}: PostgreSQL cuts names at {IDENTIFIER_BYTES} bytes, and {long[0]!r} has "
+            f"{len(long[0].encode())}: shorten the table's name by a route of its own (`to`), a column's at the source, or leave "
+            "the table out"
+        )
 
 
 @contextmanager

@@ -19,6 +19,7 @@ import structlog
 
 from consumer.epochs import next_epoch
 from consumer.errors import (
+    AlreadyThereError,
     ConsumerError,
     TargetConfigError,
     TransientError,
@@ -31,7 +32,7 @@ from consumer.targets.facts import TableFacts
 from consumer.targets.parts import Parts, Rows
 from consumer.targets.rights import MissingRight, Place, Wanted
 from consumer.targets.sql import Fragment, keys_in
-from consumer.targets.transaction import KEYS_PER_STATEMENT, SqlTransaction, fenced, read_page
+from consumer.targets.transaction import SqlTransaction, fenced, read_page
 from schemas.position import ZERO
 from schemas.table import Key, Row, Table
 
@@ -44,6 +45,9 @@ TAKE_OVER_TRIES = 3
 PATIENCE_S = 1.0
 TAKE_OVER_LOCK_S = 4.0
 POLL_BLOCKERS_S = 0.1
+#: Attempts at making a table that somebody else makes at the same time.
+MAKE_TRIES = 5
+KEYS_PER_STATEMENT = 500
 
 
 def now_ms() -> int:
@@ -65,7 +69,7 @@ class SqlSession:
 
     def ensure_bookkeeping(self) -> None:
         for name in self._books.names():
-            self._alone(lambda name=name: self._run((self._books.create(name), [])))  # type: ignore[misc]
+            self._make(self._books.create(name))
 
     def take_over(
         self,
@@ -114,7 +118,7 @@ class SqlSession:
             elif state.stopped is not None:
                 self._run(self._books.update_stopped(unit, None))
             self._link.commit()
-        return epoch, [replace(row, epoch=epoch) for row in rows], replace(state or NO_STATE, stopped=None)
+        return epoch, [replace(row, epoch=epoch) for row in rows], state or NO_STATE
 
     def _lock_ending_blockers(self, unit: Unit) -> Rows:
         """Lock all lane rows; when that waits longer than PATIENCE_S, end the connections that hold them."""
@@ -212,14 +216,14 @@ class SqlSession:
 
         return self._alone(run)
 
-    def stop_unit(self, unit: Unit, epoch: int, message: str) -> None:
+    def stop_unit(self, unit: Unit, epoch: int, message: str, *, was: str | None = None) -> None:
         self._link.connect()
         with self._rolled_back_on_error():
             rows = [
                 lane_from(row) for row in self._link.begin(None, *self._books.select_lanes(unit, lock=True))
             ]
             if rows and all(row.epoch == epoch for row in rows):
-                self._run(self._books.update_stopped(unit, message))
+                self._run(self._books.update_stopped(unit, message, still=message == was))
             self._link.commit()
 
     # -- definitions and reads
@@ -230,6 +234,9 @@ class SqlSession:
     def facts(self, schema: str, name: str) -> TableFacts:
         """Return what `findings` judges beside the definition of an existing table."""
         return self.catalogue.facts(schema, name)
+
+    def surroundings(self, schema: str, name: str) -> object:
+        return self.facts(schema, name), self.missing_rights([(schema, name)], create=False)
 
     def missing_rights(self, tables: Sequence[Place], *, create: bool) -> list[MissingRight]:
         """Return the rights that writing `tables` would miss; `create`: tables that are missing are made."""
@@ -249,13 +256,13 @@ class SqlSession:
 
     def create_table(self, table: Table) -> None:
         for text in self.catalogue.create_statements(table):
-            self._alone(lambda text=text: self._run((text, [])))  # type: ignore[misc]
+            self._make(text)
 
     def fetch_rows(
         self, table: TargetTable, after: Key | None, limit: int, where: dict[str, str] | None = None
     ) -> list[Row]:
         return self._alone(
-            lambda: read_page(self._link, self.catalogue, table, (after, None), where=where, limit=limit)
+            lambda: read_page(self._link, self.catalogue, table, after, where=where, limit=limit)
         )
 
     def fetch_keys(self, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
@@ -280,6 +287,25 @@ class SqlSession:
 
     def _run(self, fragment: Fragment) -> Rows:
         return self._link.execute(*fragment)
+
+    def _make(self, text: str) -> None:
+        """Run a CREATE … IF NOT EXISTS. Where somebody else makes the same thing at the same time, PostgreSQL answers with a
+        violated index of its catalogue, or that a part of it is there; it is there then, or was given up.
+
+        Raises TransientError if that goes on, and AlreadyThereError where something of another kind has the name.
+        """
+        last: ConsumerError | None = None
+        for attempt in range(MAKE_TRIES):
+            try:
+                self._alone(lambda: self._run((text, [])))
+            except (UniqueViolationError, AlreadyThereError) as error:
+                last = error
+                time.sleep(0.05 * 2**attempt)
+            else:
+                return
+        if isinstance(last, AlreadyThereError):
+            raise last
+        raise TransientError(f"somebody else keeps making the same: {last}") from last
 
     def _alone(self, work: Callable[[], T]) -> T:
         """Run statements that need no guard, each in a transaction of its own."""

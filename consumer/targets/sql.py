@@ -45,35 +45,20 @@ def after_key(columns: Sequence[str], key: Sequence[object]) -> Fragment:
     `first >= value` is what they use.
     """
     params: Params = []
-    text = _beyond(columns, key, params, ">")
-    return _with_bound(columns, key, text, params, ">=")
-
-
-def upto_key(columns: Sequence[str], key: Sequence[object]) -> Fragment:
-    """Return the predicate "key <= given"."""
-    params: Params = []
-    text = _beyond(columns, key, params, "<", last="<=")
-    return _with_bound(columns, key, text, params, "<=")
-
-
-def _with_bound(
-    columns: Sequence[str], key: Sequence[object], text: str, params: Params, bound: str
-) -> Fragment:
+    text = _beyond(columns, key, params)
     if len(columns) == 1:
         return text, params
-    return f"({columns[0]} {bound} %s AND {text})", [key[0], *params]
+    return f"({columns[0]} >= %s AND {text})", [key[0], *params]
 
 
-def _beyond(
-    columns: Sequence[str], key: Sequence[object], params: Params, operator: str, last: str | None = None
-) -> str:
+def _beyond(columns: Sequence[str], key: Sequence[object], params: Params) -> str:
     """Render "(a > x OR (a = x AND (b > y …)))", putting parameters into `params`."""
     if len(columns) == 1:
         params.append(key[0])
-        return f"{columns[0]} {last or operator} %s"
+        return f"{columns[0]} > %s"
     params.extend((key[0], key[0]))
-    rest = _beyond(columns[1:], key[1:], params, operator, last)
-    return f"({columns[0]} {operator} %s OR ({columns[0]} = %s AND {rest}))"
+    rest = _beyond(columns[1:], key[1:], params)
+    return f"({columns[0]} > %s OR ({columns[0]} = %s AND {rest}))"
 
 
 def keys_in(columns: Sequence[str], keys: Sequence[Sequence[object]]) -> Fragment:

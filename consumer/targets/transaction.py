@@ -8,11 +8,8 @@ from consumer.errors import FencedError
 from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, UnitState
 from consumer.targets.bookkeeping import Books
 from consumer.targets.parts import Applier, Catalogue, Link
-from consumer.targets.sql import conjunction, keys_in
+from consumer.targets.sql import Fragment, conjunction
 from schemas.table import Key, Row
-
-KEYS_PER_STATEMENT = 500
-RANGE_PAGE = 5000
 
 
 class SqlTransaction:
@@ -32,40 +29,20 @@ class SqlTransaction:
         text, params = conjunction(self._catalogue.where(table, where))
         self._link.execute(f"DELETE FROM {self._catalogue.name(table)}{text}", params)
 
-    def delete_range(
-        self,
-        table: TargetTable,
-        after: Key | None,
-        upto: Key | None,
-        keep: set[Key],
-        where: dict[str, str] | None,
-    ) -> int:
-        self._catalogue.refuse_range(table, after, upto)
-        deleted = 0
-        while True:
-            page = read_page(self._link, self._catalogue, table, (after, upto), where=where, limit=RANGE_PAGE)
-            keys = [tuple(row[at] for at in table.key_at) for row in page]
-            deleted += self._delete(table, [key for key in keys if key not in keep])
-            if len(page) < RANGE_PAGE:
-                return deleted
-            after = keys[-1]
-
-    def _delete(self, table: TargetTable, keys: list[Key]) -> int:
-        deleted = 0
-        for at in range(0, len(keys), KEYS_PER_STATEMENT):
-            chunk = [self._catalogue.key_params(table, key) for key in keys[at : at + KEYS_PER_STATEMENT]]
-            text, params = keys_in(self._catalogue.key_columns(table), chunk)
-            self._link.execute(f"DELETE FROM {self._catalogue.name(table)} WHERE {text}", params)
-            deleted += self._link.affected
-        return deleted
-
     def hold(self, held: Sequence[Held]) -> None:
         if held:
             self._link.execute(*self._books.insert_held(self._unit, held))
 
-    def release_held(self, ids: Sequence[tuple[int, int]]) -> None:
+    def close_held(self, ids: Sequence[tuple[int, int]], why: str) -> None:
         if ids:
-            self._link.execute(*self._books.delete_held(self._unit, ids))
+            self._each(self._books.close_held(self._unit, ids, why))
+
+    def close_held_before(self, offset: int, why: str) -> None:
+        self._each(self._books.close_held_before(self._unit, offset, why))
+
+    def _each(self, fragments: Sequence[Fragment]) -> None:
+        for fragment in fragments:
+            self._link.execute(*fragment)
 
     def write_progress(self, rows: Sequence[LaneProgress]) -> None:
         for fragment, expected in self._books.update_lanes(self._unit, rows):
@@ -88,14 +65,14 @@ def read_page(
     link: Link,
     catalogue: Catalogue,
     table: TargetTable,
-    between: tuple[Key | None, Key | None],
+    after: Key | None,
     *,
     where: dict[str, str] | None,
     limit: int,
 ) -> list[Row]:
-    """Read up to `limit` rows with key in (after, upto], in the order of the server's own key index."""
+    """Read up to `limit` rows with key above `after`, in the order of the server's own key index."""
     select, decode = catalogue.select_rows(table)
-    text, params = conjunction([*catalogue.where(table, where), *catalogue.page(table, *between)])
+    text, params = conjunction([*catalogue.where(table, where), *catalogue.page(table, after)])
     order = catalogue.page_order(table)
     return [decode(row) for row in link.execute(f"{select}{text} ORDER BY {order} LIMIT {limit:d}", params)]
 

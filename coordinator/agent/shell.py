@@ -107,14 +107,17 @@ class Agent:
         *,
         security: Security | None = None,
         system: str = "",
+        token: str = "",
     ) -> Agent:
-        """Return an agent with a client of its own. `peers`: every coordinator's "host:port". `system`: the Kafka prefix."""
+        """Return an agent with a client of its own. `peers`: every coordinator's "host:port". `system`: the Kafka prefix. `token`:
+        what it proves itself with, where that is not its certificate."""
         client = HeartbeatClient(
             name,
             peers,
             lambda message: agent.receive(message),  # noqa: PLW0108  # there is no agent yet
             security=security,
             system=system,
+            token=token,
         )
         agent = cls(name, client, workers)
         client.on_open = agent.opened

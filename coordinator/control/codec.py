@@ -15,13 +15,14 @@ import msgspec
 from coordinator.core.owner_state import (
     AgentRecord,
     CounterRecord,
+    MoveRecord,
     PausedRecord,
     PipelineRecord,
     Record,
     UnitRecord,
 )
 
-VERSION = "1.0"
+VERSION = "1.1"
 MAJOR = 1
 #: Payload of one message at most, well below the 1 MB that brokers take by default.
 MESSAGE_BYTES = 512 * 1024
@@ -101,6 +102,7 @@ _RECORDS: dict[str, type[Record]] = {
     "agent": AgentRecord,
     "unit": UnitRecord,
     "paused": PausedRecord,
+    "move": MoveRecord,
     "pipeline": PipelineRecord,
 }
 _ENCODER = msgspec.json.Encoder()

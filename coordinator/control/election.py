@@ -58,12 +58,14 @@ class Election:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Messages were read; all of it is of the fold after them. `alive`: some of them came from the newest claim's owner."""
+    """Messages were read; all of it is of the fold after them. `alive`: some of them came from the newest claim's owner.
+    `fresh`: they were read behind the topic's end, so not from a past in which that owner may have died."""
 
     newest: int
     vacant: bool
     readable: bool = True
     alive: bool = True
+    fresh: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the control log tells the coordinator, in this order per term: Elected, then Persisted and Confirmed, then Lost."""
+"""What the control log tells the coordinator, in this order per term: Elected, then Persisted and Confirmed, then Lost; and who else leads."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from coordinator.core.owner_state import Record
 
 @dataclass(frozen=True, slots=True)
 class Elected:
-    """This candidate leads in term `rev`, with the records in force."""
+    """This candidate leads in term `rev`, with the records in force. `at`: when the writing of its claim began (own monotonic
+    seconds): nobody else had claimed before that. None: not known."""
 
     rev: int
     records: Mapping[str, Record]
+    at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,14 @@ class NewLeader:
 
     rev: int
     candidate: Candidate | None
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """At `at` (own monotonic seconds) a message was read that the owner of term `rev`, the newest, has just written."""
+
+    rev: int
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,4 +59,4 @@ class Lost:
     why: str
 
 
-LogEvent = Elected | NewLeader | Persisted | Confirmed | Lost
+LogEvent = Elected | NewLeader | Heard | Persisted | Confirmed | Lost

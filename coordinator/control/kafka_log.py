@@ -28,11 +28,12 @@ from coordinator.control.election import (
     ElectionEvent,
     GiveUp,
     Lose,
+    Observed,
     Phase,
     ResignAsked,
     StartClaim,
 )
-from coordinator.control.events import Confirmed, Elected, LogEvent, Lost, NewLeader, Persisted
+from coordinator.control.events import Confirmed, Elected, Heard, LogEvent, Lost, NewLeader, Persisted
 from coordinator.control.reader import ControlReader
 from coordinator.control.topic import ControlTopic
 from coordinator.control.writer import ControlWriter, WriterConfig
@@ -83,7 +84,7 @@ class ControlLog:
         try:
             ControlTopic(self._kafka).ensure()
         except KafkaException as error:
-            log.warning("no Kafka broker answers", bootstrap=self._kafka.bootstrap, error=str(error))
+            log.warning("control topic not ready yet", bootstrap=self._kafka.bootstrap, error=str(error))
         else:
             self._reader.ensured = True
         self._writer.start()
@@ -124,6 +125,8 @@ class ControlLog:
             self._announce()
             for effect in effects:
                 self._carry_out(effect)
+            if isinstance(event, Observed) and event.alive and event.fresh:
+                self._another_is_alive(now)
 
     def _carry_out(self, effect: ElectionEffect) -> None:
         match effect:
@@ -144,7 +147,7 @@ class ControlLog:
         self._led = rev
         log.info("elected", rev=rev, records=len(fold.records))
         self._writer.lead(rev, fold.records, fold.base, fold.end, fold.size)
-        self._on_event(Elected(rev, dict(fold.records)))
+        self._on_event(Elected(rev, dict(fold.records), self._writer.claimed_at))
 
     def _lose(self, why: str) -> None:
         rev, self._led = self._led, 0
@@ -159,6 +162,11 @@ class ControlLog:
         if fold.rev and now != self._leader and self._reader.complete:
             self._leader = now
             self._on_event(NewLeader(fold.rev, None if fold.resigned else fold.candidate))
+
+    def _another_is_alive(self, now: float) -> None:
+        fold = self._reader.fold
+        if not fold.resigned and fold.rev != self._led:
+            self._on_event(Heard(fold.rev, now))
 
     def _tell(self, event: LogEvent) -> None:
         """Pass on what the writer says of a term, unless it is over."""

@@ -87,11 +87,12 @@ class ControlReader:
 
     def _take(self, messages: list[Any]) -> None:
         with self._lock:
+            fresh = self.complete
             counted = [self._one(message) for message in messages if not self._trouble(message)]
             if counted:
                 fold = self.fold
                 vacant = fold.rev == 0 or fold.resigned
-                self._report(Observed(fold.rev, vacant, not fold.unreadable, any(counted)))
+                self._report(Observed(fold.rev, vacant, not fold.unreadable, any(counted), fresh))
 
     def _trouble(self, message: Any) -> bool:
         error = message.error()

@@ -19,6 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from schemas.config import KafkaConfig
+from schemas.logs import librdkafka_logger
 
 #: Nothing is ever deleted but what an owner deletes behind its snapshot; LogAppendTime because candidates' clocks differ.
 TOPIC_CONFIG = {
@@ -78,19 +79,9 @@ def consumer_settings(kafka: KafkaConfig) -> dict[str, Any]:
     }
 
 
-class _ToStructlog(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        log.debug("librdkafka", level=record.levelname, text=record.getMessage())
-
-
 def quiet_logger() -> logging.Logger:
     """A logger for librdkafka's own messages: being fenced is ordinary here and is said by us."""
-    logger = logging.getLogger("rowlock.control.librdkafka")
-    if not logger.handlers:
-        logger.addHandler(_ToStructlog())
-        logger.propagate = False
-        logger.setLevel(logging.INFO)
-    return logger
+    return librdkafka_logger(most=logging.DEBUG)
 
 
 class ControlTopic:
@@ -102,16 +93,20 @@ class ControlTopic:
         self._admin = AdminClient(client_settings(kafka), logger=quiet_logger())
 
     def ensure(self) -> None:
-        """Create the topic, or see that the existing one serves. Raises ControlTopicError, KafkaException (no answer)."""
+        """Create the topic, or see that the existing one serves.
+
+        Raises ControlTopicError; KafkaException if there is no answer, or one of a broker that does not know the topic yet:
+        try again.
+        """
         known = self._admin.list_topics(timeout=_PATIENCE).topics.get(self.name)
         if known is None or not known.partitions:
-            self._create()
-        elif len(known.partitions) != 1:
+            return self._create()  # with its settings
+        if len(known.partitions) != 1:
             raise ControlTopicError(
                 f"topic {self.name} has {len(known.partitions)} partitions and must have one: terms are its offsets; "
                 "delete it while no coordinator runs, or choose another kafka.prefix"
             )
-        self._keep()
+        return self._keep()
 
     def _create(self) -> None:
         replication = self._kafka.replication
@@ -123,11 +118,13 @@ class ControlTopic:
             ].result()
         except KafkaException as error:
             _pass_on_if_passing(error)
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise ControlTopicError(
-                    f"Kafka refuses to create topic {self.name} with {replication} replicas: {error.args[0].str()}: "
-                    "set kafka.replication to what the cluster can do, or allow the user to create topics"
-                ) from error
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                why = f"topic {self.name} exists and is not listed: a broker is behind, or the user lacks Describe on it"
+                raise KafkaException(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS, why)) from error
+            raise ControlTopicError(
+                f"Kafka refuses to create topic {self.name} with {replication} replicas: {error.args[0].str()}: "
+                "set kafka.replication to what the cluster can do, or allow the user to create topics"
+            ) from error
 
     def _keep(self) -> None:
         """See that the topic keeps everything: one that a broker made by itself forgets the state after a week."""

@@ -75,6 +75,7 @@ class ControlWriter:
         self._last = 0.0
         self._stopping = False
         self.dropped = 0
+        self.claimed_at = 0.0
         self._thread = threading.Thread(target=self._run, name="control-writer", daemon=True)
 
     def start(self) -> None:
@@ -162,6 +163,7 @@ class ControlWriter:
         self._throw_away()
         self._producer = TermProducer(self._kafka, self._config.timeout)
         claim = encode(Claim(self._candidate, self._nonce))
+        self.claimed_at = time.monotonic()
         # offset 0 is no term (0 means that nobody is known): the first claim ever is made twice
         rev = self._producer.commit([claim], "claim") or self._producer.commit([claim], "claim")
         self._report(Claimed(rev))

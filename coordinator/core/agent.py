@@ -14,7 +14,6 @@ from coordinator.core import agent_unit
 from coordinator.core.agent_unit import Granted, Halt, Held, Told, UnitEffect, UnitEvent, WorkerEvent
 from coordinator.core.agent_unit import Tick as UnitTick
 from coordinator.core.messages import (
-    VERSION,
     Announce,
     Checkpoint,
     Dispatch,
@@ -148,9 +147,7 @@ def statuses(state: AgentState) -> tuple[UnitStatus, ...]:
 
 def _receive(state: AgentState, message: Down, now: float, out: list[AgentEffect]) -> None:
     header = message.header
-    if header.version > VERSION:
-        state.dropped["version"] += 1
-    elif header.owner_rev < state.owner_rev:
+    if header.owner_rev < state.owner_rev:
         state.dropped["old owner"] += 1
         out.append(Send(Rejected(_header(state), state.name, state.owner_rev)))
     elif isinstance(message, Announce):
@@ -208,8 +205,6 @@ def _dispatched(state: AgentState, message: Dispatch, now: float, out: list[Agen
 
 def _renewed(state: AgentState, message: HeartbeatResponse, now: float, out: list[AgentEffect]) -> None:
     state.interval = message.interval
-    if message.draining:
-        state.liveness = Liveness.STOPPING
     deadline = message.echo + message.lease
     for unit, epoch in message.granted:
         if unit in state.units:

@@ -28,10 +28,13 @@ class Held:
     mark: Mark | None = None
     rows_per_s: int = 0
     error: str | None = None
+    steps: int = 0
 
     @property
     def status(self) -> UnitStatus:
-        return UnitStatus(self.unit, self.epoch, self.state, self.mark, self.rows_per_s, self.error)
+        return UnitStatus(
+            self.unit, self.epoch, self.state, self.mark, self.rows_per_s, self.error, self.steps
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +55,20 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class GettingOn:
+    """The worker is not ready yet, and has done something for it since it last said so."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Progressed:
+    """`error`: why the unit waits for a person; its worker is there all the same, and writes nothing meanwhile."""
+
     epoch: int
     mark: Mark
     rows_per_s: int = 0
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +98,7 @@ class Halt:
     """Stop whatever runs, whoever says so (the agent itself ends)."""
 
 
-WorkerEvent = Ready | Progressed | Ended
+WorkerEvent = Ready | GettingOn | Progressed | Ended
 UnitEvent = Told | WorkerEvent | Granted | Tick | Halt
 
 
@@ -133,8 +146,10 @@ def step(held: Held, event: UnitEvent, now: float) -> tuple[Held, tuple[UnitEffe
             return _ended(held, mark, error), ()
         case Ready(epoch) if epoch == held.epoch and held.state is Reported.PREPARING:
             return replace(held, state=Reported.PREPARED), ()
-        case Progressed(epoch, mark, rows) if epoch == held.epoch and held.state not in _EMPTY:
-            return replace(held, mark=mark, rows_per_s=rows), ()
+        case GettingOn(epoch) if epoch == held.epoch and held.state is Reported.PREPARING:
+            return replace(held, steps=held.steps + 1), ()
+        case Progressed(epoch, mark, rows, error) if epoch == held.epoch and held.state not in _EMPTY:
+            return replace(held, mark=mark, rows_per_s=rows, error=error), ()
         case Granted(epoch, deadline) if epoch == held.epoch:
             return _expire(replace(held, deadline=max(held.deadline, deadline)), now)
         case Tick():

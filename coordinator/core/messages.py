@@ -1,21 +1,30 @@
-"""What coordinator and agents say to each other, as values (design.md §7; the wire format is the transport's business).
+"""What coordinator and agents say to each other (design.md §7): the values that the cores work with, and the format on the wire.
 
 Up (agent → owner): `Hello`, `Sync`, `Heartbeat`, `DispatchResponse`, `Checkpoint`, `Rejected`.
 Down (owner → agent): `Announce`, `HeartbeatResponse`, `Dispatch`, `Superseded`.
 
 Every message has a `Header`. `op_seq` is the sender's own count: an owner counts through its term, an agent through its
 incarnation. Times are seconds of the sender's monotonic clock; only the sender compares them.
+
+These classes are the only description of the wire format (docs/adr/0015): `coordinator.transport.wire` encodes them as they stand. A
+message is a list: the name of its class, then its fields in order. So classes keep their names, and fields their order, within a
+version of the protocol. A new field comes last and has a default: older readers ignore it, and older senders leave it out. The
+bounds of a field hold for what arrives; nothing checks them where a message is made.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import Annotated
 
-from schemas.position import Position
+import msgspec
 
-#: Major version of the protocol. A higher one is refused, never guessed at.
-VERSION = 1
+#: Version of the protocol. Both sides refuse another one; a change that older readers can ignore does not raise it.
+VERSION = 2
+
+#: Bounds of epochs, terms, marks and numbers of messages: they become durable, and must fit where they are stored.
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+UInt32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 
 
 class Reported(Enum):
@@ -43,38 +52,43 @@ class Op(Enum):
     FORGET = "forget"  # the owner has taken note of its final report: report it no longer
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    owner_rev: int
-    agent_epoch: int
-    unit_epoch: int = 0
-    op_seq: int = 0
-    version: int = VERSION
+class WirePart(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A value inside messages."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Mark:
+class WireMessage(WirePart, frozen=True, tag=True):
+    """A message of the protocol: on the wire, the name of its class comes before its fields."""
+
+
+class Header(WirePart, frozen=True):
+    owner_rev: Int64
+    agent_epoch: Int64
+    unit_epoch: Int64 = 0
+    op_seq: Int64 = 0
+
+
+class Mark(WirePart, frozen=True, order=True):
     """How far a unit is. `checkpoint_ts`, `resolved_ts`: source commit time in ms, applied and captured up to."""
 
-    checkpoint_ts: int
-    resolved_ts: int
-    position: Position | None = None
+    checkpoint_ts: Int64
+    resolved_ts: Int64
+    position: tuple[Int64, Int64, Int64, Int64] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UnitStatus:
-    """All that an agent says about one unit. `rows_per_s` is measured; `error` says why it stopped by itself."""
+class UnitStatus(WirePart, frozen=True):
+    """All that an agent says about one unit. `rows_per_s` is measured; `error` says why it stopped by itself. `steps`: how often
+    it has got on while it prepares."""
 
     unit: str
-    epoch: int
+    epoch: Int64
     state: Reported
     mark: Mark | None = None
-    rows_per_s: int = 0
+    rows_per_s: Int64 = 0
     error: str | None = None
+    steps: UInt32 = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(WireMessage, frozen=True):
     """The first message of an agent's incarnation, and again until it is announced to."""
 
     header: Header
@@ -82,8 +96,7 @@ class Hello:
     incarnation: str
 
 
-@dataclass(frozen=True, slots=True)
-class Announce:
+class Announce(WireMessage, frozen=True):
     """An owner introduces itself and gives (or confirms) the agent's epoch. Valid for `incarnation` only."""
 
     header: Header
@@ -93,8 +106,7 @@ class Announce:
     lease: float
 
 
-@dataclass(frozen=True, slots=True)
-class Sync:
+class Sync(WireMessage, frozen=True):
     """The answer to an Announce: everything the agent holds, so that the owner can rebuild its sets."""
 
     header: Header
@@ -110,8 +122,7 @@ class Sync:
         return self.running + self.adding + self.removing
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(WireMessage, frozen=True):
     """The whole state of an agent: a unit that is not in `statuses` is absent. `sent` comes back as `echo`."""
 
     header: Header
@@ -121,20 +132,21 @@ class Heartbeat:
     liveness: Liveness = Liveness.ALIVE
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatResponse:
-    """Renews the leases of `granted` (unit, epoch) to `echo` + `lease` on the agent's clock, of no other unit."""
+class HeartbeatResponse(WireMessage, frozen=True):
+    """Renews the leases of `granted` (unit, epoch) to `echo` + `lease` on the agent's clock, of no other unit.
+
+    `draining`: its units are given away, for it to know; that may be undone, so the agent draws nothing from it.
+    """
 
     header: Header
     echo: float
     lease: float
     interval: float
-    granted: tuple[tuple[str, int], ...] = ()
+    granted: tuple[tuple[str, Int64], ...] = ()
     draining: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatch:
+class Dispatch(WireMessage, frozen=True):
     """One instruction for one unit; its epoch is in the header. A start carries a lease like a heartbeat's answer."""
 
     header: Header
@@ -145,38 +157,34 @@ class Dispatch:
     lease: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchResponse:
+class DispatchResponse(WireMessage, frozen=True):
     """`answers` is the op_seq of the dispatch, `op` what it asked for (0, None: nobody asked, the state has changed);
     `status` is the unit's whole state after it."""
 
     header: Header
     agent: str
-    answers: int
+    answers: Int64
     status: UnitStatus
     op: Op | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(WireMessage, frozen=True):
     """Progress between heartbeats. `marks`: (unit, epoch, mark)."""
 
     header: Header
     agent: str
-    marks: tuple[tuple[str, int, Mark], ...]
+    marks: tuple[tuple[str, Int64, Mark], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(WireMessage, frozen=True):
     """To an owner whose term is over; `known_rev` is why."""
 
     header: Header
     agent: str
-    known_rev: int
+    known_rev: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class Superseded:
+class Superseded(WireMessage, frozen=True):
     """To an incarnation that is no longer the registered one: another process has its name. It must end."""
 
     header: Header

@@ -11,56 +11,73 @@ fenced ends the term. `Send` may be lost at any time: whatever is still true is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from coordinator.core import handlers, owner_members, owner_ticks, replication
+from coordinator.core import (
+    handlers,
+    owner_catalogue,
+    owner_commands,
+    owner_health,
+    owner_members,
+    owner_ticks,
+    replication,
+)
 from coordinator.core.members import Member
-from coordinator.core.owner_feed import feed, fence_stored, fence_unless_wanted, fenced, persist
+from coordinator.core.owner_feed import feed, fence_stored, fenced
 from coordinator.core.owner_state import (
     AgentRecord,
     Catalogue,
-    Command,
     Confirmed,
     CounterRecord,
-    Drain,
     Effect,
     Event,
     Fenced,
-    Move,
+    MoveRecord,
     OwnerConfig,
     OwnerState,
-    Pause,
     PausedRecord,
     Persisted,
     PipelineRecord,
-    Rebalance,
     Received,
     Record,
-    Refused,
-    Resign,
-    Resume,
     Send,
     Tick,
     UnitMemo,
     UnitRecord,
     Waiting,
 )
-from coordinator.core.replication import AgentGone, Replica, ReplicationSet
+from coordinator.core.replication import AgentGone, Replica
 from coordinator.core.schedulers import MoveRequest
 
 
 def begin(
-    owner: str, rev: int, records: Mapping[str, Record], config: OwnerConfig, now: float, *, floor: int = 0
+    owner: str,
+    rev: int,
+    records: Mapping[str, Record],
+    config: OwnerConfig,
+    now: float,
+    *,
+    floor: int = 0,
+    claimed_at: float | None = None,
 ) -> tuple[OwnerState, list[Effect]]:
     """Return the state of a new term. `rev`: offset of the claim; `records`: the control topic folded up to it;
     `floor`: the wall clock's ms at the claim: every fresh epoch is above it, should the records have been lost (docs/adr/0005).
+
+    `claimed_at`: when the writing of the claim began (default: `now`). From then on it counts as confirmed, not from the answer:
+    where that was late, another may have claimed since.
 
     Every lease that an earlier owner can have granted ends before `now` + owner_lease + silence: so long an agent that
     says nothing is taken for alive.
     """
     state = OwnerState(
-        owner, rev, config, confirmed_at=now, counter=floor, next_balance=now + config.balance_every
+        owner,
+        rev,
+        config,
+        confirmed_at=now if claimed_at is None else claimed_at,
+        counter=floor,
+        next_balance=now + config.balance_every,
     )
+    state.floor, state.began = floor, now
+    state.silent = now >= state.confirmed_at + config.owner_lease
     out: list[Effect] = []
     for _, record in sorted(records.items()):
         _restore(state, record, now)
@@ -91,6 +108,8 @@ def _restore(state: OwnerState, record: Record, now: float) -> None:
                 state.by_agent.setdefault(agent, {})[unit] = None
         case PausedRecord(unit):
             state.paused[unit] = None
+        case MoveRecord(unit, agent):
+            state.moves = (*state.moves, MoveRequest(unit, agent))
         case PipelineRecord(pipeline, progress):
             state.pipelines[pipeline] = state.recorded_pipelines[pipeline] = progress
 
@@ -110,11 +129,11 @@ def step(state: OwnerState, event: Event, now: float) -> tuple[OwnerState, list[
         case Fenced(unit, epoch):
             fenced(state, unit, epoch, now, out)
         case Catalogue():
-            _catalogue(state, event, now, out)
+            owner_catalogue.read(state, event, now, out)
         case Tick():
             _tick(state, now, out)
         case _:
-            _command(state, event, now, out)
+            owner_commands.carry_out(state, event, now, out)
     state.silent = now >= state.confirmed_at + state.config.owner_lease
     if state.silent:
         state.dropped["unconfirmed"] += len(out)
@@ -126,6 +145,7 @@ def _tick(state: OwnerState, now: float, out: list[Effect]) -> None:
     owner_members.expire(state, now, out)
     owner_ticks.give_up(state, now, out)
     owner_ticks.fence_again(state, now, out)
+    owner_health.recover(state, now)
     if not state.silent:
         owner_ticks.schedule(state, now, out)
     owner_ticks.progress(state, now, out)
@@ -142,67 +162,6 @@ def _persisted(state: OwnerState, token: int, now: float, out: list[Effect]) -> 
         owner_members.registered(state, *stored.agent, now, out)
     if stored.fence is not None:
         fence_stored(state, *stored.fence, now, out)
-
-
-def _catalogue(state: OwnerState, event: Catalogue, now: float, out: list[Effect]) -> None:
-    state.catalogue = {spec.unit: spec for spec in sorted(event.units, key=lambda spec: spec.unit)}
-    state.sources = dict(event.sources)
-    state.pipeline_units = owner_ticks.pipeline_units(state)
-    owner_ticks.forget_pipelines(state, now, out)
-    state.next_progress = now
-    state.work = True
-    for unit, spec in state.catalogue.items():
-        if unit not in state.sets:
-            state.sets[unit] = ReplicationSet(unit)
-            state.memos[unit] = UnitMemo(spec.uid, now)
-    for unit in sorted(state.sets):
-        fence_unless_wanted(state, unit, now, out)
-
-
-def _command(state: OwnerState, command: Command, now: float, out: list[Effect]) -> None:
-    why = _refusal(state, command)
-    if why is not None:
-        out.append(Refused(command, why))
-        return
-    state.work = True
-    match command:
-        case Move(unit, agent):
-            state.moves = (*(m for m in state.moves if m.unit != unit), MoveRequest(unit, agent))
-        case Drain(agent):
-            member = state.members[agent] = replace(state.members[agent], draining=True)
-            record = AgentRecord(agent, member.incarnation, member.agent_epoch, draining=True)
-            persist(state, [record], now, out)
-        case Rebalance():
-            state.rebalance = True
-        case Pause(unit):
-            state.paused[unit] = None
-            fence_unless_wanted(state, unit, now, out)
-            persist(state, [PausedRecord(unit)], now, out)
-        case Resume(unit):
-            state.paused.pop(unit, None)
-            persist(state, [], now, out, delete=[f"paused/{unit}"])
-        case Resign():
-            owner_members.step_down(state, "asked to resign", out)
-
-
-def _refusal(state: OwnerState, command: Command) -> str | None:
-    """Return why a command cannot be carried out."""
-    match command:
-        case Move(unit, agent):
-            if unit not in state.sets:
-                return f"there is no unit {unit}"
-            if agent not in state.members or not state.members[agent].accepts:
-                return f"agent {agent} is unknown, away or draining"
-            primary = state.sets[unit].primary
-            return f"unit {unit} is on agent {agent} already" if primary and primary.agent == agent else None
-        case Drain(agent):
-            if agent not in state.members:
-                return f"there is no agent {agent}"
-            others = any(m.accepts for name, m in state.members.items() if name != agent)
-            return None if others else "no other agent could take its units"
-        case Pause(unit) | Resume(unit):
-            return None if unit in state.sets else f"there is no unit {unit}"
-    return None
 
 
 def check(state: OwnerState) -> None:

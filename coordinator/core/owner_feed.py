@@ -1,11 +1,10 @@
-"""How an owner feeds its replication sets, and what it says and stores because of that."""
+"""Steps replication sets and turns their outputs into messages and durable records."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
-from coordinator.core import replication
+from coordinator.core import replication, story
 from coordinator.core.messages import Dispatch, Header, Op
 from coordinator.core.owner_state import (
     Alarm,
@@ -109,8 +108,11 @@ def _changed(
         before.state is after.state
     ):
         return
+    story.unit_changed(state, before, after, now)
     memo = state.memos.setdefault(unit, UnitMemo())
-    memo.since, state.work = now, True
+    memo.since, memo.steps, memo.got_on, state.work = now, 0, now, True
+    if after.state is SetState.COMMIT:
+        memo.given_up = 0  # it got ready
     if after.state in _SETTLED:
         state.unsettled.pop(unit, None)
     else:
@@ -180,20 +182,7 @@ def forget(state: OwnerState, unit: str, now: float, out: list[Effect]) -> None:
     state.memos.pop(unit, None)
     state.retrying.pop(unit, None)
     state.fencing.pop(unit, None)
+    state.whereabouts.pop(unit, None)
     paused = [f"paused/{unit}"] if unit in state.paused else []
     state.paused.pop(unit, None)
-    persist(state, [], now, out, delete=[f"unit/{unit}", *paused])
-
-
-def failed(state: OwnerState, unit: str, agent: str, now: float) -> None:
-    """Remember that the unit failed on an agent: it waits, longer each time, and rather goes elsewhere."""
-    memo, config = state.memos[unit], state.config
-    if now - memo.since >= config.stable_after:
-        memo.failures = 0
-    wait = min(config.retry_most, config.retry_first * 2.0 ** min(memo.failures, 30))
-    memo.failures, memo.due_at, memo.avoid = memo.failures + 1, now + wait, agent
-    state.retrying[unit] = None
-
-
-def set_member(state: OwnerState, name: str, **changes: object) -> None:
-    state.members[name] = replace(state.members[name], **changes)  # type: ignore[arg-type]
+    persist(state, [], now, out, delete=[f"unit/{unit}", *paused])  # a move of it goes with the next plan

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from coordinator.core import members
+from coordinator.core import members, story
 from coordinator.core.members import Member, MemberState
 from coordinator.core.messages import Announce, Superseded
 from coordinator.core.owner_feed import feed, header, interval, persist
+from coordinator.core.owner_health import clear
 from coordinator.core.owner_state import Effect, OwnerState, Send, StepDown
 from coordinator.core.replication import AgentGone
 
@@ -37,6 +38,9 @@ def registered(state: OwnerState, agent: str, agent_epoch: int, now: float, out:
     member = state.members[agent] = Member(
         agent, member.incarnation, agent_epoch, now, draining=member.draining
     )
+    clear(state, agent)
+    story.joined(state, member)
+    story.restarted(state, agent)
     gone(state, agent, agent_epoch - 1, now, out)
     announce(state, member, out)
 
@@ -55,6 +59,7 @@ def expire(state: OwnerState, now: float, out: list[Effect]) -> None:
         if expired is not None:
             state.members[name] = expired
             state.work = True
+            story.expired(state, member, now)
             gone(state, name, member.agent_epoch, now, out)
 
 
@@ -65,4 +70,5 @@ def retire(state: OwnerState, now: float, out: list[Effect]) -> None:
         if long_gone and not state.by_agent.get(name):
             del state.members[name]
             state.by_agent.pop(name, None)
+            clear(state, name)
             persist(state, [], now, out, delete=[f"agent/{name}"])

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from coordinator.core.health import Health, HealthConfig
 from coordinator.core.members import Member
 from coordinator.core.messages import Down, Mark, Up
 from coordinator.core.progress import PipelineProgress, PipelineUnits
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.replication_table import Cell
 from coordinator.core.schedulers import Limits, MoveRequest, UnitSpec
+
+#: What `OwnerState.told` holds at most where nobody empties it.
+TOLD = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +26,10 @@ class OwnerConfig:
     `statuses_per_s`: of all agents together; with more units than that in an `interval` heartbeats come more seldom.
     `progress_every`: how often progress is stored at most; it is computed once an `interval`, and shown once it is stored.
     `owner_lease`: an owner whose claim has not been confirmed for so long says nothing more (a later one may be there).
-    `prepare_timeout`: for a preparation or a start; then it is given up. `retry_first`, `retry_most`: wait before a unit
-    that failed is tried again, doubled each time; after `stable_after` without failure it starts from the first.
+    `prepare_timeout`: for a preparation or a start that does not get on; then it is given up. `prepare_most`: however it does. `retry_first`, `retry_most`: wait before a unit
+    that failed is tried again, doubled each time; after `stable_after` without failure it starts from the first, and may go
+    where it failed again. `doubt`: how long a catalogue that lacks most units of a pipeline has to be read so before it is
+    believed. `ahead`: how far a source's clock may be ahead of this one's. `agents`: known at once at most. `health`: when an agent as a whole is given nothing for a while.
     """
 
     interval: float = 1.0
@@ -32,13 +38,18 @@ class OwnerConfig:
     margin: float = 1.0
     owner_lease: float = 5.0
     prepare_timeout: float = 60.0
+    prepare_most: float = 3600.0
     balance_every: float = 60.0
     retry_first: float = 1.0
     retry_most: float = 60.0
     stable_after: float = 300.0
     progress_every: float = 5.0
+    doubt: float = 30.0
+    ahead: float = 900.0
+    agents: int = 1000
     retire_after: float = 3600.0
     limits: Limits = field(default_factory=Limits)
+    health: HealthConfig = field(default_factory=HealthConfig)
 
     @property
     def silence(self) -> float:
@@ -78,12 +89,20 @@ class PausedRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveRecord:
+    """Somebody has asked for this move, and it has not begun."""
+
+    unit: str
+    agent: str
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineRecord:
     pipeline: str
     progress: PipelineProgress
 
 
-Record = CounterRecord | AgentRecord | UnitRecord | PausedRecord | PipelineRecord
+Record = CounterRecord | AgentRecord | UnitRecord | PausedRecord | MoveRecord | PipelineRecord
 
 
 def key_of(record: Record) -> str:
@@ -97,6 +116,8 @@ def key_of(record: Record) -> str:
             return f"unit/{unit}"
         case PausedRecord(unit):
             return f"paused/{unit}"
+        case MoveRecord(unit):
+            return f"move/{unit}"
         case PipelineRecord(pipeline):
             return f"pipeline/{pipeline}"
 
@@ -133,7 +154,7 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """All units there shall be. Until the first one nothing is removed and nothing is added."""
+    """The desired set of units. Until the first one nothing is removed and nothing is added."""
 
     units: tuple[UnitSpec, ...]
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -151,7 +172,21 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class CancelMove:
+    """The unit stays where it is: a move that was asked for is dropped, one that prepares is given up."""
+
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
+    agent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undrain:
+    """The agent keeps its units, and is given others again."""
+
     agent: str
 
 
@@ -175,7 +210,7 @@ class Resign:
     pass
 
 
-Command = Move | Drain | Rebalance | Pause | Resume | Resign
+Command = Move | CancelMove | Drain | Undrain | Rebalance | Pause | Resume | Resign
 Event = Received | Persisted | Confirmed | Fenced | Catalogue | Tick | Command
 
 
@@ -234,19 +269,37 @@ Effect = Send | Persist | Fence | Alarm | Refused | StepDown
 
 @dataclass(slots=True)
 class UnitMemo:
-    """What the owner remembers of a unit beside its replicas. Times: owner's seconds. `fence`: the epoch under which its target
-    is to be fenced (0: none); it is asked for once it is durable, as every epoch that leaves this process."""
+    """What the owner remembers of a unit beside its replicas. `steps`: of its preparation, as last reported, `got_on` then;
+    `given_up`: preparations in a row. Times: owner's seconds. `fence`: the epoch under which its target
+    is to be fenced (0: none); it is asked for once it is durable, as every epoch that leaves this process. `waits`: what the
+    replica that replicates waits for a person for."""
 
     uid: str = ""
     since: float = 0.0
     mark: Mark | None = None
     rows_per_s: int = 0
+    waits: str | None = None
     failures: int = 0
     due_at: float = 0.0
     avoid: str | None = None
+    failed_at: float = float("-inf")
+    steps: int = 0
+    got_on: float = 0.0
+    given_up: int = 0
     fence: int = 0
     fence_durable: bool = False
     recorded: tuple[tuple[str, int, int], ...] = ()
+
+
+@dataclass(slots=True)
+class Whereabouts:
+    """Of one unit, for those who watch: the agent that runs it (`agent`) or ran it last (`last`); since when it is on its way
+    (owner's seconds); why it last went."""
+
+    agent: str | None = None
+    last: str | None = None
+    begun: float = 0.0
+    why: str = "nobody ran it"
 
 
 class Waiting(NamedTuple):
@@ -259,22 +312,35 @@ class Waiting(NamedTuple):
     fence: tuple[str, int] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A catalogue is not believed yet; it has been read like that `since`."""
+
+    since: float
+
+
 @dataclass(slots=True)
 class OwnerState:
-    """`by_agent`: units with a replica there, in a fixed order. `waiting`: by Persist's token. `fencing`: units that are absent and not wanted, and when
-    their fence was last asked for. `pipelines`: as last computed; `recording`: the Persist under way and what it stores of
-    them; `recorded_pipelines`: as they are stored. Only these are shown: a later owner begins with them."""
+    """`floor`: the clock of the day (ms) when the term `began`; 0: not known. `alarmed`: (agent, what) → when last. `offered`: the catalogue that was last read, `doubt`: it is not believed yet. `by_agent`: units with a replica there, in a fixed order. `waiting`: by Persist's token. `fencing`: units that are absent and not wanted, and when
+    their fence was last asked for. `health`: of agents on which
+    units failed; `backing`: those of them that back off. `pipelines`: as last computed; `recording`: the Persist under way and what it stores of
+    them; `recorded_pipelines`: as they are stored. Only these are shown: a later owner begins with them. `told`: what happened (a phrase,
+    its circumstances), for those who watch; whoever steps the core empties it (core.story)."""
 
     owner: str
     rev: int
     config: OwnerConfig
     confirmed_at: float
+    floor: int = 0
+    began: float = 0.0
     counter: int = 0
     op_seq: int = 0
     token: int = 0
     stepped_down: bool = False
     silent: bool = False
     catalogue: dict[str, UnitSpec] | None = None
+    offered: Catalogue | None = None
+    doubt: Doubt | None = None
     sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
     sets: dict[str, ReplicationSet] = field(default_factory=dict)
@@ -282,6 +348,9 @@ class OwnerState:
     by_agent: dict[str, dict[str, None]] = field(default_factory=dict)
     unsettled: dict[str, None] = field(default_factory=dict)
     retrying: dict[str, None] = field(default_factory=dict)
+    health: dict[str, Health] = field(default_factory=dict)
+    backing: dict[str, None] = field(default_factory=dict)
+    next_health: float = 0.0
     fencing: dict[str, float] = field(default_factory=dict)
     paused: dict[str, None] = field(default_factory=dict)
     waiting: dict[int, Waiting] = field(default_factory=dict)
@@ -295,5 +364,8 @@ class OwnerState:
     next_balance: float = 0.0
     next_progress: float = 0.0
     next_record: float = 0.0
+    alarmed: dict[tuple[str, str], float] = field(default_factory=dict)
+    whereabouts: dict[str, Whereabouts] = field(default_factory=dict)
+    told: deque[tuple[str, dict[str, object]]] = field(default_factory=lambda: deque(maxlen=TOLD))
     dropped: Counter[str] = field(default_factory=Counter)
     cells: Counter[Cell] = field(default_factory=Counter)

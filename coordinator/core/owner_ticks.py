@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from coordinator.core import story
+from coordinator.core.members import MemberState
 from coordinator.core.messages import Mark
-from coordinator.core.owner_feed import failed, feed, fence_unless_wanted, fresh_epoch, persist, wanted
+from coordinator.core.owner_feed import feed, fence_unless_wanted, fresh_epoch, persist, wanted
+from coordinator.core.owner_health import avoided, failed, room, wake
+from coordinator.core.owner_patience import impatient
 from coordinator.core.owner_state import Alarm, Effect, OwnerState, PipelineRecord, UnitMemo
 from coordinator.core.progress import PipelineProgress, PipelineUnits, advance
 from coordinator.core.replication import Assign, Cancel, RefusedError, Remove, ReplicationSet
@@ -29,22 +33,25 @@ Place = tuple[str, Kind, str | None]
 
 
 def give_up(state: OwnerState, now: float, out: list[Effect]) -> None:
-    """A preparation or a start that takes too long is given up; a stop is only reported: nothing can replace it."""
-    late = now - state.config.prepare_timeout
+    """A preparation or a start that takes too long is given up (`owner_patience`); a stop is only reported: nothing can replace
+    it."""
     for unit in list(state.unsettled):
         memo, current = state.memos[unit], state.sets[unit]
-        if memo.since > late:
+        if not impatient(state, memo, now):
             continue
         hangs = current.secondary if current.state is SetState.PREPARE else None
         if current.state is SetState.COMMIT and current.secondary is None and not current.leaving:
             hangs = current.primary
         if hangs is None:
-            memo.since = now
+            memo.since = memo.got_on = now
             out.append(Alarm("unit does not settle", f"unit {unit} is {current.state.value}"))
             continue
-        failed(state, unit, hangs.agent, now)
+        memo.given_up += 1
+        failed(state, unit, hangs.agent, now, unready=True)
         moving = current.state is SetState.PREPARE and current.primary is not None
         out.append(Alarm("preparation given up", f"unit {unit} on agent {hangs.agent}"))
+        waited = f"agent {hangs.agent} had not got it ready after {now - memo.since:.0f} s"
+        story.because(state, unit, waited)
         feed(state, unit, Cancel() if moving else Remove(), now, out)
 
 
@@ -71,17 +78,38 @@ def schedule(state: OwnerState, now: float, out: list[Effect]) -> None:
     if done.by in {"", "balance"} and not done.full:
         state.rebalance = False
     for task in done.tasks:
+        if isinstance(task, MoveTask):
+            story.moved_by(state, task.unit, done.by)
         _carry_out(state, task, now, out)
-    moved = {task.unit for task in done.tasks if isinstance(task, MoveTask)}
-    state.moves = tuple(m for m in state.moves if m.unit not in moved and _possible(state, m.unit, m.agent))
+    _keep_moves(state, {task.unit for task in done.tasks if isinstance(task, MoveTask)}, now, out)
 
 
-def _possible(state: OwnerState, unit: str, agent: str) -> bool:
-    """Whether a requested move that could not start yet may start later."""
+def _keep_moves(state: OwnerState, begun: set[str], now: float, out: list[Effect]) -> None:
+    """Forget requested moves that have begun, or never can; their records, too."""
+    asked, kept = state.moves, []
+    for move in asked:
+        why = None if move.unit in begun else impossible(state, move.unit, move.agent)
+        if why is not None:
+            out.append(Alarm("move dropped", f"unit {move.unit}: {why}"))
+        elif move.unit not in begun:
+            kept.append(move)
+    state.moves = tuple(kept)
+    over = [f"move/{move.unit}" for move in asked if move not in kept]
+    if over:
+        persist(state, [], now, out, delete=over)
+
+
+def impossible(state: OwnerState, unit: str, agent: str) -> str | None:
+    """Return why a requested move that could not start yet never can. An agent that this owner has not heard yet may still
+    turn up."""
     member = state.members.get(agent)
     current = state.sets.get(unit)
-    at = current.primary if current else None
-    return member is not None and member.accepts and (at is None or at.agent != agent) and current is not None
+    if member is None or member.leaving or member.state is MemberState.EXPIRED:
+        return f"agent {agent} is away or draining"
+    if current is None:
+        return "it is gone"
+    at = current.primary
+    return f"it is on agent {agent} already" if at is not None and at.agent == agent else None
 
 
 def _anything_to_do(state: OwnerState, now: float) -> bool:
@@ -89,6 +117,7 @@ def _anything_to_do(state: OwnerState, now: float) -> bool:
         if state.memos[unit].due_at <= now:
             del state.retrying[unit]
             state.work = True
+    wake(state, now)
     return state.work or now >= state.next_balance
 
 
@@ -101,7 +130,8 @@ def _movers(state: OwnerState, wishes: Wishes) -> bool:
 def view(state: OwnerState, now: float, *, whole: bool) -> View:
     """Return what the schedulers see. Not `whole`: of the units that replicate undisturbed (nearly all) only their sum."""
     agents = tuple(
-        AgentView(name, member.accepts, member.leaving) for name, member in sorted(state.members.items())
+        AgentView(name, member.accepts, member.leaving, room=room(state, name, now))
+        for name, member in sorted(state.members.items())
     )
     if whole:
         return View(agents, tuple(_unit_view(state, state.sets[unit], now) for unit in sorted(state.sets)))
@@ -142,7 +172,7 @@ def _unit_view(state: OwnerState, current: ReplicationSet, now: float) -> UnitVi
         memo.rows_per_s,
         same,
         memo.due_at <= now,
-        memo.avoid if memo.failures else None,
+        avoided(state, memo, now),
     )
 
 
@@ -150,6 +180,7 @@ def _carry_out(state: OwnerState, task: Task, now: float, out: list[Effect]) -> 
     try:
         match task:
             case RemoveTask(unit):
+                story.unwanted(state, unit)
                 feed(state, unit, Remove(), now, out)
             case AddTask(unit, agent) | MoveTask(unit, agent):
                 _new_identity(state, unit)

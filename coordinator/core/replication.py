@@ -54,6 +54,11 @@ class ReplicationSet:
         return next((r for r in self.replicas if r.role is Role.SECONDARY), None)
 
     @property
+    def secondary_ready(self) -> Replica | None:
+        """The secondary for which the primary has been told to stop."""
+        return self.secondary if self.state is SetState.COMMIT else None
+
+    @property
     def leaving(self) -> tuple[Replica, ...]:
         return tuple(r for r in self.replicas if r.role is Role.UNDETERMINED)
 

@@ -11,33 +11,38 @@ from collections.abc import Callable
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from fastapi import Depends, HTTPException, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi import Depends, Header, HTTPException, Request
+from fastapi.security import HTTPBearer
 from pydantic import SecretStr
 
-from schemas.addresses import SYSTEM, is_loopback, other_system
+from schemas.addresses import ASKED_BY, SYSTEM, is_loopback, other_system
 
 _BEARER = HTTPBearer(auto_error=False, description="`coordination.token` of the configuration.")
 
 
-def access(token: SecretStr | None) -> Callable[..., None]:
-    """Return the dependency that lets a request through, or raises HTTPException 401 or 403."""
+def judge(token: SecretStr | None, request: Request) -> None:
+    """Raise HTTPException 401 or 403 for a request that may not ask; looks at its headers only."""
     expected = token.get_secret_value().encode() if token else b""
-    return _with_token(expected) if expected else _from_here
+    if expected:
+        _with_token(expected, request.headers.get("authorization", ""))
+    else:
+        _from_here(request)
 
 
-def _with_token(expected: bytes) -> Callable[..., None]:
-    def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> None:
-        shown = given.credentials.encode() if given else b""
-        if not hmac.compare_digest(shown, expected):
-            seen = "the token is wrong" if shown else "no token was given"
-            raise HTTPException(
-                401,
-                f"{seen}; send `Authorization: Bearer` with coordination.token of the configuration",
-                {"WWW-Authenticate": "Bearer"},
-            )
+def described(_: Annotated[object, Depends(_BEARER)]) -> None:
+    """Put the bearer token into the description of the interface; who may ask was judged at the door (rest/door.py)."""
 
-    return check
+
+def _with_token(expected: bytes, authorization: str) -> None:
+    scheme, _, given = authorization.partition(" ")
+    shown = given.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
+    if not hmac.compare_digest(shown, expected):
+        seen = "the token is wrong" if shown else "no token was given"
+        raise HTTPException(
+            401,
+            f"{seen}; send `Authorization: Bearer` with coordination.token of the configuration",
+            {"WWW-Authenticate": "Bearer"},
+        )
 
 
 def _from_here(request: Request) -> None:
@@ -47,6 +52,19 @@ def _from_here(request: Request) -> None:
         raise HTTPException(403, f"asked as {host!r}; without a token only 127.0.0.1, ::1 and localhost")
     if origin is not None and urlsplit(origin).netloc != host:
         raise HTTPException(403, f"a page of {origin} may not ask; set coordination.token")
+
+
+def asker(
+    request: Request,
+    by: Annotated[str, Header(alias=ASKED_BY, description="Who gives the command, for the events.")] = "",
+) -> str:
+    """Return who asks: what they say of themselves, and the address that they have."""
+    said = "".join(char for char in by[:100] if char.isprintable())
+    host = request.client.host if request.client else "an unknown address"
+    return f"{said} at {host}" if said else host
+
+
+Asker = Annotated[str, Depends(asker)]
 
 
 def same_system(prefix: str) -> Callable[..., None]:

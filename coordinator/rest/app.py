@@ -12,14 +12,28 @@ from fastapi import APIRouter, Depends, FastAPI, Path, Query
 from fastapi.openapi.utils import get_openapi
 from pydantic import SecretStr
 
-from coordinator.core.owner_state import Command, Drain, Move, Pause, Rebalance, Resign, Resume
+from coordinator.core.owner_state import (
+    CancelMove,
+    Command,
+    Drain,
+    Move,
+    Pause,
+    Rebalance,
+    Resign,
+    Resume,
+    Undrain,
+)
 from coordinator.rest import problems
-from coordinator.rest.access import access, same_system
+from coordinator.rest.access import Asker, described, same_system
+from coordinator.rest.door import Door
 from coordinator.rest.models import (
     Accepted,
     Agent,
     AgentList,
     Counters,
+    Event,
+    EventList,
+    EventQuery,
     Health,
     Leader,
     MoveTo,
@@ -51,7 +65,8 @@ def create_app(control: Control, *, token: SecretStr | None, prefix: str = "") -
         title=TITLE, version="1", description=_ABOUT, openapi_url=None, docs_url=None, redoc_url=None
     )
     problems.install(app)
-    secured = APIRouter(prefix="/v1", dependencies=[Depends(access(token)), Depends(same_system(prefix))])
+    app.add_middleware(Door, token=token)
+    secured = APIRouter(prefix="/v1", dependencies=[Depends(described), Depends(same_system(prefix))])
     _listings(secured, control)
     _commands(secured, control)
     _description(secured, app)
@@ -70,7 +85,7 @@ def _leading(control: Control) -> View:
 def _listings(router: APIRouter, control: Control) -> None:
     @router.get("/leader", tags=["coordinators"])
     def leader() -> Leader:
-        """Who leads; every coordinator answers this."""
+        """Who leads; every coordinator answers this. A leader that nothing was heard of for a lease (5 s) is not named."""
         found = control.leader()
         if found is None:
             raise NotLeaderError(None)
@@ -99,6 +114,13 @@ def _listings(router: APIRouter, control: Control) -> None:
         """All pipelines with their checkpoints."""
         return PipelineList(pipelines=[Pipeline.model_validate(row) for row in _leading(control).pipelines])
 
+    @router.get("/events", tags=["coordinators"])
+    def events(wanted: Annotated[EventQuery, Query()]) -> EventList:
+        """What happened since this coordinator began to lead, oldest first; the last 1,000 are kept."""
+        _leading(control)
+        found = control.events(wanted.after, wanted.limit)
+        return EventList(events=[Event.model_validate(row) for row in found])
+
     _units(router, control)
 
 
@@ -120,52 +142,62 @@ def _units(router: APIRouter, control: Control) -> None:
 
 
 def _commands(router: APIRouter, control: Control) -> None:
-    def give(command: Command) -> Accepted:
+    def give(command: Command, by: str) -> Accepted:
         try:
-            control.command(command)
+            control.command(command, by=by)
         except RefusedError as refused:
             raise (_unknown(control, command) or refused) from None
-        return Accepted()
+        return Accepted(durable=not isinstance(command, Rebalance | Resign))
 
     @router.post("/units/{unit:path}/pause", tags=["units"], status_code=202)
-    def pause(unit: UnitName) -> Accepted:
+    def pause(unit: UnitName, by: Asker) -> Accepted:
         """Stop a unit until it is resumed; also a new coordinator knows of it."""
-        return give(Pause(unit))
+        return give(Pause(unit), by)
 
     @router.post("/units/{unit:path}/resume", tags=["units"], status_code=202)
-    def resume(unit: UnitName) -> Accepted:
+    def resume(unit: UnitName, by: Asker) -> Accepted:
         """Let a paused unit run again."""
-        return give(Resume(unit))
+        return give(Resume(unit), by)
 
     @router.post("/units/{unit:path}/move", tags=["units"], status_code=202)
-    def move(unit: UnitName, to: MoveTo) -> Accepted:
+    def move(unit: UnitName, to: MoveTo, by: Asker) -> Accepted:
         """Move a unit to another agent; the old one goes on until the new one is ready."""
-        return give(Move(unit, to.agent))
+        return give(Move(unit, to.agent), by)
+
+    @router.post("/units/{unit:path}/cancel", tags=["units"], status_code=202)
+    def cancel(unit: UnitName, by: Asker) -> Accepted:
+        """Have a unit stay where it is: give up its move, as long as the old agent has not been told to stop."""
+        return give(CancelMove(unit), by)
 
     @router.post("/agents/{name}/drain", tags=["agents"], status_code=202)
-    def drain(name: AgentName) -> Accepted:
+    def drain(name: AgentName, by: Asker) -> Accepted:
         """Give all units of an agent to others, and no more to it."""
-        return give(Drain(name))
+        return give(Drain(name), by)
+
+    @router.post("/agents/{name}/undrain", tags=["agents"], status_code=202)
+    def undrain(name: AgentName, by: Asker) -> Accepted:
+        """Undo that: the agent keeps what it still has, and is given units again."""
+        return give(Undrain(name), by)
 
     @router.post("/rebalance", tags=["coordinators"], status_code=202)
-    def rebalance() -> Accepted:
+    def rebalance(by: Asker) -> Accepted:
         """Even out the load now."""
-        return give(Rebalance())
+        return give(Rebalance(), by)
 
     @router.post("/resign", tags=["coordinators"], status_code=202)
-    def resign() -> Accepted:
+    def resign(by: Asker) -> Accepted:
         """Have this coordinator give up leading; another one, or it again, is elected."""
-        return give(Resign())
+        return give(Resign(), by)
 
 
 def _unknown(control: Control, command: Command) -> UnknownError | None:
     """Tell a command about nothing (404) from one that cannot be carried out (409), once it has been refused."""
     view = control.view()
     match command:
-        case Move(unit) | Pause(unit) | Resume(unit):
+        case Move(unit) | CancelMove(unit) | Pause(unit) | Resume(unit):
             known = any(row.unit == unit for row in view.units)
             return None if known else UnknownError(f"there is no unit {unit}")
-        case Drain(agent):
+        case Drain(agent) | Undrain(agent):
             known = any(row.name == agent for row in view.agents)
             return None if known else UnknownError(f"there is no agent {agent}")
     return None
@@ -180,7 +212,7 @@ def _health(app: FastAPI, control: Control) -> None:
 
     @app.get("/readyz", tags=["health"])
     def readyz() -> Health:
-        """It leads, or knows who does; needs no token."""
+        """It leads, or has heard within a lease from who does; needs no token."""
         leader = control.leader()
         if leader is None:
             raise NotLeaderError(None)

@@ -28,10 +28,13 @@ Every coordinator serves it, on `coordination.rest` of the [configuration](confi
   a token it answers programs of this machine only: the `Host` must be a loopback address or `localhost`, and an `Origin` the same.
 - `rowlock-prefix: PREFIX` with the `kafka.prefix` of whom you mean, if you like: a coordinator of another system then refuses (421). The
   command line always sends it.
+- `rowlock-by: WHO` with a command says who gives it; the leader's events and log name that, with the address that asked.
 - **Only the leader answers about units and takes commands.** Another coordinator answers 503 with the leader's address in the
   body (`leader.rest`), or with `null` and `Retry-After` while there is none.
 - Every error is `application/problem+json`: see [Problem](#problem). A command is answered with 202 once it is accepted, and durable
-  where it is to outlive this coordinator (drain, pause, resume); the listings show how it goes on. All commands can be repeated.
+  where it is to outlive this coordinator (`durable`: all but rebalance and resign); the listings show how it goes on. All commands can be repeated.
+- Who may ask is judged by a request's headers, before anything of its body is read; a body has at most 64 KiB and must come within ten
+  seconds. A request that is refused there has its connection closed.
 - With `coordination.tls` it is HTTPS.
 """
 _ERRORS = """\
@@ -44,7 +47,9 @@ _ERRORS = """\
 | 403 | `forbidden` | no token is set, and the request is not from this machine |
 | 404 | `not-found` | no such path, agent or unit |
 | 405 | `method-not-allowed` | say GET where POST is wanted |
+| 408 | `too-slow` | the body did not come in time |
 | 409 | `refused` | the command cannot be carried out; `detail` says why |
+| 413 | `too-large` | the body is longer than 64 KiB; it is not read |
 | 421 | `another-system` | the header `rowlock-prefix` names another `kafka.prefix` than this system's |
 | 422 | `invalid` | body or query do not fit; `errors` lists it |
 | 500 | `error` | an error in rowlock; the log has the details |
@@ -55,7 +60,7 @@ Each `type` begins with `urn:rowlock:problem:`.
 """
 _SHOWN: tuple[type[BaseModel], ...] = (
     models.Unit, models.UnitList, models.UnitQuery, models.MoveTo, models.Agent, models.AgentList, models.Pipeline,
-    models.PipelineList, models.Leader, models.Counters, models.Health, models.Accepted, models.Problem,
+    models.PipelineList, models.Leader, models.Counters, models.Event, models.EventList, models.EventQuery, models.Health, models.Accepted, models.Problem,
 )  # fmt: skip
 
 
@@ -98,7 +103,9 @@ def _model(model: type[BaseModel]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _type(field: dict[str, Any]) -> str:
+def _type(field: Any) -> str:
+    if field is True:
+        return "anything"
     if "$ref" in field:
         name = field["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"

@@ -6,7 +6,7 @@ the reference (docs/reference/rest.md is generated from them).
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -47,6 +47,11 @@ class Agent(Answer):
     last_heard_s: float = Field(description="Seconds since its last message.")
     units: int = Field(description="Units that it holds, in whatever state.")
     rows_per_s: int = Field(description="Rows a second over the units that it runs.")
+    failures: int = Field(description="Preparations that failed there since a unit last got to work.")
+    backs_off_s: float | None = Field(
+        description="Seconds for which it is still given no units because of them (0: it is tried with one); null: it is "
+        "given units like any other."
+    )
     counters: dict[str, int] = Field(description="Statistics of its messages, by name.")
 
 
@@ -73,7 +78,15 @@ class Unit(Answer):
     position: str | None = Field(description="Position in the source's log up to which it is done.")
     rows_per_s: int = Field(description="Measured rows a second.")
     paused: bool = Field(description="Whether it shall not run until it is resumed.")
-    error: str | None = Field(description="Why it last stopped by itself, until it replicates again.")
+    health: str = Field(
+        description="`running`; `starting`: it is being placed; `restarting`: it stopped by itself and is tried again; `stopped`: it "
+        "waits for a person."
+    )
+    reason: str | None = Field(description="Why it does not run; null where it does.")
+    remedy: str | None = Field(description="What to do about it; null: nothing, or not known.")
+    error: str | None = Field(
+        description="Why it last stopped by itself, until it replicates again; of one that replicates: why its worker does not go on."
+    )
     failures: int = Field(description="How often it failed since it was last stable.")
     since_s: float = Field(description="Seconds in this state.")
 
@@ -116,6 +129,36 @@ class Counters(Answer):
     counters: dict[str, int] = Field(description="Messages dropped by reason, queue lengths, refusals.")
 
 
+class Event(Answer):
+    """What the leader did or saw."""
+
+    number: int = Field(description="Counts from 1 in the leader's process.")
+    ts_ms: int = Field(description="When, by the leader's wall clock.")
+    rev: int = Field(description="The leader's term.")
+    what: str = Field(
+        description="`elected`, `resigned`, `term lost`; `agent joined`, `agent is back`, `agent stops`, `agent gone`, `agent backs off`, `agent is trusted again`; `unit placed`, "
+        "`unit moved`, `unit stopped`; `command accepted`, `command refused`; alarms, as the log has them."
+    )
+    about: dict[str, Any] = Field(
+        description="Its circumstances: `unit`, `agent`, `from`, `to`, `why`, `took_s`, `command`, `by`, as they apply."
+    )
+
+
+class EventList(Answer):
+    """Events, oldest first."""
+
+    events: list[Event] = Field(description="The events.")
+
+
+class EventQuery(BaseModel):
+    """Which events."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    after: int = Field(default=0, ge=0, description="Only with a greater `number`.")
+    limit: int = Field(default=1000, ge=1, le=1000, description="At most so many, the newest.")
+
+
 class Health(Answer):
     """That the process serves, and (readiness) that a leader is known."""
 
@@ -127,6 +170,9 @@ class Accepted(Answer):
     """The command is accepted: the listings show how it goes on."""
 
     status: str = Field(default="accepted", description="`accepted`.")
+    durable: bool = Field(
+        description="Whether it is stored, so that a later coordinator carries it out as well; a rebalance is not: ask again."
+    )
 
 
 class UnitQuery(BaseModel):

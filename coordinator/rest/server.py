@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from schemas.addresses import join_address, split_address
 
@@ -28,7 +28,7 @@ class Certificate:
 class RestServer:
     """Listens on "host:port" (port 0: a free one). `start` raises OSError where that is not possible."""
 
-    def __init__(self, app: FastAPI, listen: str, ssl: Certificate | None = None) -> None:
+    def __init__(self, app: ASGIApp, listen: str, ssl: Certificate | None = None) -> None:
         self._listen = listen
         self._config = uvicorn.Config(
             app,

@@ -25,6 +25,11 @@ class Answer(Generic[T]):
     def filled(self) -> bool:
         return self._filled.is_set()
 
+    @property
+    def refused(self) -> str | None:
+        """Why it was refused; None: it was not, or not yet."""
+        return str(self._error) if self._error is not None else None
+
     def give(self, value: T) -> None:
         if not self.filled:
             self._value = value
@@ -79,8 +84,11 @@ class FenceDone:
 
 @dataclass(frozen=True, slots=True)
 class CommandAsked:
+    """`by`: who gave it, as far as that is known."""
+
     command: Command
     answer: Answer[None]
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

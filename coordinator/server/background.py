@@ -51,7 +51,8 @@ class Ticker:
 class CataloguePoller:
     """Asks for the catalogue while somebody leads: at once when a term begins, then every `every` seconds.
 
-    `give(rev, catalogue)`: the first of each term, then only what differs. An error is logged, once while it stays the same; the
+    `give(rev, catalogue)`: each answer, as the same object while it says the same (the owner believes some only when they have
+    been given for long enough). An error is logged, once while it stays the same; the
     owner goes on with what it has. Nothing of an earlier term is given: it may be hours old.
     """
 
@@ -86,9 +87,10 @@ class CataloguePoller:
         known: tuple[int, Catalogue | None] = (0, None)
         while (rev := self._next(known[0])) is not None:
             found = self._asked()
-            if found is not None and (rev, found) != known:
-                known = (rev, found)
-                self._give(rev, found)
+            if found is not None:
+                if (rev, found) != known:
+                    known = (rev, found)
+                self._give(rev, known[1] or found)
             elif found is None and rev != known[0]:
                 known = (rev, None)
 

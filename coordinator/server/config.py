@@ -13,7 +13,7 @@ from coordinator.transport.security import Security
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
     """`listen`: "host:port" for agents (port 0: any). `rest`: "host:port" under which its REST is reached; told to others only.
-    `advertise`: host under which others reach `listen`, if it is another.
+    `token`: what agents must bear; "": nothing. `streams`: of agents, and questions, at once at most. `advertise`: host under which others reach `listen`, if it is another.
 
     Seconds: `tick` between the owner's looks at the time (longer when a look takes long), `catalogue_every`, `view_for`: how
     long a view is good. `fences`: fences at once. `outbox`: messages of one agent that wait for the owner at most.
@@ -24,6 +24,8 @@ class ServerConfig:
     rest: str = ""
     advertise: str | None = None
     security: Security | None = None
+    token: str = ""
+    streams: int = 2000
     owner: OwnerConfig = field(default_factory=OwnerConfig)
     control: ControlConfig = field(default_factory=ControlConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)

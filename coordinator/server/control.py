@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from coordinator.core.owner_state import Command
+from coordinator.server.condition import condition
+from coordinator.server.journal import EventRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,9 @@ class LeaderView:
 @dataclass(frozen=True, slots=True)
 class AgentRow:
     """`state`: registered, synced, expired. `liveness`: alive, stopping (what it says itself); `draining`: asked to give its
-    units away. `units`: that it holds in whatever state; `rows_per_s`: over those it writes. `connected`: a stream is open."""
+    units away. `units`: that it holds in whatever state; `rows_per_s`: over those it writes. `connected`: a stream is open.
+    `failures`: preparations that failed there since one last succeeded; `backs_off_s`: for how many more seconds it is given no
+    units because of them, 0: it is on trial; None: it is trusted."""
 
     name: str
     incarnation: str
@@ -42,6 +46,8 @@ class AgentRow:
     rows_per_s: int
     connected: bool = False
     counters: Mapping[str, int] = field(default_factory=dict)
+    failures: int = 0
+    backs_off_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,21 @@ class UnitRow:
     since_s: float
     moving_to: str | None = None
     failures: int = 0
+
+    @property
+    def health(self) -> str:
+        """How it does (server.condition)."""
+        return condition(self).health
+
+    @property
+    def reason(self) -> str | None:
+        """Why it does not run; None where it does."""
+        return condition(self).reason
+
+    @property
+    def remedy(self) -> str | None:
+        """What to do about it; None: nothing, or not known."""
+        return condition(self).remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +153,9 @@ class Control(Protocol):
     def view(self) -> View:
         """Return the present picture, at most about a second old. Raises NoAnswerError."""
 
-    def command(self, command: Command, timeout: float = 5.0) -> None:
-        """Carry out a command; returns once it is accepted, and durable where it is to outlive this owner. `timeout` in
+    def events(self, after: int, most: int) -> tuple[EventRow, ...]:
+        """Return what happened behind event `after`, oldest first, the newest `most`; never waits."""
+
+    def command(self, command: Command, timeout: float = 5.0, *, by: str = "") -> None:
+        """Carry out a command that `by` gave; returns once it is accepted, and durable where it is to outlive this owner. `timeout` in
         seconds. Raises RefusedError, NotLeaderError, NoAnswerError."""

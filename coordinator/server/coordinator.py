@@ -22,7 +22,7 @@ import structlog
 
 from coordinator.batch import BatchSystem, MailboxFullError, SendError
 from coordinator.control.codec import Candidate, Change
-from coordinator.control.events import Confirmed, LogEvent
+from coordinator.control.events import Confirmed, Heard, LogEvent
 from coordinator.control.kafka_log import ControlLog
 from coordinator.core.messages import Down, Up
 from coordinator.core.owner_state import Catalogue, Command
@@ -30,6 +30,7 @@ from coordinator.server.asked import Answer, CommandAsked, FenceDone, Found, Joi
 from coordinator.server.background import CataloguePoller, FencePool, Ticker
 from coordinator.server.config import ServerConfig
 from coordinator.server.control import LeaderView, View
+from coordinator.server.journal import EventRow
 from coordinator.server.machines import AgentMachine, Handler
 from coordinator.server.owner_machine import OwnerMachine
 from coordinator.transport.events import Arrived, Closed, LeaderInfo, Opened, TransportEvent
@@ -65,7 +66,13 @@ class Coordinator:
             self._machine, lambda _: Handler(self._tell), config.batch
         )
         self._transport = HeartbeatServer(
-            config.listen, self._heard, security=config.security, name=config.name, system=kafka.prefix
+            config.listen,
+            self._heard,
+            security=config.security,
+            name=config.name,
+            system=kafka.prefix,
+            token=config.token,
+            streams=config.streams,
         )
         self._log: ControlLog | None = None
         self._ticker = Ticker(config.tick, lambda: self._tell(TickDue()))
@@ -142,9 +149,12 @@ class Coordinator:
                 viewed = self._viewed = (time.monotonic() + good_for, view)
             return viewed[1]
 
-    def command(self, command: Command, timeout: float = 5.0) -> None:
+    def events(self, after: int, most: int) -> tuple[EventRow, ...]:
+        return self._machine.journal.after(after, most)
+
+    def command(self, command: Command, timeout: float = 5.0, *, by: str = "") -> None:
         answer: Answer[None] = Answer()
-        self._tell(CommandAsked(command, answer))
+        self._tell(CommandAsked(command, answer, by))
         try:
             answer.wait(timeout)
         finally:
@@ -156,6 +166,9 @@ class Coordinator:
         self._system.router.send_control(message)
 
     def _logged(self, event: LogEvent) -> None:
+        if isinstance(event, Heard):
+            self._machine.heard(event)
+            return
         if isinstance(event, Confirmed):
             self._machine.confirmed(event)
         self._tell(event)

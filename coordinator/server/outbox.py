@@ -12,6 +12,9 @@ from collections.abc import Iterable
 
 from coordinator.core.messages import Checkpoint, DispatchResponse, Heartbeat, Sync, UnitStatus, Up
 
+#: Characters of a unit's error that are kept.
+LONGEST_ERROR = 4000
+
 
 class Outbox:
     """`counts`: messages by kind, and what was dropped here. `errors`: unit → why it stopped by itself, since last taken."""
@@ -51,7 +54,7 @@ class Outbox:
     def _note(self, statuses: Iterable[UnitStatus]) -> None:
         for status in statuses:
             if status.error is not None:
-                self.errors[status.unit] = status.error
+                self.errors[status.unit] = status.error[:LONGEST_ERROR]
 
     def take(self) -> tuple[list[Up], dict[str, str]]:
         """Return what waits, in order, and the errors in it."""

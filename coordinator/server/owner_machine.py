@@ -17,7 +17,7 @@ from typing import Protocol
 import structlog
 
 from coordinator.control.codec import Candidate, Change
-from coordinator.control.events import Confirmed, Elected, Lost, NewLeader, Persisted
+from coordinator.control.events import Confirmed, Elected, Heard, Lost, NewLeader, Persisted
 from coordinator.core import owner
 from coordinator.core import owner_state as core
 from coordinator.core.messages import Down
@@ -34,6 +34,7 @@ from coordinator.core.owner_state import (
 )
 from coordinator.server.asked import CommandAsked, FenceDone, Found, Joined, Left, TickDue, ViewAsked
 from coordinator.server.control import LeaderView, NotLeaderError, RefusedError, View
+from coordinator.server.journal import Journal
 from coordinator.server.machines import AgentMachine, Mail
 from coordinator.server.view import build
 from coordinator.transport.events import LeaderInfo
@@ -83,8 +84,11 @@ class OwnerMachine:
         self._commands: dict[int, CommandAsked] = {}
         self._asked: CommandAsked | None = None
         self._confirmed = Confirmed(0, 0.0)
+        self._heard = Heard(0, 0.0)
         self.view_took = 0.0
         self.counts: Counter[str] = Counter()
+        self.journal = Journal(wall)
+        self._ended: dict[str, str] = {}
 
     def is_stopped(self) -> bool:
         return False
@@ -92,6 +96,10 @@ class OwnerMachine:
     def confirmed(self, event: Confirmed) -> None:
         """From any thread, ahead of the messages that wait: an owner that is busy is not one that may have been replaced."""
         self._confirmed = event
+
+    def heard(self, event: Heard) -> None:
+        """From any thread: another's term is alive."""
+        self._heard = event
 
     def handle(self, message: object) -> None:
         """Take in one message; an error ends the term."""
@@ -133,8 +141,8 @@ class OwnerMachine:
                 self._streams[machine.agent] = machine
             case Left(machine, why):
                 self._left(machine, why)
-            case Elected(rev, records):
-                self._begin(rev, records)
+            case Elected(rev, records, at):
+                self._begin(rev, records, at)
             case NewLeader(rev, candidate):
                 self._led_by(rev, candidate)
             case Lost(rev, why) if self._is(rev):
@@ -145,12 +153,15 @@ class OwnerMachine:
 
     # terms
 
-    def _begin(self, rev: int, records: Mapping[str, core.Record]) -> None:
+    def _begin(self, rev: int, records: Mapping[str, core.Record], claimed_at: float | None) -> None:
         me = self._me()
         now, floor = self._clock(), int(self._wall() * 1000)
         self._lead(LeaderView(rev, me.name, me.address, me.rest, am_i=True))
-        self._state, effects = owner.begin(me.name, rev, records, self._config, now, floor=floor)
-        log.info("term begins", rev=rev, units=len(self._state.sets), agents=len(self._state.members))
+        self._state, effects = owner.begin(
+            me.name, rev, records, self._config, now, floor=floor, claimed_at=claimed_at
+        )
+        units, agents = len(self._state.sets), len(self._state.members)
+        self.journal.tell(rev, "elected", {"name": me.name, "units": units, "agents": agents})
         self._outside.leading(rev)
         self._carry_out(effects)
 
@@ -173,13 +184,13 @@ class OwnerMachine:
     def _end(self, why: str) -> None:
         """Give the term up by ourselves."""
         if self._state is not None:
-            self._over(why)
+            self._over(why, "resigned")
             self._outside.resign(why)
 
-    def _over(self, why: str) -> None:
+    def _over(self, why: str, what: str = "term lost") -> None:
         if self._state is None:
             return
-        log.info("term over", rev=self._state.rev, why=why)
+        self.journal.tell(self._state.rev, what, {"why": why})
         rev, self._state = self._state.rev, None
         self._errors.clear()
         waiting, self._commands = self._commands, {}
@@ -195,14 +206,24 @@ class OwnerMachine:
         if self._state is None:
             return
         self._state, effects = owner.step(self._state, event, self._clock())
+        self._tell(self._state)
         self._carry_out(effects)
+
+    def _tell(self, state: OwnerState) -> None:
+        """Say what happened in the core; of an agent that is gone also how its last stream ended."""
+        while state.told:
+            what, about = state.told.popleft()
+            agent = str(about.get("agent", ""))
+            if what == "agent gone" and agent in self._ended:
+                about = {**about, "stream": self._ended.pop(agent)}
+            self.journal.tell(state.rev, what, about)
 
     def _mail(self, machine: AgentMachine) -> None:
         messages, errors = machine.take()
         if self._state is None:
             self.counts["owner.not leading"] += len(messages)
             return
-        self._errors.update(errors)
+        self._errors.update({unit: error for unit, error in errors.items() if unit in self._state.sets})
         for message in messages:
             self._step(core.Received(message))
 
@@ -216,6 +237,7 @@ class OwnerMachine:
     def _left(self, machine: AgentMachine, why: str) -> None:
         if self._streams.get(machine.agent) is machine:
             del self._streams[machine.agent]
+            self._ended[machine.agent] = why
         log.info("agent's stream ended", agent=machine.agent, why=why)
 
     def _carry_out(self, effects: list[Effect]) -> None:
@@ -236,7 +258,7 @@ class OwnerMachine:
             case Fence(unit, uid, epoch):
                 self._outside.fence(state.rev, unit, uid, epoch)
             case Alarm(what, about):
-                log.warning(what, about=about)
+                self.journal.tell(state.rev, what, {"about": about}, alarm=True)
                 self.counts[f"alarm.{what}"] += 1
             case Refused(_, why):
                 if self._asked is not None:
@@ -254,17 +276,29 @@ class OwnerMachine:
     def _command(self, asked: CommandAsked) -> None:
         """Carry out a command; it is answered when what it has stored is durable, at once if it stores nothing."""
         if not self._speaks():
-            asked.answer.fail(NotLeaderError(self.leader if self._state is None else None))
+            asked.answer.fail(NotLeaderError(self.leader_now(self._clock()) if self._state is None else None))
             return
         self._asked = asked
+        rev = self._state.rev if self._state is not None else 0
         try:
             self._step(asked.command)
         finally:
             self._asked = None
+        self._note(asked, rev)
         if not self._speaks():  # a long pause ended with this very message (or it was to resign: answered)
             asked.answer.fail(NotLeaderError(None))
         if not any(waiting is asked for waiting in self._commands.values()):
             asked.answer.give(None)
+
+    def _note(self, asked: CommandAsked, rev: int) -> None:
+        command = asked.command
+        about: dict[str, object] = {"command": type(command).__name__.lower(), "by": asked.by or "unknown"}
+        about |= {name: getattr(command, name) for name in type(command).__match_args__}
+        refused = asked.answer.refused
+        if refused is None:
+            self.journal.tell(rev, "command accepted", about)
+        else:
+            self.journal.tell(rev, "command refused", {**about, "why": refused})
 
     def _speaks(self) -> bool:
         """Whether this owner may still say something: its claim was confirmed not long ago."""
@@ -287,9 +321,20 @@ class OwnerMachine:
         return build(self._state, leader, now, errors=self._errors, streams=streams, counters=counters)
 
     def leader_now(self, now: float) -> LeaderView | None:
-        """Return who leads, with the time since then."""
+        """Return who leads, with the time since then; None where nothing was heard of it for a lease. From any thread.
+
+        So two coordinators never name two leaders for longer than that: the one that no longer leads has not been confirmed
+        since, and of one that is dead nobody hears.
+        """
         leader = self.leader
-        if leader is None:
+        if leader is None or now >= self._alive_at(leader) + self._config.owner_lease:
             return None
         since = round(now - self._since, 3)
         return LeaderView(leader.rev, leader.name, leader.address, leader.rest, since, leader.am_i)
+
+    def _alive_at(self, leader: LeaderView) -> float:
+        """Return when `leader` last was known to lead: its own term when it was confirmed, another's when it was heard."""
+        if not leader.am_i:
+            return self._heard.at if self._heard.rev == leader.rev else float("-inf")
+        confirmed = self._confirmed
+        return max(self._since, confirmed.at if confirmed.rev == leader.rev else self._since)

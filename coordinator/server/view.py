@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from coordinator.core.health import WELL
 from coordinator.core.members import Member
 from coordinator.core.owner_state import OwnerState
 from coordinator.core.progress import PipelineProgress
@@ -74,7 +75,7 @@ def _unit(
         ":".join(map(str, mark.position)) if mark and mark.position else None,
         memo.rows_per_s if primary is not None else 0,
         name in state.paused,
-        errors.get(name),
+        memo.waits if current.state is SetState.REPLICATING else errors.get(name),
         round(now - memo.since, 3),
         _moving_to(primary, secondary),
         memo.failures,
@@ -96,6 +97,8 @@ def _moving_to(primary: Replica | None, secondary: Replica | None) -> str | None
 def _agent(
     state: OwnerState, member: Member, now: float, rows_per_s: int, stream: Mapping[str, int] | None
 ) -> AgentRow:
+    health = state.health.get(member.name, WELL)
+    rest = health.backs_off(now)
     return AgentRow(
         member.name,
         member.incarnation,
@@ -108,4 +111,6 @@ def _agent(
         rows_per_s,
         stream is not None,
         dict(stream or {}),
+        health.failures,
+        None if rest is None else round(rest, 1),
     )

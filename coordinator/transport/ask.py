@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 import grpc
 import structlog
 
-from coordinator.transport.channel import ASK_LEADER, of_system, open_channel
-from coordinator.transport.columns import WireError
+from coordinator.transport.access import metadata
+from coordinator.transport.channel import ASK_LEADER, open_channel
 from coordinator.transport.events import LeaderInfo
 from coordinator.transport.security import Security
-from coordinator.transport.wire import get_leader
-from schemas import coordination_pb2 as pb
+from coordinator.transport.wire import WireError, get_leader, put_question
 
 _log = structlog.get_logger(__name__)
 
+_REFUSALS = {grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED}
 #: Seconds that the others still have once somebody says that it leads: it may be one that has not noticed its end.
 GRACE = 0.1
 
@@ -29,22 +29,23 @@ def ask_leader(
     timeout: float = 1.0,
     *,
     system: str = "",
+    token: str = "",
     refused: Callable[[str, str], None] = lambda _peer, _why: None,
 ) -> LeaderInfo | None:
     """Return the leader of the highest term that a peer knows, None if nobody knows one of `known_rev` or later.
 
     Blocks at most `timeout` seconds; less when a leader answers itself. Peers that do not answer are passed over.
-    `system`: the Kafka prefix. `refused(peer, why)`: called for a coordinator of another system.
+    `system`: the Kafka prefix. `token`: what this caller proves itself with. `refused(peer, why)`: called for a coordinator of
+    another system or another version of the protocol, and for one that does not take the token.
     """
     answers: queue.SimpleQueue[tuple[str, grpc.Future]] = queue.SimpleQueue()
     channels = [open_channel(peer, security) for peer in peers]
-    request = pb.AskLeaderRequest(known_rev=known_rev).SerializeToString()
     deadline = time.monotonic() + timeout
     best: LeaderInfo | None = None
     try:
         for peer, channel in zip(peers, channels, strict=True):
             asked = channel.unary_unary(ASK_LEADER).future(
-                request, timeout=timeout, metadata=of_system(system)
+                put_question(), timeout=timeout, metadata=metadata(system, token)
             )
             asked.add_done_callback(lambda done, peer=peer: answers.put((peer, done)))
         for _ in peers:
@@ -78,8 +79,9 @@ def _answer(peer: str, done: grpc.Future, refused: Callable[[str, str], None]) -
         try:
             return get_leader(done.result())
         except WireError as unreadable:
+            refused(peer, str(unreadable))
             error = unreadable
-    if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+    if isinstance(error, grpc.Call) and error.code() in _REFUSALS:
         refused(peer, str(error.details()))
     _log.debug("coordinator did not answer", peer=peer, error=why(error))
     return None

@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 import grpc
 
 from coordinator.transport.security import Security
-from schemas.addresses import SYSTEM
 
+#: The name is the same in every version of the protocol, so that a peer of another version hears that it is one (`wire`).
 SERVICE = "rowlock.coordination.v1.Coordination"
 HEARTBEAT = f"/{SERVICE}/Heartbeat"
 ASK_LEADER = f"/{SERVICE}/AskLeader"
-#: An agent with a hundred thousand units says about ten million bytes.
-MAX_MESSAGE = 64 * 1024 * 1024
+#: An agent with a hundred thousand units says about eleven million bytes.
+MAX_MESSAGE = 16 * 1024 * 1024
 
 T = TypeVar("T")
 
@@ -90,8 +90,3 @@ class Threads(Executor):
 
         threading.Thread(target=run, name=f"{self._name}-{next(self._numbers)}", daemon=True).start()
         return future
-
-
-def of_system(system: str) -> tuple[tuple[str, str], ...]:
-    """Return a call's metadata. `system`: the Kafka prefix; "" says nothing."""
-    return ((SYSTEM, system),) if system else ()

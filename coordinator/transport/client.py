@@ -18,20 +18,22 @@ import grpc
 import structlog
 
 from coordinator.core.messages import Down, Up
+from coordinator.transport.access import metadata
 from coordinator.transport.ask import ask_leader
 from coordinator.transport.ask import why as failure
-from coordinator.transport.channel import HEARTBEAT, Keepalive, of_system, open_channel
-from coordinator.transport.columns import WireError
+from coordinator.transport.channel import HEARTBEAT, Keepalive, open_channel
 from coordinator.transport.events import LeaderInfo
 from coordinator.transport.security import Security
-from coordinator.transport.stream import FRAME, Pace
+from coordinator.transport.stream import Pace
 from coordinator.transport.wire import (
+    FRAME,
     FromAgent,
     FromOwner,
     NotLeader,
     Opening,
     Serving,
-    frame_up,
+    WireError,
+    frame,
     unframe_down,
 )
 
@@ -90,12 +92,13 @@ class _Outbox:
                 if not self._queue:
                     return
                 waiting = [self._queue.popleft() for _ in range(min(FRAME, len(self._queue)))]
-            yield frame_up(waiting)
+            yield frame(waiting)
 
 
 class HeartbeatClient:
     """`peers`: every coordinator's "host:port". `on_message` is called from the client's thread, in order, and should be
-    quick; an exception that leaves it ends the stream. `on_open` may be set: called when a stream is served. `system`: the Kafka prefix."""
+    quick; an exception that leaves it ends the stream. `on_open` may be set: called when a stream is served. `system`: the Kafka prefix.
+    `token`: what the agent proves itself with."""
 
     def __init__(
         self,
@@ -105,12 +108,13 @@ class HeartbeatClient:
         *,
         security: Security | None = None,
         system: str = "",
+        token: str = "",
         timing: ClientTiming | None = None,
         capacity: int = 10_000,
     ) -> None:
         self._agent, self._peers, self._on_message = agent, tuple(peers), on_message
         self._security, self._timing, self._capacity = security, timing or ClientTiming(), capacity
-        self._system, self._refusals = system, set[tuple[str, str]]()
+        self._system, self._token, self._refusals = system, token, set[tuple[str, str]]()
         self._instance = uuid.uuid4().hex
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -173,6 +177,7 @@ class HeartbeatClient:
                 self._security,
                 self._timing.ask,
                 system=self._system,
+                token=self._token,
                 refused=self._refused,
             )
             served = False
@@ -185,23 +190,23 @@ class HeartbeatClient:
     def _refused(self, peer: str, why: str) -> None:
         if (peer, why) not in self._refusals:  # it is asked again and again
             self._refusals.add((peer, why))
-            _log.error("a coordinator of another system", agent=self._agent, peer=peer, why=why)
+            _log.error("a coordinator refuses this agent", agent=self._agent, peer=peer, why=why)
 
     def _serve(self, leader: LeaderInfo) -> bool:
         """Have a stream to the leader until it ends; whether it was served at all."""
         outbox = _Outbox(self._capacity)
         outbox.put(Opening(self._agent, self._instance))
         channel = open_channel(leader.address, self._security, self._timing.keepalive)
-        call = channel.stream_stream(HEARTBEAT)(outbox.frames(), metadata=of_system(self._system))
+        call = channel.stream_stream(HEARTBEAT)(outbox.frames(), metadata=metadata(self._system, self._token))
         self._call = call
         late = threading.Timer(self._timing.opening, call.cancel)
         late.name, late.daemon = f"heartbeat-opening-{self._agent}", True
         late.start()
         why = "the coordinator ended it"
         try:
-            for frame in call:
+            for data in call:
                 late.cancel()
-                over = [end for message in unframe_down(frame) if (end := self._heard(message, outbox))]
+                over = [end for message in unframe_down(data) if (end := self._heard(message, outbox))]
                 if over:
                     why = over[0]
                     break

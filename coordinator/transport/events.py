@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.core.messages import Up
+from coordinator.core.messages import Int64, Up, WirePart
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderInfo:
+class LeaderInfo(WirePart, frozen=True):
     """Who leads. `rev`: its owner_rev, 0 if nobody is known to lead. `address`, `rest`: "host:port" of its gRPC and of its
     REST server, may be empty. `mine`: whoever says this is the leader itself."""
 
-    rev: int = 0
+    rev: Int64 = 0
     address: str = ""
     rest: str = ""
     mine: bool = False

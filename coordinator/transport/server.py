@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import grpc
 import structlog
 
 from coordinator.core.messages import DispatchResponse, Down, Up
 from coordinator.transport import security as certificates
+from coordinator.transport.access import other_than, stranger
 from coordinator.transport.channel import ASK_LEADER, HEARTBEAT, Keepalive, Threads
-from coordinator.transport.columns import WireError
 from coordinator.transport.events import Arrived, Closed, LeaderInfo, Opened, TransportEvent
 from coordinator.transport.security import Security
 from coordinator.transport.stream import Registry, Stream
@@ -28,16 +30,21 @@ from coordinator.transport.wire import (
     NotLeader,
     Opening,
     Serving,
-    frame_down,
+    WireError,
+    check_question,
+    frame,
     put_leader,
     unframe_up,
 )
-from schemas.addresses import SYSTEM, other_system
 
 __all__ = ["Arrived", "Closed", "HeartbeatServer", "LeaderInfo", "Opened", "Security", "TransportEvent"]
 
 _log = structlog.get_logger(__name__)
 
+#: Streams of one agent at once: a superseded process has one besides its successor's, and both may reconnect.
+PER_AGENT = 4
+#: Seconds between two lines of the log about callers that cannot be understood; all are counted.
+LOG_EVERY = 60.0
 _COUNTED = (
     "up messages",
     "up bytes",
@@ -46,13 +53,20 @@ _COUNTED = (
     "down dropped",
     "no stream",
     "dispatch waiting",
+    "strangers",
+    "unreadable",
 )
 
 
 class HeartbeatServer:
     """`listen`: "host:port", port 0 for any. `on_event` is called from the streams' threads and should be quick: while it
     runs, nothing more is read from that stream. An exception that leaves it ends the stream. `system`: the Kafka prefix;
-    whoever names another is refused (schemas.addresses.SYSTEM)."""
+    whoever names another is refused (schemas.addresses.SYSTEM).
+
+    Whom it does not know it reads nothing of: `token` is what callers must bear (""; none, where a certificate or this machine's
+    loopback proves them), judged by the metadata before any message. At most `streams` calls at once, `PER_AGENT` of them of one
+    agent; a stream whose Opening does not come within `opening_within` seconds is ended.
+    """
 
     def __init__(
         self,
@@ -62,12 +76,16 @@ class HeartbeatServer:
         security: Security | None = None,
         name: str = "",
         system: str = "",
+        token: str = "",
+        streams: int = 2000,
+        opening_within: float = 10.0,
         capacity: int = 20_000,
         keepalive: Keepalive | None = None,
         answer_within: float = 5.0,
     ) -> None:
         self._listen, self._on_event, self._security = listen, on_event, security
         self._name, self._system = name or listen, system
+        self._token, self._streams, self._opening_within = token, streams, opening_within
         self._capacity, self._keepalive = capacity, keepalive or Keepalive()
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
@@ -78,12 +96,15 @@ class HeartbeatServer:
         self._readers: dict[int, threading.Thread] = {}
         self._server: grpc.Server | None = None
         self._closing = False
+        self._logged = float("-inf")
 
     def start(self) -> int:
         """Serve; return the port. Raises OSError when the address cannot be had."""
         options = [("grpc.so_reuseport", 0), *self._keepalive.options()]
-        server = grpc.server(Threads(f"heartbeat-{self._name}"), options=options)
-        server.add_generic_rpc_handlers((_Methods(self._heartbeat, self._ask_leader),))
+        server = grpc.server(
+            Threads(f"heartbeat-{self._name}"), options=options, maximum_concurrent_rpcs=self._streams
+        )
+        server.add_generic_rpc_handlers((_Methods(self._heartbeat, self._ask_leader, self._why_not),))
         try:
             if self._security is None:
                 port = server.add_insecure_port(self._listen)
@@ -136,18 +157,41 @@ class HeartbeatServer:
 
     # one call
 
-    def _ask_leader(self, _request: bytes, context: grpc.ServicerContext) -> bytes:
-        self._refuse_others(context)
+    def _why_not(self, said: Iterable[Any]) -> tuple[grpc.StatusCode, str] | None:
+        """Return why a caller with this metadata is not served: it is a stranger, or of another system, whose units, and the
+        databases behind their names, are not ours."""
+        why = stranger(self._token, said)
+        if why is not None:
+            self._past["strangers"] += 1
+            return grpc.StatusCode.UNAUTHENTICATED, why
+        why = other_than(self._system, said)
+        return None if why is None else (grpc.StatusCode.FAILED_PRECONDITION, why)
+
+    def _ask_leader(self, question: bytes, context: grpc.ServicerContext) -> bytes:
+        try:
+            check_question(question)
+        except WireError as error:
+            self._unreadable(error, context)
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         with self._lock:
             return put_leader(self._leader)
 
     def _heartbeat(self, frames: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """gRPC's thread: write until the stream ends. The reader ends when gRPC ends the call after this."""
-        self._refuse_others(context)
-        opening, rest = self._opening(frames, context)
+        late = threading.Timer(self._opening_within, context.cancel)
+        late.name, late.daemon = "heartbeat-opening", True
+        late.start()
+        try:
+            opening, rest = self._opening(frames, context)
+        finally:
+            late.cancel()
         admitted = self._admit(opening)
+        if admitted is None:
+            why = f"agent {opening.agent} has {PER_AGENT} streams already"
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+            raise WireError(why)
         if isinstance(admitted, NotLeader):
-            yield frame_down([admitted])
+            yield frame([admitted])
             return
         stream, revision = admitted
         if not context.add_callback(lambda: stream.end("the connection was lost")):
@@ -165,13 +209,7 @@ class HeartbeatServer:
         while waiting := stream.take():
             yield from _framed(stream, waiting)
         if stream.farewell is not None:
-            yield frame_down([stream.farewell])
-
-    def _refuse_others(self, context: grpc.ServicerContext) -> None:
-        """Abort the call of another system's: its units, and the databases behind their names, are not ours."""
-        why = other_system(self._system, str(dict(context.invocation_metadata()).get(SYSTEM, "")))
-        if why is not None:
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
+            yield frame([stream.farewell])
 
     def _opening(
         self, frames: Iterator[bytes], context: grpc.ServicerContext
@@ -179,7 +217,9 @@ class HeartbeatServer:
         """Return the first message and what came with it; abort the call if it is not one that can be served."""
         try:
             first, *rest = unframe_up(next(frames))
-        except (StopIteration, ValueError, WireError) as error:
+        except (StopIteration, ValueError, WireError, grpc.RpcError) as error:
+            if isinstance(error, WireError):
+                self._unreadable(error, context)
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"a stream begins with an Opening: {error}")
             raise
         if not isinstance(first, Opening) or not first.agent:
@@ -195,14 +235,25 @@ class HeartbeatServer:
                 context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
         return first, rest
 
-    def _admit(self, opening: Opening) -> tuple[Stream, int] | NotLeader:
-        """Register a stream, if we lead; earlier ones of the same client end."""
+    def _unreadable(self, error: WireError, context: grpc.ServicerContext) -> None:
+        """Count a caller that cannot be understood before it has a stream, such as one of another version. It calls again and again, so
+        the log has one line in `LOG_EVERY` seconds."""
+        self._past["unreadable"] += 1
+        now = time.monotonic()
+        if now >= self._logged + LOG_EVERY:
+            self._logged = now
+            _log.error("a caller cannot be understood", peer=context.peer(), error=str(error))
+
+    def _admit(self, opening: Opening) -> tuple[Stream, int] | NotLeader | None:
+        """Register a stream, if we lead; earlier ones of the same client end. None: the agent has too many."""
         with self._lock:
             leader = self._leader
             if not leader.mine or self._closing:
                 return NotLeader(leader.rev, leader.address)
             number = next(self._numbers)
             stream = Stream(opening.agent, opening.instance, number, self._capacity, self._answer_within)
+            if self._registry.others(stream) >= PER_AGENT:
+                return None
             replaced = self._registry.add(stream)
         for older in replaced:
             older.end("replaced by a newer stream")
@@ -221,10 +272,10 @@ class HeartbeatServer:
         try:
             self._on_event(Opened(stream.agent, stream.number))
             self._arrived(stream, messages, 0)
-            for frame in frames:
+            for data in frames:
                 if stream.why is not None:
                     break
-                self._arrived(stream, unframe_up(frame), len(frame))
+                self._arrived(stream, unframe_up(data), len(data))
             stream.end("the agent ended it" if context.is_active() else "the connection was lost")
         except grpc.RpcError:
             stream.end("the connection was lost")
@@ -262,10 +313,10 @@ class HeartbeatServer:
 
 
 def _framed(stream: Stream, messages: list[FromOwner]) -> Iterator[bytes]:
-    frame = frame_down(messages)
+    data = frame(messages)
     stream.down["down messages"] += len(messages)
-    stream.down["down bytes"] += len(frame)
-    yield frame
+    stream.down["down bytes"] += len(data)
+    yield data
 
 
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no types
@@ -275,11 +326,24 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no typ
         self,
         heartbeat: Callable[[Iterator[bytes], grpc.ServicerContext], Iterator[bytes]],
         ask_leader: Callable[[bytes, grpc.ServicerContext], bytes],
+        why_not: Callable[[Iterable[Any]], tuple[grpc.StatusCode, str] | None],
     ) -> None:
+        self._why_not = why_not
         self._handlers = {
             HEARTBEAT: grpc.stream_stream_rpc_method_handler(heartbeat),
             ASK_LEADER: grpc.unary_unary_rpc_method_handler(ask_leader),
         }
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        return self._handlers.get(details.method)
+        refused = self._why_not(details.invocation_metadata)
+        return self._handlers.get(details.method) if refused is None else _refusing(*refused)
+
+
+def _refusing(code: grpc.StatusCode, why: str) -> grpc.RpcMethodHandler:
+    """Return what ends a call without reading a byte of its messages."""
+
+    def refuse(_frames: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        context.abort(code, why)
+        yield b""
+
+    return grpc.stream_stream_rpc_method_handler(refuse)

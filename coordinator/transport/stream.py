@@ -12,10 +12,8 @@ from collections import Counter, deque
 
 from coordinator.core.messages import Dispatch, Down
 from coordinator.transport.mailbox import Mailbox, Waiting
-from coordinator.transport.wire import FromOwner, NotLeader
+from coordinator.transport.wire import FRAME, FromOwner, NotLeader
 
-#: Messages that go into one frame at most.
-FRAME = 256
 #: Seconds that a message waits for others when the last frame was no longer ago than `BUSY`: a frame costs more than
 #: most messages.
 LINGER, BUSY = 0.002, 0.1
@@ -126,6 +124,11 @@ class Registry:
         self._by_agent[stream.agent] = (*others, stream)
         self._streams[stream.number] = stream
         return replaced
+
+    def others(self, stream: Stream) -> int:
+        """Return how many streams its agent has beside those that it would replace."""
+        there = self._by_agent.get(stream.agent, ())
+        return len([other for other in there if other.instance != stream.instance])
 
     def remove(self, stream: Stream) -> None:
         if self._streams.pop(stream.number, None) is None:

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 from deploy.embedded.errors import EmbeddedError
+from deploy.embedded.patience import patient
 
 OLDEST = 17
 _INSTALL = (
@@ -39,7 +40,9 @@ def _candidate() -> Path | None:
 def _version(java: Path) -> int:
     """The major version: 8 of "1.8.0_402", 17 of "17.0.15"."""
     try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+        answer = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=patient(30), check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EmbeddedError("Java", f"{java} does not run ({error})", _INSTALL) from error
     match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)

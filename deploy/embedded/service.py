@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, NoReturn, Self
@@ -20,6 +19,7 @@ from deploy.embedded.cache import MB, require_space
 from deploy.embedded.errors import EmbeddedError
 from deploy.embedded.guard import kept, release, spawn, temporary
 from deploy.embedded.guardian import kill_tree
+from deploy.embedded.patience import Patience
 from deploy.embedded.ports import HOST, pick, require_free
 
 
@@ -134,7 +134,7 @@ class Service:
             return
         self.resume()
         process.send_signal(self.stop_signal)
-        _ended(process, self.stop_within)
+        _in_time(process, self.stop_within)
         self.kill()
 
     def restart(self) -> Self:
@@ -201,7 +201,7 @@ class Service:
         """A command that prepares the service, to its end."""
         process = self._spawn(command)
         try:
-            ended = _ended(process, self.ready_within)
+            ended = _in_time(process, self.ready_within)
         finally:
             _end(process)
         if not ended:
@@ -210,12 +210,12 @@ class Service:
             raise self._failure(f"`{Path(command[0]).name}` ended with code {process.returncode}")
 
     def _wait_ready(self, process: subprocess.Popen[bytes]) -> None:
-        ends = time.monotonic() + self.ready_within
+        patience = Patience(self.ready_within)
         while (reason := self._unready()) is not None:
             if _ended(process, 0.05):
                 self._give_up(f"it ended with code {process.returncode} while starting")
-            if time.monotonic() > ends:
-                self._give_up(f"no answer on port {self.port} within {self.ready_within:.0f} s ({reason})")
+            if patience.over():
+                self._give_up(f"no answer on port {self.port} within {patience.waited:.0f} s ({reason})")
 
     def _unready(self) -> str | None:
         try:
@@ -253,6 +253,15 @@ def _ended(process: subprocess.Popen[bytes], within: float) -> bool:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=within)
     return process.returncode is not None
+
+
+def _in_time(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Tell whether it ends within `seconds` of a machine with time to spare."""
+    patience = Patience(seconds)
+    while not _ended(process, 0.2):
+        if patience.over():
+            return False
+    return True
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

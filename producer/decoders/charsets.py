@@ -84,5 +84,10 @@ def utf8_in_latin1(text: str) -> str:
     return text if text.isascii() else text.encode().decode("latin-1")
 
 
+def prove_utf8(text: str) -> None:
+    """Raise UnicodeDecodeError unless the byte values of `text`, a latin-1 string, are UTF-8."""
+    text.encode("latin-1").decode()
+
+
 def _latin1(data: bytes) -> str:
     return utf8_in_latin1(codecs.charmap_decode(data, "strict", _LATIN1)[0])

@@ -146,7 +146,7 @@ def _string(i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
     strip = ".rstrip(' ')" if column.kind is Kind.CHAR else ""
     decode = _decoder(column)
     if decode is None:
-        render = lambda a, b, v: [f"{v} = quote(text[{a}:{b}]{strip})"]  # noqa: E731
+        render = lambda a, b, v: [f"{v} = quote(text[{a}:{b}]{strip})"]  # noqa: E731 - proven with the record
         return Variable(length_bytes=size, render=render, names={"quote": scalars.quote})
     return Variable(
         length_bytes=size,

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from schemas.position import Position
 
 
 class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Constant for the life of a capture unit's assignment. `connector`: mysql | mariadb."""
+    """Constant for the life of a capture unit's assignment.
+
+    `connector`: mysql | mariadb. `charsets`: the server's collation ids → character sets, as TABLE_MAPs name them.
+    """
 
     connector: str
     name: str
     epoch: int
     gen: int
+    charsets: Mapping[int, str] = {}
 
 
 class TransactionContext(msgspec.Struct, kw_only=True):

@@ -11,5 +11,9 @@ class DefinitionMismatch(DecodeError):  # noqa: N818 - named for what is wrong
     """The TABLE_MAP in the log does not fit the table definition at hand."""
 
 
+class ImageNotFull(DecodeError):  # noqa: N818 - named for what is wrong
+    """A row image lacks columns (binlog_row_image MINIMAL or NOBLOB), or holds only what changed in a JSON document."""
+
+
 class UndecodableRow(DecodeError):  # noqa: N818 - named for what is wrong
     """A row image is not full, or holds a type or form that is not known."""

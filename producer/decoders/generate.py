@@ -87,7 +87,8 @@ def compile_loop(layout: Layout, nulls: int, *, update: bool) -> LoopFunction:
 
     Arguments: data, text, p (offset of the first row), end, images without and with key, append (takes a Kafka
     record), head (up to the first image), and of the envelope (producer/decoders/envelope.py) where, position, prev,
-    middle, tail, with the numbers row and order of the first row. Returns where the last row ends.
+    middle, tail, with the numbers row and order of the first row. Returns where the last row ends. Raises
+    UnicodeDecodeError for a record that is not UTF-8: text in such a charset goes into the images as it is in the log.
     """
     lines = ["while p < end:", "    here = f'{position}{row}]'"]
     body, names = (_update_rows if update else _single_rows)(layout, nulls)
@@ -148,7 +149,13 @@ def _bitmap(layout: Layout) -> str:
 
 def _append(key: str, images: str) -> list[str]:
     envelope = images + '{where}{row},"position":{here},"prev":{prev}{middle}{order}{tail}'
-    return [f"append(({_text(key)}.encode('latin-1'), {_text(envelope)}.encode('latin-1')))"]
+    return [
+        f"value = {_text(envelope)}",
+        "raw = value.encode('latin-1')",
+        # Quotes stand around each text: what is UTF-8 as a whole is UTF-8 in each of its values.
+        "if not value.isascii(): raw.decode()",
+        f"append(({_text(key)}.encode('latin-1'), raw))",
+    ]
 
 
 def _indent(lines: Sequence[str]) -> list[str]:

@@ -6,10 +6,9 @@ behind the bitmaps (sql/log_event.cc, row_log_event_uncompress).
 
 from __future__ import annotations
 
-import zlib
-
 from producer.decoders import types as t
-from producer.decoders.errors import UndecodableRow
+from producer.decoders.compressed import unpacked
+from producer.decoders.errors import ImageNotFull, UndecodableRow
 
 
 def is_row_event(event_type: int) -> bool:
@@ -30,30 +29,16 @@ def plain_rows_event(event_type: int, body: bytes) -> tuple[int, bytes]:
     start = _bitmaps_at(plain, body)
     columns, start = _lenenc(body, start)
     start += (columns + 7) // 8 * (2 if plain in t.UPDATES else 1)
-    return plain, body[:start] + _unpacked(body[start:])
-
-
-def _unpacked(packed: bytes) -> bytes:
-    """Unpack MariaDB's form: a byte (bits 4–6 algorithm, 0–2 size of the length), the length big-endian, the data."""
-    header = packed[0]
-    if header & 0x70:
-        raise UndecodableRow(
-            f"compressed row event with unknown algorithm {header >> 4 & 7}: set log_bin_compress=OFF"
-        )
-    size = header & 7
-    data = zlib.decompress(packed[1 + size :])
-    if len(data) != int.from_bytes(packed[1 : 1 + size], "big"):
-        raise UndecodableRow("compressed row event has another length than it says")
-    return data
+    return plain, body[:start] + unpacked(body[start:], "a compressed row event")
 
 
 def rows_start(event_type: int, body: bytes, columns: int) -> int:
     """Return the offset of the first row image.
 
-    Raises UndecodableRow when the number of columns is not `columns` or images are not full.
+    Raises UndecodableRow when the number of columns is not `columns`, ImageNotFull.
     """
     if event_type == t.PARTIAL_UPDATE_ROWS_EVENT:
-        raise UndecodableRow("partial JSON update in the log: SET GLOBAL binlog_row_value_options=''")
+        raise ImageNotFull("partial JSON update in the log: SET GLOBAL binlog_row_value_options=''")
     found, start = _lenenc(body, _bitmaps_at(event_type, body))
     if found != columns:
         raise UndecodableRow(f"row event has {found} columns where its TABLE_MAP has {columns}")
@@ -61,7 +46,7 @@ def rows_start(event_type: int, body: bytes, columns: int) -> int:
     full = (1 << columns) - 1
     for _ in range(2 if event_type in t.UPDATES else 1):
         if int.from_bytes(body[start : start + size], "little") & full != full:
-            raise UndecodableRow("row image is not full: SET GLOBAL binlog_row_image=FULL")
+            raise ImageNotFull("row image is not full: SET GLOBAL binlog_row_image=FULL")
         start += size
     return start
 

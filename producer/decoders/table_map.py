@@ -1,22 +1,25 @@
 """TABLE_MAP events: which columns, in which binary form, the row events behind them have.
 
-Format: MySQL's `Table_map_event` (libs/mysql/binlog/event/rows_event.h), optional metadata included. Only what a
-decoder needs is kept; what the optional metadata says is a cross-check of the table definition, never its source,
-since it lacks the unique indexes.
+Format: MySQL's `Table_map_event` (libs/mysql/binlog/event/rows_event.h), optional metadata included. The names of the
+table are read at once, the rest when somebody asks for it: of a table that nobody captures nothing else may matter.
+What the optional metadata says is a cross-check of the table definition (producer/decoders/comparison.py), never its
+source, since it lacks the unique indexes.
 """
 
 from __future__ import annotations
+
+from functools import cached_property
 
 import msgspec
 
 from producer.decoders import types as t
 from producer.decoders.errors import UndecodableRow
-from producer.decoders.metadata import LoggedMetadata, parse_optional
+from producer.decoders.metadata import LoggedMetadata, parse_metadata
 from producer.decoders.reader import Reader
 
 
 class ColumnMap(msgspec.Struct, frozen=True, kw_only=True):
-    """One column as the log stores it; `unsigned` … `primary` only as far as the log's optional metadata tells.
+    """One column as the log stores it.
 
     `metadata` by type: DECIMAL precision << 8 | scale; BIT length in bits; times fsp; strings length in bytes;
     ENUM, SET and BLOB-like types the number of bytes of the value or of its length.
@@ -25,27 +28,35 @@ class ColumnMap(msgspec.Struct, frozen=True, kw_only=True):
     type: int  # real type: ENUM and SET are told apart from STRING
     metadata: int
     nullable: bool
-    unsigned: bool | None = None
-    charset: int | None = None  # collation id
-    name: str | None = None
-    members: tuple[bytes, ...] | None = None
-    primary: bool = False
 
 
-class TableMap(msgspec.Struct, frozen=True, kw_only=True):
+class TableMap:
     """`layout`: the body without table id and flags; equal layouts may share a codec."""
 
-    table_id: int
-    db: str
-    name: str
-    columns: tuple[ColumnMap, ...]
-    layout: bytes
+    def __init__(self, table_id: int, db: str, name: str, layout: bytes) -> None:
+        self.table_id = table_id
+        self.db = db
+        self.name = name
+        self.layout = layout
 
-    @property
-    def column_names(self) -> tuple[str, ...] | None:
-        """Names, with binlog_row_metadata=FULL; else None."""
-        names = tuple(column.name for column in self.columns if column.name is not None)
-        return names if len(names) == len(self.columns) else None
+    @cached_property
+    def columns(self) -> tuple[ColumnMap, ...]:
+        """The columns. Raises UndecodableRow for a body that is no TABLE_MAP and for a type that is not known."""
+        return self._parsed[0]
+
+    def metadata(self, *, mariadb: bool) -> LoggedMetadata:
+        """Return what the log says beyond the columns' forms. Raises UndecodableRow."""
+        columns, rest = self._parsed
+        return parse_metadata(rest, [column.type for column in columns], mariadb=mariadb)
+
+    @cached_property
+    def _parsed(self) -> tuple[tuple[ColumnMap, ...], bytes]:
+        try:
+            return _columns(self.layout)
+        except (IndexError, KeyError, ValueError) as error:
+            raise UndecodableRow(
+                f"TABLE_MAP event of {self.db}.{self.name} cannot be parsed: {error}"
+            ) from error
 
 
 class TableMapCache:
@@ -66,29 +77,30 @@ class TableMapCache:
 
 
 def parse_table_map(body: bytes) -> TableMap:
-    """Parse the body of a TABLE_MAP event. Raises UndecodableRow."""
+    """Parse the names in the body of a TABLE_MAP event. Raises UndecodableRow."""
     try:
-        return _parse(body)
-    except (IndexError, KeyError, ValueError) as error:
+        reader = Reader(body)
+        table_id = reader.uint(6)
+        reader.uint(2)
+        return TableMap(table_id, _name(reader), _name(reader), body[8:])
+    except (IndexError, ValueError) as error:
         raise UndecodableRow(f"TABLE_MAP event of {len(body)} bytes cannot be parsed: {error}") from error
 
 
-def _parse(body: bytes) -> TableMap:
-    reader = Reader(body)
-    table_id = reader.uint(6)
-    reader.uint(2)
-    db, name = _name(reader), _name(reader)
+def _columns(layout: bytes) -> tuple[tuple[ColumnMap, ...], bytes]:
+    """Return the columns, and the optional metadata behind them."""
+    reader = Reader(layout)
+    _name(reader), _name(reader)
     count = reader.lenenc()
     types = reader.take(count)
     metadata = Reader(reader.take(reader.lenenc()))
     forms = [_real_type(kind, metadata) for kind in types]
     nullable = reader.take((count + 7) // 8)
-    extra = parse_optional(reader, [kind for kind, _ in forms])
     columns = tuple(
-        _column(i, kind, meta, bool(nullable[i >> 3] >> (i & 7) & 1), extra)
-        for i, (kind, meta) in enumerate(forms)
+        ColumnMap(type=kind, metadata=size, nullable=bool(nullable[i >> 3] >> (i & 7) & 1))
+        for i, (kind, size) in enumerate(forms)
     )
-    return TableMap(table_id=table_id, db=db, name=name, columns=columns, layout=body[8:])
+    return columns, reader.take(reader.rest)
 
 
 def _name(reader: Reader) -> str:
@@ -116,17 +128,4 @@ def _real_type(kind: int, metadata: Reader) -> tuple[int, int]:
         return kind, 0
     raise UndecodableRow(
         f"column type {kind} is not known: the table cannot be captured, leave it out of `tables`"
-    )
-
-
-def _column(i: int, kind: int, metadata: int, nullable: bool, extra: LoggedMetadata) -> ColumnMap:
-    return ColumnMap(
-        type=kind,
-        metadata=metadata,
-        nullable=nullable,
-        unsigned=extra.unsigned.get(i),
-        charset=extra.charsets.get(i),
-        name=extra.names[i] if extra.names else None,
-        members=extra.members.get(i),
-        primary=i in extra.primary,
     )

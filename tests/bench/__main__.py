@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import structlog
 from tests.bench import cluster, core_scale, heartbeats, messages, takeover
 from tests.bench.backlogs import apply
 from tests.bench.kit import APPLY_KINDS, Figures, Tree, percentiles, tree, wait
-from tests.bench.stage import SOURCE_DB, TOPIC, Bench, benches, rowlock_run
+from tests.bench.stage import SOURCE_DB, TOPIC, Bench, benches, rowlock_run, stock_run
 
 REPORT = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 
@@ -76,24 +76,13 @@ def _baseline(bench: Bench, file: str, pos: int) -> dict[str, Any]:
 def latency(bench: Bench) -> None:
     """Commit → visible on an idle system, with our worker daemon and with PySpark's own; and what idling costs."""
     ours = _latency(bench, "latency_ours", rowlock_run, idle=True)
-    stock = _latency(bench, "latency_stock", _stock, idle=False)
+    stock = _latency(bench, "latency_stock", stock_run, idle=False)
     bench.figures.add(
         "commit → visible, idle, rowlock", percentiles(ours), f"{len(ours)} single rows; goal p50 ≤ 150 ms"
     )
     bench.figures.add("commit → visible, idle, stock PySpark worker (baseline)", percentiles(stock))
     ratio = sorted(stock)[len(stock) // 2] / sorted(ours)[len(ours) // 2]
     bench.figures.add("latency p50, stock : rowlock", f"{ratio:.1f} times")
-
-
-@contextlib.contextmanager
-def _stock(bench: Bench, name: str, config: Path) -> Iterator[Tree]:
-    """Capture, and apply with PySpark's own worker daemon."""
-    words = ("--config", str(config))
-    with (
-        tree("producer.main", *words, "--source", "branch", log=bench.log(name)),
-        tree("tests.bench.stock_pyspark", *words, "--pipeline", "p", log=bench.log(name)) as stock,
-    ):
-        yield stock
 
 
 Running = Callable[[Bench, str, Path], contextlib.AbstractContextManager[Tree]]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,6 @@ _KINDS = (
     (("pyspark.daemon",), "Python worker"),
     (("consumer.daemon",), "Python worker"),
     (("consumer.main",), "apply driver"),
-    (("tests.bench.stock_pyspark",), "apply driver"),
     (("producer.main",), "capture"),
     (("rowlock.cli", "coordinator"), "coordinator"),
     (("rowlock.cli", "agent"), "agent"),
@@ -139,9 +138,10 @@ def _peak_mib(pid: int) -> float:
 
 
 @contextlib.contextmanager
-def tree(module: str, *arguments: str, log: Path) -> Iterator[Tree]:
-    """Run `python -m module arguments` until the block ends."""
-    environment = {**os.environ, "ROWLOCK_SPARK_JARS": ",".join(map(str, spark_kafka_jars()))}
+def tree(module: str, *arguments: str, log: Path, env: Mapping[str, str] | None = None) -> Iterator[Tree]:
+    """Run `python -m module arguments` until the block ends. `env`: beside what is in this process's environment."""
+    jars = ",".join(map(str, spark_kafka_jars()))
+    environment = {**os.environ, "ROWLOCK_SPARK_JARS": jars, **(env or {})}
     with log.open("ab") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],

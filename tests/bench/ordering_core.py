@@ -86,7 +86,7 @@ def measure(target: TargetTable, changes: list[Images]) -> dict[str, float]:
         for offset in range(begin, begin + CHUNK):
             position = (0, 1, offset + 1, 0)
             if not marks.judge(offset, position, None, 1):
-                out.append(RowChange((offset, 0), *changes[offset], False, position, 1))
+                out.append(RowChange((offset, 0), *changes[offset], position, 1))
         return out
 
     for begin in range(0, EVENTS, CHUNK):

@@ -11,7 +11,9 @@ from typing import Any
 
 import yaml
 
+from consumer.query import DAEMON_ENV
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL, Service, stack
+from tests.assigned_kit import daemons_of
 from tests.bench import workload
 from tests.bench.kit import Figures, Topics, Tree, tree, wait
 
@@ -91,6 +93,15 @@ def rowlock_run(bench: Bench, name: str, config: Path) -> Iterator[Tree]:
     """`rowlock run` as a user starts it."""
     with tree("rowlock.cli", "run", "-c", str(config), log=bench.log(name)) as ours:
         yield ours
+
+
+@contextlib.contextmanager
+def stock_run(bench: Bench, name: str, config: Path) -> Iterator[Tree]:
+    """The same with PySpark's own daemon of Python workers, and no other difference."""
+    env = {DAEMON_ENV: "pyspark.daemon"}
+    with tree("rowlock.cli", "run", "-c", str(config), log=bench.log(name), env=env) as stock:
+        yield stock
+        assert daemons_of(stock.members()) == {"pyspark.daemon"}, "nothing was compared"
 
 
 @contextlib.contextmanager

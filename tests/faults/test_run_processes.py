@@ -7,13 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.running import until
+
+pytestmark = pytest.mark.timeout(900)
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Each child writes a line with its pid to a file of its name whenever it starts.
@@ -23,7 +25,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from rowlock import run, supervisor
 from rowlock.log import configure
-from rowlock.supervisor import Child
 
 supervisor.FIRST_BACKOFF_S = 0.05
 supervisor.STOP_S = 1.0
@@ -31,10 +32,10 @@ configure()
 folder = Path(sys.argv[1])
 children = {}
 for word in sys.argv[2:]:
-    name, role, module = word.split(":")
-    children[Child(name, role)] = [sys.executable, "-m", "rowlock.child", module, str(folder / name)]
-run.commands = lambda config, all_needed: children
-sys.exit(run.run(SimpleNamespace()))
+    name, module = word.split(":")
+    children[name] = [sys.executable, "-m", "rowlock.child", module, str(folder / name)]
+run.commands = lambda config, **_: children
+sys.exit(run.run(SimpleNamespace(model_fields_set=set())))
 """
 START = """
 import os, signal, subprocess, sys, time
@@ -75,6 +76,18 @@ class Pretended:
         file = self.folder / name
         return [int(line) for line in file.read_text().splitlines()] if file.exists() else []
 
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Await `condition`; a run that ended by a fault of its own is told at once, with its log."""
+        assert self.process is not None
+
+        def there() -> object:
+            assert self.process is not None
+            found = condition()
+            assert found or self.process.poll() in (None, 0, 2), self.log()
+            return found
+
+        until(there, what, 240)
+
     def log(self) -> str:
         return (self.folder / "log").read_text()
 
@@ -97,19 +110,19 @@ def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Prete
 
 
 def test_a_killed_child_is_started_again(pretended: Pretended) -> None:
-    pretended.start("c:capture:polite", "a:apply:polite")
+    pretended.start("c:polite", "a:polite")
     for times in (1, 2, 3):
-        until(lambda times=times: len(pretended.pids("c")) == times, f"start number {times}")
+        pretended.until(lambda times=times: len(pretended.pids("c")) == times, f"start number {times}")
         os.kill(pretended.pids("c")[-1], signal.SIGKILL)
-    until(lambda: len(pretended.pids("c")) == 4, "the fourth start")
+    pretended.until(lambda: len(pretended.pids("c")) == 4, "the fourth start")
     assert len(pretended.pids("a")) == 1
     assert pretended.log().count("ended unexpectedly, will be restarted") == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_is_clean(pretended: Pretended, number: signal.Signals) -> None:
-    process = pretended.start("c:capture:polite", "a:apply:polite")
-    until(lambda: pretended.pids("c") and pretended.pids("a"), "both children")
+    process = pretended.start("c:polite", "a:polite")
+    pretended.until(lambda: pretended.pids("c") and pretended.pids("a"), "both children")
     family = pretended.family()
     process.send_signal(number)
     assert process.wait(30) == 0
@@ -118,8 +131,10 @@ def test_a_stop_is_clean(pretended: Pretended, number: signal.Signals) -> None:
 
 
 def test_a_child_that_does_not_stop_is_killed_with_its_family(pretended: Pretended) -> None:
-    process = pretended.start("c:capture:stubborn", "a:apply:family")
-    until(lambda: pretended.pids("c") and len(pretended.family()) == 3, "the children and a grandchild")
+    process = pretended.start("c:stubborn", "a:family")
+    pretended.until(
+        lambda: pretended.pids("c") and len(pretended.family()) == 3, "the children and a grandchild"
+    )
     family = pretended.family()
     process.terminate()
     assert process.wait(30) == 0
@@ -127,26 +142,18 @@ def test_a_child_that_does_not_stop_is_killed_with_its_family(pretended: Pretend
     assert "did not stop in time, killed" in pretended.log()
 
 
-def test_a_refusal_is_not_tried_again_and_the_others_go_on(pretended: Pretended) -> None:
-    process = pretended.start("c1:capture:refusing", "c2:capture:polite", "a:apply:polite")
-    until(lambda: "refused to run and is not restarted" in pretended.log(), "the refusal")
-    until(lambda: pretended.pids("c2") and pretended.pids("a"), "the others")
-    assert process.poll() is None
-    os.kill(pretended.pids("c2")[0], signal.SIGKILL)
-    until(lambda: len(pretended.pids("c2")) == 2, "the other source again")
-    assert len(pretended.pids("c1")) == 1
-
-
-def test_when_every_source_refuses_the_run_ends_with_2(pretended: Pretended) -> None:
-    process = pretended.start("c:capture:refusing", "a:apply:polite")
+def test_a_refusal_ends_the_run_with_2_and_is_not_tried_again(pretended: Pretended) -> None:
+    process = pretended.start("c:refusing", "a:polite")
     assert process.wait(30) == 2
     assert len(pretended.pids("c")) == 1
+    assert len(pretended.pids("a")) <= 1
+    assert "refused to run and is not restarted" in pretended.log()
 
 
 @pytest.mark.parametrize("kind", ["polite", "family"])
 def test_kill_9_of_the_run_leaves_nothing(pretended: Pretended, kind: str) -> None:
-    process = pretended.start(f"c:capture:{kind}", f"a:apply:{kind}")
-    until(lambda: len(pretended.family()) == (2 if kind == "polite" else 4), "the whole family")
+    process = pretended.start(f"c:{kind}", f"a:{kind}")
+    pretended.until(lambda: len(pretended.family()) == (2 if kind == "polite" else 4), "the whole family")
     family = pretended.family()
     process.kill()
     process.wait(10)

@@ -1,4 +1,4 @@
-"""The apply process as `rowlock run` starts it: Kafka → Spark → a real target. One process for most tests."""
+"""The apply process as an agent starts it: Kafka → Spark → a real target. One process for most tests."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from consumer.targets.dialect import open_session
 from schemas.config import TargetConfig
 from tests.apply_kit import (
     FakeSource,
-    Process,
     Topic,
     account_table,
-    applying,
     create_topic,
     delete_topic,
     until,
     write_config,
 )
+from tests.assigned_kit import Agent, AssignedApply, assigned_apply
 
 ROUTES = [
     {"from": "many.*", "to": "public.{table}", "add": {"branch": "{source}"}},
@@ -35,9 +34,10 @@ ROUTES = [
 
 @dataclass
 class Running:
-    """A running apply process and its target."""
+    """A running apply process, who gives it units, and its target."""
 
-    process: Process
+    process: AssignedApply
+    agent: Agent
     bootstrap: str
     prefix: str
     target: TargetConfig
@@ -53,10 +53,11 @@ class Running:
     def applied(self, topic: Topic) -> None:
         """Wait until the target's progress stands at the topic's end."""
         with _Session(self.target) as session:
+            session.ensure_bookkeeping()  # nobody has asked the target for anything before the first unit
             unit = Unit("p", topic.name)
 
             def done() -> bool:
-                assert self.process.popen.poll() is None, self.process.errors.read_text()[-3000:]
+                self.alive()
                 rows, _ = session.read(unit)
                 return bool(rows) and min(row.offset for row in rows) == len(topic.written) - 1
 
@@ -65,11 +66,14 @@ class Running:
             except AssertionError as error:
                 raise AssertionError(f"{error}\n{self.said(topic.name)}") from error
 
+    def alive(self) -> None:
+        assert self.process.popen.poll() is None, self.process.log()
+        assert self.agent.error is None, self.agent.error
+
     def said(self, topic: str) -> str:
-        """What the process knows of a unit, the trouble it had, and the end of its log: for a test that failed."""
+        """What the process said of a unit, the trouble it had, and the end of its log: for a test that failed."""
         process = self.process
-        log = process.errors.read_text()[-4000:]
-        return f"unit: {process.unit(topic)}\nproblems: {process.problems()[-10:]}\nlog: …{log}"
+        return f"unit: {process.last(unit_of(topic))}\nproblems: {process.problems()[-10:]}\nlog: …{process.log()}"
 
     def rows(self, source: FakeSource) -> list[tuple[object, ...]]:
         routed = resolve(self.routes, source.name, source.table.db, source.table.name)
@@ -80,17 +84,26 @@ class Running:
             table = target_table(wanted_table(source.table, routed), real)
             return sorted(session.fetch_rows(table, None, 100_000), key=str)
 
-    def stopped(self, topic: Topic | str) -> str:
-        """Wait until the unit is stopped and return why."""
-        name = topic if isinstance(topic, str) else topic.name
-        try:
-            unit = until(
-                lambda: (found := self.process.unit(name)).get("state") == "stopped" and found,
-                what="stopped unit",
-            )
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.said(name)}") from error
-        return str(unit["message"])
+    def stopped(self, topic: Topic, saying: str) -> None:
+        """Wait until the unit waits for a person, and process and target say why."""
+        with _Session(self.target) as session:
+
+            def waits() -> bool:
+                self.alive()
+                why = self.agent.waits_for(unit_of(topic.name))
+                if why is None or saying not in why:
+                    return False
+                _, state = session.read(Unit("p", topic.name), lanes=False)
+                return state is not None and state.stopped == why
+
+            try:
+                until(waits, what=f"unit stopped by {saying!r}")
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{self.said(topic.name)}") from error
+
+
+def unit_of(topic: str) -> str:
+    return f"apply/p/{topic}"
 
 
 class _Session:
@@ -126,9 +139,9 @@ def running(kafka: Any, postgres: Any, tmp_path_factory: pytest.TempPathFactory)
         folder, kafka=kafka, prefix=name, target=target, sources=["north", "south"], routes=ROUTES
     )
     routes = tuple(Route(r["from"], r["to"], tuple(r.get("add", {}).items())) for r in ROUTES)  # type: ignore[attr-defined,arg-type]
-    with applying(config) as process:
-        until(process.ready, what="ready")
-        yield Running(process, kafka.bootstrap, name, TargetConfig(**target), routes, postgres)
+    with assigned_apply(config) as process:
+        with Agent(config, process) as agent:
+            yield Running(process, agent, kafka.bootstrap, name, TargetConfig(**target), routes, postgres)
         assert process.stop() == 0
     postgres.drop_database(name)
 
@@ -174,7 +187,7 @@ def test_a_stopped_unit_does_not_hold_up_the_others(running: Running) -> None:
     good_topic.write([good.definition(), *good.history(random.Random(3), 50)])
     running.applied(good_topic)
     assert running.rows(good) == rows_of(good)
-    assert "gap" in running.stopped(bad_topic)
+    running.stopped(bad_topic, "gap in the topic")
     good_topic.write(good.history(random.Random(4), 50))
     running.applied(good_topic)
     assert running.rows(good) == rows_of(good)
@@ -187,7 +200,7 @@ def test_a_topic_that_is_made_again_stops_its_unit(running: Running) -> None:
     running.applied(topic)
     delete_topic(running.bootstrap, topic.name)
     create_topic(running.bootstrap, topic.name)
-    assert "again" in running.stopped(topic.name)
+    running.stopped(topic, "it was deleted and created again")
     other = _source("after_again")
     other_topic = running.topic(other)
     other_topic.write([other.definition(), other.put(other.row(1, None, 1))])
@@ -235,14 +248,15 @@ def test_into_mariadb(
     source = _source("acct")
     topic = Topic(kafka.bootstrap, unique, source)
     topic.write([source.definition(), *source.history(random.Random(8), 1500)])
-    with applying(config) as process:
-        until(process.ready, what="ready")
-        running = Running(process, kafka.bootstrap, unique, TargetConfig(**target), (Route(**_of(route)),))
-        running.applied(topic)
-        assert running.rows(source) == rows_of(source)
-        topic.write(source.history(random.Random(9), 20))
-        running.applied(topic)
-        assert running.rows(source) == rows_of(source)
+    with assigned_apply(config) as process:
+        with Agent(config, process) as agent:
+            routes = (Route(**_of(route)),)
+            running = Running(process, agent, kafka.bootstrap, unique, TargetConfig(**target), routes)
+            running.applied(topic)
+            assert running.rows(source) == rows_of(source)
+            topic.write(source.history(random.Random(9), 20))
+            running.applied(topic)
+            assert running.rows(source) == rows_of(source)
         assert process.stop() == 0
 
 

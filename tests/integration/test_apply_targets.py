@@ -1,4 +1,4 @@
-"""Attempts (consumer.unit) against each real target, without Spark: the batches are lists."""
+"""Attempts (consumer.attempt) against each real target, without Spark: the batches are lists."""
 
 from __future__ import annotations
 
@@ -11,24 +11,30 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as altered
 from structlog.testing import capture_logs
 
+from consumer.attempt.reader import Slice
+from consumer.attempt.spec import UnitSpec, initial_layout
+from consumer.attempt.threads import apply_topic
 from consumer.definition import InForce
+from consumer.fold import key_fold
 from consumer.lanes import Limits
 from consumer.layout import Layout
 from consumer.model import Unit
 from consumer.reports import Report
-from consumer.router import Route
+from consumer.router import Route, target_table
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
-from consumer.unit import Slice, UnitSpec, apply_topic, initial_layout
 from consumer.worker import SessionCache
 from rowlock.kafka_view import Span
+from rowlock.placement import Placement
 from rowlock.status import StatusReader
 from schemas.codec import encode_event
 from schemas.config import Config, TargetConfig
 from schemas.event import Event
 from schemas.records import table_topic
+from schemas.table import ColumnType, Kind
 from tests.apply_kit import FakeSource, account_table
 
 TARGETS = ["postgres", "mariadb", "mysql"]
@@ -136,7 +142,9 @@ def _route(real: Real, **add: str) -> Route:
 @pytest.mark.parametrize(("short", "gather"), [(500, 5000), (0, 5000), (0, 7)])
 def test_histories_and_replays_end_as_the_source(real: Real, short: int, gather: int) -> None:
     source = FakeSource()
-    unit = RealUnit(real, source, _route(real), short=short, limits=Limits(max_gather=gather, pause=0.01))
+    unit = RealUnit(
+        real, source, _route(real), small_batch=short, limits=Limits(max_gather=gather, pause=0.01)
+    )
     rng = random.Random(gather + short)
     for start in (0, 1, 150, 200):
         unit.write(source.history(rng, 250, keys=30))
@@ -151,7 +159,9 @@ def test_histories_and_replays_end_as_the_source(real: Real, short: int, gather:
 def test_a_stretch_read_again_after_the_lanes_came_apart(real: Real) -> None:
     """Another lane count, with lanes that stand apart because one of them was refused its commits."""
     source = FakeSource()
-    unit = RealUnit(real, source, _route(real), short=0, limits=Limits(max_gather=5, tries=1, pause=0.01))
+    unit = RealUnit(
+        real, source, _route(real), small_batch=0, limits=Limits(max_gather=5, tries=1, pause=0.01)
+    )
     assert unit.apply().state == "ok"
     events = source.history(random.Random(11), 120, keys=12)
     unit.write(events)
@@ -221,6 +231,31 @@ def test_a_value_the_target_cannot_hold_is_held_with_what_follows(real: Real) ->
     assert "behind offset 21" in held[1].error
 
 
+def test_a_truncate_ends_what_the_quarantine_holds_of_its_own_source(real: Real) -> None:
+    route = _route(real, branch="{source}")
+    units = [RealUnit(real, FakeSource(name=name), route) for name in ("north", "south")]
+    for unit in units:
+        assert unit.apply().state == "ok"
+    kind = "ALTER TABLE acct ALTER owner TYPE varchar(20)" if real.schema == "public" else None
+    real.execute(kind or "ALTER TABLE acct MODIFY owner varchar(20) NOT NULL")
+    for unit in units:
+        poison = {**unit.source.row(50, "50@x", 1), "owner": "x" * 30}
+        unit.write([unit.source.put(poison), unit.source.put(unit.source.row(1, None, 1))])
+        assert unit.apply(1).held == 1
+    north, south = units
+    north.write([north.source.truncate(), north.source.put(north.source.row(50, "50@x", 2))])
+    assert north.apply(len(north.topic) - 2).held == 0
+    held = [real.session.begin(unit.unit, unit.epoch)[2] for unit in units]
+    assert [len(entries) for entries in held] == [0, 1], "the other source's entry stays"
+    del south.source.rows[50]
+    assert north.rows() == sorted(rows_of(north.source, "north") + rows_of(south.source, "south"), key=str)
+    where = "public.rowlock_quarantine_closed" if real.schema == "public" else "rowlock_quarantine_closed"
+    closed = real.execute(f"SELECT topic, kafka_offset, closed FROM {where}")
+    assert [tuple(row) for row in closed] == [
+        (north.unit.topic, 1, "the source's table was emptied at offset 3")
+    ]
+
+
 def test_two_sources_in_one_table_do_not_touch_each_other(real: Real) -> None:
     route = _route(real, branch="{source}")
     units = []
@@ -259,10 +294,11 @@ def test_drift_is_displaced_whole(real: Real) -> None:
 
 
 def test_status_counts_the_displaced_rows_that_are_there(real: Real, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those of workers that have ended since; a declared catch-up displaces without counting."""
+    """Also those of workers that have ended since, and those that a snapshot displaced."""
     north, south = FakeSource(name="north"), FakeSource(name="south", table=account_table(name="other"))
     drifts, catches_up = (RealUnit(real, source, _route(real)) for source in (north, south))
     monkeypatch.setattr("rowlock.status.KafkaView", partial(_Topics, [drifts, catches_up]))
+    monkeypatch.setattr("rowlock.status.PlacementReader", _Placements)
     reader = StatusReader(_config(real))
 
     def shown() -> dict[str, int]:
@@ -281,13 +317,40 @@ def test_status_counts_the_displaced_rows_that_are_there(real: Real, monkeypatch
     drifts.write([north.put(north.row(1, "a@x", 1)), north.put(north.row(2, "b@x", 1))])
     catches_up.write([south.put(south.row(1, "a@x", 1), "r"), south.put(south.row(2, "b@x", 1), "r")])
     with capture_logs() as logs:
-        assert [unit.apply(1).displaced for unit in (drifts, catches_up)] == [2, 0]
-    assert sum(entry["rows"] for entry in logs if "displaced" in entry["event"]) == 2
+        assert [unit.apply(1).displaced for unit in (drifts, catches_up)] == [2, 2]
+    assert sum(entry["rows"] for entry in logs if "displaced" in entry["event"]) == 4
     assert [unit.rows() for unit in (drifts, catches_up)] == [rows_of(north), rows_of(south)]
-    assert shown() == {drifts.unit.topic: 2, catches_up.unit.topic: 0}
+    assert shown() == {drifts.unit.topic: 2, catches_up.unit.topic: 2}
     first = int(real.execute("SELECT min(id) FROM rowlock_displaced")[0][0])
     real.execute(f"DELETE FROM rowlock_displaced WHERE id = {first}")
-    assert shown() == {drifts.unit.topic: 1, catches_up.unit.topic: 0}
+    assert shown() == {drifts.unit.topic: 1, catches_up.unit.topic: 2}
+
+
+@pytest.mark.parametrize("parts", [1, 3], ids=["one-chunk", "three-chunks-with-restarts"])
+@pytest.mark.parametrize("short", [0, 500], ids=["lanes", "short-way"])
+def test_rows_of_one_snapshot_that_collide_at_the_target_are_all_kept_somewhere(
+    real: Real, parts: int, short: int
+) -> None:
+    """A unique index that the source does not have; the second row of a pair removes the first, with a record."""
+    source = FakeSource(name="b1")
+    unit = RealUnit(real, source, _route(real), small_batch=short)
+    assert unit.apply().state == "ok"
+    real.execute("CREATE UNIQUE INDEX one_owner ON acct (owner)")
+    unit.take_over()
+    keys = list(range(1, 13))
+    size = len(keys) // parts
+    for at in range(0, len(keys), size):
+        begin = len(unit.topic)
+        rows = [source.row(key, f"{key}@x", 1) | {"owner": f"o{key % 10}"} for key in keys[at : at + size]]
+        unit.write([source.put(row, "r") for row in rows])
+        unit.write([source.chunk_end(at // size + 1)])
+        report = unit.apply(begin)
+        assert (report.state, report.held) == ("ok", 0)
+        unit.take_over()
+    there = [int(row[0]) for row in real.execute("SELECT id FROM acct")]
+    kept = [json.loads(row[0]) for row in real.execute("SELECT row_data FROM rowlock_displaced")]
+    assert sorted([*there, *(row["id"] for row in kept)]) == keys
+    assert sorted(row["owner"] for row in kept) == ["o1", "o2"]
 
 
 def _config(real: Real) -> Config:
@@ -317,6 +380,9 @@ class _Topics:
     def watermark(self, _source: str) -> None:
         return None
 
+    def watermark_end(self, _source: str) -> int:
+        return 0
+
     def partitions(self) -> dict[str, int]:
         return dict.fromkeys(self._ends, 1)
 
@@ -325,6 +391,15 @@ class _Topics:
 
     def event(self, _topic: str, _offset: int) -> None:
         return None
+
+
+class _Placements:
+    """`PlacementReader` where no coordinator was ever asked."""
+
+    def __init__(self, _config: object) -> None: ...
+
+    def read(self) -> Placement:
+        return Placement(known=False)
 
 
 def test_an_old_epoch_cannot_write(real: Real) -> None:
@@ -342,7 +417,7 @@ def test_an_old_epoch_cannot_write(real: Real) -> None:
 def test_the_table_in_the_target_keeps_its_own_unique_index(real: Real) -> None:
     """A unique index that only the target has is ordered by tickets too: its values move between rows."""
     source = FakeSource(table=account_table())
-    unit = RealUnit(real, source, _route(real), short=0, limits=Limits(max_gather=4, pause=0.01))
+    unit = RealUnit(real, source, _route(real), small_batch=0, limits=Limits(max_gather=4, pause=0.01))
     assert unit.apply().state == "ok"
     real.execute("CREATE UNIQUE INDEX note_u ON acct (note)")
     real.tables.clear()
@@ -358,3 +433,19 @@ def test_the_table_in_the_target_keeps_its_own_unique_index(real: Real) -> None:
     assert unit.apply(1).state == "ok"
     assert unit.rows() == rows_of(source)
     assert int(real.execute("SELECT count(*) FROM rowlock_displaced")[0][0]) == 0
+
+
+def test_keys_that_the_target_alone_holds_equal_go_to_one_lane(postgres: Any, pg_db: str) -> None:
+    """A collation of PostgreSQL that does not compare exactly says so itself, whatever its name and the source's collation."""
+    real = Real("postgres", postgres, pg_db)
+    # Made to look so: this build has no ICU, whose collations alone can be like that.
+    real.execute("CREATE COLLATION utf8mb4_bin (provider = libc, locale = 'C')")
+    real.execute("UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'utf8mb4_bin'")
+    real.execute("CREATE TABLE acct (id text COLLATE utf8mb4_bin PRIMARY KEY)")
+    found = real.session.read_table("public", "acct")
+    assert found is not None
+    text = ColumnType(kind=Kind.VARCHAR, length=20, charset="utf8mb4", collation="utf8mb4_bin")
+    wanted = altered(found, columns=(altered(found.columns[0], type=text),))
+    fold = key_fold(target_table(wanted, found).table)
+    assert fold(("a007",)) == fold(("A7",)), "numeric order may hold them equal"
+    real.close()

@@ -94,7 +94,7 @@ class World:
 
     def replace(self, number: int) -> AssignedApply:
         """Start another process in the place of one that is gone."""
-        self.processes[number] = self.stack.enter_context(assigned_apply(self.configs[number]))
+        self.processes[number] = self.stack.enter_context(assigned_apply(self.configs[number], judged=False))
         self.processes[number].ready()
         return self.processes[number]
 
@@ -164,7 +164,7 @@ def world(
     folder = tmp_path_factory.mktemp("assigned")
     configs = [_config(folder / which, kafka, name, places) for which in ("a", "b")]
     with ExitStack() as stack:
-        processes = [stack.enter_context(assigned_apply(config)) for config in configs]
+        processes = [stack.enter_context(assigned_apply(config, judged=False)) for config in configs]
         for process in processes:
             process.ready()
         yield World(name, kafka.bootstrap, places, processes, configs, stack)
@@ -352,8 +352,8 @@ def test_many_units_are_one_query_and_a_unit_that_must_stop_says_why(world: Worl
     for _, topic in tables[1:]:
         applied(place, topic)
     assert process.errors.read_text().count('"query started"') - before <= 2
-    _, ended = process.wait(unit_of(place, bad_topic), epoch, "ended")
-    assert "gap" in ended["error"]
+    waiting = process.wait_error(unit_of(place, bad_topic), epoch)
+    assert "gap" in waiting["error"]
     stopped = place.query(f"SELECT stopped FROM rowlock_unit WHERE topic = '{bad_topic.name}'")
     assert "gap" in stopped[0][0]
     for source, topic in tables[1:]:
@@ -363,6 +363,12 @@ def test_many_units_are_one_query_and_a_unit_that_must_stop_says_why(world: Worl
         rows_are(place, source)
         process.do("stop", unit_of(place, topic), epoch)
         process.wait(unit_of(place, topic), epoch, "ended")
+    assert process.errors.read_text().count('"unit stopped"') == 1, "told once, with its table"
+    process.do("stop", unit_of(place, bad_topic), epoch)
+    _, ended = process.wait(unit_of(place, bad_topic), epoch, "ended")
+    assert ended["error"] is None
+    stopped = place.query(f"SELECT stopped FROM rowlock_unit WHERE topic = '{bad_topic.name}'")
+    assert "gap" in stopped[0][0]
 
 
 def test_a_backlog_is_caught_up_without_holding_up_the_others(world: World) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ import pytest
 
 from deploy.embedded.services import Kafka, MariaDB
 from producer.capture import run_capture
-from producer.stream import LogStream
+from producer.log_event import ROW_EVENTS
+from producer.stream import LogStream, open_stream
 from schemas.config import load_config
 from schemas.records import Watermark
 from tests.capture_kit import (
@@ -87,6 +90,28 @@ def test_snapshot_and_log_replay_to_the_source(kafka: Kafka, database: Any, db: 
     assert acct.definitions[db, "acct"].unique[0].columns == ("name",)
     assert other.definitions[db, "other"].key.columns == ("a", "b"), "a unique NOT NULL index serves as key"
     assert not size(kafka.bootstrap, f"{db}.s.{db}.skipped")
+
+
+def test_no_row_goes_back_while_a_snapshot_is_under_way(
+    kafka: Kafka, database: Any, db: str, tmp_path: Path
+) -> None:
+    """The load touches every row once: what a chunk brings back of it nothing overwrites. `events` looks at each version."""
+    rows = 8000  # four chunks
+    database.execute(f"CREATE TABLE {db}.acct (id INT PRIMARY KEY, version INT NOT NULL)")
+    database.execute(f"INSERT INTO {db}.acct VALUES " + ", ".join(f"({n}, 0)" for n in range(rows)))
+    config = write_config(tmp_path, kafka.bootstrap, db, {"s": source(database, [f"{db}.acct"])})
+    topic, keys = f"{db}.s.{db}.acct", list(range(rows))
+    random.Random(7).shuffle(keys)
+    with running(config, "s") as unit, database.connect(db) as connection, connection.cursor() as cursor:
+        until(lambda: watermarks(kafka.bootstrap, db, "s"), "the start")
+        for at in range(0, rows, 20):
+            listed = ", ".join(map(str, keys[at : at + 20]))
+            cursor.execute(f"UPDATE acct SET version = 1 WHERE id IN ({listed})")
+            connection.commit()
+        until(lambda: _caught_up(kafka, db, "s", database), "capture of everything")
+        assert unit.stop() == 0, unit.says()
+    acct = replay(events(kafka.bootstrap, topic))
+    assert topic_rows(acct, db, "acct", ["id", "version"]) == [(n, 1) for n in range(rows)]
 
 
 def test_statements(kafka: Kafka, database: Any, db: str, tmp_path: Path) -> None:
@@ -230,17 +255,16 @@ def test_restart_goes_on_where_it_stopped(
     assert (stored.gen, stored.snapshot_done) == (4, (f"{db}.acct",))
 
 
-def test_two_sources_one_topic_each(
+def test_equal_keys_in_two_sources_stay_apart(
     kafka: Kafka, mariadb: MariaDB, mariadb2: MariaDB, unique: str, tmp_path: Path
 ) -> None:
-    """`topics: source`: all tables in one topic, in log order; equal keys in two sources stay apart."""
     servers = {"one": mariadb, "two": mariadb2}
     for server in servers.values():
         server.create_database(unique)
         server.execute(ACCOUNT.format(db=unique))
         server.execute(f"CREATE TABLE {unique}.b (id INT PRIMARY KEY)")
         server.execute(f"INSERT INTO {unique}.acct VALUES (1, '{server.port}', 1)")
-    wanted = {name: source(server, [f"{unique}.*"], topics="source") for name, server in servers.items()}
+    wanted = {name: source(server, [f"{unique}.*"]) for name, server in servers.items()}
     config = write_config(tmp_path, kafka.bootstrap, unique, wanted)
     with running(config, "one") as one, running(config, "two") as two:
         for name, server in servers.items():
@@ -250,9 +274,11 @@ def test_two_sources_one_topic_each(
             )
         assert (one.stop(), two.stop()) == (0, 0)
     for name, server in servers.items():
-        result = replay(events(kafka.bootstrap, f"{unique}.{name}"))
-        assert topic_rows(result, unique, "acct", COLUMNS) == [(1, str(server.port), 1)]
-        assert list(result.tables[unique, "b"]) == [(5,)]
+        accounts = replay(events(kafka.bootstrap, f"{unique}.{name}.{unique}.acct"))
+        assert topic_rows(accounts, unique, "acct", COLUMNS) == [(1, str(server.port), 1)]
+        assert list(replay(events(kafka.bootstrap, f"{unique}.{name}.{unique}.b")).tables[unique, "b"]) == [
+            (5,)
+        ]
         server.drop_database(unique)
 
 
@@ -284,3 +310,64 @@ def test_keys_of_topics_are_the_rows_keys(
         until(lambda: _caught_up(kafka, db, "s", mariadb), "capture")
         unit.stop()
     assert [m.key() for m in messages(kafka.bootstrap, f"{db}.s.{db}.acct")][-1] == b'{"id":1}'
+
+
+def test_a_snapshot_goes_on_in_any_later_generation_on_an_idle_source(
+    kafka: Kafka, database: Any, db: str, tmp_path: Path
+) -> None:
+    """2^20 generations later the rows' numbers began anew, below those in the topic: it waited for the source to change."""
+    database.execute(f"CREATE TABLE {db}.t (id INT PRIMARY KEY)")
+    database.execute(
+        f"INSERT INTO {db}.t SELECT seq FROM (WITH RECURSIVE d AS (SELECT 0 AS n UNION ALL SELECT n + 1 FROM d WHERE n < 199) "
+        "SELECT a.n * 200 + b.n AS seq FROM d a, d b) q"
+    )
+    file = write_config(tmp_path, kafka.bootstrap, db, {"s": source(database, [f"{db}.*"])})
+    config = load_config(file, {})
+    topic = f"{db}.s.{db}.t"
+    for gen in (2**20, 2**20 + 1):
+        stop, whole = threading.Event(), threading.Event()
+
+        def see(watermark: Watermark, whole: threading.Event = whole) -> None:
+            if not watermark.snapshot_pending:
+                whole.set()
+
+        thread = threading.Thread(
+            target=run_capture, args=(config, "s", stop), kwargs={"gen_at_least": gen, "on_watermark": see}
+        )
+        thread.start()
+        try:
+            if gen == 2**20:
+                until(lambda: size(kafka.bootstrap, topic) > 2000, "the first chunk", 120)
+            else:
+                assert whole.wait(120), "the whole snapshot"
+        finally:
+            stop.set()
+            thread.join()
+        assert whole.is_set() == (gen != 2**20), "the first run is to be stopped within the snapshot"
+    assert len(replay(events(kafka.bootstrap, topic)).tables[db, "t"]) == 40_000
+
+
+def test_the_server_waits_for_a_reader_that_pauses(database: Any, db: str) -> None:
+    """While a large transaction is published nobody reads the connection; the server gave up after a minute."""
+    database.execute(f"CREATE TABLE {db}.t (id INT PRIMARY KEY AUTO_INCREMENT, x LONGTEXT)")
+    file, pos = database.execute(
+        "SHOW MASTER STATUS" if isinstance(database, MariaDB) else "SHOW BINARY LOG STATUS"
+    )[0][:2]
+    for _ in range(40):
+        database.execute(f"INSERT INTO {db}.t (x) VALUES (REPEAT('x', 1000000))")
+    (patience,) = database.execute("SELECT @@GLOBAL.net_write_timeout")[0]
+    database.execute("SET GLOBAL net_write_timeout = 1")
+    try:
+        stream = open_stream(
+            {"host": database.host, "port": database.port, "user": database.user, "password": ""},
+            server_id=1 << 30, file=file, pos=int(pos),
+        )  # fmt: skip
+        time.sleep(5)  # the pause itself
+        found = 0
+        deadline = time.monotonic() + 60
+        while found < 40 and time.monotonic() < deadline:
+            found += sum(1 for event in stream.read(1) if event.type in ROW_EVENTS)
+        stream.close()
+    finally:
+        database.execute(f"SET GLOBAL net_write_timeout = {patience}")
+    assert found == 40

@@ -19,13 +19,13 @@ from producer.catalog import Catalog
 from producer.codec import TableCodec, TopicTail, count_rows
 from producer.decoders.types import UPDATES, WRITES
 from producer.jsonb import double_text
-from schemas.codec import decode_event, decode_key
+from schemas.codec import decode_event
 from schemas.mysql_catalog import read_table
 from schemas.mysql_connect import connect_mysql
 from schemas.mysql_values import row_from_select, select_list, to_mysql
 from schemas.table import Column, ColumnType, Kind, Row, Table, Value
 from tests import schemas_strategies
-from tests.decoder_support import SOURCE, LogReader, decoded, library_events, transaction
+from tests.decoder_support import LogReader, decoded, library_events, transaction
 
 MODERATE = settings(
     max_examples=15,
@@ -42,6 +42,7 @@ class Server:
         self.service, self.db, self.kind = service, db, service.kind.lower()
         self.connection = connect_mysql("127.0.0.1", service.port, "root", "", db)
         self.log = LogReader(service)
+        self.source = self.log.source()
         self._tables = 0
 
     def execute(self, sql: str, args: Any = None) -> list[tuple[Any, ...]]:
@@ -68,7 +69,7 @@ class Server:
         return [convert(row) for row in rows]
 
     def logged(self, table: Table) -> list[tuple[Row | None, Row | None]]:
-        return decoded(table, self.log.row_events(self.db, table.name))
+        return decoded(table, self.log.row_events(self.db, table.name), self.source)
 
 
 @pytest.fixture(params=["mariadb", "mysql"])
@@ -196,7 +197,9 @@ def test_events_are_the_envelope_of_schemas(server: Server) -> None:
     tail, first_row, tx = TopicTail(last=(0, 3, 4500, 1)), 5, transaction()
     records = []
     for table_map, kind, body in server.log.row_events(server.db, table.name):
-        records += TableCodec(table, table_map, SOURCE, tail).encode(kind, body, tx, first_row + len(records))
+        records += TableCodec(table, table_map, server.source, tail).encode(
+            kind, body, tx, first_row + len(records)
+        )
     events = [decode_event(value) for _, value in records]
     assert [(e.op, e.before, e.after) for e in events] == [
         ("c", None, {"id": 1, "name": 'lucy "é"', "amount": "-0.50"}),
@@ -211,7 +214,7 @@ def test_events_are_the_envelope_of_schemas(server: Server) -> None:
     ]
     assert [e.source.prev for e in events] == [(0, 3, 4500, 1), *((0, 3, 4711, row) for row in range(5, 9))]
     assert [e.transaction and e.transaction.total_order for e in events] == [1, 2, 3, 4, 5]
-    assert [decode_key(key)["id"] for key, _ in records] == [1, 2, 12, 11, 11]
+    assert [json.loads(key)["id"] for key, _ in records] == [1, 2, 12, 11, 11]
 
 
 #: Type and a value, beside those of `TYPES`: spellings, and what a server has of its own.

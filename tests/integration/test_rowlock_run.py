@@ -13,6 +13,7 @@ import re
 import secrets
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +62,7 @@ class System:
     status: Result | None = None
     status_table: Result | None = None
     end: tuple[str, int] = ("", 0)  # of the log of b1
+    files: dict[str, str] = field(default_factory=dict)  # of each branch, the log it writes
 
     def sql(self, statement: str, branch: int = 0) -> None:
         self.branches[branch].execute(statement, database=self.db)
@@ -134,6 +136,10 @@ def system(
     made.status = invoke(made.config, "status", "--output", "json")
     made.status_table = invoke(made.config, "status")
     made.end = mariadb.execute("SHOW MASTER STATUS")[0][:2]
+    made.files = {
+        name: str(branch.execute("SHOW MASTER STATUS")[0][0])
+        for name, branch in zip(("b1", "b2"), branches, strict=True)
+    }
     yield made
     for server in (*branches, postgres):
         server.drop_database(db)
@@ -167,17 +173,29 @@ def kill_in_the_middle(system: System) -> None:
 
 
 def captured_only(system: System) -> dict[str, Any]:
-    """Run nothing but the capture of b1 until status sees more than is applied, and return that status."""
+    """Run nothing but the capture of b1 until status sees it run, and more than is applied; return that status."""
 
     def late() -> dict[str, Any] | None:
         seen: dict[str, Any] = json.loads(invoke(system.config, "status", "--output", "json").stdout)
         unit = units_of(seen)[system.topic("b1", "sync")]
-        return seen if unit["lag_events"] else None
+        states = {source["name"]: source["state"] for source in seen["sources"]}
+        return (
+            seen if unit["lag_events"] and states["b1"] == "running" else None
+        )  # its watermark comes after its events
 
     log = (system.config.parent / "capture.log").open("wb")
-    command = [sys.executable, "-m", "producer.main", "--config", str(system.config), "--source", "b1"]
+    command = [
+        sys.executable,
+        "-m",
+        "producer.main",
+        "--config",
+        str(system.config),
+        "--source",
+        "b1",
+        "--detached",
+    ]
     with log, ended(spawn(command, output=log)):
-        found: dict[str, Any] = until(late, "an event that is captured and not applied", 120)
+        found: dict[str, Any] = until(late, "an event that is captured and not applied", 240)
     return found
 
 
@@ -294,11 +312,42 @@ def test_verify_pages_through_more_than_a_page(system: System) -> None:
             assert [finding.key for result in results for finding in result.findings] == [("b2", 3)]
 
 
+def test_verify_reads_on_where_ten_thousand_rows_were_under_way(system: System) -> None:
+    """30,000 rows against 500, to which 10,000 more come while it looks: the rest is still missing."""
+    rows = "SELECT g, 'r' || g, 'b1' FROM generate_series({}, {}) g"
+    system.sql("CREATE TABLE big (id INT PRIMARY KEY, name VARCHAR(20))")
+    system.pg("CREATE TABLE big (id int, name varchar(20), branch varchar(64), PRIMARY KEY (branch, id))")
+    arrives = threading.Timer(0.5, lambda: system.pg("INSERT INTO big " + rows.format(501, 10_500)))
+    try:
+        system.sql("INSERT INTO big SELECT seq, concat('r', seq) FROM seq_1_to_30000")
+        system.pg("INSERT INTO big " + rows.format(1, 500))
+        arrives.start()
+        result = invoke(
+            system.config, "verify", "--output", "json", "--settle", "4", "--table", f"{system.db}.big"
+        )
+        found = {each["source"]: each for each in map(json.loads, result.stdout.splitlines())}["b1"]
+        assert result.exit_code == 1, result.output
+        assert not found["equal"]
+        assert found["rows"] > 10_500
+        assert {each["kind"] for each in found["differences"]} == {"missing"}
+        arrives.join()
+        system.pg("INSERT INTO big " + rows.format(10_501, 30_000))
+        again = invoke(system.config, "verify", "--table", f"{system.db}.big")
+        assert "equal     b1:" in again.stdout
+        assert ": 30,000 rows" in again.stdout
+    finally:
+        arrives.join()
+        system.sql("DROP TABLE big")
+        system.pg("DROP TABLE big")
+
+
 def test_status_after_a_run(system: System) -> None:
     result = system.status
     assert result is not None
-    assert result.exit_code == 0
+    assert result.exit_code == 1, "nothing runs any more"
     seen = json.loads(result.stdout)
+    assert "start `rowlock run`" in seen["problems"][0]
+    assert {source["state"] for source in seen["sources"]} == {"stopped"}
     assert {source["name"] for source in seen["sources"]} == {"b1", "b2"}
     units = units_of(seen)
     assert set(units) == {
@@ -306,7 +355,7 @@ def test_status_after_a_run(system: System) -> None:
     }
     sources = {source["name"]: source for source in seen["sources"]}
     for unit in units.values():
-        assert unit["state"] == "current"
+        assert (unit["state"], unit["reason"]) == ("stopped", "nothing runs it")
         assert unit["offset"] == unit["end_offset"] >= 0
         assert unit["lag_events"] == 0
         assert unit["lag_seconds"] == sources[unit["source"]]["lag_seconds"] >= 0
@@ -339,20 +388,22 @@ def test_the_table_of_status_has_the_same_figures(system: System) -> None:
     for topic, unit in units_of(json.loads(system.status.stdout)).items():
         (line,) = (line for line in system.status_table.stdout.splitlines() if f" {topic} " in line)
         cells = [cell.strip() for cell in line.strip("│").split("│")]
-        position = ",".join(map(str, unit["position"]))
         offsets = f"{unit['offset']}/{unit['end_offset']}"
-        assert cells[1:6] == [topic, "current", position, offsets, "0"]
+        assert cells[1:6] == [topic, "stopped", unit["at"], offsets, "0"]
+        assert unit["at"] == f"{system.files[unit['source']]}:{unit['position'][2]}"
         assert re.fullmatch(r"\d+\.\d s|\d+ min", cells[6])
         assert cells[7] == ("1" if unit["quarantined"] else "")
 
 
 def test_status_of_what_is_captured_and_not_applied(system: System) -> None:
     late = units_of(system.behind)[system.topic("b1", "sync")]
-    assert late["state"] == "behind"
+    assert (late["state"], late["reason"]) == ("stopped", "nothing runs it")
     assert late["lag_events"] == late["end_offset"] - late["offset"] > 0
     assert 0 < late["lag_seconds"] < 300
     assert late["position"] < units_of(json.loads(system.status.stdout))[late["topic"]]["position"]  # type: ignore[union-attr]
-    assert units_of(system.behind)[system.topic("b2", "sync")]["state"] == "current"
+    assert units_of(system.behind)[system.topic("b2", "sync")]["lag_events"] == 0
+    states = {source["name"]: source["state"] for source in system.behind["sources"]}
+    assert states == {"b1": "running", "b2": "stopped"}, "one is captured by hand"
 
 
 def test_quarantine_list_retry_and_the_wider_column(system: System) -> None:
@@ -402,10 +453,6 @@ def _no_broker(raw: dict[str, Any]) -> None:
     raw["kafka"]["bootstrap"] = "127.0.0.1:1"
 
 
-def _no_table(raw: dict[str, Any]) -> None:
-    raw["sources"]["b1"]["tables"] = ["nothing.*"]
-
-
 def _not_apart(raw: dict[str, Any]) -> None:
     raw["pipelines"]["p"]["routes"][0]["add"] = {"branch": "same"}
 
@@ -418,7 +465,6 @@ def _not_apart(raw: dict[str, Any]) -> None:
         (_target_password, ("hq", "no_such_role")),
         (_target_host, ("hq", "127.0.0.1")),
         (_no_broker, ("Kafka at 127.0.0.1:1 does not answer",)),
-        (_no_table, ("no table of the source is selected",)),
         (_not_apart, ("with the same added values",)),
     ],
 )
@@ -432,9 +478,19 @@ def test_what_is_wrong_is_said_by_check_and_refused_by_run(
     said = [f"{each['place']}: {each['what']}; {each['remedy']}" for each in findings]
     assert any(all(word in text for word in words) for text in said), said
     assert "wr0ng" not in checked.output
-    ran = invoke(file, "run")
+    ran = invoke(file, "run", "--until-caught-up")  # which needs everything
     assert ran.exit_code == 2
     assert "Traceback" not in ran.output
+
+
+def test_a_pattern_without_tables_yet_is_a_warning(system: System, tmp_path: Path) -> None:
+    def select_nothing(raw: dict[str, Any]) -> None:
+        raw["sources"]["b1"]["tables"] = ["nothing.*"]
+
+    checked = invoke(changed(system, tmp_path, select_nothing), "check", "--output", "json")
+    said = [each for each in json.loads(checked.stdout)["findings"] if "nothing.*" in each["what"]]
+    assert [(each["level"], each["place"]) for each in said] == [("warning", "source b1")]
+    assert checked.exit_code == 0, checked.output
 
 
 @pytest.mark.parametrize("command", ["status", "verify", "quarantine list"])

@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import MariaDB, MySQL
-from schemas.collations import REPLACEMENTS, chooser
 from schemas.errors import (
     ExpressionIndexError,
     NoKeyError,
+    SchemaError,
     ServerConnectError,
     TableNotFoundError,
     UnsupportedTypeError,
 )
-from schemas.mysql_catalog import cascading_foreign_keys, collations, list_tables, read_table
+from schemas.mysql_catalog import collations, list_tables, read_table, read_tables
 from schemas.mysql_connect import SQL_MODE, connect_mysql
-from schemas.table import ColumnType, IndexPart, Kind, Table
+from schemas.mysql_foreign_keys import cascading_foreign_keys
+from schemas.table import ColumnType, IndexPart, Kind, Table, same_definition
 
 
 @dataclass
@@ -105,6 +106,50 @@ def test_generated_columns_are_marked(database: Database) -> None:
     assert [column.name for column in database.table().columns if column.generated] == ["v", "s"]
 
 
+def test_another_expression_is_another_definition(database: Database) -> None:
+    """MODIFY computes every stored value anew, and no row event says so."""
+    database.run("CREATE TABLE t (id int PRIMARY KEY, a int, s int AS (a + 1) STORED)")
+    before = database.table()
+    assert before.column("a").expression is None
+    assert "1" in (before.column("s").expression or "")
+    database.run("ALTER TABLE t MODIFY s int AS (a + 100) STORED")
+    assert database.table() != before
+    assert not same_definition(before, database.table())
+    database.run("ALTER TABLE t MODIFY s int AS (a + 1) STORED")
+    assert database.table() == before
+
+
+def _alone(database: Database, name: tuple[str, str]) -> Table | SchemaError:
+    try:
+        return read_table(database.conn, *name)
+    except SchemaError as error:
+        return error
+
+
+def test_many_tables_are_read_at_once_and_as_each_alone(database: Database) -> None:
+    """Names that differ in case or have wildcards in them, several schemas, and what cannot be captured among them."""
+    other = f"{database.name}_2"
+    database.run(f"CREATE DATABASE {other}")
+    try:
+        for db in (database.name, other):
+            database.run(
+                f"CREATE TABLE {db}.t (id int PRIMARY KEY, {'a' if db == other else 'b'} int)", f"CREATE TABLE {db}.T (id bigint PRIMARY KEY)",
+                f"CREATE TABLE {db}.`a_b` (id int, UNIQUE (id))", f"CREATE TABLE {db}.`a%b` (`x'y` int PRIMARY KEY)", f"CREATE VIEW {db}.w AS SELECT 1 AS id",
+            )  # fmt: skip
+        names = [
+            (db, name) for db in (database.name, other) for name in ("t", "T", "a_b", "a%b", "w", "gone")
+        ]
+        found = read_tables(database.conn, names)
+        assert list(found) == names
+        for name, entry in found.items():
+            alone = _alone(database, name)
+            assert (type(alone), str(alone)) == (type(entry.table), str(entry.table))
+        kinds = [type(found[database.name, name].table).__name__ for name in ("t", "a_b", "a%b", "w", "gone")]
+        assert kinds == ["Table", "NoKeyError", "Table", "UnsupportedTypeError", "TableNotFoundError"]
+    finally:
+        database.run(f"DROP DATABASE {other}")
+
+
 def test_without_primary_key_a_not_null_unique_index_serves(database: Database) -> None:
     database.run(
         "CREATE TABLE t (a int, b int NOT NULL, c int NOT NULL, UNIQUE n (a), UNIQUE later (c), UNIQUE first (b, c))"
@@ -177,19 +222,17 @@ def test_cascading_foreign_keys(database: Database) -> None:
     assert cascading_foreign_keys(database.conn, database.name, "p") == []
 
 
-def test_every_collation_finds_one_that_exists_and_is_not_coarser(database: Database) -> None:
-    choose = chooser(collations(database.conn))
-    for wanted in REPLACEMENTS:
-        chosen = choose(ColumnType(kind=Kind.VARCHAR, length=9, charset="utf8mb4", collation=wanted))
-        assert chosen is not None, wanted
-        ((different,),) = database.run(f"SELECT _utf8mb4'a' COLLATE {chosen} = _utf8mb4'b' COLLATE {chosen}")
-        assert different == 0
-        if "_ci" not in wanted:
-            ((equal,),) = database.run(f"SELECT _utf8mb4'a' COLLATE {chosen} = _utf8mb4'A' COLLATE {chosen}")
-            assert equal == 0, (wanted, chosen)
-        if "_ai_" not in wanted and "unicode" not in wanted:
-            ((equal,),) = database.run(f"SELECT _utf8mb4'e' COLLATE {chosen} = _utf8mb4'é' COLLATE {chosen}")
-            assert equal == 0, (wanted, chosen)
+def test_collations_are_read_by_the_names_of_the_server_itself(database: Database) -> None:
+    """MariaDB has further names for users of MySQL; what they stand for is not what MySQL means by them."""
+    database.run("CREATE TABLE t (id varchar(9) COLLATE utf8mb4_0900_ai_ci PRIMARY KEY, b varchar(9) COLLATE utf8mb4_0900_bin) COLLATE utf8mb4_0900_as_cs")  # fmt: skip
+    table = read_table(database.conn, database.name, "t")
+    found = table.column("id").type.collation, table.column("b").type.collation, table.collation
+    known = collations(database.conn)
+    assert known.issuperset(found)
+    if "utf8mb4_0900_bin" in known:
+        assert found == ("utf8mb4_0900_ai_ci", "utf8mb4_0900_bin", "utf8mb4_0900_as_cs")
+    else:
+        assert found == ("utf8mb4_uca1400_nopad_ai_ci", "utf8mb4_bin", "utf8mb4_uca1400_nopad_as_cs")
 
 
 def test_the_session_is_as_promised(database: Database) -> None:

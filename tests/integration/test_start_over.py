@@ -74,9 +74,9 @@ class System:
     def stopped(self) -> list[str]:
         """Return the reasons for which units are stopped, in the order of the targets."""
         found = self.invoke("status", "--output", "json")
-        assert found.exit_code == 0, found.output
+        assert found.exit_code in (0, 1), found.output
         units = json.loads(found.stdout)["units"]
-        return [unit["stopped"] for unit in units if unit["state"] == "stopped"]
+        return [unit["stopped"] for unit in units if unit["stopped"]]
 
 
 @pytest.fixture

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from msgspec import structs
 
-from consumer.errors import TargetConfigError
 from consumer.targets.dialect import dialect_of
 from consumer.targets.findings import findings_for_session, findings_for_table
 from schemas.findings import Finding
-from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.table import Column, ColumnType, Kind, Table
 from tests.targets_kit import Lane, NetChange, Target, as_target, index, people, rows_of, text_type
 from tests.targets_kit import target as target
 
@@ -177,30 +175,8 @@ def test_many_sources_need_an_added_column_in_every_unique_index(target: Target)
     assert findings_for_table(target.open(), keyed, sources=2, added=("note",)) == []
 
 
-def test_a_target_that_is_not_built_is_refused(target: Target) -> None:
-    with pytest.raises(TargetConfigError, match="not built"):
-        dialect_of(target.config(type="kafka"))
+def test_every_target_has_a_dialect_of_its_own(target: Target) -> None:
     assert dialect_of(target.config()).name == target.kind
-
-
-def test_a_range_of_text_keys_is_refused_where_it_means_other_rows(target: Target) -> None:
-    key = Column(name="k", type=text_type(20), nullable=False)
-    table = Table(
-        db=target.schema,
-        name="texts",
-        columns=(key,),
-        key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="k"),)),
-    )
-    session = target.open()
-    session.create_table(table)
-    lane, wrapped = Lane.start(session), as_target(table)
-    lane.apply(NetChange(wrapped, replaces=[("B",), ("a",), ("c",)]))
-    with session.transaction(lane.unit, [lane.row]) as tx:
-        if target.kind == "postgres":
-            with pytest.raises(TargetConfigError):
-                tx.delete_range(wrapped, ("B",), ("c",), set(), None)
-        assert tx.delete_range(wrapped, None, None, {("a",)}, None) == 2
-    assert rows_of(session, wrapped) == [("a",)]
 
 
 def test_a_user_who_cannot_see_lock_holders_is_told_the_grant(target: Target) -> None:

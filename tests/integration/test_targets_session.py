@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, TransientError
 from consumer.model import Held, NetChange, Unit, UnitState
+from consumer.targets.base import Session
 from tests.targets_kit import LAYOUT, CuttingProxy, Lane, Target, as_target, people, rows_of
 from tests.targets_kit import target as target
 
@@ -138,11 +140,27 @@ def test_unit_state_and_stop(target: Target) -> None:
     assert session.read(UNIT, lanes=False) == ([], state)
     session.stop_unit(UNIT, 99, "not mine")
     assert session.read(UNIT)[1] == state
+    began = time.time_ns() // 1_000_000
     session.stop_unit(UNIT, 1, "a gap")
-    assert session.read(UNIT)[1] == replace(state, stopped="a gap")
-    _, _, after = session.take_over(UNIT, "id", LAYOUT, 1)
-    assert after == state
+    since = stopped_since(session, "a gap")
+    assert abs(since - began) < 60_000, "since now, by whatever clock and time zone"
+    epoch, _, before = session.take_over(UNIT, "id", LAYOUT, 1)
+    assert before == replace(state, stopped="a gap")
     assert session.read(UNIT)[1] == state
+    time.sleep(0.01)
+    session.stop_unit(UNIT, epoch, "a gap", was=before.stopped)
+    assert stopped_since(session, "a gap") == since, "a try that changed nothing does not count"
+    epoch, _, before = session.take_over(UNIT, "id", LAYOUT, 1)
+    session.stop_unit(UNIT, epoch, "another", was=before.stopped)
+    assert stopped_since(session, "another") > since
+
+
+def stopped_since(session: Session, why: str) -> int:
+    state = session.read(UNIT)[1]
+    assert state is not None
+    assert state.stopped == why
+    assert state.since_ms is not None
+    return state.since_ms
 
 
 def test_quarantine_entries_come_back_in_order(target: Target) -> None:
@@ -157,8 +175,8 @@ def test_quarantine_entries_come_back_in_order(target: Target) -> None:
     assert session.begin(UNIT, 1)[2] == expected
     row = session.read(UNIT)[0][0]
     with session.transaction(UNIT, [row]) as tx:
-        tx.release_held([(3, 1), (7, 0)])
-        tx.release_held([])
+        tx.close_held([(3, 1), (7, 0)], "why")
+        tx.close_held([], "why")
     assert session.held(UNIT) == [held(3, 0)]
     assert session.held(Unit("pipe", "other")) == []
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Iterator
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from coordinator.core.messages import (
+    VERSION,
     Dispatch,
     DispatchResponse,
     Header,
@@ -19,12 +22,13 @@ from coordinator.core.messages import (
     Superseded,
     UnitStatus,
 )
+from coordinator.transport.access import metadata
 from coordinator.transport.ask import ask_leader
-from coordinator.transport.channel import HEARTBEAT, of_system, open_channel
+from coordinator.transport.channel import ASK_LEADER, HEARTBEAT, SERVICE, Threads, open_channel
 from coordinator.transport.client import ClientTiming
 from coordinator.transport.events import Arrived, Closed, LeaderInfo, Opened, TransportEvent
 from coordinator.transport.server import HeartbeatServer
-from coordinator.transport.wire import NotLeader, Opening, Serving, encode_up, frame_up, unframe_down
+from coordinator.transport.wire import NotLeader, Opening, Serving, frame, unframe_down
 from tests.proxy import TcpProxy
 from tests.transport_kit import PATIENT, QUICK, Server, calling, serving, threads_of, until
 
@@ -99,8 +103,8 @@ def test_another_system_s_coordinator_is_no_coordinator() -> None:
         assert "'theirs'" in why
         assert "'ours'" in why
         with open_channel(theirs.address, None) as channel:  # one that asked nobody before
-            opening = iter([encode_up(Opening("a", "x"))])
-            call = channel.stream_stream(HEARTBEAT)(opening, metadata=of_system("ours"))
+            opening = iter([frame([Opening("a", "x")])])
+            call = channel.stream_stream(HEARTBEAT)(opening, metadata=metadata("ours", ""))
             with pytest.raises(grpc.RpcError, match=r"kafka\.prefix 'theirs'"):
                 next(call)
         with calling("a", theirs.address, ours.address, system="ours") as agent:
@@ -128,13 +132,13 @@ def test_the_server_itself_says_which_term_it_serves(server: Server) -> None:
     """An answer to AskLeader may be older than the stream."""
     server.lead(5)
     with open_channel(server.address, None) as channel:
-        call = channel.stream_stream(HEARTBEAT)(iter([encode_up(Opening("a", "x"))]))
+        call = channel.stream_stream(HEARTBEAT)(iter([frame([Opening("a", "x")])]))
         assert unframe_down(next(call)) == [Serving(5)]
         call.cancel()
     server.follow(7, "127.0.0.1:1")
     with open_channel(server.address, None) as channel:
-        call = channel.stream_stream(HEARTBEAT)(iter([encode_up(Opening("a", "x"))]))
-        assert [unframe_down(frame) for frame in call] == [[NotLeader(7, "127.0.0.1:1")]]
+        call = channel.stream_stream(HEARTBEAT)(iter([frame([Opening("a", "x")])]))
+        assert [unframe_down(data) for data in call] == [[NotLeader(7, "127.0.0.1:1")]]
 
 
 def test_ask_leader_takes_the_latest_term_and_passes_over_the_dead(server: Server, other: Server) -> None:
@@ -298,7 +302,7 @@ def test_nobody_speaks_for_another(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "first", [b"\xff\xff", frame_up([Heartbeat(Header(1, 1), "a", 1.0)]), encode_up(Opening("", "x"))]
+    "first", [b"\xff\xff", frame([Heartbeat(Header(1, 1), "a", 1.0)]), frame([Opening("", "x")])]
 )
 def test_a_stream_begins_with_an_opening(server: Server, first: bytes) -> None:
     server.lead(5)
@@ -308,6 +312,65 @@ def test_a_stream_begins_with_an_opening(server: Server, first: bytes) -> None:
             next(call)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert not server.events
+
+
+@pytest.mark.parametrize(
+    ("question", "theirs"), [(b"", 1), (b"\x08\x05", 1), (b"\x91\x03", 3), (b"\x92\x03\xc0", 3)]
+)
+def test_a_caller_of_another_version_is_told_both(server: Server, question: bytes, theirs: int) -> None:
+    server.lead(5)
+    says = rf"version {theirs} of the protocol,.* this side speaks version {VERSION}"
+    with open_channel(server.address, None) as channel:
+        with pytest.raises(grpc.RpcError, match=says) as refused:
+            channel.unary_unary(ASK_LEADER)(question, timeout=10)
+        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        call = channel.stream_stream(HEARTBEAT)(iter([question]), timeout=10)
+        with pytest.raises(grpc.RpcError, match=says) as refused:
+            next(call)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert server.server.counters()["unreadable"] == 2
+    assert not server.events
+
+
+def test_an_agent_of_another_version_and_the_coordinator_both_log_it(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.lead(5)
+    monkeypatch.setattr("coordinator.transport.ask.put_question", lambda: b"\x91\x03")
+    with capture_logs() as logs, calling("a", server.address):
+        until(lambda: server.server.counters()["unreadable"] >= 3)
+    says = f"a question of version 3 of the protocol, and this side speaks version {VERSION}: "
+    theirs = [line for line in logs if line["event"] == "a coordinator refuses this agent"]
+    ours = [line for line in logs if line["event"] == "a caller cannot be understood"]
+    assert [(line["log_level"], line["peer"]) for line in theirs] == [("error", server.address)], "said once"
+    assert [line["log_level"] for line in ours] == ["error"], "said once a minute"
+    assert theirs[0]["why"].startswith(says)
+    assert ours[0]["error"].startswith(says)
+
+
+@pytest.mark.parametrize(("answer", "theirs"), [(b"", 1), (b"\x08\x05\x12\x03h:1", 1), (b"\x92\x03\x90", 3)])
+def test_a_coordinator_of_another_version_is_refused(answer: bytes, theirs: int) -> None:
+    refused: list[tuple[str, str]] = []
+    with serving_answers(answer) as peer:
+        assert ask_leader([peer], timeout=10, refused=lambda *what: refused.append(what)) is None
+    ((at, why),) = refused
+    assert at == peer
+    assert re.search(rf"version {theirs} of the protocol,.* this side speaks version {VERSION}", why)
+
+
+@contextlib.contextmanager
+def serving_answers(answer: bytes) -> Iterator[str]:
+    """A coordinator that answers the question who leads with these bytes."""
+    handler = grpc.unary_unary_rpc_method_handler(lambda _question, _context: answer)
+    server = grpc.server(Threads("answers"))
+    method = ASK_LEADER.rpartition("/")[2]
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {method: handler}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(0).wait()
 
 
 def test_two_processes_of_one_name_are_both_heard(server: Server) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import grpc
 import pytest
 
 from coordinator.core.messages import Header, Superseded
+from coordinator.transport.access import metadata
 from coordinator.transport.ask import ask_leader
 from coordinator.transport.channel import HEARTBEAT, open_channel
 from coordinator.transport.security import Security
-from coordinator.transport.wire import Opening, Serving, encode_up, unframe_down
+from coordinator.transport.wire import Opening, Serving, frame, unframe_down
 from tests.transport_kit import Authority, Server, calling, serving, until
 
 
@@ -38,7 +41,7 @@ def server(ours: Authority) -> Iterator[Server]:
 def opened(server: Server, agent: str, security: Security | None) -> object:
     """Return what the server answers to an Opening of `agent`, or the error's code."""
     with open_channel(server.address, security) as channel:
-        call = channel.stream_stream(HEARTBEAT)(iter([encode_up(Opening(agent, "x"))]), timeout=10)
+        call = channel.stream_stream(HEARTBEAT)(iter([frame([Opening(agent, "x")])]), timeout=10)
         try:
             return unframe_down(next(call))
         except grpc.RpcError as error:
@@ -106,3 +109,93 @@ def test_a_missing_file_is_said(ours: Authority, tmp_path: Path) -> None:
         broken.server_credentials()
     with pytest.raises(FileNotFoundError, match=r"nowhere\.key"):
         ask_leader(["127.0.0.1:1"], 0, broken)
+
+
+# a token, where no certificate proves who an agent is
+
+
+@pytest.fixture
+def guarded() -> Iterator[Server]:
+    with serving(name="guarded", token="s3cret", streams=6, opening_within=0.5) as one:
+        one.lead(5)
+        yield one
+
+
+def test_an_agent_proves_itself_by_the_token(guarded: Server) -> None:
+    with calling("a", guarded.address, token="s3cret") as agent:
+        until(agent.beat)
+        until(guarded.arrived)
+    assert ask_leader([guarded.address], token="s3cret", timeout=5) is not None
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "s3cret ", "s3creT"])
+def test_a_stranger_is_refused_and_told_why_before_it_says_anything(guarded: Server, token: str) -> None:
+    refused: list[tuple[str, str]] = []
+    assert (
+        ask_leader([guarded.address], token=token, refused=lambda *what: refused.append(what), timeout=5)
+        is None
+    )
+    assert "token" in refused[0][1]
+
+    def flood() -> Iterator[bytes]:
+        for _ in range(200):
+            drawn.append(1)
+            yield bytes(1 << 20)
+
+    drawn: list[int] = []
+    with open_channel(guarded.address, None) as channel:
+        call = channel.stream_stream(HEARTBEAT)(flood(), metadata=metadata("", token), timeout=10)
+        with pytest.raises(grpc.RpcError) as caught:
+            next(call)
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert len(drawn) < 20, "what a stranger sends is not read"
+    assert not guarded.events
+    assert guarded.server.counters()["strangers"] >= 2
+
+
+def test_a_stream_that_does_not_begin_is_ended_and_there_are_not_too_many(guarded: Server) -> None:
+    go = threading.Event()
+
+    def silent() -> Iterator[bytes]:
+        go.wait(20)
+        yield from ()
+
+    with open_channel(guarded.address, None) as channel:
+        calls = [
+            channel.stream_stream(HEARTBEAT)(silent(), metadata=metadata("", "s3cret"), timeout=20)
+            for _ in range(9)
+        ]
+        codes = []
+        for call in calls:
+            with pytest.raises(grpc.RpcError) as caught:
+                next(call)
+            codes.append(caught.value.code())
+        go.set()
+    assert grpc.StatusCode.RESOURCE_EXHAUSTED in codes
+    assert set(codes) - {grpc.StatusCode.RESOURCE_EXHAUSTED}, "the others were cancelled"
+    with calling("a", guarded.address, token="s3cret") as agent:
+        until(agent.beat)
+
+
+def test_one_agent_has_a_few_streams_at_most(guarded: Server) -> None:
+    with ExitStack() as stack:
+        channel = stack.enter_context(open_channel(guarded.address, None))
+        go = threading.Event()
+        stack.callback(go.set)
+
+        def stays(instance: str) -> Iterator[bytes]:
+            yield frame([Opening("a", instance)])
+            go.wait(20)
+
+        said: list[object] = []
+        calls: list[grpc.Call] = []  # one that nobody holds is cancelled
+        for number in range(5):
+            call = channel.stream_stream(HEARTBEAT)(
+                stays(str(number)), metadata=metadata("", "s3cret"), timeout=20
+            )
+            calls.append(call)
+            try:
+                said.append(unframe_down(next(call)))
+            except grpc.RpcError as error:
+                said.append(error.code())
+    assert said == [[Serving(5)]] * 4 + [grpc.StatusCode.RESOURCE_EXHAUSTED]

@@ -5,21 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from consumer.query import DAEMON_ENV
 from schemas.records import watermark_topic
 from tests.apply_kit import until, write_config
-from tests.assigned_kit import assigned_apply
+from tests.assigned_kit import assigned_apply, daemons_of
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("daemon", ["consumer.daemon", "pyspark.daemon"])
 def test_a_process_without_units_warms_up_and_touches_no_target(
-    kafka: Any, unique: str, tmp_path: Path
+    kafka: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, daemon: str
 ) -> None:
-    """Nobody listens where its target should be, and nothing that it reads is a watermark."""
+    """Nobody listens where its target should be, and nothing that it reads is a watermark. `daemon`: of its Python workers."""
+    if daemon != "consumer.daemon":
+        monkeypatch.setenv(DAEMON_ENV, daemon)
     topic = watermark_topic(unique, "branch1")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
@@ -37,5 +42,6 @@ def test_a_process_without_units_warms_up_and_touches_no_target(
 
         until(warm, what="the warm query", seconds=90, every=0.5)
         assert process.popen.poll() is None, process.log()
+        assert daemons_of(psutil.Process(process.popen.pid).children(recursive=True)) == {daemon}
         assert process.end() == 0
         assert "connection" not in process.log()

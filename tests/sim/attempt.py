@@ -1,335 +1,171 @@
-"""The model's consumer: a query that makes task attempts, each driving the real core against the model's target.
+"""Queries that make task attempts of the product (consumer.attempt) against the model's target.
 
-An attempt is a set of actors (its task and its lanes), generators that the schedule advances in any order. The core is
-the product's own: Deduplicator, progress.plan, Dispatcher, LockTable, Lane, net change. Only what a switched-off rule
-would do differently is written here.
+Nothing of an attempt is written here: what it decides is the product's code. This is its driver in the simulation: an
+attempt's own machine and its lanes' are actors that the schedule advances in any order, an effect a step or several.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Sequence
-from dataclasses import replace
-from itertools import groupby
-from operator import attrgetter
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from consumer.dedup import Deduplicator
-from consumer.dispatch import Dispatcher, Item, TablePlan
-from consumer.errors import (
-    CommitUnknownError,
-    ConsumerError,
-    FencedError,
-    RefusedError,
-    TransientError,
-    UnitStoppedError,
-)
-from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor
-from consumer.layout import Layout
-from consumer.locks import Holders, LockTable, Ticket
-from consumer.model import Held, LaneProgress, NetChange, RowChange, TargetTable
-from consumer.progress import Mark, advanced, committed, idle_rows, plan, relaid
-from consumer.progress import Plan as Start
-from schemas.position import Position
-from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
-from tests.sim.source import SourceRow, Topic
-from tests.sim.target import Steps, Txn
+from consumer.attempt import effects as fx
+from consumer.attempt.attempt import Attempt as Product
+from consumer.attempt.effects import Effect, Machine
+from consumer.attempt.lane_group import LaneGroup
+from consumer.attempt.reader import Slice
+from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, initial_layout, prepared
+from consumer.errors import ConsumerError
+from consumer.lanes import Limits
+from consumer.model import Unit
+from consumer.reports import Report
+from tests.sim.source import Topic
+from tests.sim.target import PLANTED, Steps
+from tests.sim.wire import real_table, routes
 
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-CI = "utf8mb4_general_ci"
+NOBODY: Any = None
+"""The target's real table is in the spec, so that no session is asked for it."""
+SLICE = 3
+"""Records that an attempt is given at a time."""
 
 
-def target_table(key_collation: str = CI) -> TargetTable:
-    """(branch, k) primary key; (branch, u1) and (branch, u2) unique; v is the version."""
-    text = {"branch": "utf8mb4_bin", "k": key_collation, "u1": CI, "u2": CI}
-    columns = [
-        Column(name=name, type=ColumnType(kind=Kind.VARCHAR, length=10, collation=collation))
-        for name, collation in text.items()
-    ]
-    columns.append(Column(name="v", type=ColumnType(kind=Kind.INT, bits=64)))
-
-    def unique(name: str, column: str) -> UniqueIndex:
-        return UniqueIndex(name=name, parts=(IndexPart(column="branch"), IndexPart(column=column)))
-
-    table = Table(
-        db="d",
-        name="t",
-        columns=tuple(columns),
-        key=unique("PRIMARY", "k"),
-        unique=(unique("u1", "u1"), unique("u2", "u2")),
-    )
-    return TargetTable(table, (0, 1), ((0, 2), (0, 3)), ("branch",))
+class Wrong(AssertionError):  # noqa: N818  # it is the verdict, not an error of the program
+    """What the judge saw."""
 
 
-TABLE = target_table()
-UNFOLDED = target_table("utf8mb4_bin")  # rule 10 off: the target's `_ci` key hashed by its bytes
-
-
-class NoGap(Deduplicator):
-    """Rule 3 off: nobody looks at `prev`."""
-
-    __slots__ = ()
-
-    def judge(self, offset: int, position: Position | None, prev: Position | None, gen: int) -> int:
-        return super().judge(offset, position, None, gen)
-
-
-class Unticketed(LockTable):
-    """No event waits for another lane's because of a unique value."""
-
-    def register(self, holders: Holders, value: bytes, ticket: Ticket) -> None:
-        super().register(holders, value, ticket)
-
-
-class WholeMoves(Dispatcher):
-    """Rule 7 off: a key-moving update goes whole to the new key's lane."""
-
-    def _move(self, plan: TablePlan, change: RowChange, old: bytes) -> None:
-        after = change.after
-        if after is not None:
-            key = plan.fold_key(after)
-            lane = plan.lane_of(key)
-            if change.id[0] > self._passed[lane]:
-                waits = self._waits(plan, (change.id, lane), change.before, after)
-                self._queues[lane].append((change, plan, key, waits))
+class Fault(Exception):  # noqa: N818
+    """The product failed where nobody foresaw it: never what a switched-off rule is found by."""
 
 
 class Attempt:
     """One task attempt over the topic up to offset `end` (exclusive)."""
 
     def __init__(self, query: Query, begin: int, end: int) -> None:
-        self.query, self.batch_begin, self.end = query, begin, end
-        self.world, self.target, self.rules = query.world, query.world.target, query.world.rules
-        self.epoch, self.wanted = query.epoch, Layout(lanes=query.lanes)
-        self.actors: list[Steps] = [self._task()]
+        self.query, self.end = query, end
+        self.world, self.target = query.world, query.world.target
+        self.spec = query.spec
         self.finished = False
         self.failed = False
-        self.rows: list[LaneProgress] = []
-        self.held: list[Held] = []
+        self._at = begin
+        self._missing: Iterator[Slice] | None = None
+        self._lanes = 0
+        self.actors: list[Steps] = [self._task()]
 
     def step(self, rng: random.Random) -> None:
-        """Advance one actor; an error of any ends the attempt, as the lanes' shell does."""
+        """Advance one actor."""
         actor = rng.choice(self.actors)
         try:
             next(actor)
         except StopIteration:
-            self.actors.remove(actor)
-            self.finished = not self.actors
-        except UnitStoppedError:
-            raise  # no rule lets the model stop a unit: what it met is wrong
-        except ConsumerError as error:
-            self.world.note(f"{self.query.unit} attempt ends: {type(error).__name__} {error}")
-            self.kill()
+            if actor in self.actors:
+                self.actors.remove(actor)
 
     def kill(self) -> None:
         self.actors, self.failed = [], True
         self.target.kill(self)
 
-    # --- the task ---------------------------------------------------------------------------------------------------
+    # --- the actors
 
     def _task(self) -> Steps:
-        self.rows, self.held = yield from self.target.begin(self, self.query.unit, self.epoch)
-        start = self._plan()
-        if start.switch_now:
-            yield from self._relayout()
-            start = self._plan()
-        at = self._first(start.start)
-        if start.finish is not None and self.rules.layout_changes_when_equal:
-            finish = min(start.finish + 1, self.end)
-            yield from self._stretch(start.layout, at, finish)
-            if finish <= start.finish:
-                return
-            yield from self._relayout()
-            at, start = finish, self._plan()
-        yield from self._stretch(start.layout, at, self.end)
-
-    def _first(self, start: int) -> int:
-        """Rule 11: from the lowest lane, whatever the batch says; off: the batch's own range is believed."""
-        return start if self.rules.resumes_from_progress else self.batch_begin
-
-    def _plan(self) -> Start:
-        wanted = self.wanted
-        start = plan(self.rows, wanted)
-        if start.finish is not None and not self.rules.layout_changes_when_equal:
-            text = wanted.encode()
-            self.rows = [
-                replace(self.rows[n % len(self.rows)], lane=n, layout=text) for n in range(wanted.lanes)
-            ]
-            self.target.progress[self.query.unit] = {row.lane: row for row in self.rows}
-            return Start(min(row.offset for row in self.rows) + 1, wanted)
-        return start
-
-    def _relayout(self) -> Steps:
-        txn = yield from self.target.open(self, self.query.unit, self.rows)
-        rows = relaid(self.rows, self.wanted)
-        txn.relaid = (self.query.unit, rows)
-        yield from self._commit(txn, self.rows[0], rows[0])
-        self.rows = rows
-
-    def _stretch(self, layout: Layout, begin: int, end: int) -> Steps:
-        """Dispatch the records [begin, end) with one layout, drain the lanes, write the idle ones."""
-        if begin >= end:
+        report: Report = yield from self._drive(Product(self.spec).run())
+        self.world.note(f"{self.query.unit} attempt ends: {report.state} {report.message}")
+        self.actors = []  # the lanes have ended
+        if report.state == "ok":
+            self.finished = True
             return
-        locks = (LockTable if self.rules.values_are_ticketed else Unticketed)(layout.lanes)
-        marks = self._marks()
-        kind = Dispatcher if self.rules.key_moves_are_two_parts else WholeMoves
-        dispatcher = kind(layout, locks, self._passed())
-        table = dispatcher.plan(TABLE if self.rules.keys_are_folded else UNFOLDED)
-        limits = Limits(max_gather=self.world.max_gather, tries=8)
-        lanes = [Lane(n, locks, limits, self.held) for n in range(layout.lanes)]
-        drained: dict[int, bool] = {}
-        short = end - begin <= self.world.short and not self.held and self._level()
-        step = end - begin if short else 3
-        for at in range(begin, end, step):
-            changes = self._routed(marks, table, at, min(at + step, end))
-            if short and (yield from self._short_way(changes, table, _mark(marks))):
-                return
-            dispatcher.dispatch(table, changes)
-            _hand(lanes, dispatcher.take())
-            if at == begin:
-                self.actors += [self._lane(lane, lanes, drained) for lane in lanes]
-            yield
-        mark = _mark(marks)
-        for lane in lanes:
-            lane.drain(mark)
-        while len(drained) < len(lanes):
-            yield
-        yield from self._idle([n for n, wrote in drained.items() if not wrote], mark)
-        self.held = [held for of, held in self.target.held if of == self.query.unit]
+        self.failed = True
+        if report.state == "stopped" and PLANTED not in report.message:
+            foreseen = "rowlock itself failed" not in report.message or "(ValueError: " in report.message
+            raise (Wrong if foreseen else Fault)(f"the unit stopped: {report.message}")
+        self.query.stopped = self.query.stopped or (
+            report.state == "stopped" and self.query.live is self and self.query.epoch == self.spec.epoch
+        )
 
-    def _level(self) -> bool:
-        return len({row.offset for row in self.rows}) == 1
-
-    def _short_way(
-        self, changes: Sequence[RowChange], table: TablePlan, mark: Mark
-    ) -> Generator[None, None, bool]:
-        """As consumer.applier: one transaction for all, which guards and moves every lane; False: the lanes must do it."""
-        if not changes:
-            return False
-        rows = [advanced(row, mark) for row in self.rows]
-        txn = yield from self.target.open(self, self.query.unit, self.rows)
+    def _lane(self, group: LaneGroup, number: int) -> Steps:
         try:
-            for _, stretch in groupby(changes, key=attrgetter("snapshot")):
-                yield from self.target.apply(txn, table.reducer.reduce(list(stretch)), None)
-            txn.progress |= {(self.query.unit, row.lane): row for row in rows}
-            yield from self._commit(txn, self.rows[0], rows[0])
-        except (TransientError, RefusedError):
-            self.target.rollback(txn)
-            return False
-        except BaseException:
-            self.target.rollback(txn)
+            yield from self._drive(group.lane(number))
+        except Wrong:
             raise
-        self.rows = rows
-        return True
+        except Exception as error:  # noqa: BLE001  # as the product's driver does it
+            group.failed(error)
+        self._lanes -= 1
 
-    def _marks(self) -> Deduplicator:
-        rows = self.rows
-        if not self.rules.marks_from_lowest_lane:
-            rows = [max(rows, key=lambda row: row.offset)]
-        marks = Deduplicator(rows) if self.rules.delivery_failure_leaves_no_gap else NoGap(rows)
-        if not self.rules.resumes_from_progress:  # such a reader has no mark of its own to miss anything by
-            marks = NoGap(rows)
-            marks.offset = min(marks.offset, self.batch_begin - 1)
-        return marks
-
-    def _passed(self) -> list[LaneProgress]:
-        return self.rows
-
-    def _routed(self, marks: Deduplicator, table: TablePlan, begin: int, end: int) -> list[RowChange]:
-        out: list[RowChange] = []
-        for offset in range(begin, end):
-            record = self.query.topic.records[offset]
-            gen = record.gen if self.rules.zombies_are_dropped else 0
-            if marks.judge(offset, record.position, record.prev, gen) or record.chunk is not None:
-                continue
-            before, after = self._row(record.before), self._row(record.after)
-            wire = msgspec.json.encode({"before": before, "after": after})
-            place = (record.position, record.gen, 0, wire)
-            out.append(RowChange((offset, 0), before, after, record.snapshot, *place))
-        return out
-
-    def _row(self, row: SourceRow | None) -> Row | None:
-        return None if row is None else (self.query.branch, *row)
-
-    def _idle(self, lanes: Sequence[int], mark: Mark) -> Steps:
-        for row in idle_rows(self.rows, sorted(lanes), mark):
-            txn = yield from self.target.open(self, self.query.unit, [self.rows[row.lane]])
-            txn.progress[(self.query.unit, row.lane)] = row
-            yield from self._commit(txn, self.rows[row.lane], row)
-            self.rows[row.lane] = row
-
-    def _commit(self, txn: Txn, guard: LaneProgress, wrote: LaneProgress) -> Steps:
-        """Commit; where the outcome is unknown, the row decides."""
+    def _drive(self, machine: Machine[Any]) -> Generator[None, None, Any]:
         try:
-            yield from self.target.commit(txn)
-        except CommitUnknownError:
-            yield
-            row = self.target.progress[self.query.unit].get(guard.lane)
-            if not committed(row, guard, wrote):
-                raise
-
-    # --- the lanes --------------------------------------------------------------------------------------------------
-
-    def _lane(self, lane: Lane, lanes: list[Lane], drained: dict[int, bool]) -> Steps:
-        while True:
-            effect = lane.next()
-            if isinstance(effect, Apply):
+            effect = next(machine)
+            while True:
                 try:
-                    yield from self._write(lane.number, lane.batch())
-                except FencedError:
-                    raise
+                    result = yield from self._carry_out(effect)
                 except ConsumerError as error:
-                    lane.failed(error)
-                    if not self.rules.halves_by_event and not isinstance(error, CommitUnknownError):
-                        yield from self._net_halves(lane)
-                    continue
-                lane.applied()
-            elif isinstance(effect, WaitFor):
-                for wait in effect.waits:
-                    lanes[wait[1]].ask(wait[0])
-            elif isinstance(effect, Idle) and effect.drained:
-                drained[lane.number] = effect.wrote
-                return
-            yield
+                    effect = machine.throw(error)
+                else:
+                    effect = machine.send(result)
+        except StopIteration as end:
+            return end.value
 
-    def _write(self, lane: int, batch: Batch) -> Steps:
-        row = advanced(self.rows[lane], batch.mark)
-        txn = yield from self.target.open(self, self.query.unit, [self.rows[lane]])
-        try:
-            for net in batch.nets:
-                yield from self.target.apply(txn, net, batch.displacing)
-            txn.held = [(self.query.unit, entry) for entry in batch.held]
-            txn.progress[(self.query.unit, lane)] = row
-            yield from self._commit(txn, self.rows[lane], row)
-        except BaseException:
-            self.target.rollback(txn)
-            raise
-        self.rows[lane] = row
+    # --- effects
 
-    def _net_halves(self, lane: Lane) -> Steps:
-        """Rule 17 off: half of the net (its deletes) in a transaction of its own, before the rest is tried again."""
-        for net in lane.batch().nets:
-            txn = yield from self.target.open(self, self.query.unit, [self.rows[lane.number]])
-            try:
-                keys = [tuple(row[:2]) for row in net.replaces]
-                half = NetChange(net.table, net.deletes + keys, [], [], net.catch_up)
-                yield from self.target.apply(txn, half, None)
-                yield from self.target.commit(txn)
-            except ConsumerError:
-                self.target.rollback(txn)
+    def _carry_out(self, effect: Effect) -> Generator[None, None, Any]:
+        match effect:
+            case fx.Transact():
+                yield from self.target.transact(self, self.query.unit, effect)
+            case fx.Await():
+                yield
+                while not effect.ready():
+                    yield
+            case fx.NextSlice():
+                yield
+                return self._next_slice()
+            case fx.ReadMissing():
+                yield
+                return self._next_missing(effect)
+            case fx.StartLanes():
+                self._lanes = effect.lanes.count
+                self.actors += [self._lane(effect.lanes, number) for number in range(self._lanes)]
+            case fx.JoinLanes():
+                while self._lanes:
+                    yield
+            case _:
+                return (yield from self._ask(effect))
+        return None
 
+    def _ask(self, effect: Effect) -> Generator[None, None, Any]:
+        unit = self.query.unit
+        match effect:
+            case fx.Begin():
+                return (yield from self.target.begin(self, unit, self.spec.epoch))
+            case fx.ReadProgress():
+                yield
+                return self.target.lanes(unit)
+            case fx.StopUnit():
+                yield
+                self.target.stop_unit(unit, self.spec.epoch, effect.why)
+            case fx.Restore():
+                return definition_in_force(self.spec, NOBODY, effect.text, self.query.tables)
+            case fx.Prepare():
+                return prepared(self.spec, NOBODY, effect.table, first=effect.first)
+            case fx.Explain() | fx.CheckSession() | fx.DropSession() | fx.Pause():
+                yield
+            case _:
+                raise NotImplementedError(f"the simulation carries out no {effect}")
+        return None
 
-def _mark(marks: Deduplicator) -> Mark:
-    return (marks.offset, marks.position, marks.gen, 0)
+    def _next_slice(self) -> Slice | None:
+        begin, self._at = self._at, min(self._at + SLICE, self.end)
+        return self.query.topic.slice(begin, self._at) if begin < self._at else None
 
-
-def _hand(lanes: list[Lane], queues: list[list[Item]]) -> None:
-    for lane, items in zip(lanes, queues, strict=True):
-        lane.feed(items)
+    def _next_missing(self, effect: fx.ReadMissing) -> Slice | None:
+        if self._missing is None:
+            starts = range(effect.start, effect.upto, SLICE)
+            self._missing = iter([self.query.topic.slice(at, min(at + SLICE, effect.upto)) for at in starts])
+        records = next(self._missing, None)
+        if records is None:
+            self._missing = None
+        return records
 
 
 class Query:
@@ -337,22 +173,39 @@ class Query:
 
     def __init__(self, world: World, topic: Topic, unit: str, branch: str) -> None:
         self.world, self.topic, self.unit, self.branch = world, topic, unit, branch
+        self.real = real_table(branch)
+        self.tables: Tables = {}
         self.epoch = 0
         self.lanes = 1
         self.checkpoint = 0  # next offset of the next batch
         self.batch_end = 0
+        self.stopped = False  # it waits for a person, who mends the target and restarts it
         self.live: Attempt | None = None
         self.zombies: list[Attempt] = []
         self.starting: Steps | None = self._start()
+
+    @property
+    def spec(self) -> UnitSpec:
+        world = self.world
+        limits = Limits(max_gather=world.max_gather, max_pending=world.max_pending, tries=8)
+        return UnitSpec(
+            unit=Unit("p", self.unit), source="s", epoch=self.epoch, topic_id="id", routes=routes(self.branch),
+            lanes=self.lanes, limits=limits, small_batch=world.small_batch, real=self.real,
+        )  # fmt: skip
 
     def _start(self) -> Steps:
         """(Re)start: a higher epoch; the checkpoint from the progress rows (rule 11), or the one that is there."""
         self.epoch += 1
         self.lanes = self.world.rng.randint(1, self.world.max_lanes)
-        layout = Layout(lanes=self.lanes).encode()
+        layout = initial_layout(routes(self.branch), self.lanes).encode()
         rows = yield from self.world.target.take_over(self, self.unit, self.epoch, layout, self.lanes)
+        self.stopped = False
         if self.world.rules.resumes_from_progress:
             self.checkpoint = min(row.offset for row in rows) + 1
+            if (
+                self.world.rng.random() < 0.2
+            ):  # Spark's batch may begin behind it: what it lacks is read from Kafka
+                self.checkpoint = min(self.checkpoint + 2, max(self.checkpoint, len(self.topic.records) - 1))
 
     def restart(self, *, kill: bool) -> None:
         """The driver is started again; without `kill` the Python lanes of its attempt go on as zombies."""
@@ -386,6 +239,8 @@ class Query:
                 next(self.starting)
             except StopIteration:
                 self.starting = None
+        elif self.stopped:
+            self.restart(kill=False)
         elif self.live is None:
             self.batch_end = min(
                 len(self.topic.records), self.checkpoint + rng.randint(1, self.world.max_batch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from tests.sim.rules import without
+from tests.sim.switches import switched_off
 from tests.sim.world import World
 
 
@@ -13,7 +14,8 @@ def main() -> None:
     finding = sys.argv[2] if len(sys.argv) > 2 else ""
     world = World(seed, without(finding), finding, verbose=True)
     try:
-        world.run()
+        with switched_off(finding):
+            world.run()
     finally:
         for topic, source in zip(world.topics, world.sources, strict=True):
             print(f"source {source.name}: {source.log}")

@@ -8,13 +8,14 @@ reads snapshot chunks between two watermarks, and can be replaced at any moment 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from consumer.dedup import Deduplicator
 from consumer.model import LaneProgress
-from schemas.position import FIRST_SNAPSHOT_ROW, ZERO, Position
+from schemas.position import DEFINITION_ROW, FIRST_SNAPSHOT_ROW, ZERO, Position
 from tests.sim.rules import Rules
+from tests.sim.wire import event
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -29,11 +30,12 @@ class Logged:
     row: int
     before: SourceRow | None
     after: SourceRow | None
+    truncate: bool = False  # all rows are gone
 
 
 @dataclass(frozen=True)
 class Record:
-    """A record of a topic. `chunk`: number of the chunk whose end it marks."""
+    """A record of a topic. `chunk`: number of the chunk whose end it marks; `definition`: the table's, which it begins with."""
 
     position: Position
     prev: Position | None
@@ -42,14 +44,24 @@ class Record:
     after: SourceRow | None = None
     snapshot: bool = False
     chunk: int | None = None
+    truncate: bool = False
+    definition: bool = False
 
 
 @dataclass
 class Topic:
-    records: list[Record] = field(default_factory=list)
+    records: list[Record] = field(
+        default_factory=lambda: [Record((0, 1, 0, DEFINITION_ROW), None, 0, definition=True)]
+    )
     stored: dict[int, int] = field(
         default_factory=dict
     )  # gen → index into the log up to which all is acknowledged
+    values: list[bytes] = field(default_factory=list)  # of the first records, as they were asked for
+
+    def slice(self, begin: int, end: int) -> list[tuple[int, bytes | None]]:
+        """Return the records [begin, end) as Kafka has them."""
+        self.values += map(event, self.records[len(self.values) : end])
+        return list(enumerate(self.values[begin:end], begin))
 
 
 class Source:
@@ -69,7 +81,9 @@ class Source:
     def transact(self, rng: random.Random) -> None:
         """Commit a transaction of a few random row changes; SELECTs see it later."""
         start = len(self.log)
-        for _ in range(rng.randint(1, 3)):
+        if self.rows and rng.random() < self.world.truncates:
+            self._truncate()
+        for _ in range(0 if len(self.log) > start else rng.randint(1, 3)):
             change = self.world.random_change(self, rng)
             if change is None:
                 continue
@@ -82,12 +96,21 @@ class Source:
             self.world.happened(self, before, after)
         self.pos += 10
 
+    def _truncate(self) -> None:
+        """TRUNCATE, a transaction of its own."""
+        for row in self.rows.values():
+            self.world.happened(self, row, None)
+        self.rows = {}
+        self.log.append(Logged(self.pos, 0, None, None, truncate=True))
+
     def show(self) -> None:
         """Let SELECTs see the next transaction."""
         if self.visible < len(self.log):
             pos = self.log[self.visible].pos
             while self.visible < len(self.log) and self.log[self.visible].pos == pos:
                 entry = self.log[self.visible]
+                if entry.truncate:
+                    self.seen.clear()
                 if entry.before is not None:
                     self.seen.pop(entry.before[0].lower(), None)
                 if entry.after is not None:
@@ -135,7 +158,8 @@ class Capture:
             self._emit()
         elif self.at < len(self.source.log):
             entry = self.source.log[self.at]
-            self._send(Record((0, 1, entry.pos, entry.row), None, self.gen, entry.before, entry.after))
+            place = (0, 1, entry.pos, entry.row)
+            self._send(Record(place, None, self.gen, entry.before, entry.after, truncate=entry.truncate))
             self.at += 1
 
     @property
@@ -151,11 +175,7 @@ class Capture:
     def _send(self, record: Record) -> None:
         prev = self.highest
         self.highest = record.position if prev is None else max(prev, record.position)
-        self.flying.append(
-            Record(
-                record.position, prev, self.gen, record.before, record.after, record.snapshot, record.chunk
-            )
-        )
+        self.flying.append(replace(record, prev=prev))
 
     def _deliver(self, fails: bool) -> None:
         if not fails:
@@ -181,6 +201,8 @@ class Capture:
             return
         number, low, high, rows = self.reading
         for entry in self.source.log[low:high]:
+            if entry.truncate:
+                rows.clear()
             for image in (entry.before, entry.after):
                 if image is not None:
                     rows.pop(image[0].lower(), None)

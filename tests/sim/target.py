@@ -11,16 +11,18 @@ import copy
 import random
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, assert_never
 
+from consumer.attempt import effects as fx
 from consumer.errors import (
     CommitUnknownError,
     FencedError,
     RefusedError,
+    TargetConfigError,
     TransientError,
     UniqueViolationError,
 )
-from consumer.model import Held, LaneProgress, NetChange
+from consumer.model import Held, LaneProgress, NetChange, UnitState
 from schemas.position import ZERO
 from schemas.table import Row
 from tests.sim.rules import Rules
@@ -28,16 +30,25 @@ from tests.sim.rules import Rules
 Steps = Generator[None, None, Any]
 RowKey = tuple[str, str]
 """(branch, key in lower case)."""
-UNIQUE_AT = (2, 3)
+KEY, VERSION, BRANCH = 0, 3, 4
+"""Where they stand in a row of the target: (k, u1, u2, v, branch)."""
+UNIQUE_AT = (1, 2)
+PLANTED = "the target's user lost a right"
+NEW = UnitState(definition=None, ddl=None, stopped=None)
 
 
 def row_key(row: Sequence[Any]) -> RowKey:
-    return (row[0], row[1].lower())
+    return (row[BRANCH], row[KEY].lower())
+
+
+def key_of(key: Sequence[Any]) -> RowKey:
+    """Of an exact key of the target table, (branch, k)."""
+    return (key[0], key[1].lower())
 
 
 def entries(row: Row) -> list[tuple[int, Any, str]]:
     """The unique entries of a row (branch, u1, u2); NULLs have none."""
-    return [(at, row[0], str(row[at]).lower()) for at in UNIQUE_AT if row[at] is not None]
+    return [(at, row[BRANCH], str(row[at]).lower()) for at in UNIQUE_AT if row[at] is not None]
 
 
 @dataclass(eq=False)
@@ -49,9 +60,12 @@ class Txn:
     waits_for: Any = None
     progress: dict[tuple[str, int], LaneProgress] = field(default_factory=dict)
     relaid: tuple[str, list[LaneProgress]] | None = None
+    states: dict[str, UnitState] = field(default_factory=dict)
     held: list[tuple[str, Held]] = field(default_factory=list)
     released: set[str] = field(default_factory=set)
+    closed_before: tuple[str, int] | None = None
     displaced: list[Row] = field(default_factory=list)
+    emptied: list[Row] = field(default_factory=list)
     closed: bool = False
 
 
@@ -63,10 +77,15 @@ class Target:
         self.locks: dict[Any, Txn] = {}
         self.committed: dict[RowKey, Row] = {}
         self.progress: dict[str, dict[int, LaneProgress]] = {}
+        self.states: dict[str, UnitState] = {}
         self.held: list[tuple[str, Held]] = []
         self.displaced: list[Row] = []
+        self.emptied: list[Row] = []  # by a TRUNCATE
         self.poison: set[int] = set()  # versions that it refuses
         self.trouble = 0.0  # probability of a transient error, per transaction
+        self.revoked = (
+            0.0  # probability that a right is missing, per transaction: the unit then waits for a person
+        )
         self.deadlocks = 0
 
     # --- progress -------------------------------------------------------------------------------------------------
@@ -80,6 +99,7 @@ class Target:
             fresh = {n: LaneProgress(n, 0, 0, "id", -1, ZERO, 0, layout) for n in range(lanes)}
             rows = self.progress.get(unit) or fresh
             self.progress[unit] = {n: replace(row, epoch=epoch) for n, row in rows.items()}
+            self.states[unit] = replace(self.states.get(unit, NEW), stopped=None)
             return self.lanes(unit)
         finally:
             self.close(txn)
@@ -98,9 +118,57 @@ class Target:
             self.progress[unit] = {
                 n: replace(r, attempt=r.attempt + 1) for n, r in self.progress[unit].items()
             }
-            return self.lanes(unit), [held for of, held in self.held if of == unit]
+            held = [held for of, held in self.held if of == unit]
+            return self.lanes(unit), self.states[unit], held
         finally:
             self.close(txn)
+
+    def stop_unit(self, unit: str, epoch: int, why: str) -> None:
+        if all(row.epoch == epoch for row in self.progress[unit].values()):
+            self.states[unit] = replace(self.states[unit], stopped=why)
+
+    def transact(self, owner: Any, unit: str, effect: fx.Transact) -> Steps:
+        """Carry out a transaction of an attempt."""
+        txn = yield from self.open(owner, unit, effect.guards)
+        try:
+            if self.rng.random() < self.revoked:
+                raise TargetConfigError(PLANTED)
+            for operation in effect.operations:
+                yield from self._operation(txn, unit, operation, effect.displaced)
+            yield from self.commit(txn)
+        except BaseException:
+            self.rollback(txn)
+            raise
+
+    def _operation(self, txn: Txn, unit: str, operation: fx.Operation, displaced: list[int]) -> Steps:
+        match operation:
+            case fx.Write():
+                before = len(txn.displaced)
+                yield from self.apply(txn, operation.net, operation.displacing)
+                displaced.append(len(txn.displaced) - before)
+            case fx.Hold():
+                txn.held = [(unit, entry) for entry in operation.entries]
+            case fx.Truncate():
+                yield from self._truncate(txn, operation.where)
+            case fx.CloseHeldBefore():
+                txn.closed_before = (unit, operation.offset)
+            case fx.WriteProgress():
+                txn.progress |= {(unit, row.lane): row for row in operation.rows}
+            case fx.WriteUnit():
+                txn.states[unit] = operation.state
+            case fx.Relayout():
+                txn.relaid = (unit, list(operation.rows))
+            case _:
+                assert_never(operation)
+
+    def _truncate(self, txn: Txn, where: dict[str, str] | None) -> Steps:
+        """Delete the rows of the source, those that are there once each of them is locked."""
+        branch = (where or {}).get("branch")
+        for key in sorted(key for key in self.rows if key[0] == branch):
+            yield from self.lock(txn, key)
+            if (row := self.rows.get(key)) is not None:
+                txn.emptied.append(row)
+            yield from self._delete(txn, key)
 
     def open(self, owner: Any, unit: str, guards: Sequence[LaneProgress]) -> Steps:
         """Begin a transaction whose guard must pass."""
@@ -149,14 +217,14 @@ class Target:
 
     def apply(self, txn: Txn, net: NetChange, displacing: str | None) -> Steps:
         for key in net.deletes:
-            yield from self._delete(txn, row_key(key))
+            yield from self._delete(txn, key_of(key))
         for row in net.replaces:
             yield from self._delete(txn, row_key(row))
         for row in net.replaces:
-            yield from self._put(txn, row, net.catch_up, displacing)
+            yield from self._put(txn, row, displacing)
         for row in net.updates:
             yield from self._delete(txn, row_key(row))
-            yield from self._put(txn, row, net.catch_up, displacing)
+            yield from self._put(txn, row, displacing)
 
     def _delete(self, txn: Txn, key: RowKey) -> Steps:
         yield from self.lock(txn, key)
@@ -171,8 +239,8 @@ class Target:
         txn.touched.add(key)
         txn.undo.append(lambda: self._restore(key, row))
 
-    def _put(self, txn: Txn, row: Row, catch_up: bool, displacing: str | None) -> Steps:
-        if row[4] in self.poison:
+    def _put(self, txn: Txn, row: Row, displacing: str | None) -> Steps:
+        if row[VERSION] in self.poison:
             raise RefusedError(f"refused: {row}")
         key = row_key(row)
         yield from self.lock(txn, key)
@@ -183,7 +251,7 @@ class Target:
                 continue
             if displacing is None:
                 raise UniqueViolationError(f"{row} meets {self.rows[other]}")
-            if not catch_up and self.rules.displaced_rows_are_kept:
+            if self.rules.displaced_rows_are_kept:
                 txn.displaced.append(self.rows[other])
             yield from self._delete(txn, other)
         if key in self.rows:  # only where another transaction's work was displaced in between
@@ -219,8 +287,10 @@ class Target:
             self.progress[unit][lane] = row
         if txn.relaid is not None:
             self.progress[txn.relaid[0]] = {row.lane: row for row in txn.relaid[1]}
-        self.held = [entry for entry in self.held if entry[1].folded not in txn.released] + txn.held
+        self.states |= txn.states
+        self.held = [entry for entry in self.held if not _leaves(txn, *entry)] + txn.held
         self.displaced.extend(txn.displaced)
+        self.emptied.extend(txn.emptied)
         touched = set(txn.touched)
         self.close(txn)
         self.check(touched)
@@ -247,11 +317,23 @@ class Target:
     # --- backups --------------------------------------------------------------------------------------------------
 
     def backup(self) -> Any:
-        return copy.deepcopy((self.committed, self.progress, self.held, self.displaced))
+        return copy.deepcopy(
+            (self.committed, self.progress, self.states, self.held, self.displaced, self.emptied)
+        )
 
     def restore(self, backup: Any) -> None:
         """Come back as of `backup`; nobody is connected."""
-        self.committed, self.progress, self.held, self.displaced = copy.deepcopy(backup)
+        self.committed, self.progress, self.states, self.held, self.displaced, self.emptied = copy.deepcopy(
+            backup
+        )
         self.locks, self.unique, self.rows = {}, {}, {}
         for key, row in self.committed.items():
             self._restore(key, row)
+
+
+def _leaves(txn: Txn, unit: str, entry: Held) -> bool:
+    """Whether a transaction takes the entry out of the quarantine."""
+    closed = txn.closed_before
+    return entry.folded in txn.released or (
+        closed is not None and unit == closed[0] and entry.offset < closed[1]
+    )

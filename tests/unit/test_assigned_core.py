@@ -10,15 +10,20 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.assigned.core import NEAR_LOOKS, SMALL, State, step
+from consumer.assigned.core import AGAIN_S, CHECK_S, LOOK_S, LOOKS, NEAR_LOOKS, SMALL, State, step
 from consumer.assigned.queries import APART_S, LEFTOVER_S
 from consumer.assigned.units import (
     Abort,
+    Check,
+    Checked,
     Effect,
     Event,
+    Examine,
+    Examined,
     Failed,
     Fence,
     Fenced,
@@ -39,10 +44,12 @@ from consumer.assigned.units import (
     Take,
     Tick,
     Took,
+    Waits,
     Warm,
     Warmed,
 )
 from consumer.reports import Report
+from consumer.reports import State as ReportState
 
 TOPICS = ("a", "b", "c")
 
@@ -55,7 +62,7 @@ class World:
     trouble: bool = True
     now: float = 0.0
     state: State = field(default_factory=State)
-    asked: list[Warm | Take | Fence | StartQuery] = field(default_factory=list)
+    asked: list[Warm | Take | Examine | Check | Fence | StartQuery] = field(default_factory=list)
     boards: dict[int, dict[str, int]] = field(default_factory=dict)
     queries: dict[int, StartQuery] = field(default_factory=dict)
     rows: dict[str, list[int]] = field(default_factory=lambda: {t: [0, -1] for t in TOPICS})
@@ -73,7 +80,7 @@ class World:
 
     def take(self, effect: Effect) -> None:
         match effect:
-            case Warm() | Take() | Fence():
+            case Warm() | Take() | Fence() | Examine():
                 writing = {each.unit.topic for each in self.asked if isinstance(each, Take | Fence)}
                 assert effect.unit.topic not in writing, "one hand a unit; one that only looks may be late"
                 if isinstance(effect, Fence):
@@ -95,6 +102,10 @@ class World:
                 self.said[topic, assignment, what] += 1
                 if what == "ended" and self.wanted.get(topic) == assignment:
                     del self.wanted[topic]
+            case Waits(topic):
+                assert self.state.units[topic].home is None, "a unit that waits is on no board"
+            case Check():
+                self.asked.append(effect)
             case Abort():
                 pass
 
@@ -148,14 +159,22 @@ class World:
                 return self.do(Warmed(unit.topic, unit.assignment, "id", self.rng.choice([b"", b"t"])))
             case Take(unit, above):
                 if bad:
-                    again = self.rng.random() < 0.7
-                    return self.do(Failed(unit.topic, unit.assignment, "no", again=again))
+                    again, waits = self.rng.choice([(True, False), (False, True), (False, False)])
+                    return self.do(Failed(unit.topic, unit.assignment, "no", again=again, waits=waits))
                 row = self.rows[unit.topic]
                 row[0] = max(row[0], above, unit.assignment << 16) + 1
                 if self.rng.random() < 0.8 and self.ends[unit.topic] - row[1] < SMALL * 4:
                     row[1] = self.ends[unit.topic] - 1
                 behind = row[1] + 1 < self.ends[unit.topic]
                 return self.do(Took(unit.topic, unit.assignment, row[0], row[1], behind))
+            case Examine(unit):
+                seen = None if bad else self.rng.choice(["x", "x", "y"])
+                return self.do(
+                    Examined(unit.topic, unit.assignment, seen, "id", self.rng.choice([b"", b"t"]))
+                )
+            case Check(unit, epoch):
+                why = "it does not fit" if bad else None
+                return self.do(Checked(unit.topic, unit.assignment, epoch, why))
             case Fence(unit):
                 row = self.rows[unit.topic]
                 row[0] += 1
@@ -201,7 +220,7 @@ class World:
             while self.asked:
                 self.answer()
             self.work()
-            self.now += 1.0
+            self.now += 20.0 if any(unit.waits for unit in self.state.units.values()) else 1.0
             self.look()
             self.do(Tick())
 
@@ -301,24 +320,160 @@ def test_a_unit_stopped_while_a_hand_is_at_it_is_fenced_afterwards() -> None:
     assert fence.above == 11
 
 
-def test_what_the_target_stops_ends_with_the_reason_and_stays_marked() -> None:
-    run = Script().running("a")
-    report = Report(topic="a", state="stopped", epoch=10, offset=99, message="gap")
-    effects = run(Reported([(1, report)]))
-    assert effects[0] == Post(1, {})
-    assert isinstance(effects[1], Fence)
-    assert effects[1].stopped == "gap"
-    (said,) = run(Fenced("a", 1, 99))
-    assert isinstance(said, Say)
-    assert said.error == "gap"
+def stopped(run: Script, why: str = "gap") -> list[Effect]:
+    return run(Reported([(1, Report(topic="a", state="stopped", epoch=10, offset=99, message=why))]))
 
 
-def test_displaced_rows_add_up_over_hands_and_workers() -> None:
+def tried_once(run: Script, why: str) -> None:
+    """It may have been mended before the first look: so the second one leads to a try, and that to the same trouble."""
+    run(Tick(), LOOK_S)
+    (take,) = (effect for effect in run(Examined("a", 1, "x", "id")) if isinstance(effect, Take))
+    assert take.look, "whatever was written before, the target table is judged first"
+    run(Failed("a", 1, why, again=False, epoch=11, waits=True))
+    run(Examined("a", 1, "x", "id"))
+
+
+def test_a_unit_that_waits_for_a_person_stays_here_and_is_told_once() -> None:
+    run = Script().running("a", "b")
+    examine = Examine(run.state.units["a"].about)
+    assert stopped(run) == [Waits("a", "s", "gap"), Post(1, {"b": 10}), examine]
+    assert run(Examined("a", 1, "x", "id")) == []
+    tried_once(run, "gap")
+    for _ in range(20):
+        effects = [effect for effect in run(Tick(), LOOK_S / 2) if not isinstance(effect, StartQuery | Check)]
+        assert effects in ([], [examine]), "a query without it, and a look at the other unit, aside"
+        run(Examined("a", 1, "x", "id"))
+    assert run.state.units["a"].phase is Phase.WAITING, "nothing has changed, and it is not long"
+    assert (run.state.units["a"].watched.state, run.state.units["a"].watched.message) == ("stopped", "gap")
+
+
+def test_a_unit_that_waits_is_tried_again_when_something_has_changed_or_after_long() -> None:
     run = Script().running("a")
-    run(Reported([(1, Report(topic="a", state="ok", epoch=10, offset=100, displaced=2))]))
-    run(Reported([(1, Report(topic="a", state="fenced", epoch=10, offset=100, displaced=1))]))
-    run(Took("a", 1, 11, 110, displaced=4))
-    assert run.state.units["a"].watched.displaced == 7
+    stopped(run)
+    run(Examined("a", 1, "x", "id"))
+    tried_once(run, "gap")
+    run(Tick(), LOOK_S)
+    (take,) = run(Examined("a", 1, "y", "id", b"t"))
+    assert take == Take(run.state.units["a"].about, 11, look=True)
+    assert run.state.units["a"].real == b"t", "with the target table as it is now"
+    again = run(Failed("a", 1, "gap", again=False, epoch=12, waits=True))
+    assert again == [Examine(run.state.units["a"].about)], "told already"
+    run(Examined("a", 1, "y", "id"))
+    run(Tick(), AGAIN_S)
+    (take,) = run(Examined("a", 1, "y", "id"))
+    assert isinstance(take, Take)
+    run(Took("a", 1, 13, 99))
+    assert run.state.units["a"].phase is Phase.RUNNING
+    assert run.state.units["a"].watched.state == "ok"
+    assert run.state.units["a"].error is None
+
+
+@pytest.mark.parametrize("seen_before", [True, False])
+def test_a_unit_that_could_not_be_looked_at_is_tried_when_it_can(seen_before: bool) -> None:
+    """Say the rights were revoked on everything: once they are back nothing looks different from before, or for the first time."""
+    run = Script().running("a")
+    stopped(run, "no right")
+    if seen_before:
+        run(Examined("a", 1, "x", "id"))
+        tried_once(run, "no right")
+        run(Tick(), LOOK_S)
+    for _ in range(3):
+        assert run(Examined("a", 1, None)) == [], "nothing can be seen: nothing follows"
+        run(Tick(), LOOK_S)
+    (take,) = run(Examined("a", 1, "x", "id"))
+    assert isinstance(take, Take)
+    run(Failed("a", 1, "no right", again=False, epoch=12, waits=True))
+    for _ in range(3):
+        run(Examined("a", 1, "x", "id"))
+        run(Tick(), LOOK_S)
+    assert run.state.units["a"].phase is Phase.WAITING, "it is not hammered"
+
+
+def test_running_units_are_looked_at_in_turn_and_stop_where_they_do_not_fit_any_more() -> None:
+    run = Script().running("a", "b")
+    seen: list[Check] = []
+    for _ in range(round(2 * CHECK_S)):
+        for effect in run(Tick(), 1.0):
+            if isinstance(effect, Check):
+                seen.append(effect)
+                assert run(Checked(effect.unit.topic, 1, effect.epoch)) == [], "it fits"
+    assert [each.unit.topic for each in seen[:2]] in (["a", "b"], ["b", "a"])
+    assert len(seen) in (2, 3, 4), "each once in a while"
+    assert {each.epoch for each in seen} == {10}
+    run(Checked("a", 1, 9, "has triggers: drop them"))
+    assert run.state.units["a"].phase is Phase.RUNNING, "another epoch of it"
+    effects = run(Checked("a", 1, 10, "has triggers: drop them"))
+    assert effects[:2] == [Waits("a", "s", "has triggers: drop them"), Post(1, {"b": 10})]
+    assert run.state.units["a"].phase is Phase.WAITING
+
+
+def test_many_units_that_wait_are_looked_at_less_often() -> None:
+    """Say a right is missing in the target: hundreds wait, and the target has other things to do."""
+    run = Script()
+    many = LOOKS * 10
+    for number in range(many):
+        run(Open(f"t{number}", "s", 1))
+        run(Warmed(f"t{number}", 1, "id"))
+    run(Tick(), 1.0)
+    run(QueryUp(1, Kind.LIVE, dict.fromkeys(run.state.units, ("id", b""))))
+    for topic in list(run.state.units):
+        run(Start(topic, 1))
+        run(Failed(topic, 1, "no right", again=False, waits=True))
+    for topic in list(run.state.units):
+        run(Examined(topic, 1, "x", "id"))
+    looks = 0
+    for _ in range(100):
+        effects = run(Tick(), 1.0)
+        looks += sum(isinstance(effect, Examine) for effect in effects)
+        for effect in effects:
+            if isinstance(effect, Examine):
+                run(Examined(effect.unit.topic, 1, "x", "id"))
+    assert many * 0.5 <= looks <= many * 1.5, "each once in ten times the usual pause"
+
+
+def test_a_unit_that_waits_is_read_by_no_query() -> None:
+    run = Script().running("a", "b")
+    stopped(run)
+    run(QueryLost(1, "its topic is gone"))
+    run(Took("b", 1, 11, 99))
+    effects = [*run(Tick(), 0.3), *run(Took("b", 1, 11, 99), 0.6), *run(Tick(), 3.0)]
+    (query,) = [effect for effect in effects if isinstance(effect, StartQuery)]
+    assert set(query.starting) == {"b"}
+
+
+def test_a_unit_that_waits_ends_when_it_is_told_to_and_stays_marked() -> None:
+    run = Script().running("a")
+    stopped(run)  # and a hand looks: it has to wait for its turn, the end of the unit has not
+    (fence,) = run(Stop("a", 1))
+    assert isinstance(fence, Fence)
+    assert fence.stopped == "gap"
+    assert run(Examined("a", 1, "x", "id")) == []
+    assert run(Fenced("a", 1, 99)) == [Say("a", "s", 1, "ended", 99)], "no error of whoever moves it"
+
+
+def test_figures_add_up_over_hands_and_workers() -> None:
+    """Also over a take-over in between."""
+    run = Script().running("a", "b")
+    run(Reported([(1, Report(topic="a", state="ok", epoch=10, offset=100, applied=3, displaced=2))]))
+    run(Reported([(1, Report(topic="a", state="fenced", epoch=10, offset=100, held=5, displaced=1))]))
+    run(Took("a", 1, 11, 110, applied=6, displaced=4))
+    watched = run.state.units["a"].watched
+    assert (watched.applied, watched.held, watched.displaced) == (9, 5, 7)
+    assert run.state.units["b"].watched.displaced == 0
+
+
+@pytest.mark.parametrize("state", ["behind", "fenced"])
+def test_a_unit_in_trouble_is_taken_over_anew_and_the_others_go_on(state: ReportState) -> None:
+    run = Script().running("a", "b")
+    assert run(Reported([(1, Report(topic="a", state=state, epoch=10, offset=100))])) == [Post(1, {"b": 10})]
+    assert [(unit.phase, unit.stop_asked) for unit in run.state.units.values()] == [
+        (Phase.TAKING, False),
+        (Phase.RUNNING, False),
+    ]
+    (take,) = run(Tick(), 1.0)
+    assert isinstance(take, Take)
+    assert (take.unit.topic, take.above) == ("a", 10)
+    assert run(Took("a", 1, 11, 100)) == [Post(1, {"a": 11, "b": 10})]
 
 
 def test_trouble_of_a_query_that_the_unit_has_left_is_no_trouble() -> None:

@@ -18,6 +18,7 @@ from consumer.assigned.core import SMALL
 from consumer.assigned.hands import Hands
 from consumer.assigned.shell import WARM_IDLE_S, WARM_SLOW_S, PipelineShell
 from consumer.assigned.units import About, Failed, Took
+from consumer.errors import UnitStoppedError
 from consumer.model import LaneProgress
 from consumer.reports import Report
 from consumer.status import StatusWriter
@@ -65,7 +66,7 @@ def test_displaced_rows_are_a_problem_whoever_displaced_them() -> None:
 
 def test_a_hand_adds_up_what_its_stretches_displaced(monkeypatch: pytest.MonkeyPatch) -> None:
     hand = object.__new__(Hands)
-    hand._aborted, hand._taking = set(), 1
+    hand._aborted, hand._misfits, hand._taking = set(), set(), 1
     ends = iter([Report("a", "ok", 1, SMALL - 1, displaced=2), Report("a", "ok", 1, SMALL + 6, displaced=1)])
     monkeypatch.setattr(hand, "_apply", lambda *_: next(ends))
     lowest = LaneProgress(0, 1, 0, "id", -1, ZERO, 0, "")
@@ -81,16 +82,20 @@ def test_the_end_of_a_topic_without_records_is_not_tried_for_ever(
 ) -> None:
     """Marks of transactions are never applied, and nobody would be current; a new leader knows more in a moment."""
     hand = object.__new__(Hands)
-    hand._aborted, hand._taking = set(), 1
+    hand._aborted, hand._misfits, hand._taking = set(), set(), 1
     hand._pipeline = SimpleNamespace(debezium={"s"} if debezium else {})  # type: ignore[assignment]
     monkeypatch.setattr(hand, "_apply", lambda *_: Report("a", "ok", 1, 4))
     lowest = LaneProgress(0, 1, 0, "id", -1, ZERO, 0, "")
     taken = SimpleNamespace(lowest=lowest, epoch=1, commit_ts_ms=0)
-    failed = hand._catch_up(About("a", "s", 1), taken, 6, SimpleNamespace())  # type: ignore[arg-type]
+    sessions: Any = SimpleNamespace()
+    if debezium:
+        with pytest.raises(UnitStoppedError, match=r"5 to 5 hold no records.*exactly\.once\.source\.support"):
+            hand._catch_up(About("a", "s", 1), taken, 6, sessions)  # type: ignore[arg-type]
+        return
+    failed = hand._catch_up(About("a", "s", 1), taken, 6, sessions)  # type: ignore[arg-type]
     assert isinstance(failed, Failed)
-    assert (failed.again, failed.waits, failed.epoch) == (not debezium, debezium, 1)
+    assert (failed.again, failed.waits, failed.epoch) == (True, False, 1)
     assert "a: offsets 5 to 5 hold no records" in failed.error
-    assert ("exactly.once.source.support" in failed.error) == debezium
 
 
 def _warmed_after(monkeypatch: pytest.MonkeyPatch, query: Query) -> float:

@@ -26,13 +26,13 @@ pipelines:
 def test_the_parts_of_a_run(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(CONFIG)
-    parts = {child.name: command for child, command in commands(load_config(file)).items()}
+    parts = commands(load_config(file))
     assert {name: kind_of(command) for name, command in parts.items()} == {
         "coordinator": "coordinator",
         "agent": "agent",
     }
     assert kind_of([sys.executable, "-m", "rowlock.cli", "run", "-c", str(file)]) == "run"
-    assert kind_of(child_command("consumer.main", file, "--assigned")) == "apply driver"
+    assert kind_of(child_command("consumer.main", file)) == "apply driver"
     assert kind_of(child_command("producer.main", file, "--source", "b1")) == "capture"
 
 
@@ -42,7 +42,6 @@ def test_the_parts_of_a_run(tmp_path: Path) -> None:
         ("java -cp x org.apache.spark.deploy.SparkSubmit --conf a.module=consumer.daemon pyspark-shell", "Spark's JVM"),
         ("python -m consumer.daemon pyspark.worker", "Python worker"),
         ("python -m pyspark.daemon pyspark.worker", "Python worker"),
-        ("python -m tests.bench.stock_pyspark --config c", "apply driver"),
         ("/usr/bin/python3 -S -c import os", "other (python3)"),
         ("", "ended"),
     ],

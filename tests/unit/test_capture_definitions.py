@@ -20,6 +20,7 @@ from producer.topics import RETENTION_MS
 from schemas.codec import decode_event
 from schemas.config import load_config
 from schemas.event import Event as RowEvent
+from schemas.names import EXACT
 from schemas.position import DEFINITION_ROW, Position
 from schemas.records import Identity, StoredPosition
 from tests.apply_kit import account_table
@@ -100,11 +101,15 @@ class World:
             self.stop.set()
         return []
 
+    def evidence(self, *_: object) -> tuple[()]:
+        """What capture asks of the log: nothing proves anything here."""
+        return ()
+
     def close(self) -> None: ...
 
     def start(self, **_: object) -> Started:
         """What capture asks of the Starter."""
-        captured = Captured("rowlock", "b1", one_topic=False)
+        captured = Captured("rowlock", "b1")
         captured.tables = {state.name: state for state in self.states}
         captured.topics = {state.topic.name: state.topic for state in self.states}
         return Started(RECORD, CONTEXT, captured, {}, {}, fresh=False)
@@ -118,11 +123,13 @@ def go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[World], Non
     config = load_config(file)
 
     def run(world: World) -> None:
-        nothing = SimpleNamespace(ensure=lambda *_: set(), close=lambda: None, alive=True)
+        nothing = SimpleNamespace(
+            ensure=lambda *_: set(), close=lambda: None, alive=True, names=EXACT, log_end=lambda: world.point
+        )
         parts = {
             "KafkaWriter": lambda *_: world.writer, "Topics": lambda *_: nothing, "Starter": lambda *_: world,
             "TopicReader": lambda *_: contextlib.nullcontext(), "Fold": lambda *_: world,
-            "open_stream": lambda *_, **__: world, "open_catalog": lambda *_: nothing,
+            "ProvenLog": lambda *_: SimpleNamespace(open=lambda *_: world), "open_catalog": lambda *_: nothing,
             "time": SimpleNamespace(monotonic=lambda: world.now), "now_ms": lambda: RECORD.ts_ms,
         }  # fmt: skip
         for name, part in parts.items():

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from producer.chunks import FROM_START
 from producer.errors import SourceRefusedError
-from producer.positions import LogFile, check_identity, check_log, gtids_contained, select
+from producer.positions import LogFile, check_gtids, check_log, check_server, gtids_contained, select
 from producer.snapshots import resume_after
 from producer.tails import Marker, Tail, TopicTails
 from schemas.event import Chunk
 from schemas.findings import START_OVER
-from schemas.position import DEFINITION_ROW
+from schemas.position import DEFINITION_ROW, Position
 from schemas.records import Identity, StoredPosition
+from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 
 MYSQL = Identity(server_uuid="u1", server_id=1, version="9.1", gtid_set="u1:1-9")
 MARIADB = Identity(server_uuid=None, server_id=1, version="11.4", gtid_set="0-1-9")
@@ -74,12 +78,19 @@ def test_a_log_that_does_not_reach_back_is_refused(file: str, pos: int, said: st
     ],
 )
 def test_another_server_is_refused(was: Identity, now: Identity, contained: bool) -> None:
-    with pytest.raises(SourceRefusedError, match="start over"):
-        check_identity(record(identity=was), now, contained)
+    if contained:
+        with pytest.raises(SourceRefusedError, match="start over"):
+            check_server(record(identity=was), now)
+    else:
+        check_server(record(identity=was), now)
+    with contextlib.nullcontext() if contained else pytest.raises(SourceRefusedError, match="start over"):
+        check_gtids(record(identity=was), now, contained=contained)
 
 
 def test_the_same_server_is_not() -> None:
-    check_identity(record(), msgspec.structs.replace(MYSQL, server_id=7, gtid_set="u1:1-20"), contained=True)
+    now = msgspec.structs.replace(MYSQL, server_id=7, gtid_set="u1:1-20")
+    check_server(record(), now)
+    check_gtids(record(), now, contained=True)
 
 
 def test_mariadb_gtids() -> None:
@@ -111,12 +122,38 @@ def marker(number: int, after: int | None, upto: int | None) -> Marker:
 
 
 def test_a_snapshot_goes_on_behind_the_last_marker_that_counts() -> None:
-    assert resume_after(Tail()).number == 1
-    behind = resume_after(Tail(markers=[marker(4, 30, 40), marker(5, 40, 50), marker(7, 60, 70)]))
-    assert (behind.number, behind.after, behind.done) == (6, (50,), False), "7 does not follow 5"
-    assert resume_after(Tail(markers=[marker(4, 30, 40), marker(5, 40, None)])).done
-    again = resume_after(Tail(markers=[marker(5, 40, None), marker(1, None, 10)]))
-    assert (again.number, again.after, again.done) == (2, (10,), False)
+    table = keyed("id")
+    assert resume_after(Tail(), table) == FROM_START
+    behind = resume_after(Tail(markers=[marker(4, 30, 40), marker(5, 40, 50), marker(7, 60, 70)]), table)
+    assert behind == (False, 6, (50,), False), "7 does not follow 5"
+    assert resume_after(Tail(markers=[marker(4, 30, 40), marker(5, 40, None)]), table).done
+    again = resume_after(Tail(markers=[marker(5, 40, None), marker(1, None, 10)]), table)
+    assert again == (False, 2, (10,), False)
+
+
+def keyed(*key: str) -> Table:
+    number = ColumnType(kind=Kind.INT, bits=32)
+    columns = tuple(Column(name=name, type=number, nullable=False) for name in ("id", "nr", "at"))
+    parts = tuple(IndexPart(column=name) for name in key)
+    return Table(db="d", name="t", columns=columns, key=UniqueIndex(name="PRIMARY", parts=parts))
+
+
+@pytest.mark.parametrize("key", [("nr",), ("id", "nr")])
+@pytest.mark.parametrize("said", [True, False], ids=["with the definition of then", "without it"])
+def test_a_snapshot_does_not_go_on_behind_a_key_of_before(key: tuple[str, ...], said: bool) -> None:
+    """ALTER TABLE … ADD PRIMARY KEY passed, and capture died before a chunk by the new key stood in the topic."""
+    then: Position = (0, 1, 4, DEFINITION_ROW)
+    definitions = {(0, 1, 9, DEFINITION_ROW): keyed(*key)} | ({then: keyed("id")} if said else {})
+    half = Tail(markers=[marker(4, 30, 40), marker(5, 40, 50)], definitions=definitions)
+    if said or len(key) > 1:
+        assert resume_after(half, keyed(*key)) == FROM_START._replace(repeated=True)
+    assert resume_after(half, keyed("id")) == (False, 6, (50,), False)
+    whole = Tail(markers=[*half.markers, marker(6, 50, None)], definitions=definitions)
+    assert resume_after(whole, keyed(*key)).done, "all rows are in the topic, in whatever order"
+    begun = Marker(msgspec.structs.replace(marker(1, None, 7).chunk, repeated=True), (0, 1, 9, -7), 1)
+    if len(key) == 1:
+        anew = Tail(markers=[*half.markers, begun], definitions=definitions)
+        assert resume_after(anew, keyed(*key)) == (False, 2, (7,), True)
 
 
 def _event(

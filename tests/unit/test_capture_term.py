@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from producer.errors import SourceRefusedError
+from producer.errors import SupersededError
 from producer.start import Term
 from schemas.records import Identity, StoredPosition
 
@@ -32,7 +32,7 @@ def test_the_latest_assignment_captures(term: Term, stored: StoredPosition | Non
 
 @pytest.mark.parametrize("term", [Term(99), Term(99, claimed=99), Term(100, claimed=102)])
 def test_an_earlier_one_ends_also_when_it_has_claimed_nothing_yet(term: Term) -> None:
-    with pytest.raises(SourceRefusedError, match=r"captured by another process now \(assignment 100"):
+    with pytest.raises(SupersededError, match=r"captured by another process now \(assignment 100"):
         term.check("b1", STORED)
 
 

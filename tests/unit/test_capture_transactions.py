@@ -3,62 +3,38 @@
 from __future__ import annotations
 
 import struct
-from itertools import count
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from producer import log_event as log
-from producer.errors import StreamStoppedError
+from producer.assembly import Assembly, ReadAgain
+from producer.errors import StreamStoppedError, TableStoppedError
 from producer.log_event import LogEvent
-from producer.transactions import Barrier, Boundary, Fold, Output, Rows
-
-CAPTURED, OTHER = ("bank", "acct"), ("bank", "log")
-IDS = {CAPTURED: 7, OTHER: 8}
+from producer.transactions import Barrier, Boundary, Fold, Output, Rows, not_undone
+from tests.log_kit import CAPTURED, OTHER, Log
 
 
-class Log:
-    """Builds a log file event by event."""
-
-    def __init__(self) -> None:
-        self.events: list[LogEvent] = []
-        self.pos = 4
-        self.numbers = count(1)
-
-    def add(self, kind: int, body: bytes, flags: int = 0) -> None:
-        end = self.pos + 19 + len(body)
-        self.events.append(LogEvent(kind, 1_700_000_000, 1, flags, "binlog.000009", self.pos, end, body))
-        self.pos = end
-
-    def query(self, sql: str, db: str = "bank") -> None:
-        head = struct.pack("<IIBHH", 1, 0, len(db), 0, 3)
-        self.add(log.QUERY, head + b"\xfa\xfb\xfc" + db.encode() + b"\0" + sql.encode())
-
-    def gtid(self) -> None:
-        uuid = bytes(range(16))
-        self.add(log.GTID, b"\0" + uuid + struct.pack("<Q", next(self.numbers)) + b"\2" + bytes(16))
-
-    def mariadb_gtid(self, flags: int, xid: bytes = b"") -> None:
-        self.add(log.MARIADB_GTID, struct.pack("<QIB", next(self.numbers), 0, flags) + xid)
-
-    def rows(self, name: tuple[str, str], values: list[int]) -> None:
-        table_id = struct.pack("<Q", IDS[name])[:6]
-        db, table = (part.encode() for part in name)
-        names = bytes([len(db)]) + db + b"\0" + bytes([len(table)]) + table + b"\0"
-        self.add(log.TABLE_MAP, table_id + b"\1\0" + names + b"\x01\x03\x00\x00")
-        images = b"".join(b"\0" + struct.pack("<i", value) for value in values)
-        self.add(30, table_id + b"\1\0" + b"\2\0" + b"\x01\x01" + images)
-
-    def xid(self) -> None:
-        self.add(log.XID, bytes(8))
+def _captured(db: str, table: str) -> bool:
+    return (db, table) == CAPTURED
 
 
-def fold(events: list[LogEvent], size: int = 10_000) -> list[Output]:
-    """Everything that follows; each Rows is counted by its length in bytes, as the encoder would."""
-    folding = Fold(lambda db, table: (db, table) == CAPTURED, lambda: {"acct"})
-    found: list[Output] = []
+def whole(events: list[LogEvent]) -> Iterator[LogEvent]:
+    """The events as the assembly passes them on."""
+    assembly = Assembly(_captured)
     for event in events:
+        found = assembly.feed(event)
+        assert not isinstance(found, ReadAgain)
+        yield from found
+
+
+def fold(events: list[LogEvent], folding: Fold | None = None) -> list[Output]:
+    """Everything that follows; each Rows is counted by its length in bytes, as the encoder would."""
+    folding = folding or Fold(_captured)
+    found: list[Output] = []
+    for event in whole(events):
         output = folding.feed(event)
         if output is not None:
             found.append(output)
@@ -144,41 +120,29 @@ def _begin(written: Log) -> None:
 
 
 def _partial(written: Log) -> None:
-    _begin(written)
-    written.rows(CAPTURED, [1])
+    written.rows(CAPTURED, [])
+    written.events.pop()
     written.add(log.PARTIAL_UPDATE_ROWS, struct.pack("<Q", 7)[:6] + b"\1\0\2\0\1\1\1")
 
 
-def _payload(written: Log) -> None:
-    written.gtid()
-    written.add(log.TRANSACTION_PAYLOAD, b"zstd")
-
-
-def _xa(written: Log) -> None:
+def _xa(written: Log, name: tuple[str, str]) -> None:
     written.gtid()
     written.query("XA START X'61',X'',1")
-    written.rows(CAPTURED, [1])
+    written.rows(name, [1])
+    written.query("XA END X'61',X'',1")
+    written.add(log.XA_PREPARE, b"\0")
 
 
-def _mariadb_xa(written: Log) -> None:
+def _mariadb_xa(written: Log, name: tuple[str, str]) -> None:
     written.mariadb_gtid(log.MARIADB_PREPARED_XA, struct.pack("<IBB", 1, 1, 0) + b"a")
-    written.rows(CAPTURED, [1])
-
-
-def _old_xa(written: Log) -> None:
-    written.gtid()
-    written.query("XA COMMIT X'61',X'',1")
+    written.rows(name, [1])
+    written.add(log.XA_PREPARE, b"\0")
 
 
 def _dml(written: Log) -> None:
     _begin(written)
     written.query("UPDATE acct SET x = 1")
-
-
-def _rollback(written: Log) -> None:
-    _begin(written)
-    written.rows(CAPTURED, [1])
-    written.query("ROLLBACK")
+    written.xid()
 
 
 def _incident(written: Log) -> None:
@@ -188,20 +152,18 @@ def _incident(written: Log) -> None:
 def _future(written: Log) -> None:
     _begin(written)
     written.add(77, b"???")
+    written.xid()
 
 
 def _tagged(written: Log) -> None:
     written.add(log.GTID_TAGGED, b"???")
+    written.query("DROP TABLE other")
 
 
 @pytest.mark.parametrize(
     ("write", "said"),
-    [
-        (_partial, "binlog_row_value_options"), (_payload, "binlog_transaction_compression"), (_xa, "XA"),
-        (_mariadb_xa, "XA"), (_old_xa, "XA COMMIT"), (_dml, "binlog_format"), (_rollback, "rolled back"),
-        (_incident, "INCIDENT"), (_future, "type 77"), (_tagged, "tagged GTID"),
-    ],
-)  # fmt: skip
+    [(_incident, "INCIDENT"), (_future, "type 77"), (_tagged, "tagged GTID")],
+)
 def test_what_would_be_lost_is_refused(write: object, said: str) -> None:
     written = Log()
     write(written)  # type: ignore[operator]
@@ -209,13 +171,101 @@ def test_what_would_be_lost_is_refused(write: object, said: str) -> None:
         fold(written.events)
 
 
-def test_xa_of_other_tables_passes() -> None:
+def test_a_partial_image_stops_its_table_only() -> None:
+    written = Log()
+    _begin(written)
+    written.rows(CAPTURED, [1, 2])
+    _partial(written)
+    written.rows(CAPTURED, [3])
+    written.xid()
+    folding, found, stops = Fold(_captured), [], []
+    for event in whole(written.events):
+        try:
+            output = folding.feed(event)
+        except TableStoppedError as error:
+            stops.append((error.tables, error.cause, "binlog_row_value_options" in error.remedy))
+            continue
+        if isinstance(output, Rows):
+            found.append(output.first_row)
+            folding.counted((len(output.body) - 12) // 5)
+    assert stops == [({CAPTURED}, "log", True)]
+    assert found == [0, 3], "an event that cannot be counted takes one position"
+    assert isinstance(output, Boundary)
+
+
+@pytest.mark.parametrize("xa", [_xa, _mariadb_xa])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_xa_commit_stops_the_tables_that_it_changes(xa: object, restarted: bool) -> None:
+    prepared, ended = Log(), Log()
+    xa(prepared, CAPTURED)  # type: ignore[operator]
+    ended.gtid()
+    ended.query("XA COMMIT X'61',X'',1")
+    folding = Fold(_captured)
+    (boundary,) = fold(prepared.events, folding)
+    assert isinstance(boundary, Boundary)
+    assert boundary.stop is None, "it may still be rolled back"
+    assert boundary.undone == frozenset()
+    if restarted:
+        folding = Fold(_captured, folding.prepared)
+    (boundary,) = fold(ended.events, folding)
+    assert isinstance(boundary, Boundary)
+    assert boundary.stop is not None
+    assert (boundary.stop.tables, boundary.stop.cause) == (frozenset([CAPTURED]), "xa")
+    assert folding.prepared == {}
+
+
+def test_xa_rollback_stops_nothing() -> None:
+    written = Log()
+    _xa(written, CAPTURED)
+    written.gtid()
+    written.query("XA ROLLBACK X'61',X'',1")
+    assert [o.stop for o in fold(written.events) if isinstance(o, Boundary)] == [None, None]
+
+
+def test_xa_commit_of_what_was_prepared_before_capture_began_stops_all_tables() -> None:
     written = Log()
     written.gtid()
-    written.query("XA START X'61',X'',1")
-    written.rows(OTHER, [1])
-    written.query("XA END X'61',X'',1")
-    written.add(log.XA_PREPARE, b"\0")
+    written.query("XA COMMIT X'61',X'',1")
+    (boundary,) = fold(written.events)
+    assert isinstance(boundary, Boundary)
+    assert boundary.stop is not None
+    assert (boundary.stop.tables, boundary.stop.cause) == (None, "xa")
+
+
+def test_xa_in_one_phase_is_a_transaction_like_any_other() -> None:
+    written = Log()
+    _xa(written, CAPTURED)
+    written.events[-1] = written.events[-1]._replace(body=b"\1")
+    rows, boundary = fold(written.events)
+    assert isinstance(rows, Rows)
+    assert isinstance(boundary, Boundary)
+    assert boundary.stop is None
+
+
+def test_rows_that_were_rolled_back_are_counted_and_told() -> None:
+    written = Log()
+    written.mariadb_gtid(0)
+    written.query("SAVEPOINT `x`")
+    written.rows(OTHER, [1, 2])
+    written.rows(CAPTURED, [1, 2, 3])
+    written.query("ROLLBACK TO `x`")
+    written.rows(CAPTURED, [4])
+    written.xid()
+    written.mariadb_gtid(0)
+    written.rows(CAPTURED, [5])
+    written.query("ROLLBACK")
+    rows, first, second = fold(written.events)
+    assert isinstance(rows, Rows)
+    assert rows.first_row == 5
+    assert isinstance(first, Boundary)
+    assert (first.captured, first.undone) == (True, {CAPTURED})
+    assert isinstance(second, Boundary)
+    assert (second.captured, second.undone) == (False, {CAPTURED})
+
+
+def test_xa_of_other_tables_passes() -> None:
+    written = Log()
+    _xa(written, OTHER)
     written.gtid()
     written.query("XA COMMIT X'61',X'',1")
     written.mariadb_gtid(log.MARIADB_PREPARED_XA, struct.pack("<IBB", 1, 1, 0) + b"b")
@@ -223,7 +273,9 @@ def test_xa_of_other_tables_passes() -> None:
     written.add(log.XA_PREPARE, b"\0")
     written.mariadb_gtid(log.MARIADB_COMPLETED_XA, struct.pack("<IBB", 1, 1, 0) + b"b")
     written.query("XA COMMIT X'62',X'',1")
-    assert [type(output) for output in fold(written.events)] == [Boundary] * 4
+    found = fold(written.events)
+    assert [type(output) for output in found] == [Boundary] * 4
+    assert [o.stop for o in found if isinstance(o, Boundary)] == [None] * 4
 
 
 def test_ignorable_and_unimportant_events_pass() -> None:
@@ -231,3 +283,71 @@ def test_ignorable_and_unimportant_events_pass() -> None:
     for kind in (29, 35, 160, 161, 163):
         written.add(kind, b"whatever")
     assert fold(written.events) == []
+
+
+def _parts(*parts: bytes) -> list[Output]:
+    """An ALTER as MariaDB logs it with binlog_alter_two_phase; each part is the GTID event's flags as a server wrote them."""
+    written = Log()
+    for extra in parts:
+        written.mariadb_gtid(0x29, extra)
+        written.query("ALTER TABLE acct ADD COLUMN w int")
+    return fold(written.events)
+
+
+_START, _COMMIT, _ROLLBACK = (
+    b"\x02" + bytes(5),
+    b"\x04" + struct.pack("<Q", 1),
+    b"\x08" + struct.pack("<Q", 1),
+)
+
+
+def test_a_two_phase_alter_is_one_statement_at_its_commit() -> None:
+    first, barrier, last = _parts(_START, _COMMIT)
+    assert isinstance(first, Boundary)
+    assert isinstance(barrier, Barrier)
+    assert barrier.header.id == "0-1-2"
+    assert isinstance(last, Boundary)
+
+
+def test_a_two_phase_alter_that_fails_is_none() -> None:
+    assert [type(each) for each in _parts(_START, _ROLLBACK)] == [Boundary, Boundary]
+
+
+@pytest.mark.parametrize("extra", [b"", bytes(6)])
+def test_an_alter_in_one_part_is_a_statement(extra: bytes) -> None:
+    """Before MariaDB 10.8 nothing stands behind the flags; later versions fill the event up."""
+    barrier, boundary = _parts(extra)
+    assert isinstance(barrier, Barrier)
+    assert isinstance(boundary, Boundary)
+
+
+def test_the_parts_are_found_behind_what_else_a_gtid_event_has() -> None:
+    group = struct.pack("<Q", 77)
+    xid = struct.pack("<IBB", 1, 2, 1) + b"abc"
+    for flags, before in ((0x2B, group), (0x69, xid), (0x6B, group + xid)):
+        for extra, part in (
+            (_START, "start"),
+            (_COMMIT, "commit"),
+            (_ROLLBACK, "rollback"),
+            (bytes(6), None),
+        ):
+            body = struct.pack("<QIB", 5, 0, flags) + before + extra
+            assert log.parse_mariadb_gtid(body, 1).alter == part
+
+
+def test_a_barrier_says_where_its_statement_stands() -> None:
+    written = Log()
+    written.gtid()
+    start = written.pos
+    written.query("ALTER TABLE acct ADD COLUMN w int")
+    (barrier, _) = fold(written.events)
+    assert isinstance(barrier, Barrier)
+    assert barrier.start == start > barrier.header.pos
+
+
+def test_only_tables_without_transactions_stop_when_their_rows_are_rolled_back() -> None:
+    stop = not_undone({CAPTURED: "MyISAM", OTHER: None})
+    assert stop is not None
+    assert (stop.tables, stop.cause) == (frozenset([CAPTURED]), "log")
+    assert "bank.acct (MyISAM)" in stop.reason
+    assert not_undone({CAPTURED: None}) is None

@@ -22,7 +22,7 @@ from producer.errors import (
 from producer.grants import missing_grants
 from producer.kafka_settings import check_options, producer_settings
 from producer.kafka_writer import InterruptedWriteError, KafkaWriter
-from producer.library import cut
+from producer.library import Cutter, cut
 from producer.preflight import settings_findings
 from producer.stream import SILENCE, LogStream
 from schemas.config import KafkaConfig, SourceConfig
@@ -88,7 +88,7 @@ def test_a_mark_waits_for_everything_before_it(client: FakeProducer) -> None:
     writer = KafkaWriter({}, lambda: False)
     reached: list[str] = []
     writer.send("a", b"k", b"1")
-    writer.send_all("b", [(b"k", b"2"), (b"k", b"3")])
+    writer.send_all("b", [(b"k", b"2"), (b"k", b"3")], 4)
     writer.mark(lambda: reached.append("first"))
     writer.send("a", b"k", b"4")
     writer.mark(lambda: reached.append("second"))
@@ -103,10 +103,19 @@ def test_a_mark_waits_for_everything_before_it(client: FakeProducer) -> None:
     assert reached == ["first", "second"]
 
 
+def test_of_records_those_fit_that_stand_before_the_first_one_that_is_too_large() -> None:
+    small, limit = (b"k", b"v"), kafka_writer._LARGEST
+    assert kafka_writer.fitting([]) == (0, 0)
+    assert kafka_writer.fitting([small, (b"k", bytes(limit - 1))]) == (2, limit + 2), (
+        "together they may be more"
+    )
+    assert kafka_writer.fitting([small, small, (b"k", bytes(limit)), small]) == (2, 4)
+
+
 def test_no_records_are_no_message(client: FakeProducer) -> None:
     """A rows event with a single row, the last one read so far: its record is held back, and what is left is flushed."""
     writer = KafkaWriter({}, lambda: False)
-    writer.send_all("a", [])
+    writer.send_all("a", [], 0)
     writer.flush()
     assert client.taken == []
     writer.drain()
@@ -199,6 +208,22 @@ def test_packets_of_16_megabytes_are_joined() -> None:
     assert cut(stream[: 0xFFFFFF + 10])[0] == []
 
 
+def test_large_packets_are_cut_without_copying_them_at_each_read() -> None:
+    sizes = [5, 3 << 20, 0xFFFFFF + 9, 1, 40 << 20, 7]
+    packets = [bytes([65 + n]) * size for n, size in enumerate(sizes)]
+    stream = b"".join(
+        len(part).to_bytes(3, "little") + b"\0" + part
+        for packet in packets
+        for part in (
+            packet[i : i + 0xFFFFFF] for i in range(0, len(packet) + (len(packet) % 0xFFFFFF == 0), 0xFFFFFF)
+        )
+    )
+    cutter, found = Cutter(), []
+    for i in range(0, len(stream), 50_000):
+        found += cutter.feed(stream[i : i + 50_000])
+    assert found == packets
+
+
 class Recording:
     checksum = True
 
@@ -229,6 +254,31 @@ def test_offsets_go_on_where_the_server_leaves_them_out() -> None:
     events = stream.read(0)
     assert [(event.start, event.end) for event in events] == [(100, 129), (129, 153), (153, 184)]
     assert stream.point == ("b.1", 184)
+
+
+def test_offsets_of_a_file_beyond_32_bits_go_on() -> None:
+    """One large transaction makes such a file. Its end was taken for a place at the file's beginning."""
+    begin = (1 << 32) - 40
+    stream = LogStream(
+        Recording(
+            _event(33, b"x" * 6, end=begin + 29), _event(16, b"z" * 8, end=20), _event(16, b"z" * 20, end=63)
+        ),
+        "b.1",
+        begin,
+        lambda: 0,
+    )
+    assert [(event.start - begin, event.end - begin) for event in stream.read(0)] == [
+        (0, 29),
+        (29, 60),
+        (60, 103),
+    ]
+
+
+@given(st.integers(4, 1 << 40), st.integers(19, (1 << 31) - 1))
+def test_the_nearest_offset_is_the_one_that_was_meant(start: int, size: int) -> None:
+    end = start + size
+    assert log.whole_offset(end % (1 << 32), end) in (end, 0)
+    assert log.whole_offset(end % (1 << 32), start) in (end, 0)
 
 
 def test_a_damaged_event_stops_the_stream() -> None:
@@ -288,13 +338,16 @@ def test_grants(lines: list[str], missing: list[str]) -> None:
 def test_each_setting_has_its_remedy() -> None:
     wrong = {
         "log_bin": "OFF", "binlog_format": "MIXED", "binlog_row_image": "NOBLOB", "gtid_mode": "OFF",
-        "binlog_row_value_options": "PARTIAL_JSON", "binlog_transaction_compression": "ON", "server_id": "0",
+        "binlog_row_value_options": "PARTIAL_JSON", "server_id": "0",
     }  # fmt: skip
     found = list(settings_findings(wrong, SOURCE, "source s"))
     assert len(found) == len(wrong)
     assert all(f.level == "error" and f.remedy for f in found)
     right = {
         "log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL", "gtid_mode": "ON",
-        "binlog_row_value_options": "", "binlog_transaction_compression": "OFF", "server_id": "1",
+        "binlog_row_value_options": "", "binlog_transaction_compression": "ON", "server_id": "1",
     }  # fmt: skip
     assert list(settings_findings(right, SOURCE, "source s")) == []
+    (advice,) = settings_findings({**right, "binlog_row_metadata": "MINIMAL"}, SOURCE, "source s")
+    assert advice.level == "warning"
+    assert "SET GLOBAL binlog_row_metadata = FULL" in advice.remedy

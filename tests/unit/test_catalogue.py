@@ -13,7 +13,8 @@ from rowlock.coordination_check import coordination_findings
 from rowlock.coordinator import server_config
 from rowlock.errors import CommandError
 from rowlock.leader import security_of
-from rowlock.units import captured_sources, debezium_sources
+from rowlock.run import commands
+from rowlock.units import captured_sources, debezium_sources, units
 from schemas.config import Config, CoordinationTls, load_config
 
 CONFIG = """\
@@ -51,6 +52,32 @@ class Kafka:
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         self.asked += 1
         return {topic: self.ids[topic] for topic in topics if topic in self.ids}
+
+
+def test_what_a_start_leaves_out_has_no_apply_units(config: Config) -> None:
+    """Its coordinator is told of sources and pipelines that nobody else would keep from running."""
+    kafka = Kafka("rowlock.b1.bank.acct", "rowlock.b2.bank.cust")
+    everything = {unit.unit for unit in CatalogueReader(config, kafka)().units}
+    left = {unit.unit for unit in CatalogueReader(config, kafka, without=["source/b2"])().units}
+    assert everything - left == {apply_unit("p", "rowlock.b2.bank.cust")}
+    left = {unit.unit for unit in CatalogueReader(config, kafka, without=["pipeline/p"])().units}
+    assert left == {capture_unit("b1"), capture_unit("b2"), apply_unit("q", "rowlock.b1.bank.acct")}
+    told = commands(config, without=["pipeline/p"])["coordinator"]
+    assert list(told[-2:]) == ["--without", "pipeline/p"]
+
+
+def test_a_topic_whose_name_cannot_be_judged_keeps_no_other_from_being_placed(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resolve(routes: object, source: str, db: str, table: str) -> object:
+        if table == "bad":
+            raise RecursionError("nobody foresaw this")
+        return object()
+
+    monkeypatch.setattr("consumer.discovery.resolve", resolve)
+    topics = [f"rowlock.b1.bank.{table}" for table in ("acct", "bad", "cust")]
+    found = {(unit.pipeline, unit.topic) for unit in units(config, topics)}
+    assert found == {(pipeline, topic) for pipeline in "pq" for topic in (topics[0], topics[2])}
 
 
 def test_units_of_sources_and_topics(config: Config) -> None:
@@ -122,15 +149,7 @@ def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     ("section", "found"),
     [
         ("{}", []),
-        (
-            "{listen: '0.0.0.0:1', advertise: a}",
-            ["warning: 0.0.0.0:1 can be reached from elsewhere without TLS"],
-        ),
         ("{listen: 'a:1', tls: {ca: ca, cert: cert, key: key}}", []),
-        (
-            "{listen: 'a:1', tls: {ca: ca, cert: cert, key: key, mutual: false}}",
-            ["warning: a:1 can be reached from elsewhere, and an agent need not show a certificate"],
-        ),
         ("{tls: {ca: ca, cert: cert, key: missing}}", ["error: cannot use "]),
     ],
 )

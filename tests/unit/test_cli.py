@@ -15,11 +15,12 @@ from rowlock import log
 from rowlock.caught_up import Start, behind, captured
 from rowlock.cli import main
 from rowlock.kafka_view import Span
-from rowlock.status import SourceStatus, Status, UnitStatus, lag, source_status
+from rowlock.source_status import SourceStatus, source_status
+from rowlock.status import Status, UnitStatus, lag
 from rowlock.tables import console, units_table
 from rowlock.units import UnitName, units
 from schemas.config import load_config
-from schemas.records import Watermark
+from schemas.records import SNAPSHOT_COMPLETE, Watermark
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """\
@@ -84,18 +85,17 @@ def test_a_wrong_configuration_is_exit_2_with_all_lines(command: str, tmp_path: 
     assert "topsecret" not in result.output
 
 
-def test_what_is_not_built_is_refused_by_check_and_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["check", "run", "status", "agent"])
+def test_what_is_not_built_is_refused_by_every_command(tmp_path: Path, command: str) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(CONFIG.replace("type: postgres", "type: oracle"))
-    checked = CliRunner().invoke(main, ["check", "-c", str(file), "--output", "json"])
-    assert checked.exit_code == 1
-    findings = json.loads(checked.stdout)["findings"]
-    assert findings[0]["level"] == "error"
-    assert findings[0]["place"] == f"{file}:5"
-    assert "type: oracle is not supported in this version" in findings[0]["what"]
-    ran = CliRunner().invoke(main, ["run", "-c", str(file)])
-    assert ran.exit_code == 2
-    assert "not supported in this version" in ran.stderr
+    name = ["--name", "a1"] if command == "agent" else []
+    refused = CliRunner().invoke(main, [command, "-c", str(file), *name])
+    assert refused.exit_code == 2
+    assert (
+        f"{file}:5: targets.hq.type: 'oracle' is not supported in this version of rowlock; use "
+        in refused.stderr
+    )
 
 
 def test_usage_errors_are_exit_2() -> None:
@@ -152,14 +152,18 @@ def test_source_states() -> None:
     assert source_status("b1", None, 0).state == "new"
     assert source_status("b1", watermark(), 100_000).state == "running"
     assert source_status("b1", watermark(), 100_000).lag_seconds == 1.0
-    assert source_status("b1", watermark(idle=True), 100_000).state == "idle"
+    assert source_status("b1", watermark(idle=True), 100_000).state == "running"
     assert source_status("b1", watermark(idle=True), 110_000).state == "silent"
-    assert source_status("b1", watermark(error="x"), 100_000).state == "stopped"
+    assert source_status("b1", watermark(error="x"), 100_000).state == "running", "of a table alone"
+    assert source_status("b1", watermark(ended="x"), 100_000).state == "stopped"
+    assert source_status("b1", watermark(ended="x", restarts=True), 100_000).state == "restarting"
+    complete = watermark(ended=SNAPSHOT_COMPLETE)
+    assert source_status("b1", complete, 900_000).state == "finished"
 
 
 def test_displaced_rows_have_a_column_where_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
     quiet = UnitStatus("p", "b1", "rowlock.b1.bank.a", "hq", "current")
-    drifted = UnitStatus("p", "b1", "rowlock.b1.bank.b", "hq", "stopped", displaced=4711, stopped="a gap")
+    drifted = UnitStatus("p", "b1", "rowlock.b1.bank.b", "hq", "stopped", displaced=4711, reason="a gap")
     console().print(units_table(Status(1, 0, units=(quiet,))))
     assert "displaced" not in capsys.readouterr().out
     console().print(units_table(Status(1, 0, units=(quiet, drifted))))
@@ -170,7 +174,7 @@ def test_displaced_rows_have_a_column_where_there_are_any(capsys: pytest.Capture
     ]
     at = head.index("displaced")
     assert [row[at] for row in rows] == ["", "4711"]
-    assert rows[1][head.index("message")] == "a gap"
+    assert rows[1][head.index("reason")] == "a gap"
 
 
 def test_lag_counts_what_is_there() -> None:

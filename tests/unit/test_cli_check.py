@@ -95,7 +95,9 @@ def test_routes_that_take_no_table_are_refused(judge: Judge) -> None:
 
 def test_of_a_source_without_tables_its_routes_are_not_blamed(judge: Judge) -> None:
     judge.at_source = []
-    assert [finding.message for finding in judge(from_="bnak.*")] == ["no table of the source is selected"]
+    (finding,) = judge(from_="bnak.*")
+    assert (finding.level, finding.message) == ("warning", "no table matches *.* yet")
+    assert "captured from then on" in finding.remedy
 
 
 def with_defaults() -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import threading
@@ -15,23 +16,37 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 from pydantic import SecretStr
+from rich.console import Console
 
-from coordinator.core.owner_state import Command, Drain, Move, Pause, Rebalance, Resign, Resume
+from coordinator.core.owner_state import (
+    CancelMove,
+    Command,
+    Drain,
+    Move,
+    Pause,
+    Rebalance,
+    Resign,
+    Resume,
+    Undrain,
+)
 from coordinator.rest import RestServer, create_app
+from coordinator.rest.models import Agent
 from coordinator.rest.server import Certificate
 from coordinator.server.control import LeaderView, RefusedError
 from coordinator.server.coordinator import Coordinator
 from rowlock import agent as agent_command
 from rowlock import leader as leader_module
 from rowlock.cli import main
+from rowlock.coordination_view import agents_table, units_table
 from rowlock.coordinator import serve_rest
 from rowlock.errors import CommandError
 from rowlock.leader import LeaderClient
+from rowlock.tables import plain
 from schemas.config import CoordinationConfig, load_config
 from tests import transport_kit
 from tests.certificates import Authority
 from tests.coordination_kit import Instant
-from tests.fake_control import FakeControl, unit
+from tests.fake_control import FakeControl, agent, unit
 
 CONFIG = """\
 kafka: {bootstrap: "127.0.0.1:1"}
@@ -147,12 +162,27 @@ def test_agents_and_pipelines(rowlock: Callable[..., Result]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("health", "shown"),
+    [
+        ({}, "alive"),
+        ({"failures": 4, "backs_off_s": 40.0}, "alive, no units for 40.0 s (4 failed)"),
+        ({"failures": 5, "backs_off_s": 0.0}, "alive, on trial (5 failed)"),
+    ],
+)
+def test_an_agent_that_backs_off_is_seen(health: dict[str, object], shown: str) -> None:
+    row = Agent.model_validate(agent("a", **health)).model_dump()
+    assert list(agents_table([row]).columns[1].cells) == [plain(shown)]
+
+
+@pytest.mark.parametrize(
     ("words", "command"),
     [
         (f"units move {UNIT} a2", Move(UNIT, "a2")),
+        (f"units cancel {UNIT}", CancelMove(UNIT)),
         (f"units pause {UNIT}", Pause(UNIT)),
         (f"units resume {UNIT}", Resume(UNIT)),
         ("agents drain a1", Drain("a1")),
+        ("agents undrain a1", Undrain("a1")),
         ("rebalance", Rebalance()),
         ("resign", Resign()),
     ],
@@ -290,3 +320,21 @@ def test_a_foreign_certificate_is_not_trusted(control: FakeControl, serve: Serve
         with pytest.raises(CommandError, match="certificate verify failed"):
             leader.post("/v1/resign")
     assert control.commands == []
+
+
+def test_units_list_says_why_a_unit_stands_since_when_and_what_to_do() -> None:
+    rows = [
+        {
+            "unit": name, "state": "absent", "agent": None, "epoch": 0, "checkpoint_ts": None, "rows_per_s": 0, "paused": False, "moving_to": None,
+            "health": health, "reason": reason, "remedy": remedy, "error": reason, "failures": 0, "since_s": 61.0,
+        }
+        for name, health, reason, remedy in (
+            ("apply/p/a", "stopped", "the target table is gone", "start over"), ("apply/p/b", "running", None, None),
+        )
+    ]  # fmt: skip
+    out = Console(file=io.StringIO(), width=200)
+    out.print(units_table(rows, 0))
+    ill, well = (line for line in out.file.getvalue().splitlines() if "apply/p/" in line)  # type: ignore[attr-defined]
+    for word in ("the target table is gone", "61.0 s ago", "start over"):
+        assert word in ill
+    assert "ago" not in well

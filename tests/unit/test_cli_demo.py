@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 import shlex
@@ -16,14 +17,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deploy.embedded.patience import Patience
 from rowlock import demo_world
-from rowlock.demo import Outcome, _facts, look_around
+from rowlock.demo import Outcome, _facts, look_around, require_alive
 from rowlock.demo_bank import Bank
 from rowlock.demo_load import percentile
 from rowlock.demo_rows import Tally
 from rowlock.demo_view import Figures, View, rows_table
+from rowlock.demo_waits import LogFollower, Milestones, Waiting, waits_for, wrong
 from rowlock.demo_world import World
 from rowlock.errors import CommandError
+from rowlock.source_status import LEFT_OUT, NOBODY, SourceStatus
 from rowlock.status import Status, UnitStatus
 from schemas.event import Event, Op, Source
 from schemas.position import Position
@@ -173,6 +177,97 @@ def test_the_summary_tells_rows_of_the_snapshot_and_the_pace_after_it() -> None:
     ]
     outcome = Outcome(written=5_000, live_s=1.0)  # what the branches wrote is not what was applied
     assert dict(_facts(outcome, snapshot, end))["rows/s"].startswith("110: 1,100 rows applied in 10 s")
+
+
+def source(state: str = "running", **more: object) -> SourceStatus:
+    return SourceStatus("north", state, **more)  # type: ignore[arg-type]
+
+
+def seen(*units: UnitStatus, sources: tuple[SourceStatus, ...] = ()) -> tuple[Status, Figures]:
+    found = Status(1, 0, sources or (source(),), units)
+    return found, Figures.of(found, 0.0, all_rows)
+
+
+RUNNING = Milestones(spark=True, queries=1, taken=1)
+
+
+@pytest.mark.parametrize(
+    ("status", "figures", "log", "expected"),
+    [
+        (None, None, Milestones(), "Kafka to answer"),
+        (*seen(sources=(source("new"),)), Milestones(), "capture to start at north"),
+        (
+            *seen(sources=(source("restarting", reason="no answer"),)),
+            Milestones(),
+            "capture to go on at north (no answer)",
+        ),
+        (*seen(sources=(source(snapshot_pending=("bank.acct",)),)), RUNNING, "existing rows of bank.acct"),
+        (*seen(), RUNNING, "existing rows of all tables"),
+        (*seen(unit("d.n.bank.acct", -1, 9, 1.0)), Milestones(), "Spark to start"),
+        (*seen(unit("d.n.bank.acct", -1, 9, 1.0)), Milestones(spark=True), "its first batch"),
+        (*seen(unit("d.n.bank.acct", -1, 9, 1.0)), Milestones(spark=True, queries=1), "taken over by Spark"),
+        (*seen(unit("d.n.bank.acct", 4, 9, 1.0)), RUNNING, "5 events to be applied"),
+    ],
+)
+def test_the_demo_says_what_it_waits_for(
+    status: Status | None, figures: Figures | None, log: Milestones, expected: str
+) -> None:
+    assert expected in waits_for(status, figures, log, 1)
+
+
+def test_what_is_wrong_is_one_sentence_and_what_only_begins_is_not_wrong() -> None:
+    stopped = dataclasses.replace(unit("d.n.bank.acct", 4, 9, 1.0), stopped="x is missing: add it")
+    assert wrong(seen(stopped)[0]) == "d.n.bank.acct has stopped: x is missing: add it"
+    both = wrong(seen(stopped, sources=(source("stopped", reason="log_bin is OFF"),))[0])
+    assert both == "north is not captured: log_bin is OFF (and 1 more)"
+    for reason in (NOBODY, LEFT_OUT):
+        assert wrong(seen(sources=(source("stopped", reason=reason),))[0]) is None
+
+
+def test_the_demo_waits_as_long_as_anything_moves_and_then_says_why_not_in_one_sentence() -> None:
+    at = [0.0]
+    patience = Patience(100, now=lambda: at[0], pressure=lambda: 1.0)
+    waiting = Waiting("the rows did not arrive", patience, busy=lambda: 11.0)
+    for offset in range(5):
+        at[0] += 90
+        waiting.look(*seen(unit("d.n.bank.acct", offset, 9, 1.0)), RUNNING, 1)
+    at[0] += 99
+    waiting.look(*seen(unit("d.n.bank.acct", 4, 9, 2.0)), RUNNING, 1)  # a lag that grows is no progress
+    at[0] += 2
+    with pytest.raises(CommandError) as given_up:
+        waiting.look(*seen(unit("d.n.bank.acct", 4, 9, 3.0)), Milestones(True, 1, 1, "a query died"), 1)
+    said = str(given_up.value)
+    assert said.startswith("the rows did not arrive: it waited for 5 events")
+    assert "101 s" in said
+    assert "11 times over" in said
+    assert said.endswith("its last error: a query died")
+    assert "\n" not in said
+
+
+def test_the_log_of_the_run_is_followed_line_by_line(tmp_path: Path) -> None:
+    file = tmp_path / "run.log"
+    file.write_text('{"event": "started", "child": "agent"}\n{"event": "Spark has sta')
+    follower = LogFollower(file)
+    assert follower.read() == Milestones()
+    with file.open("a") as log:
+        log.write(
+            'rted", "seconds": 3}\nrowlock: refused to start\n26/01/01 WARN a line of Java\n{"event": "query started"}\n'
+        )
+    assert follower.read() == Milestones(spark=True, queries=1, error="refused to start")
+    with file.open("a") as log:
+        log.write(
+            '{"event": "unit taken over"}\n{"event": "ended", "reason": "gone", "level": "error"}\n[1]\n'
+        )
+    assert follower.read() == Milestones(spark=True, queries=1, taken=1, error="ended: gone")
+
+
+def test_a_run_that_has_ended_is_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "run.log"
+    file.write_text("rowlock: error: Kafka at x does not answer\nrowlock: refused to start; see above\n")
+    with subprocess.Popen([sys.executable, "-c", "raise SystemExit(2)"]) as process:
+        process.wait()
+        with pytest.raises(CommandError, match=r"ended with code 2: Kafka at x does not answer$"):
+            require_alive(process, LogFollower(file))  # type: ignore[arg-type]
 
 
 class Shell:

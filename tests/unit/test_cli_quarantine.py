@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 from msgspec import structs
 
+from consumer.attempt.spec import initial_layout
 from consumer.definition import InForce
+from consumer.errors import RefusedError
 from consumer.events import event_decoder, image_row, row_decoder
 from consumer.model import Held, Unit, UnitState
 from consumer.router import Route, resolve, target_table, wanted_table
-from consumer.unit import initial_layout
 from rowlock import quarantine
 from rowlock.quarantine import HeldEvent, Selection, final_change, held_lines
 from schemas.codec import encode_table
@@ -40,7 +42,7 @@ def in_force() -> InForce:
     wanted = wanted_table(SOURCE, routed)
     return InForce(
         text="", source=SOURCE, routed=routed, wanted=wanted, target=target_table(wanted, wanted, ("branch",)),
-        decode=event_decoder(SOURCE), decode_row=row_decoder(SOURCE, {"id"}), row=image_row(routed.added),
+        decode=event_decoder(SOURCE), decode_row=row_decoder(SOURCE, {"id"}), row=image_row(SOURCE, routed.added),
     )  # fmt: skip
 
 
@@ -70,6 +72,20 @@ def test_the_last_image_counts() -> None:
     assert (net.deletes, net.replaces, net.updates) == ([], [(1, "b", "b1")], [])
 
 
+def test_entries_of_a_key_belong_together_whichever_version_wrote_them() -> None:
+    """Else a retry of the older ones would bring back an image that is no more, and leave the others behind."""
+    first, last, other = (
+        held(1, 1, None, row(1, "a")),
+        held(3, 1, row(1, "a"), row(1, "b")),
+        held(4, 2, None, row(2, "c")),
+    )
+    table = f"{in_force().target.schema}.{in_force().target.name}"
+    first, last, other = (replace(each, table=table) for each in (first, last, other))
+    entries = [replace(first, folded="3f3f"), last, other]
+    [found] = quarantine.grouped(in_force().target, [entries[0]], entries)
+    assert [entry.offset for entry in found] == [1, 3]
+
+
 def test_a_delete_at_the_end_deletes() -> None:
     net = final_change(in_force(), [held(5, 1, None, row(1, "a")), held(9, 1, row(1, "a"), None)])
     assert (net.deletes, net.replaces) == ([("b1", 1)], [])
@@ -81,6 +97,16 @@ def test_a_key_that_moved_away_is_deleted_and_the_new_one_has_its_row() -> None:
     assert (net.deletes, net.replaces) == ([("b1", 1)], [])
     net = final_change(in_force(), [held(5, 2, *move, part=1)])
     assert (net.deletes, net.replaces) == ([], [(2, "a", "b1")])
+
+
+def test_a_value_that_cannot_be_decoded_is_held_on_until_the_source_has_mended_it() -> None:
+    odd = held(5, 1, None, {"id": 1, "name": {"undecodable": "qqE="}})
+    marked = json.loads(odd.event) | {"undecodable": {"after": ["name"]}}
+    odd = replace(odd, event=json.dumps(marked))
+    with pytest.raises(RefusedError, match="column name: its bytes at the source are no"):
+        final_change(in_force(), [odd])
+    net = final_change(in_force(), [odd, held(9, 1, row(1, "?"), row(1, "mended"))])
+    assert net.replaces == [(1, "mended", "b1")]
 
 
 def test_the_listing_shows_no_values() -> None:

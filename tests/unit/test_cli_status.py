@@ -11,16 +11,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from msgspec import structs
 
 from consumer.model import LaneProgress, UnitState
 from rowlock import status
+from rowlock.cli import main
 from rowlock.errors import CommandError
 from rowlock.kafka_view import Span
+from rowlock.placement import Placement
 from rowlock.status import Status, StatusReader, UnitStatus
-from rowlock.tables import units_table
+from rowlock.tables import console, sources_table, stops_table, units_table
 from schemas.config import Config, load_config
 from schemas.event import Event, Source
-from schemas.records import Watermark
+from schemas.records import TableStop, Watermark
 
 TOPIC = "rowlock.b1.bank.acct"
 CONFIG = """\
@@ -33,6 +37,18 @@ pipelines:
   p: {sources: [b1], target: hq, routes: [{from: bank.*, to: "public.{table}"}]}
 """
 NOW_MS = 1_790_000_000_000
+CAPTURE, APPLY = "capture/b1", f"apply/p/{TOPIC}"
+
+
+def row(name: str, **more: Any) -> dict[str, Any]:
+    """A unit as REST gives it."""
+    return {"unit": name, "health": "running", "reason": None, "remedy": None} | more
+
+
+def ill(health: str, reason: str, remedy: str | None = None) -> Placement:
+    """Both units are in the same trouble."""
+    more = {"health": health, "reason": reason, "remedy": remedy}
+    return Placement({name: row(name, **more) for name in (CAPTURE, APPLY)})
 
 
 def lane(number: int, offset: int) -> LaneProgress:
@@ -60,10 +76,17 @@ class Seen:
     target_fails: bool = False
     displaced: dict[str, int] = field(default_factory=dict)
     split: int = 1
+    placement: Placement = field(
+        default_factory=lambda: Placement({CAPTURE: row(CAPTURE), APPLY: row(APPLY)})
+    )
+    mark: dict[str, Any] = field(default_factory=dict)
+    unreadable: bool = False
 
     # As rowlock.kafka_view.KafkaView
 
-    def watermark(self, _source: str) -> tuple[int, Watermark]:
+    def watermark(self, _source: str) -> tuple[int, Watermark] | None:
+        if self.unreadable:
+            return None
         at = NOW_MS - self.idle_ms
         mark = Watermark(
             source="b1",
@@ -73,6 +96,7 @@ class Seen:
             commit_ts_ms=at,
             ts_ms=at,
             idle=True,
+            **self.mark,
         )
         return 4, mark
 
@@ -105,19 +129,27 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
             raise CommandError("target hq: it does not answer")
         yield SimpleNamespace(
             topics=lambda _: [TOPIC] if seen.lanes else [],
-            read=lambda _: (seen.lanes, UnitState(None, None, seen.stopped)),
+            read=lambda _: (
+                seen.lanes,
+                UnitState(None, None, seen.stopped, NOW_MS - 5000 if seen.stopped else None),
+            ),
             held=lambda _: [],
             displaced=lambda _: seen.displaced,
         )
 
     view = SimpleNamespace(
         watermark=seen.watermark,
+        watermark_end=lambda _: 5,
         partitions=seen.partitions,
         event=seen.event,
         debezium_commit_ms=lambda topic, offset: getattr(seen.event(topic, offset), "ts_ms", None),
         span=lambda _: seen.span,
+        close=lambda: None,
     )
     monkeypatch.setattr(status, "KafkaView", lambda _: view)
+    monkeypatch.setattr(
+        status, "PlacementReader", lambda _: SimpleNamespace(read=lambda: seen.placement, close=lambda: None)
+    )
     monkeypatch.setattr(status, "target_session", session)
     monkeypatch.setattr(status, "time", SimpleNamespace(time=lambda: NOW_MS / 1000))
     return StatusReader(config).read()
@@ -173,6 +205,8 @@ def test_new_stopped_and_unknown(read: Any) -> None:
     )
     stopped = only(read(Seen([lane(0, 9)], stopped="a column was added")))
     assert (stopped.state, stopped.stopped) == ("stopped", "a column was added")
+    assert (stopped.reason, stopped.remedy) == ("a column was added", None)
+    assert stopped.since_ms == NOW_MS - 5000
     found = read(Seen([lane(0, 9)], target_fails=True))
     assert only(found).state == "unknown"
     assert only(found).lag_events is None
@@ -182,7 +216,7 @@ def test_new_stopped_and_unknown(read: Any) -> None:
 def test_the_table_has_the_figures(read: Any) -> None:
     seen = Seen([lane(0, 3)], events={4: event(NOW_MS - 7_800)})
     cells = [next(iter(column.cells)) for column in units_table(read(seen)).columns]
-    assert cells == ["p", TOPIC, "behind", "0,3,103,0", "3/9", "6", "7.8 s", "", ""]
+    assert cells == ["p", TOPIC, "behind", "f.000003:103", "3/9", "6", "7.8 s", ""]
 
 
 def test_of_a_source_of_debezium_s_only_its_topics_are_known(
@@ -208,7 +242,122 @@ def test_a_topic_with_several_partitions_is_a_problem(read: Any) -> None:
 
 def test_the_clock_is_this_machines(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        status, "KafkaView", lambda _: SimpleNamespace(watermark=lambda _: None, partitions=dict)
+        status,
+        "KafkaView",
+        lambda _: SimpleNamespace(watermark=lambda _: None, watermark_end=lambda _: 0, partitions=dict),
     )
+    monkeypatch.setattr(status, "PlacementReader", lambda _: SimpleNamespace(read=Placement))
     before = int(time.time() * 1000)
     assert before <= StatusReader(config).read().time_ms <= int(time.time() * 1000)
+
+
+STOP = TableStop(
+    cause="dropped", at=(0, 3, 400, -1), file="f.000003", pos=400, reason="bank.acct was dropped", remedy="start over",
+    since_ms=NOW_MS - 60_000,
+)  # fmt: skip
+
+
+def test_what_the_coordinator_knows_of_a_dead_capture_is_said_whatever_the_watermark_says(read: Any) -> None:
+    fresh = {"idle_ms": 500}
+    for health in ("stopped", "restarting"):
+        found = read(Seen([lane(0, 9)], placement=ill(health, "log_bin is OFF", "switch it on"), **fresh))
+        (source,) = found.sources
+        assert (source.state, source.reason, source.remedy) == (health, "log_bin is OFF", "switch it on")
+        assert (only(found).state, only(found).reason) == (health, "log_bin is OFF")
+        assert not found.healthy
+
+
+def test_all_is_well_where_everything_runs(read: Any) -> None:
+    found = read(Seen([lane(0, 9)], idle_ms=500))
+    assert found.healthy
+    assert (found.sources[0].state, found.sources[0].idle) == ("running", True)
+    assert [column.header for column in sources_table(found).columns][-1] == "snapshot pending"
+
+
+def test_a_stop_by_capture_is_the_units_with_cause_time_and_remedy(read: Any) -> None:
+    """Also before apply has come to it; and a table without a unit has a line of its own."""
+    other = {
+        "bank.other": structs.replace(
+            STOP, reason="bank.other has a value that cannot be decoded", cause="value"
+        )
+    }
+    mark = {
+        "stops": {"bank.acct": STOP} | other,
+        "left_out": {"bank.keyless": "it has no key: add a primary key"},
+    }
+    found = read(Seen([lane(0, 9)], idle_ms=500, mark=mark))
+    unit = only(found)
+    assert (unit.state, unit.cause, unit.since_ms) == ("stopped", "dropped", NOW_MS - 60_000)
+    assert (unit.reason, unit.remedy) == ("bank.acct was dropped", "start over")
+    assert found.sources[0].state == "running", "capture goes on with the other tables"
+    assert not found.healthy
+    assert [(each.table, each.state) for each in found.sources[0].tables] == [
+        ("bank.acct", "stopped"),
+        ("bank.keyless", "left out"),
+        ("bank.other", "stopped"),
+    ]
+    table = stops_table(found)
+    assert table is not None
+    assert list(table.columns[1].cells) == ["bank.keyless", "bank.other"], "each is said once"
+    assert list(table.columns[3].cells) == ["", "value at f.000003:400"]
+    assert list(table.columns[6].cells) == ["add a primary key", "start over"]
+
+
+def test_where_nobody_leads_nothing_runs(read: Any) -> None:
+    nobody = Placement(problem="nothing runs: no coordinator leads: start `rowlock run`")
+    ended = {"ended": "server_id is 0: SET GLOBAL server_id = 1;"}
+    found = read(Seen([lane(0, 9)], placement=nobody, idle_ms=500, mark=ended))
+    (source,) = found.sources
+    assert (source.state, source.reason, source.remedy) == (
+        "stopped",
+        "server_id is 0",
+        "SET GLOBAL server_id = 1;",
+    )
+    assert (only(found).state, only(found).reason) == ("stopped", "nothing runs it")
+    assert found.problems == (nobody.problem,)
+    assert not found.healthy
+    late = read(Seen([lane(0, 9)], placement=nobody, idle_ms=60_000))
+    assert (late.sources[0].state, late.sources[0].reason) == ("stopped", "nothing runs it")
+
+
+def test_a_coordinator_that_cannot_be_asked_leaves_what_the_topics_say(read: Any) -> None:
+    unasked = Placement(problem="coordinator c1 cannot be asked from here", known=False)
+    assert read(Seen([lane(0, 9)], placement=unasked, idle_ms=500)).sources[0].state == "running"
+    silent = read(Seen([lane(0, 9)], placement=unasked, idle_ms=60_000)).sources[0]
+    assert silent.state == "silent"
+    assert silent.reason is not None
+    ended = read(Seen([lane(0, 9)], placement=unasked, idle_ms=500, mark={"ended": "away", "restarts": True}))
+    assert (ended.sources[0].state, ended.sources[0].reason) == ("restarting", "away")
+
+
+def test_what_the_start_left_out_is_stopped(read: Any) -> None:
+    found = read(Seen([lane(0, 9)], placement=Placement({})))
+    assert (found.sources[0].state, only(found).state) == ("stopped", "stopped")
+    assert only(found).remedy == "`rowlock check` says why"
+    assert only(read(Seen(placement=Placement({CAPTURE: row(CAPTURE)})))).state in ("new", "stopped")
+
+
+def test_the_exit_code_says_whether_all_runs(read: Any, config: Config) -> None:
+    for placement, code in ((ill("stopped", "seen", "mend"), 1), (Seen().placement, 0)):
+        read(Seen([lane(0, 9)], placement=placement, idle_ms=500))
+        result = CliRunner().invoke(main, ["status", "-c", str(config.path), "--output", "json"])
+        assert result.exit_code == code, result.output
+
+
+def test_remedies_have_a_column_of_their_own(read: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    console().print(units_table(read(Seen([lane(0, 9)], stopped="the column x is missing: add it"))))
+    head, line = [
+        [cell.strip() for cell in text.split(text[0])]
+        for text in capsys.readouterr().out.splitlines()
+        if "pipeline" in text or TOPIC in text
+    ]
+    assert line[head.index("reason")] == "the column x is missing"
+    assert line[head.index("what to do")] == "add it"
+
+
+def test_a_watermark_that_cannot_be_read_is_told(read: Any) -> None:
+    """Else its source would look as if it had never been captured, and its stopped tables as if they ran."""
+    status = read(Seen(unreadable=True))
+    [problem] = status.problems
+    assert "the last watermark of source b1 cannot be read" in problem
+    assert read(Seen()).problems == ()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rowlock import supervisor
 from rowlock.supervisor import (
     REFUSED,
-    Child,
     Effect,
     Event,
     Exited,
@@ -25,12 +25,7 @@ from rowlock.supervisor import (
     step,
 )
 
-CHILDREN = [
-    Child("c1", "capture"),
-    Child("c2", "capture"),
-    Child("only", "capture", may_finish=True),
-    Child("a1", "apply"),
-]
+CHILDREN = ["coordinator", "agent"]
 
 
 def play(state: State, *events: tuple[float, Event]) -> tuple[State, list[Effect]]:
@@ -41,76 +36,75 @@ def play(state: State, *events: tuple[float, Event]) -> tuple[State, list[Effect
     return state, effects
 
 
-def started(**options: bool) -> State:
-    return play(begin(CHILDREN, **options), (0.0, Tick()))[0]
+def started() -> State:
+    return play(begin(CHILDREN), (0.0, Tick()))[0]
 
 
 def test_everything_starts_at_once() -> None:
     _, effects = play(begin(CHILDREN), (0.0, Tick()), (0.1, Tick()))
-    assert effects == [Start("c1"), Start("c2"), Start("only"), Start("a1")]
+    assert effects == [Start("coordinator"), Start("agent")]
 
 
 def test_a_dead_child_comes_back_with_doubling_backoff() -> None:
     state, now, waits = started(), 0.0, []
     for _ in range(7):
-        state, _ = play(state, (now, Exited("c1", -9)))
-        waits.append(state.children["c1"].due - now)
-        early, _ = play(state, (state.children["c1"].due - 0.01, Tick()))
-        assert early.children["c1"].phase is Phase.WAITING
-        now = state.children["c1"].due
+        state, _ = play(state, (now, Exited("agent", -9)))
+        waits.append(state.children["agent"].due - now)
+        early, _ = play(state, (state.children["agent"].due - 0.01, Tick()))
+        assert early.children["agent"].phase is Phase.WAITING
+        now = state.children["agent"].due
         state, effects = play(state, (now, Tick()))
-        assert effects == [Start("c1")]
+        assert effects == [Start("agent")]
     assert waits == [1, 2, 4, 8, 16, 30, 30]
-    state, _ = play(state, (now + supervisor.STABLE_S, Exited("c1", 1)))
-    assert state.children["c1"].due - now - supervisor.STABLE_S == 1
+    state, _ = play(state, (now + supervisor.STABLE_S, Exited("agent", 1)))
+    assert state.children["agent"].due - now - supervisor.STABLE_S == 1
 
 
-def test_exit_0_unasked_is_an_accident_unless_it_may_finish() -> None:
-    state, _ = play(started(), (1.0, Exited("c1", 0)), (1.0, Exited("only", 0)))
-    assert state.children["c1"].phase is Phase.WAITING
-    assert state.children["only"].phase is Phase.DONE
+def test_exit_0_unasked_is_an_accident() -> None:
+    state, _ = play(started(), (1.0, Exited("agent", 0)))
+    assert state.children["agent"].phase is Phase.WAITING
+    _, effects = play(state, (2.0, Tick()))
+    assert effects == [Start("agent")]
 
 
-def test_a_refused_source_does_not_stop_the_others() -> None:
-    state, effects = play(started(), (1.0, Exited("c1", REFUSED)), (99.0, Tick()))
+@pytest.mark.parametrize(("refusing", "other"), [("coordinator", "agent"), ("agent", "coordinator")])
+def test_a_refusal_ends_the_run_with_2_and_is_not_tried_again(refusing: str, other: str) -> None:
+    state, effects = play(started(), (1.0, Exited(refusing, REFUSED)))
+    assert effects == [Terminate(other)]
+    assert not finished(state)
+    state, effects = play(state, (1.5, Tick()), (2.0, Exited(other, 0)), (99.0, Tick()))
     assert effects == []
-    assert state.children["c1"].phase is Phase.REFUSED
-
-
-def test_when_all_of_a_role_refuse_the_run_ends_with_2() -> None:
-    state, effects = play(started(), (1.0, Exited("a1", REFUSED)))
-    assert effects == [Terminate("c1"), Terminate("c2"), Terminate("only")]
-    state, _ = play(state, *((2.0, Exited(name, 0)) for name in ("c1", "c2", "only")))
     assert finished(state)
-    assert state.exit_code == REFUSED
-
-
-def test_while_catching_up_one_refusal_ends_the_run() -> None:
-    state, effects = play(started(all_needed=True), (1.0, Exited("c1", REFUSED)))
-    assert Terminate("c2") in effects
     assert state.exit_code == REFUSED
 
 
 def test_a_stop_is_clean_and_not_restarted() -> None:
-    state, _ = play(started(), (1.0, Exited("c2", 1)))
-    state, effects = play(state, (1.5, StopAsked()), (9.0, Tick()))
-    assert effects == [Terminate("c1"), Terminate("only"), Terminate("a1")]
-    state, _ = play(
-        state, *((10.0, Exited(name, code)) for name, code in (("c1", 0), ("only", 0), ("a1", -15)))
+    state, effects = play(started(), (1.5, StopAsked()), (9.0, Tick()))
+    assert effects == [Terminate("coordinator"), Terminate("agent")]
+    state, effects = play(
+        state, (10.0, Exited("coordinator", 0)), (10.0, Exited("agent", -15)), (99.0, Tick())
     )
+    assert effects == []
     assert finished(state)
     assert state.exit_code == 0
+
+
+def test_what_waits_to_be_started_again_is_not_once_a_stop_is_asked() -> None:
+    state, _ = play(started(), (1.0, Exited("agent", 1)))
+    state, effects = play(state, (1.5, StopAsked()), (9.0, Tick()))
+    assert effects == [Terminate("coordinator")]
+    assert finished(play(state, (10.0, Exited("coordinator", 0)))[0])
 
 
 def test_what_does_not_stop_is_killed() -> None:
     state, _ = play(started(), (1.0, StopAsked()))
     _, effects = play(state, (1.0 + supervisor.STOP_S, Tick()))
-    assert Kill("a1") in effects
+    assert effects == [Kill("coordinator"), Kill("agent")]
 
 
 EVENTS = st.one_of(
     st.just(Tick()),
-    st.builds(Exited, st.sampled_from([child.name for child in CHILDREN]), st.sampled_from([0, 1, 2, -9])),
+    st.builds(Exited, st.sampled_from(CHILDREN), st.sampled_from([0, 1, 2, -9])),
     st.builds(StopAsked, st.sampled_from([0, 2])),
 )
 

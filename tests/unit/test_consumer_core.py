@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consumer.attempt.transactions import Progress
 from consumer.dedup import Deduplicator, Verdict
 from consumer.errors import FencedError, UnitStoppedError
 from consumer.layout import Layout, keys_fingerprint
 from consumer.locks import SWEEP, LockTable, Ticket, Wait
 from consumer.model import EventId, LaneProgress, RowChange
 from consumer.netchange import net_change, sort_keys
-from consumer.progress import advanced, committed, idle_rows, plan, relaid, start_refusal
+from consumer.progress import advanced, committed, plan, relaid, start_refusal
 from schemas.position import ZERO, Position
 from schemas.table import Row
 from tests.history import target_table
@@ -53,14 +54,46 @@ def test_duplicates_and_zombies_are_dropped_and_a_gap_stops_the_unit() -> None:
     assert marks.position == at(1)
 
 
+@pytest.mark.parametrize(
+    ("position", "prev", "verdict"),
+    [
+        ((0, 3, 50, 2), (0, 3, 50, 1), Verdict.ACCEPT),
+        ((0, 3, 50, 3), (0, 3, 50, 2), None),  # a row of the same transaction was lost
+        ((0, 3, 60, 0), (0, 3, 50, 2), None),  # the last one of it
+        ((0, 3, 60, 1), (0, 3, 60, 0), None),  # the first one of the next
+        ((0, 3, 60, 0), (0, 3, 55, 9), None),  # a transaction in between
+        ((0, 4, 4, 0), (0, 3, 90, 0), None),  # in the file before
+        ((1, 1, 4, 0), (0, 3, 50, 2), None),  # at the end of the era before
+        ((1, 1, 20, 0), (1, 1, 4, 0), None),  # at the beginning of the next
+        ((0, 3, 60, 0), (0, 3, 50, 1), Verdict.ACCEPT),
+        ((0, 3, 60, 0), (0, 3, 50, 0), Verdict.ACCEPT),  # written again from an earlier place on
+        ((0, 3, 60, 0), None, Verdict.ACCEPT),  # the first of a topic
+        ((0, 3, 50, 1), (0, 3, 50, 0), Verdict.DUPLICATE),
+        ((0, 3, 50, -5), (0, 3, 50, -6), Verdict.DUPLICATE),  # a row of a snapshot that stood there
+    ],
+)
+def test_one_row_that_is_lost_is_a_gap_also_inside_a_transaction(
+    position: Position, prev: Position | None, verdict: Verdict | None
+) -> None:
+    """The reader stands at row 1 of the transaction at 50."""
+    marks = Deduplicator([lane(0, -1, Layout(lanes=1), gen=0)])
+    assert marks.judge(0, (0, 3, 50, 1), None, 1) == Verdict.ACCEPT
+    if verdict is None:
+        with pytest.raises(UnitStoppedError, match="gap"):
+            marks.judge(1, position, prev, 1)
+        assert marks.position == (0, 3, 50, 1)
+    else:
+        assert marks.judge(1, position, prev, 1) == verdict
+
+
 # --- layout
 
 
 def test_the_lane_hash_is_pinned() -> None:
     layout = Layout(lanes=1 << 32)
     vectors = {("public.acct", b"1"): 3845594705, ("public.acct", b"2"): 1202537275, ("x.y", b""): 503437600}
-    assert {pair: layout.lane_of(*pair) for pair in vectors} == vectors
-    assert Layout(lanes=1).lane_of("public.acct", b"1") == 0
+    assert {(table, key): layout.lane_hash(table)(key) for table, key in vectors} == vectors
+    assert Layout(lanes=1).lane_hash("public.acct")(b"1") == 0
 
 
 def test_a_layout_survives_its_json_and_a_foreign_one_is_refused() -> None:
@@ -163,8 +196,8 @@ def test_free_values_are_swept_and_held_ones_stay() -> None:
 # --- net change
 
 
-def change(offset: int, before: Row | None, after: Row | None, *, snapshot: bool = False) -> RowChange:
-    return RowChange((offset, 0), before, after, snapshot)
+def change(offset: int, before: Row | None, after: Row | None) -> RowChange:
+    return RowChange((offset, 0), before, after)
 
 
 def test_updates_in_place_only_where_key_and_unique_values_are_as_before() -> None:
@@ -182,7 +215,6 @@ def test_updates_in_place_only_where_key_and_unique_values_are_as_before() -> No
     assert net.updates == [(2, "y", 2, 2)]
     assert net.replaces == [(1, "w", 1, 1), (3, "z", 3, 4)]
     assert net.deletes == []
-    assert not net.catch_up
 
 
 def test_key_moves_chain_and_an_insert_that_is_deleted_is_a_delete() -> None:
@@ -192,12 +224,11 @@ def test_key_moves_chain_and_an_insert_that_is_deleted_is_a_delete() -> None:
             change(0, (1, "x", 1, 0), (2, "x", 1, 1)),
             change(1, (2, "x", 1, 1), (3, "x", 1, 2)),
             change(2, None, (9, None, None, 3)),
-            change(3, (9, None, None, 3), None, snapshot=True),
+            change(3, (9, None, None, 3), None),
         ],
     )
     assert net.deletes == [(1,), (2,), (9,)]
     assert net.replaces == [(3, "x", 1, 2)]
-    assert net.catch_up
 
 
 def test_a_case_changing_key_is_delete_and_insert_by_exact_key() -> None:
@@ -233,7 +264,7 @@ def test_a_layout_changes_only_when_all_lanes_stand_equal() -> None:
 def test_no_row_goes_back_and_higher_lanes_are_left_alone() -> None:
     layout = Layout(lanes=2)
     rows = [lane(0, 3, layout, at(3)), lane(1, 9, layout, at(9))]
-    assert [row.lane for row in idle_rows(rows, [0, 1], (5, at(5), 1, 0))] == [0]
+    assert Progress(rows).behind((5, at(5), 1, 0), [0, 1]) == [0]
     with pytest.raises(ValueError, match="cannot go back"):
         advanced(rows[1], (5, at(5), 1, 0))
 

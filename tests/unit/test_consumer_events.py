@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from consumer.events import ROW_OPS, event_decoder, image_row, row_decoder
 from schemas.codec import encode_event
+from schemas.debezium import Decoder, Modes
+from schemas.errors import EnvelopeError
 from schemas.event import ENVELOPE_VERSION
-from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
 from tests.apply_kit import FakeSource, account_table
 
 TABLE = account_table()
@@ -26,7 +28,7 @@ def history(numbers: list[int]) -> list[bytes]:
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20))
 def test_both_decoders_agree_in_all_that_is_asked_for(numbers: list[int]) -> None:
-    general, fast, row = event_decoder(TABLE), row_decoder(TABLE, KEPT), image_row((("branch", "b1"),))
+    general, fast, row = event_decoder(TABLE), row_decoder(TABLE, KEPT), image_row(TABLE, (("branch", "b1"),))
     for raw in history(numbers):
         whole, found = general(raw), fast(raw)
         assert (found.op, found.source.position, found.source.prev, found.source.gen, found.source.ts_ms) == (
@@ -71,5 +73,51 @@ def test_a_column_may_be_called_like_a_field_of_ours(name: str) -> None:
     )
     source = '{"version":"1.0","ts_ms":1,"db":"d","table":"t","position":[0,1,2,3],"prev":null,"gen":1}'
     raw = f'{{"op":"u","before":{{"id":1,"{name}":2}},"after":{{"id":1,"{name}":3}},"source":{source}}}'.encode()
-    event, row = row_decoder(table, {"id"})(raw), image_row(())
+    event, row = row_decoder(table, {"id"})(raw), image_row(table, ())
     assert (row(event.before), row(event.after)) == ((1, None), (1, 3))
+
+
+HOSTILE = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
+
+
+@given(st.lists(HOSTILE, min_size=1, max_size=4, unique=True))
+def test_a_column_may_have_any_name(names: list[str]) -> None:
+    """A quotation mark or a backslash in one once ended apply for ever."""
+    table = Table(
+        db="d",
+        name=names[0],
+        columns=tuple(Column(name=n, type=ColumnType(kind=Kind.INT, bits=32)) for n in names),
+        key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column=names[0]),)),
+    )
+    source = FakeSource(table)
+    values: dict[str, Value] = {name: number for number, name in enumerate(names)}
+    raw = encode_event(source.event("u", values, values))
+    row = image_row(table, (("branch", "b1"),))
+    for decode in (event_decoder(table), row_decoder(table, set(names))):
+        event = decode(raw)
+        assert row(event.before) == row(event.after) == (*range(len(names)), "b1")
+    fewer = encode_event(source.event("c", None, dict.fromkeys(names[1:], 1)))
+    for decode in (event_decoder(table), row_decoder(table, set(names))):
+        with pytest.raises(msgspec.DecodeError):
+            decode(fewer)
+
+
+@given(st.lists(HOSTILE, min_size=2, max_size=4, unique=True))
+def test_a_column_of_debeziums_may_have_any_name(names: list[str]) -> None:
+    table = Table(
+        db="d",
+        name="t",
+        columns=tuple(Column(name=n, type=ColumnType(kind=Kind.INT, bits=32)) for n in names),
+        key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column=names[0]),)),
+    )
+    decode = Decoder(table, Modes())
+    source = {"db": "d", "table": "t", "ts_ms": 1, "file": "b.000001", "pos": 4, "row": 0}
+
+    def event(*columns: str) -> bytes:
+        image = {name: number for number, name in enumerate(columns)}
+        return msgspec.json.encode({"op": "c", "source": source, "before": None, "after": image})
+
+    assert decode(event(*names)).after == tuple(range(len(names)))
+    for other in (names[1:], [*names, "".join(names) + "x"]):
+        with pytest.raises(EnvelopeError, match=r"no column|a column"):
+            decode(event(*other))

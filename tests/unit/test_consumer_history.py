@@ -7,8 +7,8 @@ import random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.fake_target import FakeTarget
 from tests.history import History, histories, run_pure, run_threads, serial, target_table
-from tests.memory_target import MemoryTarget
 
 TABLE = target_table()
 
@@ -20,11 +20,11 @@ TABLE = target_table()
 def test_any_schedule_of_the_lanes_ends_as_serial_replay(
     history: History, lanes: int, max_gather: int, rng: random.Random
 ) -> None:
-    target = MemoryTarget()
+    target = FakeTarget()
     if history.topic:
         run_pure(history, target.session(), TABLE, lanes=lanes, max_gather=max_gather, rng=rng)
-    assert target.rows.get("history", {}) == serial(history)
-    assert target.displaced == []  # in correct operation no insert ever meets a held unique value
+    assert target.state.rows.get("public.history", {}) == serial(history)
+    assert target.state.displaced == []  # in correct operation no insert ever meets a held unique value
 
 
 @settings(
@@ -32,7 +32,7 @@ def test_any_schedule_of_the_lanes_ends_as_serial_replay(
 )
 @given(histories(), st.integers(1, 8), st.sampled_from((1, 2, 1000)), st.integers(0, 2**32))
 def test_real_threads_end_as_serial_replay(history: History, lanes: int, max_gather: int, seed: int) -> None:
-    target = MemoryTarget()
+    target = FakeTarget()
     final = run_threads(history, target.session, TABLE, lanes=lanes, max_gather=max_gather, seed=seed)
     assert final == serial(history)
-    assert target.displaced == []
+    assert target.state.displaced == []

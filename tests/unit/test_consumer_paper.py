@@ -7,21 +7,22 @@ three transactions, which two lanes can interleave in three ways. A script, not 
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace as altered
 
+from consumer.attempt.effects import Await, Effect, Machine, StartLanes, Transact, Write
+from consumer.attempt.lane_group import LaneGroup
+from consumer.attempt.threads import carry_out
 from consumer.dispatch import Dispatcher
-from consumer.lane_threads import LaneThreads
 from consumer.lanes import Batch, Limits
 from consumer.layout import Layout
 from consumer.locks import Holders, LockTable, Ticket
 from consumer.model import EventId, LaneProgress, RowChange, TargetTable
 from schemas.position import ZERO
 from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
-from tests.memory_target import MemoryTarget
+from tests.fake_target import FakeTarget
 
 TABLE = TargetTable(
     Table(
@@ -58,34 +59,58 @@ class Unlocked(LockTable):
 
 
 class Script:
-    """Lets lanes pass "apply" in the order of `order`; an event whose lane waits on a lock is passed over until it can."""
+    """A driver that lets the lanes' transactions happen in the order of `order`; an event whose lane waits is passed over."""
 
-    def __init__(self, order: list[EventId]) -> None:
+    def __init__(self, order: list[EventId], target: FakeTarget) -> None:
         self.left = list(order)
         self.done: list[EventId] = []
-        self.waiting: set[int] = set()
-        self.changed = threading.Condition()
+        self.target = target
+        self.lanes: list[Machine[None]] = []
+        self.effects: dict[int, Effect | None] = {}
 
-    def turn(self, lane: int, step: str, batch: Batch | None) -> None:
-        with self.changed:
-            if step == "wait":
-                self.waiting.add(lane)
-            elif batch is not None and batch.events is not None:
-                self.waiting.discard(lane)
-                first = batch.events[0]
-                if step == "apply":
-                    self.changed.wait_for(lambda: self._next(lane) == first, timeout=30)
-                    self.done.append(first)
-                else:
-                    self.left.remove(first)
-            self.changed.notify_all()
+    def run(self, machine: Machine[None]) -> None:
+        for effect in machine:
+            if isinstance(effect, StartLanes):
+                self.lanes = [effect.lanes.lane(number) for number in range(effect.lanes.count)]
+                self.effects = {number: next(lane) for number, lane in enumerate(self.lanes)}
+            elif isinstance(effect, Await):
+                while not effect.ready():
+                    self._transaction()
 
-    def _next(self, lane: int) -> EventId | None:
-        """The first event left whose lane does not wait; the caller's lane does not."""
-        for event in self.left:
-            if LANE_OF[event] == lane or LANE_OF[event] not in self.waiting:
-                return event
-        return None
+    def _transaction(self) -> None:
+        """Let every lane go on to its next transaction, or until it must wait; then let one of these happen."""
+        moved = True
+        while moved:
+            moved = False
+            for number, effect in self.effects.items():
+                if isinstance(effect, Await) and effect.ready():
+                    self.effects[number] = next(self.lanes[number], None)
+                    moved = True
+        at = {
+            event: number
+            for number, effect in self.effects.items()
+            if isinstance(effect, Transact) and (event := _event(effect)) in self.left
+        }
+        if not at:
+            return
+        event = next(event for event in self.left if event in at)
+        number = at[event]
+        self._commit(self.effects[number])
+        self.left.remove(event)
+        self.done.append(event)
+        self.effects[number] = next(self.lanes[number], None)
+
+    def _commit(self, effect: Effect | None) -> None:
+        assert isinstance(effect, Transact)
+        with self.target.session().transaction(None, []) as transaction:  # type: ignore[arg-type]
+            for operation in effect.operations:
+                carry_out(transaction, operation, effect.displaced)  # type: ignore[arg-type]
+
+
+def _event(effect: Transact) -> EventId:
+    """Return the event of a transaction; its lane gathers one at a time."""
+    (event,) = (row for row in effect.guards)
+    return (event.offset, 0)
 
 
 def _lanes(layout: Layout) -> Iterator[tuple[EventId, int]]:
@@ -115,22 +140,27 @@ LANE_OF: dict[EventId, int] = dict(_lanes(LAYOUT))
 
 def _play(order: list[EventId], locks: LockTable) -> tuple[list[Row], list[EventId]]:
     """Run the scenario by script, row at a time and with the paper's statements; return the rows and the real order."""
-    target = MemoryTarget()
-    script = Script(order)
+    target = FakeTarget()
+    script = Script(order, target)
 
-    def apply(lane: int, batch: Batch) -> None:
-        with target.session().transaction(None, []) as transaction:  # type: ignore[arg-type]
-            for net in batch.nets:
-                transaction.apply(
-                    net, displacing="the paper: delete by primary key and by each unique key, then insert"
-                )
+    def commit(lane: int, batch: Batch) -> Machine[None]:
+        assert batch.events is not None
+        first = LaneProgress(lane, 1, 1, "id", batch.events[0][0], ZERO, 0, "")
+        how = "the paper: delete by primary key and by each unique key, then insert"
+        yield Transact(lane, [first], [Write(net, how) for net in batch.nets])
 
     dispatcher = Dispatcher(LAYOUT, locks, _progress(LAYOUT))
     plan = dispatcher.plan(TABLE)
-    with LaneThreads(dispatcher, locks, apply, limits=Limits(max_gather=1), scheduler=script) as lanes:
-        lanes.submit(plan, [altered(change, position=(0, 1, change.id[0], 0), gen=1) for change in CHANGES])
-        lanes.drain((2, (0, 1, 2, 0), 1, 0))
-    return sorted(target.rows["sync_table"].values()), script.done
+    group = LaneGroup(dispatcher, locks, commit, limits=Limits(max_gather=1))
+
+    def work() -> Machine[None]:
+        yield from group.start()
+        changes = [altered(change, position=(0, 1, change.id[0], 0), gen=1) for change in CHANGES]
+        yield from group.submit(plan, changes)
+        yield from group.drain((2, (0, 1, 2, 0), 1, 0))
+
+    script.run(work())
+    return sorted(target.state.rows["public.sync_table"].values()), script.done
 
 
 @pytest.mark.parametrize("order", INTERLEAVINGS.values(), ids=INTERLEAVINGS)

@@ -73,11 +73,11 @@ def test_the_bytes_are_pinned() -> None:
     """An older coordinator reads these: a change here needs a new version."""
     unit = UnitRecord("apply/p/t", "7", (("a", 3, 9),))
     assert encode(Changes(5, ((key_of(unit), unit), ("paused/x", None)))) == (
-        b'{"v":"1.0","kind":"records","rev":5,"records":'
+        b'{"v":"1.1","kind":"records","rev":5,"records":'
         b'[["unit/apply/p/t",{"unit":"apply/p/t","uid":"7","holders":[["a",3,9]]}],["paused/x",null]]}'
     )
     assert encode(Claim(ME, "n")) == (
-        b'{"v":"1.0","kind":"claim","nonce":"n","candidate":'
+        b'{"v":"1.1","kind":"claim","nonce":"n","candidate":'
         b'{"name":"me","address":"127.0.0.1:1","rest":"127.0.0.1:2"}}'
     )
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as changed
 
 from coordinator.core import handlers
 from coordinator.core.handlers import CHAIN, Context
-from coordinator.core.handlers.entrance import CheckLeader, CheckMember, CheckTerm, CheckVersion, Register
+from coordinator.core.handlers.entrance import CheckLeader, CheckMember, CheckTerm, Register
 from coordinator.core.handlers.leases import GrantLeases, KeepLease
-from coordinator.core.handlers.reports import AnswerUnit, CollectStatistics, ReportUnits
+from coordinator.core.handlers.reports import AnswerUnit, CollectStatistics, KeepWithinBounds, ReportUnits
 from coordinator.core.members import Member, MemberState
 from coordinator.core.messages import (
-    VERSION,
     Announce,
     Checkpoint,
     Dispatch,
@@ -34,13 +34,13 @@ from coordinator.core.messages import (
 )
 from coordinator.core.owner_state import (
     AgentRecord,
+    Alarm,
     CounterRecord,
     Effect,
     OwnerConfig,
     OwnerState,
     Persist,
     Send,
-    StepDown,
     UnitMemo,
 )
 from coordinator.core.replication import Replica, ReplicationSet
@@ -83,7 +83,7 @@ def sent(out: list[Effect]) -> list[type]:
 
 def test_the_order_of_the_chain() -> None:
     assert [type(handler) for handler in CHAIN] == [
-        CheckVersion, CheckLeader, Register, CheckMember, CheckTerm, KeepLease, CollectStatistics, ReportUnits, AnswerUnit,
+        CheckLeader, Register, CheckMember, CheckTerm, KeepWithinBounds, KeepLease, CollectStatistics, ReportUnits, AnswerUnit,
         GrantLeases,
     ]  # fmt: skip
 
@@ -91,8 +91,9 @@ def test_the_order_of_the_chain() -> None:
 def test_a_handler_that_says_no_ends_the_chain() -> None:
     state = state_of(SYNCED, running())
     out: list[Effect] = []
-    handlers.receive(state, heartbeat(head=replace(HEAD, version=VERSION + 1)), NOW, out)
-    assert (out, state.members["a"], state.dropped) == ([], SYNCED, {"version": 1})
+    handlers.receive(state, heartbeat(head=changed(HEAD, owner_rev=REV + 1)), NOW, out)
+    assert [type(effect) for effect in out] == [Alarm]
+    assert (state.members["a"], state.dropped) == (SYNCED, {"later term claimed": 1})
 
 
 def test_nobody_asks_for_the_sender_before_it_is_known() -> None:
@@ -100,28 +101,22 @@ def test_nobody_asks_for_the_sender_before_it_is_known() -> None:
         KeepLease().handle(context(heartbeat(), known=False))
 
 
-@pytest.mark.parametrize(("version", "passes"), [(VERSION, True), (VERSION + 1, False)])
-def test_check_version(version: int, passes: bool) -> None:
-    this = context(heartbeat(head=replace(HEAD, version=version)))
-    assert CheckVersion().handle(this) is passes
-    assert this.state.dropped["version"] == (not passes)
-
-
 @pytest.mark.parametrize(
     ("message", "passes"),
     [
         (heartbeat(), True),
-        (heartbeat(head=replace(HEAD, owner_rev=REV - 1)), True),
-        (heartbeat(head=replace(HEAD, owner_rev=REV + 1)), False),
-        (Rejected(replace(HEAD, owner_rev=0), "a", REV), True),
-        (Rejected(replace(HEAD, owner_rev=0), "a", REV + 1), False),
+        (heartbeat(head=changed(HEAD, owner_rev=REV - 1)), True),
+        (heartbeat(head=changed(HEAD, owner_rev=REV + 1)), False),
+        (Rejected(changed(HEAD, owner_rev=0), "a", REV), True),
+        (Rejected(changed(HEAD, owner_rev=0), "a", REV + 1), False),
     ],
 )
 def test_check_leader(message: Up, passes: bool) -> None:
     this = context(message)
     assert CheckLeader().handle(this) is passes
-    assert this.state.stepped_down is not passes
-    assert [type(effect) for effect in this.out] == ([] if passes else [StepDown])
+    assert not this.state.stepped_down, "a word of an agent ends no term"
+    assert [type(effect) for effect in this.out] == ([] if passes else [Alarm])
+    assert this.state.dropped["later term claimed"] == (not passes)
 
 
 def test_register_stores_a_new_incarnation_before_it_is_told() -> None:
@@ -158,9 +153,9 @@ def test_check_member(member: Member | None, passes: bool, told: list[type]) -> 
     ("head", "passes", "told"),
     [
         (HEAD, True, []),
-        (replace(HEAD, owner_rev=REV - 1), False, [Announce]),
-        (replace(HEAD, owner_rev=REV - 1, agent_epoch=EPOCH - 1), False, [Superseded]),
-        (replace(HEAD, owner_rev=REV - 1, agent_epoch=EPOCH + 1), False, []),
+        (changed(HEAD, owner_rev=REV - 1), False, [Announce]),
+        (changed(HEAD, owner_rev=REV - 1, agent_epoch=EPOCH - 1), False, [Superseded]),
+        (changed(HEAD, owner_rev=REV - 1, agent_epoch=EPOCH + 1), False, []),
     ],
 )
 def test_check_term(head: Header, passes: bool, told: list[type]) -> None:
@@ -173,9 +168,9 @@ def test_check_term(head: Header, passes: bool, told: list[type]) -> None:
 @pytest.mark.parametrize(
     ("head", "reason", "told"),
     [
-        (replace(HEAD, agent_epoch=EPOCH - 1), "other incarnation", [Superseded]),
-        (replace(HEAD, agent_epoch=EPOCH + 1), "other incarnation", []),
-        (replace(HEAD, op_seq=4), "late", []),
+        (changed(HEAD, agent_epoch=EPOCH - 1), "other incarnation", [Superseded]),
+        (changed(HEAD, agent_epoch=EPOCH + 1), "other incarnation", []),
+        (changed(HEAD, op_seq=4), "late", []),
     ],
 )
 def test_keep_lease_counts_what_is_stale_and_ends_there(head: Header, reason: str, told: list[type]) -> None:
@@ -186,7 +181,7 @@ def test_keep_lease_counts_what_is_stale_and_ends_there(head: Header, reason: st
 
 
 def test_keep_lease_hears_the_agent() -> None:
-    this = context(replace(heartbeat(), liveness=Liveness.STOPPING))
+    this = context(changed(heartbeat(), liveness=Liveness.STOPPING))
     this.state.work = False
     assert KeepLease().handle(this) is True
     heard = this.state.members["a"]

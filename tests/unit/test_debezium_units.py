@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,14 +10,12 @@ from typing import Any
 import pymysql
 import pytest
 
-from consumer import driver, source_tables, taking
+from consumer import source_tables, taking
 from consumer.assigned.hands import Hands
 from consumer.assigned.units import About, Failed, Took, Warm, Warmed
-from consumer.discovery import Described, Selection
-from consumer.driver import Driver
+from consumer.discovery import Described
 from consumer.errors import TargetConfigError, TransientError, UnitStoppedError
 from consumer.pipeline import Pipeline
-from consumer.status import StatusWriter
 from producer.main import main as producer_main
 from rowlock import caught_up
 from rowlock.capture_worker import CaptureWorkers
@@ -31,7 +28,7 @@ from schemas.config import Config, load_config
 from schemas.errors import NoKeyError, ServerConnectError
 from schemas.table import Table
 from tests.apply_kit import account_table
-from tests.fake_target import FakeSession, FakeTarget
+from tests.fake_target import FakeTarget
 
 TOPIC = "rowlock.b1.bank.acct"
 CONFIG = """\
@@ -118,7 +115,7 @@ class Hand:
         monkeypatch.setattr(taking, "read_definition", self._read)
         self._hands = hands = object.__new__(Hands)
         hands._pipeline = Pipeline.of(config, "p", slots=1)
-        hands._aborted, hands._taking, hands._tables = set(), 1, {}
+        hands._aborted, hands._misfits, hands._taking, hands._tables = set(), set(), 1, {}
         hands._seen = lambda *_: None
         hands._cluster = SimpleNamespace(  # type: ignore[assignment]
             described=lambda _: {TOPIC: Described("id", self.partitions)}, bounds=lambda _: {TOPIC: (0, 0)}
@@ -170,12 +167,9 @@ def test_a_source_that_cannot_be_asked_now_stops_nothing_for_good(hand: Hand, er
     hand.source = error
     failed = hand.take()
     assert isinstance(failed, Failed)
-    assert (failed.again, failed.waits, failed.error) == (
-        isinstance(error, TransientError),
-        False,
-        str(error),
-    )
-    assert hand.target.state.unit.stopped is None
+    waits = isinstance(error, TargetConfigError)  # a person must act; it is tried again all the same
+    assert (failed.again, failed.waits, failed.error) == (not waits, waits, str(error))
+    assert hand.target.state.unit.stopped == (str(error) if waits else None)
     hand.source = account_table()
     assert isinstance(hand.take(), Took)
 
@@ -188,53 +182,38 @@ def test_a_table_that_cannot_be_applied_waits_for_a_person(hand: Hand) -> None:
     assert hand.target.state.unit.stopped == "source b1: no key"
 
 
-def test_a_topic_with_several_partitions_is_not_opened(hand: Hand) -> None:
+def test_a_topic_with_several_partitions_waits_for_a_person(hand: Hand) -> None:
     """Only its first partition would be read, and nobody would know."""
     hand.partitions = 3
-    failed = hand.warm()
+    failed = hand.take()
     assert isinstance(failed, Failed)
-    assert (failed.again, failed.error.startswith(f"{TOPIC} has 3 partitions")) == (False, True)
+    assert (failed.again, failed.waits) == (False, True)
+    assert failed.error.startswith(f"{TOPIC} has 3 partitions")
     assert "topic.creation.default.partitions=1" in failed.error
+    assert hand.target.state.unit.stopped == failed.error
     hand.partitions = 1
-    assert isinstance(hand.warm(), Warmed)
+    assert isinstance(hand.take(), Took)
 
 
 @pytest.mark.parametrize("fits", [True, False])
-def test_the_driver_without_a_coordinator_does_the_same(
-    config: Config, monkeypatch: pytest.MonkeyPatch, fits: bool
-) -> None:
-    """One table that cannot be applied is stopped, and the others go on."""
-    target, status = FakeTarget(), StatusWriter("p", io.StringIO())
-    sessions = SimpleNamespace(get=target.get, check=target.check, drop=target.drop, close=lambda: None)
-    monkeypatch.setattr(driver, "SessionCache", lambda *_: sessions)
-
-    def read(*_: object) -> Table:
-        if not fits:
-            raise UnitStoppedError("source b1: no key")
-        return account_table()
-
-    monkeypatch.setattr(taking, "read_definition", read)
-    working = object.__new__(Driver)
-    working._pipeline, working._status, working._units = Pipeline.of(config, "p", slots=1), status, {}
-    working._target = SimpleNamespace(session=FakeSession(target))  # type: ignore[assignment]
-    split = "rowlock.b1.bank.split"
-    working._cluster = SimpleNamespace(  # type: ignore[assignment]
-        described=lambda _: {TOPIC: Described("id", 1), split: Described("id", 2)},
-        bounds=lambda names: dict.fromkeys(names, (0, 0)),
-    )
-    specs, starting = working._take_over(Selection({TOPIC: "b1", split: "b1"}, (), ()))
-    assert (list(specs), starting) == (([TOPIC], {TOPIC: 0}) if fits else ([], {}))
-    assert (target.state.unit.definition is not None) == fits
-    assert target.state.unit.stopped == (None if fits else "source b1: no key")
-    assert (working._units[split].state, working._units[TOPIC].state) == (
-        "stopped",
-        "ok" if fits else "stopped",
-    )
+def test_one_table_that_cannot_be_applied_keeps_no_other_from_being_taken(hand: Hand, fits: bool) -> None:
+    bad, hand.partitions = hand.target, 2
+    assert isinstance(hand.take(), Failed)
+    hand.target, hand.partitions = FakeTarget(), 1
+    if not fits:
+        hand.source = UnitStoppedError("source b1: no key")
+    took = hand.take()
+    assert isinstance(took, Took if fits else Failed)
+    state = hand.target.state.unit
+    assert (state.definition is not None) == fits
+    assert state.stopped == (None if fits else "source b1: no key")
+    assert bad.state.unit.stopped is not None
+    assert bad.state.unit.stopped.startswith(f"{TOPIC} has 2 partitions")
 
 
 def test_units_know_how_the_connector_is_set(config: Config) -> None:
     pipeline = Pipeline.of(config, "p", slots=1)
-    spec = pipeline.spec(TOPIC, "b1", epoch=1, topic_id="id")
+    spec = pipeline.spec(TOPIC, "b1", epoch=1, topic_id="id", assigned=1)
     assert spec.debezium is not None
     assert spec.debezium.decimal_strings
 
@@ -283,17 +262,29 @@ class TestCaughtUp:
         view.topics = {TOPIC: (0, 1)}
         assert CaughtUp(config)()
 
-    def test_a_topic_with_several_partitions_is_refused(self, config: Config, view: View) -> None:
-        view.topics[TOPIC] = (10, 2)
+    def test_a_topic_with_several_partitions_is_refused_once_the_others_have_arrived(
+        self, config: Config, view: View, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        other = TOPIC.replace("acct", "other")
+        view.topics |= {TOPIC: (10, 2), other: (7, 1)}
+        goal = CaughtUp(config)
+        asked: list[dict[str, int]] = []
+
+        def applied(ends: Mapping[UnitName, int]) -> bool:
+            asked.append({unit.topic: end for unit, end in ends.items()})
+            return len(asked) > 1
+
+        monkeypatch.setattr(goal, "_applied", applied)
+        assert not goal()
         with pytest.raises(CommandError, match="2 partitions"):
-            CaughtUp(config)
+            goal()
+        assert asked == [{other: 7}] * 2
 
 
 def test_nobody_else_captures_what_debezium_does(
     config: Config, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not by hand, and not because a coordinator with an older configuration file says so."""
-    monkeypatch.setattr("producer.main.signal.signal", lambda *_: None)
     monkeypatch.setattr("producer.main.structlog.configure", lambda **_: None)
     assert producer_main(["--config", str(config.path), "--source", "b1", "--detached"]) == 2
     assert "source b1 is captured by Debezium" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,12 +23,14 @@ from producer.codec import (
 )
 from producer.codec_control import encode_chunk, encode_definition, encode_snapshot, encode_truncate
 from producer.decoders.charsets import decoder_of
+from producer.decoders.errors import ImageNotFull
 from producer.decoders.generate import Images, Layout
 from producer.snapshot_gtids import GtidSet
+from schemas import codec as codec_module
 from schemas.codec import decode_event
 from schemas.event import Chunk
 from schemas.position import DEFINITION_ROW, FIRST_SNAPSHOT_ROW
-from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from tests.decoder_support import SOURCE, transaction
 
 INT = ColumnType(kind=Kind.INT, bits=32)
@@ -80,15 +83,32 @@ def test_the_same_bytes_are_parsed_once() -> None:
 
 def test_names_and_nullability_are_read() -> None:
     found = parse_table_map(map_body(extra=names(b"id", b"name", "é".encode())))
-    assert found.column_names == ("id", "name", "é")
+    assert found.metadata(mariadb=False).names == ("id", "name", "é")
     assert [column.nullable for column in found.columns] == [False, True, True]
-    assert parse_table_map(map_body()).column_names is None
+    assert parse_table_map(map_body()).metadata(mariadb=False).names == ()
 
 
 @pytest.mark.parametrize("cut", range(8, 28))
 def test_a_cut_table_map_is_refused(cut: int) -> None:
     with pytest.raises(UndecodableRow):
-        parse_table_map(map_body()[:cut])
+        _ = parse_table_map(map_body()[:cut]).columns
+
+
+@pytest.mark.parametrize("extra", [b"\x03\x05\x2d", b"\x02\x03\x2d\x09\x08", names(b"id", b"name")])
+def test_unreadable_metadata_matters_only_to_who_asks_for_it(extra: bytes) -> None:
+    """Of a table that nobody captures its names are read, and its rows counted."""
+    found = parse_table_map(map_body(extra=extra))
+    assert (found.db, found.name) == ("bank", "acct")
+    assert count_rows(found, 30, rows_body(row(1, b"lucy", 18))) == 1
+    with pytest.raises(UndecodableRow, match=r"bank\.acct: the metadata of its TABLE_MAP"):
+        codec(extra=extra)
+
+
+def test_a_type_from_the_future_matters_only_to_who_asks_for_it() -> None:
+    found = parse_table_map(map_body(types=b"\x03\xc8\x03"))
+    assert (found.db, found.name) == ("bank", "acct")
+    with pytest.raises(UndecodableRow, match="column type 200 is not known"):
+        _ = found.columns
 
 
 def test_rows_with_and_without_nulls() -> None:
@@ -121,11 +141,11 @@ def test_patterns_beyond_the_limit_decode_the_same(rows: list[tuple[int, bytes |
 
 
 def test_what_is_not_full_or_not_whole_is_refused() -> None:
-    with pytest.raises(UndecodableRow, match="binlog_row_image"):
+    with pytest.raises(ImageNotFull, match="binlog_row_image"):
         codec().rows(30, rows_body(row(1, b"x", 1), present=b"\x03"))
     with pytest.raises(UndecodableRow, match=r"bank\.acct"):
         codec().encode(30, rows_body(row(1, b"lucy", 18)[:-1]), transaction(), 0)
-    with pytest.raises(UndecodableRow, match="binlog_row_value_options"):
+    with pytest.raises(ImageNotFull, match="binlog_row_value_options"):
         codec().rows(39, rows_body())
 
 
@@ -142,7 +162,7 @@ def test_a_refused_event_changes_nothing() -> None:
         (table(Column(name="name", type=TEXT)), {}),
         (table(Column(name="name", type=INT), Column(name="age", type=INT)), {}),
         (PEOPLE, {"types": b"\x03\x0f\x08"}),
-        (PEOPLE, {"extra": names(b"id", b"name", b"years")}),
+        (PEOPLE, {"extra": names(b"id", b"name", b"years") + b"\x08\x01\x00"}),
     ],
 )
 def test_another_definition_is_noticed(of: Table, options: dict[str, bytes]) -> None:
@@ -201,6 +221,39 @@ def test_all_events_of_a_topic_are_one_chain() -> None:
     assert [e.transaction.total_order for e in events if e.transaction] == [1, 2, 3, 4, 5, 6]
     assert events[1].after == {"id": 1, "name": "é", "age": None}
     assert (events[0].definition, events[2].chunk) == (PEOPLE, chunk)
+
+
+GOLDEN_KEY = (
+    (Path(codec_module.__file__).parent / "golden" / "v1" / "key.json").read_bytes().removesuffix(b"\n")
+)
+
+
+def keys_of(of: Table, logged: bytes, images: bytes, row: Row) -> set[bytes]:
+    """The Kafka keys of a row as the log has it, and as a snapshot reads it."""
+    nothing_is_null = logged[:-1] + b"\0"
+    by_log = TableCodec(of, parse_table_map(nothing_is_null), SOURCE, TopicTail())
+    body = (9).to_bytes(6, "little") + b"\1\0" + b"\2\0" + bytes([len(row), 2 ** len(row) - 1]) + images
+    found = by_log.encode(30, body, transaction(), 0)
+    found += encode_snapshot(of, SOURCE, TopicTail(), transaction(), rows=[row], first_row=FIRST_SNAPSHOT_ROW)
+    return {key for key, _ in found}
+
+
+def test_keys_are_the_golden_one() -> None:
+    big = Column(name="id", type=ColumnType(kind=Kind.INT, bits=64, unsigned=True), nullable=False)
+    logged = map_body(types=b"\x08", metadata=b"")
+    found = keys_of(
+        Table(db="bank", name="acct", columns=(big,), key=KEY), logged, b"\0" + b"\xff" * 8, (str(2**64 - 1),)
+    )
+    assert found == {GOLDEN_KEY}
+
+
+def test_a_key_has_the_order_of_its_columns_not_of_the_table() -> None:
+    columns = (Column(name="a", type=TEXT, nullable=False), Column(name="b", type=INT, nullable=False))
+    key = UniqueIndex(name="PRIMARY", parts=(IndexPart(column="b"), IndexPart(column="a")))
+    logged = map_body(types=b"\x0f\x03", metadata=b"\x2c\x00")
+    images = b"\0" + b"\2\xc3\xbc" + struct.pack("<i", 1)
+    found = keys_of(Table(db="bank", name="acct", columns=columns, key=key), logged, images, ("ü", 1))
+    assert found == {'{"b":1,"a":"ü"}'.encode()}
 
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

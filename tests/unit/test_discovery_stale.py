@@ -20,7 +20,7 @@ class Admin:
 
     codes: ClassVar[list[int]] = []
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], **_: object) -> None:
         self.code = Admin.codes[len(MADE)]
         MADE.append(self)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +26,7 @@ FILES = (
     "setup.cfg", "pyproject.toml", "ruff.toml", "Makefile", "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md",
     "CONTRIBUTING.md", ".ci/run", "docs/adr", "docs/benchmarks.md", "deploy/config.example.yaml", "deploy/embedded",
 )  # fmt: skip
-TARGETS = {"help", "demo", "test", "lint", "bench", "clean"}
+TARGETS = {"help", "demo", "test", "test-sim", "test-mutants", "lint", "bench", "clean"}
 
 
 @pytest.mark.parametrize("name", [*FILES, *(f"{package}/__init__.py" for package in MAY_IMPORT)])
@@ -63,3 +65,42 @@ def test_a_package_imports_only_what_it_may(package: str) -> None:
     ours = {*MAY_IMPORT, "tests"} - MAY_IMPORT[package] - {package}
     wrong = [f"{file.relative_to(ROOT)}: {name}" for file in files for name in imported(file) if name.split(".")[0] in ours]  # fmt: skip
     assert wrong == []
+
+
+#: Modules that need each other to be imported. The list may only shrink.
+CIRCLES = [{"schemas.config", "schemas.config_load"}]
+
+#: Class names that stand for more than one thing. The list may only shrink.
+TWICE = """
+    Agent Answer Applier Catalogue Change Confirmed Control Drain Event Failed Fence Fenced Finding Fold Found
+    Handler Header Health Held Kind Layout Ledger Limits Mailbox Mark Outcome Parts Pause Persist Persisted Phase
+    Pipeline Place Plan Problem Reader Received RefusedError Report Reported Route Rows Rule Send Sight Start State
+    Stream Term Tick Told Topics Transaction Unit UnitSpec UnitStatus Verdict View Waiting Worker
+"""
+
+
+def circles(graph: grimp.ImportGraph) -> list[set[str]]:
+    """Return the sets of modules that import each other, directly or not."""
+    found: list[set[str]] = []
+    for module in sorted(graph.modules):
+        around = graph.find_upstream_modules(module) & graph.find_downstream_modules(module)
+        if around and around | {module} not in found:
+            found.append(around | {module})
+    return found
+
+
+def test_modules_do_not_import_in_circles() -> None:
+    """Imports inside of functions count: they hide a circle, and do not undo it."""
+    ours = grimp.build_graph(*MAY_IMPORT, exclude_type_checking_imports=True, cache_dir=None)
+    assert circles(ours) == CIRCLES
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    found = Counter(
+        node.name
+        for package in MAY_IMPORT
+        for file in (ROOT / package).rglob("*.py")
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert sorted(name for name, times in found.items() if times > 1) == TWICE.split()

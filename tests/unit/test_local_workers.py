@@ -16,10 +16,13 @@ import pytest
 
 from coordinator.core.agent_unit import Ended, Progressed, Ready, WorkerEvent
 from coordinator.core.messages import Mark
+from producer.main import SUPERSEDED
 from rowlock import apply_worker, capture_worker
+from rowlock.capture_worker import CaptureWorkers
 from rowlock.processes import ChildProcess, end_session
 from rowlock.workers import Ledger, LocalWorkers
 from schemas.config import Config, load_config
+from schemas.findings import TRIES_AGAIN
 from tests.apply_kit import until
 
 Said = queue.SimpleQueue[tuple[str, WorkerEvent]]
@@ -96,6 +99,100 @@ def test_a_capture_unit_from_open_to_stop(workers: Any, script: Any) -> None:
     assert said.empty()
 
 
+REFUSES = """
+    import pathlib
+    say(kind="prepared")
+    next(lines)
+    mended = pathlib.Path(os.environ["ROWLOCK_TEST_MENDED"])
+    if not mended.exists():
+        say(kind="failed", error="log_bin is OFF: switch it on")
+        sys.exit(2)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    say(kind="captured", commit_ts_ms=5, position=[0, 1, 2, -1], events=9)
+    next(lines)
+"""
+
+
+@pytest.fixture
+def waiting(
+    config: Config, script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[CaptureWorkers, Said, list[str], Path]]:
+    """A capture unit that waits for a person until a file is there. Yields workers, events, what a person was told, the file."""
+    mended = tmp_path / "mended"
+    monkeypatch.setenv("ROWLOCK_TEST_MENDED", str(mended))
+    script(REFUSES)
+    said: Said = queue.SimpleQueue()
+    told: list[str] = []
+    ledger = Ledger()
+    ledger.listen(lambda unit, event: said.put((unit, event)))
+    workers = CaptureWorkers(config, ledger, on_refusal=lambda _, error: told.append(error), look_s=0.05)
+    ledger.opened("capture/s", 7)
+    workers.open("capture/s", 7, None)
+    assert said.get(timeout=20) == ("capture/s", Ready(7))
+    workers.start("capture/s", 7)
+    assert _next_error(said) == "log_bin is OFF: switch it on"
+    yield workers, said, told, mended
+    workers.close()
+
+
+def _next_error(said: Said) -> str | None:
+    """Return what the unit cannot go on for, by the next event that is no repeated Ready."""
+    while isinstance(event := said.get(timeout=20)[1], Ready):
+        continue
+    assert isinstance(event, Progressed)
+    return event.error
+
+
+def test_a_capture_unit_that_waits_for_a_person_stays_and_goes_on_when_that_is_done(waiting: Any) -> None:
+    _, said, told, mended = waiting
+    assert _next_error(said) == "log_bin is OFF: switch it on", "it looks again"
+    mended.touch()
+    while _next_error(said) is not None:
+        continue
+    assert told == ["log_bin is OFF: switch it on"], "a person is told once"
+
+
+def test_a_capture_unit_that_waits_ends_when_it_is_stopped(waiting: Any) -> None:
+    workers, said, _, _ = waiting
+    workers.stop("capture/s", 7)
+    until(lambda: _ended(said))
+    workers.close()
+
+
+def _ended(said: Said) -> bool:
+    event = said.get(timeout=20)[1]
+    return isinstance(event, Ended) and event.error is None
+
+
+def test_a_capture_unit_whose_source_another_process_captures_ends(workers: Any, script: Any) -> None:
+    """It waits for nobody: the coordinator has assigned it elsewhere, or does so now."""
+    script(
+        f'say(kind="prepared"); next(lines); say(kind="failed", error="captured elsewhere"); sys.exit({SUPERSEDED})'
+    )
+    local, said = workers
+    local.open("capture/s", 7, None)
+    said.get(timeout=20)
+    local.start("capture/s", 7, None)
+    assert said.get(timeout=20)[1] == Ended(7, None, "captured elsewhere")
+
+
+def test_trouble_that_passes_by_itself_is_told_as_such(workers: Any, script: Any) -> None:
+    script("""
+        say(kind="prepared")
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        next(lines)
+        say(kind="trouble", error="no database answers")
+        say(kind="captured", commit_ts_ms=5, position=[0, 1, 2, -1], events=9)
+        next(lines)
+    """)
+    local, said = workers
+    local.open("capture/s", 7, None)
+    assert said.get(timeout=20) == ("capture/s", Ready(7))
+    local.start("capture/s", 7, None)
+    assert said.get(timeout=20)[1].error == f"{TRIES_AGAIN}no database answers"
+    assert said.get(timeout=20)[1].error is None
+
+
 def test_a_capture_units_mark_never_goes_back(workers: Any, script: Any) -> None:
     """MariaDB counts commits in whole seconds, and an idle source is as far as the clock, in ms."""
     script("""
@@ -134,7 +231,7 @@ def test_rows_a_second_of_a_capture_unit(config: Config, monkeypatch: pytest.Mon
 
 
 def test_a_capture_process_that_fails_says_why(workers: Any, script: Any) -> None:
-    script('say(kind="prepared"); next(lines); say(kind="failed", error="no binary log"); sys.exit(2)')
+    script('say(kind="prepared"); next(lines); say(kind="failed", error="no binary log"); sys.exit(1)')
     local, said = workers
     local.open("capture/s", 7, None)
     said.get(timeout=20)
@@ -269,3 +366,34 @@ def test_a_unit_ends_once() -> None:
     ledger.say("u", Ended(2))
     assert said.get() == ("u", Ended(2))
     assert said.empty()
+
+
+def test_the_effort_of_a_capture_process_grows_while_it_works(workers: Any, script: Any) -> None:
+    local, _ = workers
+    script("while True: pass")
+    local.open("capture/s", 7, None)
+    until(lambda: local._capture.effort("capture/s", 7) > 0.0)
+    first = local._capture.effort("capture/s", 7)
+    until(lambda: local._capture.effort("capture/s", 7) > first + 0.05)
+    assert local._capture.effort("capture/s", 6) == 0.0
+
+
+def test_the_effort_of_the_apply_process_is_its_own_until_it_runs_and_then_the_units_it_gets_ready(
+    workers: Any, script: Any
+) -> None:
+    local, _ = workers
+    script("""
+        next(lines)
+        say(kind="unit", unit="apply/p/a", epoch=1, event="ready", mark=None)
+        next(lines)
+        say(kind="unit", unit="apply/p/b", epoch=2, event="ready", mark=None)
+        next(lines, None)
+    """)
+    local.listen(lambda _unit, _event: None)
+    until(lambda: 0.0 < local._apply.effort("apply/p/a", 1) < 1e6)
+    efforts = []
+    for unit, epoch in (("apply/p/a", 1), ("apply/p/b", 2)):
+        local.open(unit, epoch, None)
+        until(lambda unit=unit: unit not in dict(local._ledger.preparing()))
+        efforts.append(local._apply.effort(unit, epoch))
+    assert 1e9 <= efforts[0] < efforts[1]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import select
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,10 +15,21 @@ import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 
-from coordinator.core.owner_state import Command, Drain, Move, Pause, Rebalance, Resign, Resume
+from coordinator.core.owner_state import (
+    CancelMove,
+    Command,
+    Drain,
+    Move,
+    Pause,
+    Rebalance,
+    Resign,
+    Resume,
+    Undrain,
+)
 from coordinator.rest import RestServer, create_app
 from coordinator.rest.app import describe
 from coordinator.rest.docs import render
+from coordinator.rest.door import BODY_LIMIT, Door
 from coordinator.rest.problems import KINDS
 from coordinator.rest.server import Certificate
 from coordinator.server.control import LeaderView, NoAnswerError, RefusedError
@@ -125,14 +139,19 @@ def test_pages_of_units_hold_each_unit_once(client: Client, control: FakeControl
         (f"/v1/units/{UNIT}/pause", None, Pause(UNIT)),
         (f"/v1/units/{UNIT}/resume", None, Resume(UNIT)),
         (f"/v1/units/{UNIT}/move", {"agent": "a2"}, Move(UNIT, "a2")),
+        (f"/v1/units/{UNIT}/cancel", None, CancelMove(UNIT)),
         ("/v1/agents/a1/drain", None, Drain("a1")),
+        ("/v1/agents/a1/undrain", None, Undrain("a1")),
         ("/v1/rebalance", None, Rebalance()),
         ("/v1/resign", None, Resign()),
     ],
 )
 def test_commands(client: Client, control: FakeControl, path: str, body: object, command: Command) -> None:
     answer = client().post(path, json=body)
-    assert (answer.status_code, answer.json()) == (202, {"status": "accepted"})
+    assert (answer.status_code, answer.json()) == (
+        202,
+        {"status": "accepted", "durable": not isinstance(command, Rebalance | Resign)},
+    )
     assert control.commands == [command]
 
 
@@ -221,6 +240,103 @@ def test_who_means_another_system_is_refused(control: FakeControl, asked_as: str
         assert "'rowlock'" in problem(answer, 421, "another-system")["detail"]
 
 
+def test_events(client: Client, control: FakeControl) -> None:
+    for number in range(1200):
+        control.journal.tell(7, "unit moved", {"unit": f"u{number}", "from": "a1", "to": "a2"})
+    rest = client()
+    found = rest.get("/v1/events").json()["events"]
+    assert [each["number"] for each in found] == list(range(201, 1201)), "the last 1,000 are kept"
+    assert found[-1]["about"] == {"unit": "u1199", "from": "a1", "to": "a2"}
+    assert (found[-1]["what"], found[-1]["rev"]) == ("unit moved", 7)
+    assert [each["number"] for each in rest.get("/v1/events?after=1190&limit=3").json()["events"]] == [
+        1198,
+        1199,
+        1200,
+    ]
+    problem(rest.get("/v1/events?limit=0"), 422, "invalid")
+    control.seen_leader = OTHER
+    problem(client().get("/v1/events"), 503, "not-leader")
+
+
+@pytest.mark.parametrize(
+    ("said", "by"),
+    [({}, "127.0.0.1"), ({"rowlock-by": "ann@desk" + "k" * 200}, f"ann@desk{'k' * 92} at 127.0.0.1")],
+)
+def test_who_gives_a_command_is_known(
+    client: Client, control: FakeControl, said: dict[str, str], by: str
+) -> None:
+    assert client().post("/v1/rebalance", headers=said).status_code == 202
+    assert control.given_by == [by]
+
+
+MOVE = f"/v1/units/{UNIT}/move"
+
+
+def _raw(address: str, head: str, chunks: list[bytes]) -> tuple[bytes, int]:
+    """Send a request by hand, until the server answers or closes; return its answer and how many chunks it let be sent."""
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(head.encode())
+        sent = 0
+        with contextlib.suppress(OSError):
+            for chunk in chunks:
+                if select.select([connection], [], [], 0)[0]:
+                    break
+                connection.sendall(chunk)
+                sent += 1
+        said = b""
+        with contextlib.suppress(OSError):
+            while part := connection.recv(65536):
+                said += part
+    return said, sent
+
+
+def _head(path: str, *lines: str) -> str:
+    return "\r\n".join([f"POST {path} HTTP/1.1", "Host: 127.0.0.1", *lines, "", ""])
+
+
+@pytest.mark.parametrize("path", [MOVE, "/v1/rebalance", "/v1/nothing"])
+def test_a_stranger_is_refused_before_a_byte_of_the_body_is_read(control: FakeControl, path: str) -> None:
+    """No body is sent at all: a server that waited for it would not answer."""
+    server = RestServer(create_app(control, token=SecretStr("topsecret")), "127.0.0.1:0")
+    try:
+        said, _ = _raw(server.start(), _head(path, "Content-Length: 400000000"), [])
+    finally:
+        server.close()
+    assert said.startswith(b"HTTP/1.1 401 ")
+    assert b"connection: close" in said.lower()
+    assert control.commands == []
+
+
+@pytest.mark.parametrize("token", ["", "topsecret"])
+def test_a_body_that_is_too_long_is_not_read(control: FakeControl, token: str) -> None:
+    server = RestServer(create_app(control, token=SecretStr(token)), "127.0.0.1:0")
+    known = [f"Authorization: Bearer {token}"] if token else []
+    piece = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+    try:
+        address = server.start()
+        said, _ = _raw(address, _head(MOVE, *known, f"Content-Length: {BODY_LIMIT + 1}"), [])
+        chunked, sent = _raw(address, _head(MOVE, *known, "Transfer-Encoding: chunked"), [piece] * 6400)
+        health, _ = _raw(address, _head("/healthz", "Content-Length: 400000000"), [])
+    finally:
+        server.close()
+    assert [each[:13] for each in (said, health)] == [b"HTTP/1.1 413 "] * 2
+    assert chunked[:13] in (b"HTTP/1.1 413 ", b"")  # a reset may overtake the answer
+    assert sent < 640, "400 MB were offered; what the sockets hold is all that may go"
+    assert control.commands == []
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(control: FakeControl) -> None:
+    app = Door(create_app(control, token=None), None, body_s=0.05)
+    server = RestServer(app, "127.0.0.1:0")
+    try:
+        said, _ = _raw(server.start(), _head(MOVE, "Content-Length: 10"), [b"{"])
+    finally:
+        server.close()
+    assert said.startswith(b"HTTP/1.1 408 ")
+    assert b"too-slow" in said
+
+
 def test_every_kind_of_problem_is_in_the_reference() -> None:
     page = render()
     assert [kind for status, kind in KINDS.items() if f"| {status} | `{kind}` |" not in page] == []
@@ -256,8 +372,9 @@ def test_the_description_says_what_the_interface_does(client: Client, control: F
     said = rest.get("/v1/openapi.json").json()
     assert set(said["paths"]) == {
         "/v1/leader", "/v1/counters", "/v1/agents", "/v1/agents/{name}", "/v1/agents/{name}/drain", "/v1/pipelines",
+        "/v1/agents/{name}/undrain", "/v1/units/{unit}/cancel",
         "/v1/units", "/v1/units/{unit}", "/v1/units/{unit}/pause", "/v1/units/{unit}/resume", "/v1/units/{unit}/move",
-        "/v1/rebalance", "/v1/resign", "/healthz", "/readyz",
+        "/v1/events", "/v1/rebalance", "/v1/resign", "/healthz", "/readyz",
     }  # fmt: skip
     assert "ValidationError" not in str(said)
     for path, methods in said["paths"].items():

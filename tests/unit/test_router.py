@@ -7,7 +7,7 @@ import pytest
 from consumer.discovery import select_topics, unescape
 from consumer.errors import TargetConfigError
 from consumer.router import Route, fingerprint, key_function, resolve, target_table, wanted_table
-from schemas.records import topic_part
+from schemas.records import table_topic, topic_part, topic_refusal
 from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from tests.apply_kit import account_table
 
@@ -24,10 +24,29 @@ def test_the_first_route_that_matches_counts() -> None:
     assert resolve(routes, "s", "other", "acct") is None
 
 
-def test_a_target_without_a_schema_takes_the_sources() -> None:
-    routed = resolve((Route("*.*", "{table}"),), "s", "bank", "acct")
+@pytest.mark.parametrize(
+    ("to", "db", "table", "place"),
+    [
+        ("{db}.{table}", "bank", "customers3.0", ("bank", "customers3.0")),
+        ("{db}.{table}", "ba.nk", "t.2", ("ba.nk", "t.2")),
+        ("public.{table}_{source}", "bank", "DBZ.1834", ("public", "DBZ.1834_s")),
+        ("{db}.{table}", "{table}", "{source}", ("{table}", "{source}")),
+        ("`a.b`.{table}", "bank", "t", ("a.b", "t")),
+        ("{db}.`x.{table}`", "bank", "t", ("bank", "x.t")),
+        ("{db}.{table}", "`", "a`b", ("`", "a`b")),
+    ],
+)
+def test_names_are_filled_in_and_not_looked_at_again(
+    to: str, db: str, table: str, place: tuple[str, str]
+) -> None:
+    """A dot in a name once sent the rows to another schema, without a word."""
+    routed = resolve((Route("*.*", to),), "s", db, table)
     assert routed is not None
-    assert (routed.schema, routed.table) == ("bank", "acct")
+    assert (routed.schema, routed.table) == place
+
+
+def test_a_star_does_not_reach_over_the_dot() -> None:
+    assert resolve((Route("bank.*", "{db}.{table}"),), "s", "bank.old", "acct") is None
 
 
 def test_added_columns_stand_last_and_join_every_key() -> None:
@@ -105,9 +124,7 @@ def test_topics_are_chosen_by_source_and_route() -> None:
         "other.north.bank.acct",
     ]
     found = select_topics(names, prefix="rl", sources=["north", "east"], routes=[TO_HQ])
-    assert found.units == {"rl.north.bank.acct": "north", "rl.north.bank.odd_x24_name": "north"}
-    assert found.watermarks == ("rl.north.watermark",)
-    assert found.skipped == ("rl.north.audit.log",)
+    assert found == {"rl.north.bank.acct": "north", "rl.north.bank.odd_x24_name": "north"}
 
 
 @pytest.mark.parametrize("name", ["plain", "odd$name", "ümläut", "with.dot", "a b"])
@@ -129,9 +146,13 @@ def test_of_debezium_s_topics_those_of_the_source_s_tables_are_read() -> None:
     found = select_topics(
         names, prefix="rl", sources=["north"], routes=[TO_HQ], tables={"north": ["*.*", "!bank.tmp_*"]}
     )
-    assert sorted(found.units) == ["rl.north.bank.acct", "rl.north.bank.odd_x24_name"]
-    assert sorted(found.skipped) == ["rl.north.audit.log", "rl.north.bank.tmp_1"]
+    assert sorted(found) == ["rl.north.bank.acct", "rl.north.bank.odd_x24_name"]
     assert select_topics(
         names[3:4], prefix="rl", sources=["north"], routes=[Route("bank.odd_x24_name", "public.{table}")],
         tables={"north": ["bank.odd_*"]},
-    ).units == {"rl.north.bank.odd_x24_name": "north"}  # fmt: skip
+    ) == {"rl.north.bank.odd_x24_name": "north"}  # fmt: skip
+
+
+def test_a_name_that_no_topic_can_have_is_told() -> None:
+    assert topic_refusal(table_topic("p", "s", "bank", "x" * 64), "bank.x") is None
+    assert "takes 249: shorten" in str(topic_refusal(table_topic("p", "s", "bank", "账" * 64), "bank.账"))

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import NoKeyError, UnsupportedTypeError
-from schemas.mysql_catalog import CatalogColumn, choose_key, column_type, is_selected, parse_members
+from schemas.mysql_catalog import choose_key, is_selected
+from schemas.mysql_columns import CatalogColumn, column_type, parse_members
 from schemas.table import Column, ColumnType, IndexPart, Kind, UniqueIndex
 
 
@@ -24,7 +25,14 @@ from schemas.table import Column, ColumnType, IndexPart, Kind, UniqueIndex
         (["bank.acct_??"], "bank", "acct_7", False),
         (["bank.[a]"], "bank", "[a]", True),
         (["bank.[a]"], "bank", "a", False),
-        (["bankxacct"], "bank", "acct", False),
+        (["bank.*"], "bank.old", "acct", False),
+        (["bank.customers3.0"], "bank", "customers3.0", True),
+        (["`bank.old`.*"], "bank.old", "acct", True),
+        (["bank.`a*`"], "bank", "a*", True),
+        (["bank.`a*`"], "bank", "ab", False),
+        (["bank.`a.b`_??"], "bank", "a.b_07", True),
+        (["bank.`it``s`"], "bank", "it`s", True),
+        (["bank.*", "!bank.`a.b`"], "bank", "a.b", False),
         ([], "bank", "acct", False),
         (["*.*"], "MySQL", "user", False),
         (["sys.*"], "sys", "x", False),

@@ -245,3 +245,61 @@ def test_topics_are_named_as_debezium_names_them() -> None:
 def test_a_debezium_record_is_not_taken_for_a_newer_version_of_ours() -> None:
     with pytest.raises(EnvelopeError, match="not a rowlock event"):
         codec.decode_event(record("c", None, DEBEZIUM))
+
+
+BLOB = ColumnType(kind=Kind.BLOB, length=65535)
+TIME_0, TIME_3, WALL_6 = (
+    ColumnType(kind=Kind.TIME), ColumnType(kind=Kind.TIME, fsp=3), ColumnType(kind=Kind.DATETIME, fsp=6)
+)  # fmt: skip
+#: type, value, what makes it wrong or doubtful without a schema; None: it is read
+MODES: list[tuple[ColumnType, object, str | None]] = [
+    (BLOB, "3q2+7w==", None),
+    (BLOB, "", None),
+    (BLOB, "deadbeef", "could be base64 or hexadecimal"),
+    (BLOB, "beef", "could be base64 or hexadecimal"),
+    (BLOB, "beefbe", "no blob"),
+    (BLOB, "3q2-7w==", "no blob"),
+    (BLOB, "3q2+7w", "no blob"),
+    (BLOB, " 3q2+7w==", "no blob"),
+    (BLOB, 7, "no blob"),
+    (TIME_0, 45_296_000_000, None),
+    (TIME_0, 0, None),
+    (TIME_0, 45_296_000, "its unit is not microseconds|microseconds or milliseconds"),
+    (TIME_0, 1_800_000_000, "microseconds or milliseconds"),
+    (TIME_3, 45_296_123, "its unit is not microseconds|microseconds or milliseconds"),
+    (TIME_3, -45_296_000, "microseconds or milliseconds"),
+    (WALL_6, 1_790_000_000_000_123, None),
+    (WALL_6, -62_135_596_800_000_000, None),
+    (WALL_6, 1_790_000_000_000, "microseconds or milliseconds"),
+]
+
+
+@pytest.mark.parametrize(("type_", "value", "why"), MODES)
+def test_a_value_that_could_be_another_in_another_mode_is_refused(
+    type_: ColumnType, value: object, why: str | None
+) -> None:
+    """binary.handling.mode=hex and time mode `connect` cannot be told from the events where these have no schema."""
+    table = one(type_)
+    raw = record("c", None, {"v": value})
+    if why is None:
+        assert decode(raw, table).after is not None
+        return
+    with pytest.raises(EnvelopeError, match=why):
+        decode(raw, table)
+
+
+@pytest.mark.parametrize(
+    ("mode", "value"), [("hex", "deadbeef"), ("bytes", "3q2+7w=="), ("base64-url-safe", "3q2-7w==")]
+)
+def test_how_bytes_are_written_may_be_said(mode: str, value: str) -> None:
+    assert decode(record("c", None, {"v": value}), one(BLOB), Modes(binaries=mode)).after == ("3q2+7w==",)
+
+
+def test_what_is_said_leaves_no_doubt() -> None:
+    assert decode(record("c", None, {"v": "beef"}), one(BLOB), Modes(binaries="bytes")).after == ("beef",)
+    assert decode(record("c", None, {"v": 1_800_000_000}), one(TIME_0), Modes(times=True)).after == (
+        "00:30:00",
+    )
+    assert decode(record("c", None, {"v": 1}), one(WALL_6), Modes(times=True)).after == (
+        "1970-01-01 00:00:00.000001",
+    )

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.collations import chooser
-from schemas.defaults import mysql_default, postgres_default
+from schemas.collations import chooser, key_chooser
 from schemas.errors import UnsupportedTypeError, ValueRefusedError
 from schemas.mysql_values import row_from_select, select_list, to_mysql
 from schemas.postgres_values import copy_line, escape_copy, row_from_postgres, to_postgres
-from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
+from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value, same_definition
 from schemas.typemap import mysql_type, neutral_from_postgres, postgres_type, quote_literal, wire_equal
 from schemas.typemap_doc import page
 from tests.schemas_strategies import TABLE, TYPES
@@ -61,6 +60,73 @@ def test_collations_are_kept_replaced_or_left_to_the_server() -> None:
     assert mysql_type(text, mariadb).endswith("COLLATE utf8mb4_uca1400_nopad_ai_ci")
     assert mysql_type(text, chooser(["utf8mb4_bin"])).endswith("COLLATE utf8mb4_bin")
     assert mysql_type(text, chooser([])) == "varchar(5) CHARACTER SET utf8mb4"
+
+
+@pytest.mark.parametrize(
+    ("source", "near", "key"),
+    [
+        ("utf8mb4_0900_ai_ci", "utf8mb4_uca1400_nopad_ai_ci", "utf8mb4_nopad_bin"),
+        ("utf8mb4_tr_0900_as_cs", "utf8mb4_uca1400_turkish_nopad_as_cs", "utf8mb4_nopad_bin"),
+        ("utf8mb4_ja_0900_as_cs_ks", "utf8mb4_uca1400_nopad_as_cs", "utf8mb4_nopad_bin"),
+        ("utf8mb4_0900_bin", "utf8mb4_nopad_bin", "utf8mb4_nopad_bin"),
+        ("utf8_general_ci", "utf8mb3_general_ci", "utf8mb3_general_ci"),
+        ("gb18030_chinese_ci", "utf8mb4_unicode_520_ci", "utf8mb4_nopad_bin"),
+    ],
+)
+def test_what_mariadb_has_for_collations_of_mysql(source: str, near: str, key: str) -> None:
+    mariadb = [
+        "utf8mb4_bin", "utf8mb4_nopad_bin", "utf8mb4_unicode_520_ci", "utf8mb4_uca1400_nopad_ai_ci", "utf8mb3_general_ci",
+        "utf8mb4_uca1400_nopad_as_cs", "utf8mb4_uca1400_turkish_nopad_as_cs",
+    ]  # fmt: skip
+    assert (chooser(mariadb)(_text(source)), key_chooser(mariadb)(_text(source))) == (near, key)
+
+
+@pytest.mark.parametrize(
+    ("source", "near", "key"),
+    [
+        ("utf8mb4_uca1400_ai_ci", "utf8mb4_0900_ai_ci", "utf8mb4_0900_bin"),
+        ("utf8mb4_uca1400_turkish_nopad_as_cs", "utf8mb4_tr_0900_as_cs", "utf8mb4_0900_bin"),
+        ("utf8mb3_uca1400_turkish_ai_ci", "utf8mb3_turkish_ci", "utf8mb3_bin"),
+        ("utf8mb4_nopad_bin", "utf8mb4_0900_bin", "utf8mb4_0900_bin"),
+        ("utf8mb4_bin", "utf8mb4_bin", "utf8mb4_bin"),
+        ("gbk_chinese_nopad_ci", "gbk_chinese_ci", "utf8mb4_0900_bin"),
+        ("gbk_nopad_bin", "gbk_bin", "utf8mb4_0900_bin"),
+        ("gbk_chinese_ci", "gbk_chinese_ci", "gbk_chinese_ci"),
+    ],
+)
+def test_what_mysql_has_for_collations_of_mariadb(source: str, near: str, key: str) -> None:
+    mysql = [
+        "utf8mb4_bin", "utf8mb4_0900_bin", "utf8mb4_0900_ai_ci", "utf8mb4_tr_0900_as_cs", "utf8mb3_bin", "utf8mb3_turkish_ci",
+        "gbk_chinese_ci", "gbk_bin",
+    ]  # fmt: skip
+    assert (chooser(mysql)(_text(source)), key_chooser(mysql)(_text(source))) == (near, key)
+
+
+def test_a_server_without_a_collation_that_is_fine_enough_is_refused() -> None:
+    old = key_chooser(["utf8_general_ci", "utf8_bin", "utf8mb4_bin", "utf8mb4_unicode_ci"])
+    assert old(_text("utf8mb3_general_ci")) == "utf8_general_ci"
+    assert old(_text("utf8mb4_unicode_520_ci")) == "utf8mb4_bin"
+    with pytest.raises(
+        UnsupportedTypeError, match=r"utf8mb4_nopad_bin \(MariaDB\) or utf8mb4_0900_bin \(MySQL\)"
+    ):
+        old(_text("utf8mb4_0900_ai_ci"))
+
+
+def test_a_definition_by_the_name_that_mariadb_showed_before_is_the_same() -> None:
+    def table(collation: str) -> Table:
+        key = UniqueIndex(name="PRIMARY", parts=(IndexPart(column="a"),))
+        return Table(
+            db="d", name="t", columns=(Column(name="a", type=_text(collation)),), key=key, collation=collation
+        )
+
+    now = table("utf8mb4_uca1400_nopad_ai_ci")
+    assert same_definition(table("utf8mb4_0900_ai_ci"), now)
+    assert not same_definition(now, table("utf8mb4_0900_ai_ci"))
+    assert not same_definition(table("utf8mb4_0900_as_cs"), now)
+
+
+def _text(collation: str) -> ColumnType:
+    return ColumnType(kind=Kind.VARCHAR, length=5, charset=collation.partition("_")[0], collation=collation)
 
 
 @pytest.mark.parametrize(
@@ -239,23 +305,6 @@ def test_null_is_null_in_every_kind() -> None:
     nothing = (None,) * len(TABLE.columns)
     for convert in (to_mysql(TABLE), row_from_select(TABLE), to_postgres(TABLE), row_from_postgres(TABLE)):
         assert convert(nothing) == nothing
-
-
-@pytest.mark.parametrize(
-    ("type_", "default", "mysql", "postgres"),
-    [
-        (ColumnType(kind=Kind.INT, bits=32), "-5", "'-5'", "'-5'"),
-        (ColumnType(kind=Kind.BIT, length=5), "5", "b'101'", "'00101'"),
-        (ColumnType(kind=Kind.VARCHAR, length=9), "it's \\", "'it''s \\\\'", "'it''s \\'"),
-        (ColumnType(kind=Kind.DATE), "0000-00-00", "'0000-00-00'", None),
-        (ColumnType(kind=Kind.TIMESTAMP), "2024-01-01 00:00:00", None, None),
-        (ColumnType(kind=Kind.TEXT), "x", None, "'x'"),
-        (ColumnType(kind=Kind.INT, bits=8), None, None, None),
-    ],
-)
-def test_defaults(type_: ColumnType, default: str | None, mysql: str | None, postgres: str | None) -> None:
-    column = one(type_, default).columns[0]
-    assert (mysql_default(column), postgres_default(column)) == (mysql, postgres)
 
 
 def test_literals_are_quoted() -> None:

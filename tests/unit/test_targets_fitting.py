@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from consumer.targets.fitting import holds, not_coarser, takes
+from consumer.targets.fitting import holds, takes
+from schemas.collations import not_coarser
 from schemas.errors import UnsupportedTypeError
 from schemas.table import ColumnType, Kind
 from schemas.typemap import neutral_from_postgres, postgres_type
@@ -74,7 +75,19 @@ def test_other_kinds_are_not_taken() -> None:
         ("utf8mb4_general_ci", None, True),
         ("utf8mb4_general_ci", "utf8mb4_general_ci", True),
         ("utf8mb4_general_ci", "utf8mb4_bin", True),
-        ("utf8mb4_0900_ai_ci", "utf8mb4_uca1400_nopad_ai_ci", True),
+        ("utf8mb4_0900_ai_ci", "utf8mb4_0900_ai_ci", True),
+        ("utf8mb4_0900_ai_ci", "utf8mb4_uca1400_nopad_ai_ci", False),
+        ("utf8mb4_0900_ai_ci", "utf8mb4_bin", False),
+        ("utf8mb4_0900_ai_ci", "utf8mb4_nopad_bin", True),
+        ("utf8mb4_uca1400_ai_ci", "utf8mb4_0900_ai_ci", False),
+        ("utf8mb4_uca1400_ai_ci", "utf8mb4_0900_bin", True),
+        ("utf8mb4_nopad_bin", "utf8mb4_bin", False),
+        ("utf8_general_ci", "utf8mb3_general_ci", True),
+        ("utf8mb3_general_ci", "utf8mb4_general_ci", True),
+        ("utf8mb4_general_ci", "utf8mb3_general_ci", False),
+        ("latin1_swedish_ci", "utf8mb4_bin", True),
+        ("utf8mb4_general_ci", "sjis_bin", False),
+        ("utf8mb4_general_ci", "my_nondeterministic", False),
         ("utf8mb4_bin", "utf8mb4_general_ci", False),
         ("utf8mb4_0900_as_cs", "utf8mb4_0900_ai_ci", False),
         (None, "utf8mb4_general_ci", False),

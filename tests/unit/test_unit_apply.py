@@ -1,25 +1,32 @@
-"""One topic in one attempt (consumer.unit), against a target in memory."""
+"""One topic in one attempt (consumer.attempt), against a target in memory."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from unittest.mock import ANY
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as replaced
 from structlog.testing import capture_logs
 
-from consumer.definition import InForce
-from consumer.errors import CommitUnknownError, RefusedError, TransientError
+from consumer.attempt.reader import EnvelopeReader, Rows, Slice
+from consumer.attempt.spec import UnitSpec, initial_layout
+from consumer.attempt.threads import apply_topic
+from consumer.definition import InForce, definition_change
+from consumer.errors import CommitUnknownError, RefusedError, TransientError, UnitStoppedError
 from consumer.lanes import Limits
-from consumer.model import Unit
+from consumer.layout import Layout
+from consumer.model import RowChange, Unit
 from consumer.reports import Report
 from consumer.router import Route
-from consumer.unit import Slice, UnitSpec, apply_topic, initial_layout
 from schemas.codec import encode_event
-from schemas.event import Event
+from schemas.event import Event, Undecodable
+from schemas.records import TableStop
 from schemas.table import Column, ColumnType, Kind, Table
 from tests.apply_kit import FakeSource, account_table
 from tests.fake_target import ConnectionFaultError, FakeSession, FakeTarget
@@ -87,10 +94,21 @@ def started(**options: object) -> tuple[Bench, FakeSource]:
     return bench, source
 
 
+def test_rows_that_nobody_could_apply_are_never_taken_for_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader gives no rows while no definition is in force; should one do so, the unit stops and its lanes stay."""
+    bench = Bench()
+    bench.topic = [b"{}"]
+    rows = Rows([RowChange((0, 0), None, (1,))], (0, (0, 1, 1, 0), 1, 0))
+    monkeypatch.setattr(EnvelopeReader, "read", lambda *_: iter([rows]))
+    report = bench.apply()
+    assert (report.state, report.applied, bench.offsets()) == ("stopped", 0, [-1, -1, -1])
+    assert "before any definition" in report.message
+
+
 @pytest.mark.parametrize("short", [0, 500])
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_a_history_ends_as_the_source(short: int, lanes: int) -> None:
-    bench, source = started(lanes=lanes, short=short)
+    bench, source = started(lanes=lanes, small_batch=short)
     bench.write(source.history(random.Random(3), 300))
     assert bench.apply().state == "ok"
     assert bench.target.rows_of() == rows_of(source)
@@ -109,7 +127,7 @@ def test_any_batches_and_any_replay_end_as_the_source(
     seed: int, lanes: int, short: int, gather: int, cuts: list[int]
 ) -> None:
     """Batches that begin before, at or behind the progress: covered is dropped, missing is read from Kafka."""
-    bench, source = started(lanes=lanes, short=short, limits=Limits(max_gather=gather, pause=0.001))
+    bench, source = started(lanes=lanes, small_batch=short, limits=Limits(max_gather=gather, pause=0.001))
     bench.write(source.history(random.Random(seed), 60, keys=6))
     whole = bench.topic
     for cut in [*cuts, len(whole)]:
@@ -211,6 +229,75 @@ def test_an_equal_definition_changes_nothing() -> None:
     assert len(bench.target.rows_of()) == 2
 
 
+def test_a_stop_in_the_topic_stops_the_unit_there() -> None:
+    bench, source = started()
+    stop = TableStop(
+        cause="dropped", at=(0, 1, 500, -1), file="binlog.000001", pos=500, reason="bank.acct was dropped: DROP TABLE acct",
+        remedy="start over", since_ms=7,
+    )  # fmt: skip
+    bench.write(
+        [source.put(source.row(1, None, 1)), source.event("m", stop=stop), source.put(source.row(2, None, 1))]
+    )
+    report = bench.apply()
+    assert report.state == "stopped"
+    assert report.message.endswith("bank.acct was dropped: DROP TABLE acct: start over")
+    assert len(bench.target.rows_of()) == 1, "everything before it is applied"
+    bench.take_over()
+    assert bench.apply(2).message == report.message
+
+
+def test_a_stop_stops_also_a_unit_that_has_no_definition_yet() -> None:
+    bench, source = Bench(), FakeSource()
+    stop = TableStop(
+        cause="unfit",
+        at=(0, 1, 5, -1),
+        file="f.1",
+        pos=5,
+        reason="bank.acct has no key",
+        remedy="add one",
+        since_ms=7,
+    )
+    bench.write([source.event("m", stop=stop)])
+    report = bench.apply()
+    assert (report.state, "bank.acct has no key: add one" in report.message) == ("stopped", True)
+
+
+@pytest.mark.parametrize(("effect", "goes_on"), [("kept", True), (None, False), ("emptied", False)])
+def test_a_statement_under_an_equal_definition_must_say_that_it_kept_the_rows(
+    effect: str | None, goes_on: bool
+) -> None:
+    """Events of older versions say nothing: DROP PARTITION and the like were passed over."""
+    bench, source = started()
+    ddl = "ALTER TABLE acct DROP PARTITION p0"
+    first = source.put(source.row(1, None, 1))
+    event = source.event("m", definition=source.table, ddl=ddl, effect=effect)
+    bench.write([first, event, source.put(source.row(2, None, 1))])
+    report = bench.apply()
+    assert report.state == ("ok" if goes_on else "stopped")
+    assert goes_on or ddl in report.message
+    assert len(bench.target.rows_of()) == (2 if goes_on else 1)
+
+
+def with_generated(table: Table, expression: str | None) -> Table:
+    extra = Column(name="g", type=ColumnType(kind=Kind.INT, bits=32), generated=True, expression=expression)
+    return Table(
+        db=table.db, name=table.name, columns=(*table.columns, extra), key=table.key, unique=table.unique
+    )
+
+
+def test_expressions_that_an_older_topic_lacks_are_learnt_and_then_compared() -> None:
+    """Capture older than the expressions, upgraded: its next definition is no change, the one behind it is."""
+    source = FakeSource()
+    old, now = with_generated(source.table, None), with_generated(source.table, "a + 1")
+    learnt = definition_change(old, source.definition(None, now), "t")
+    assert learnt == now
+    assert definition_change(learnt, source.definition(None, now), "t") is None
+    with pytest.raises(UnitStoppedError):
+        definition_change(learnt, source.definition(None, with_generated(source.table, "a + 100")), "t")
+    with pytest.raises(UnitStoppedError):
+        definition_change(with_generated(source.table, None), source.definition(None, source.table), "t")
+
+
 def test_rows_before_any_definition_stop_the_unit() -> None:
     bench, source = Bench(), FakeSource()
     bench.write([source.put(source.row(1, None, 1))])
@@ -227,6 +314,39 @@ def test_truncate_deletes_only_the_rows_of_this_source() -> None:
     bench.target.state.rows["public.acct"] = {("branch2", 1): other}
     assert bench.apply().state == "ok"
     assert [(row[0], row[-1]) for row in bench.target.rows_of()] == [(1, "branch2"), (2, "branch1")]
+
+
+@pytest.mark.parametrize("short", [0, 500])
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("slice_size", [50, 3, 1])
+def test_rows_before_a_truncate_in_one_batch_are_gone_behind_it(
+    short: int, lanes: int, slice_size: int
+) -> None:
+    bench, source = started(lanes=lanes, small_batch=short)
+    bench.write([source.put(source.row(key, f"{key}@x", 1)) for key in range(6)])
+    bench.write([source.truncate()])
+    bench.write([source.put(source.row(key, f"{key + 1}@x", 2)) for key in (2, 7)])
+    bench.write([source.truncate(), source.put(source.row(9, "2@x", 3))])
+    report = bench.apply(slice_size=slice_size)
+    assert (report.state, report.displaced, report.held) == ("ok", 0, 0)
+    assert bench.target.rows_of() == rows_of(source)
+    assert [row[0] for row in bench.target.rows_of()] == [9]
+    assert set(bench.offsets()) == {len(bench.topic) - 1}
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_row_lost_inside_a_transaction_stops_the_unit_before_what_follows(lost: int) -> None:
+    bench, source = started()
+    events, previous = [], source.previous
+    for number in range(5):  # rows 0 to 4 of one transaction
+        event = source.put(source.row(number, None, 1))
+        place = replaced(event.source, position=(0, 1, 500, number), row=number, prev=previous)
+        events.append(replaced(event, source=place))
+        previous = place.position
+    bench.write([*events[:lost], *events[lost + 1 :]])
+    report = bench.apply()
+    assert (report.state, "gap" in report.message) == ("stopped", True)
+    assert [row[0] for row in bench.target.rows_of()] == list(range(lost))
 
 
 def test_another_topic_under_the_same_name_stops_the_unit() -> None:
@@ -249,7 +369,7 @@ def test_a_fenced_attempt_writes_nothing() -> None:
 @pytest.mark.parametrize("short", [0, 500])
 @pytest.mark.parametrize("happened", [True, False])
 def test_after_a_commit_of_unknown_outcome_the_row_decides(short: int, happened: bool) -> None:
-    bench, source = started(lanes=2, short=short)
+    bench, source = started(lanes=2, small_batch=short)
     assert bench.apply().state == "ok"
     bench.write(source.history(random.Random(2), 30))
     bench.target.unknown_happened = happened
@@ -282,21 +402,143 @@ def test_a_target_that_is_down_at_the_beginning_leaves_the_unit_behind() -> None
 
 @pytest.mark.parametrize("short", [0, 500])
 def test_a_refused_row_and_later_changes_of_its_key_are_held_and_the_rest_goes_on(short: int) -> None:
-    bench, source = started(short=short)
+    bench, source = started(small_batch=short)
     bench.target.refuse = lambda row: RefusedError("too long") if row[2] == "poison" else None
     poison = {**source.row(7, "p@x", 1), "owner": "poison"}
     bench.write([source.put(source.row(n, f"{n}@x", 1)) for n in range(5)])
     bench.write([source.put(poison)])
     bench.write([source.put(source.row(n, f"{n}@x", 3)) for n in range(5)])
-    report = bench.apply()
+    with capture_logs() as logs:
+        report = bench.apply()
+    assert [entry for entry in logs if "quarantined" in entry["event"]] == [
+        {
+            "event": "row quarantined: the target refused it", "log_level": "warning", "pipeline": "p", "topic": "t",
+            "table": "public.acct", "key": "[7]", "first_event": "6.0", "reason": ANY, "do": ANY,
+        }
+    ]  # fmt: skip
     assert (report.state, report.held) == ("ok", 1)
     assert {(row[0], row[4]) for row in bench.target.rows_of()} == {(n, 3) for n in range(5)}
     assert "too long" in bench.target.state.held[6, 0].error
     bench.write([source.put({**poison, "owner": "fine", "version": 2}), source.put(source.row(8, None, 1))])
-    assert bench.apply(len(bench.topic) - 2).state == "ok"
+    with capture_logs() as logs:
+        assert bench.apply(len(bench.topic) - 2).state == "ok"
+    assert not [entry for entry in logs if "quarantined" in entry["event"]], (
+        "what waits behind it is not news"
+    )
     assert sorted(bench.target.state.held) == [(6, 0), (12, 0)]
     assert "behind offset 6" in bench.target.state.held[12, 0].error
     assert [row[0] for row in bench.target.rows_of()] == [0, 1, 2, 3, 4, 8]
+
+
+RAW = {"undecodable": "qqE="}
+
+
+def test_a_key_that_an_older_version_holds_is_not_overtaken_after_an_upgrade() -> None:
+    """The older version folded otherwise, and so sent keys to other lanes; the lanes stood equal when it ended."""
+    bench, source = started()
+    bench.target.refuse = lambda row: RefusedError("too long") if row[2] == "poison" else None
+    poison = {**source.row(7, "p@x", 1), "owner": "poison"}
+    bench.write([source.put(poison), source.put(source.row(8, None, 1))])
+    assert bench.apply().held == 1
+    state, offset = bench.target.state, len(bench.topic)
+    state.held = {at: replace(entry, folded="3f3f") for at, entry in state.held.items()}
+    older = replaced(Layout.decode(state.lanes[0].layout), fold=1).encode()
+    state.lanes = {lane: replace(row, layout=older) for lane, row in state.lanes.items()}
+    bench.tables.clear()
+    bench.write([source.put({**poison, "owner": "fine", "version": 2}), source.put(source.row(9, None, 1))])
+    report = bench.apply(offset)
+    assert (report.state, report.held) == ("ok", 1), report
+    assert sorted(bench.target.state.held) == [(offset - 2, 0), (offset, 0)]
+    assert [row[0] for row in bench.target.rows_of()] == [8, 9]
+    assert Layout.decode(bench.target.state.lanes[0].layout).computable
+
+
+@pytest.mark.parametrize("short", [0, 500])
+@pytest.mark.parametrize("column", ["note", "email"])
+def test_a_row_with_a_value_that_cannot_be_decoded_is_held_and_the_rest_goes_on(
+    short: int, column: str
+) -> None:
+    """`email` has a unique index: what cannot be decoded takes no unique value, and gives up none."""
+    bench, source = started(small_batch=short, lanes=3)
+    good = {**source.row(7, "p@x", 1)}
+    odd = {**good, column: RAW, "version": 2}
+    marked = Undecodable(after=(column,))
+    mended = {**good, column: "now fine", "version": 3}
+    moved = {**source.row(3, "3@x", 1), column: RAW, "id": 30}
+    bench.write([source.put(source.row(n, f"{n}@x", 1)) for n in range(5)])
+    bench.write(
+        [
+            source.event("c", None, {**odd, "id": 6}, undecodable=marked),
+            source.put(good),
+            source.event("u", good, odd, undecodable=marked),
+            source.event("u", odd, mended, undecodable=Undecodable(before=(column,))),
+            source.event("u", source.row(3, "3@x", 1), moved, undecodable=marked),
+            source.put(source.row(8, "8@x", 1)),
+        ]
+    )
+    report = bench.apply()
+    assert (report.state, report.held) == ("ok", 4), report
+    held = bench.target.state.held
+    assert sorted(held) == [(6, 0), (8, 0), (9, 0), (10, 1)]
+    assert held[6, 0].error.startswith(f"column {column}: its bytes at the source are no utf8mb4: ")
+    assert json.loads(held[6, 0].event)["after"][column] == RAW, "as it is"
+    assert "behind offset 8" in held[9, 0].error, "also what mends it waits: retry applies the last"
+    assert held[10, 1].key == "[30]"
+    assert {(row[0], row[4]) for row in bench.target.rows_of()} == {
+        (0, 1), (1, 1), (2, 1), (4, 1), (7, 1), (8, 1)
+    }, "the row that moved is gone from its old key"  # fmt: skip
+    bench.write(
+        [
+            source.event(
+                "d", {**source.row(4, "4@x", 1), column: RAW}, None, undecodable=Undecodable(before=(column,))
+            )
+        ]
+    )
+    assert bench.apply(len(bench.topic) - 1).state == "ok"
+    assert 4 not in {row[0] for row in bench.target.rows_of()}, "a row that goes needs no value"
+
+
+def test_a_key_that_cannot_be_decoded_stops_the_unit() -> None:
+    bench, source = started()
+    bench.write([source.put(source.row(1, None, 1))])
+    bench.write(
+        [
+            source.event(
+                "c", None, {**source.row(2, None, 1), "id": RAW}, undecodable=Undecodable(after=("id",))
+            )
+        ]
+    )
+    report = bench.apply()
+    assert report.state == "stopped"
+    assert "offset 2: id of the key cannot be decoded at the source" in report.message
+    assert len(bench.target.rows_of()) == 1, "what came before is applied"
+
+
+@pytest.mark.parametrize("short", [0, 500])
+@pytest.mark.parametrize("batches", [1, 2, 3])
+def test_a_truncate_ends_what_the_quarantine_holds(short: int, batches: int) -> None:
+    """Else `retry` brings a deleted row back, and the key stays held for ever. In one batch, and over several."""
+    bench, source = started(small_batch=short)
+    bench.target.refuse = lambda row: RefusedError("too long") if row[2] == "poison" else None
+    poison = {**source.row(7, "p@x", 1), "owner": "poison"}
+    parts: list[list[Event]] = [
+        [source.put(poison), source.put({**poison, "version": 2}), source.put(source.row(1, None, 1))],
+        [source.truncate()],
+        [source.put(source.row(7, "p@x", 3)), source.put({**poison, "id": 8, "email": None})],
+    ]
+    reports = []
+    for at, part in enumerate(parts):
+        start = len(bench.topic)
+        bench.write(part)
+        if at + 1 > len(parts) - batches:
+            reports.append(bench.apply(start if batches == 3 else 0))
+    assert {report.state for report in reports} == {"ok"}
+    assert sum(report.held for report in reports) == 3, "also what was held before the statement"
+    assert [row[0] for row in bench.target.rows_of()] == [7], "the key is held no more"
+    assert [entry.offset for entry in bench.target.state.held.values()] == [6], "what came later is held"
+    assert [(entry.offset, why) for entry, why in bench.target.state.closed] == [
+        (offset, "the source's table was emptied at offset 4") for offset in (1, 2)
+    ], "kept as history"
 
 
 @pytest.mark.parametrize(("replace", "displaced"), [(True, 1), (False, 0)])
@@ -312,7 +554,7 @@ def test_drift_is_displaced_or_quarantined(replace: bool, displaced: int) -> Non
     assert [entry for entry in logs if "displaced" in entry["event"]] == [
         {
             "event": "rows displaced: the target had drifted", "log_level": "warning", "pipeline": "p", "topic": "t",
-            "table": "public.acct", "rows": 1, "first_event": "1.0", "do": ANY,
+            "table": "public.acct", "rows": 1, "first_event": "1.0", "event_keys": [(1,)], "do": ANY,
         }
     ][:displaced]  # fmt: skip
     assert len(bench.target.state.displaced) == displaced
@@ -355,7 +597,7 @@ def test_another_number_of_lanes_first_finishes_with_the_stored_layout() -> None
     bench.apply()
     bench.write(source.history(random.Random(8), 60, keys=10))
     bench.target.faults = [None, None, TransientError("x"), *([TransientError("x")] * 200)]
-    bench.more["short"] = 0
+    bench.more["small_batch"] = 0
     bench.more["limits"] = Limits(max_gather=3, pause=0.001)
     assert bench.apply(1).state == "behind"
     assert len(set(bench.offsets())) > 1, "the lanes must stand apart for this test"
@@ -368,7 +610,7 @@ def test_another_number_of_lanes_first_finishes_with_the_stored_layout() -> None
     assert bench.target.rows_of() == rows_of(source)
 
 
-def test_snapshot_rows_catch_up_over_rows_that_are_there() -> None:
+def test_a_snapshot_displaces_nothing_without_a_record() -> None:
     bench, source = started()
     bench.apply()
     bench.target.state.rows["public.acct"] = {
@@ -377,21 +619,31 @@ def test_snapshot_rows_catch_up_over_rows_that_are_there() -> None:
     bench.write([source.put(source.row(1, "a@x", 1), "r"), source.chunk_end(1)])
     with capture_logs() as logs:
         report = bench.apply(1)
-    assert (report.state, report.displaced) == ("ok", 0)
-    assert not [entry for entry in logs if "displaced" in entry["event"]]
+    assert (report.state, report.displaced) == ("ok", 1)
+    assert len([entry for entry in logs if "displaced" in entry["event"]]) == 1
     assert bench.target.rows_of() == rows_of(source)
-    assert bench.target.state.displaced == [], "a declared catch-up displaces nothing worth keeping"
+    assert [row[0] for row in bench.target.state.displaced] == [99]
 
 
 @pytest.mark.parametrize("short", [0, 500])
-def test_live_changes_never_share_the_catch_up_of_snapshot_rows(short: int) -> None:
-    bench, source = started(lanes=1, short=short)
+@pytest.mark.parametrize("parts", [1, 2], ids=["one-chunk", "two-chunks-and-a-restart"])
+def test_rows_of_one_snapshot_that_collide_at_the_target_are_all_kept_somewhere(
+    short: int, parts: int
+) -> None:
+    """The source allows both (another collation, say), the target's unique index does not."""
+    bench, source = started(small_batch=short)
     bench.apply()
-    bench.write([source.put(source.row(1, "a@x", 1), "r"), source.put(source.row(2, "b@x", 1))])
-    bench.write([source.put(source.row(3, "c@x", 1), "r")])
-    assert bench.apply(1).state == "ok"
-    keys = [(net.catch_up, [row[0] for row in net.replaces]) for net in bench.target.nets]
-    assert keys == [(True, [1]), (False, [2]), (True, [3])]
+    rows = [source.row(key, "a@x" if key in (2, 7) else f"{key}@x", 1) for key in range(1, 9)]
+    size = len(rows) // parts
+    for at in range(0, len(rows), size):
+        begin = len(bench.topic)
+        bench.write([source.put(row, "r") for row in rows[at : at + size]])
+        bench.write([source.chunk_end(at // size + 1)])
+        assert bench.apply(begin).state == "ok"
+        bench.take_over()
+    there = {row[0] for row in bench.target.rows_of()}
+    kept = [row[0] for row in bench.target.state.displaced]
+    assert (sorted([*there, *kept]), len(kept)) == (list(range(1, 9)), 1)
 
 
 def test_an_envelope_of_a_newer_minor_version_is_applied() -> None:

@@ -13,13 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
+from consumer.attempt.reader import Slice
+from consumer.attempt.spec import UnitSpec, initial_layout
+from consumer.attempt.threads import apply_topic, define_topic
 from consumer.definition import InForce
 from consumer.errors import RefusedError
 from consumer.lanes import Limits
 from consumer.model import Unit
 from consumer.reports import Report
 from consumer.router import Route
-from consumer.unit import Slice, TopicRun, UnitSpec, apply_topic, initial_layout
 from schemas.debezium import Modes
 from schemas.table import Column, ColumnType, Kind
 from tests.apply_kit import account_table
@@ -49,7 +51,7 @@ class Bench:
             limits=Limits(pause=0.001, max_pause=0.002), debezium=Modes(),
         )  # fmt: skip
         self.take_over()
-        TopicRun(self.spec, self.target, lambda *_: (), {}).define(TABLE)  # type: ignore[arg-type]
+        define_topic(self.spec, self.target, TABLE)  # type: ignore[arg-type]
 
     def take_over(self) -> None:
         layout = initial_layout(self.spec.routes, self.spec.lanes).encode()
@@ -273,7 +275,7 @@ def test_a_definition_in_force_stays() -> None:
     before = bench.target.state.unit.definition
     other = changed(TABLE, columns=(*TABLE.columns, Column(name="x", type=ColumnType(kind=Kind.INT, bits=8))))
     bench.take_over()
-    TopicRun(bench.spec, bench.target, lambda *_: (), {}).define(other)  # type: ignore[arg-type]
+    define_topic(bench.spec, bench.target, other)  # type: ignore[arg-type]
     assert bench.target.state.unit.definition == before
 
 

@@ -23,16 +23,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer import daemon
+from consumer.attempt.spec import UnitSpec
 from consumer.board import post
-from consumer.driver import Driver, _carried
 from consumer.model import Unit
 from consumer.query import java_options, kafka_options, session_settings, slots_of, start_query
 from consumer.reports import MAX_REPORTS, Report, ReportReceiver, ReportSender, said_again
 from consumer.running import cause, end_offsets
 from consumer.status import StatusWriter
-from consumer.supervision import LONGEST_PAUSE_S, QUIET_S, Backoff, Watched, left_behind, reported, troubled
+from consumer.supervision import LONGEST_PAUSE_S, QUIET_S, Backoff, Watched, reported
 from consumer.task import by_topic
-from consumer.unit import UnitSpec
 from consumer.worker import TaskConfig, Worker
 from schemas.config import TargetConfig
 
@@ -64,7 +63,7 @@ def test_reports_arrive_and_strangers_are_ignored() -> None:
     good, bad = ReportSender(receiver.port, receiver.token), ReportSender(receiver.port, "guess")
     bad.send([Report(topic="x", state="ok", epoch=1, offset=1)])
     many = [
-        Report(topic=f"t{n}", state="behind", epoch=1, offset=n, message="m" * 5000)
+        Report(topic=f"t{n}", state="behind", epoch=1, offset=n, message="seen" + "m" * 5000 + ": do it")
         for n in range(MAX_REPORTS + 50)
     ]
     good.send(many)
@@ -72,7 +71,8 @@ def test_reports_arrive_and_strangers_are_ignored() -> None:
     while len(got) < len(many):
         got += receiver.receive(5)
     assert [report.topic for report in got] == [report.topic for report in many]
-    assert all(len(report.message) < 400 for report in got)
+    assert all(len(report.message) < 700 for report in got)
+    assert all(report.message.startswith("seenm") and report.message.endswith(": do it") for report in got)
     good.close()
     bad.close()
     receiver.close()
@@ -131,34 +131,17 @@ def test_figures_add_up_and_a_stopped_unit_stays_stopped() -> None:
     unit = reported(reported(Watched(offset=-1), **_report()), **_report(offset=9))
     assert (unit.offset, unit.applied, unit.dropped, unit.displaced) == (9, 4, 2, 4)
     stopped = reported(unit, **_report(state="stopped", message="why"))
-    assert reported(stopped, **_report()).message == "why"
-    units = {"a": unit, "b": reported(unit, **_report(state="behind")), "c": stopped}
-    assert troubled(units) == ["b"]
-    assert left_behind(units, {"a": 11, "c": 100, "unknown": 5}) == ["a"]
-    assert left_behind(units, {"a": 10}) == []
-
-
-def test_the_driver_adds_displaced_rows_up_and_says_that_there_were_some() -> None:
-    out = io.StringIO()
-    driver = object.__new__(Driver)
-    driver._status, driver._units = StatusWriter("p", out), {"t": Watched(offset=3), "u": Watched(offset=3)}
-    driver._note(
-        [Report("t", "ok", 1, 4, displaced=2), Report("u", "ok", 1, 4), Report("t", "ok", 1, 5, displaced=1)]
+    assert (reported(stopped, **_report()).state, reported(stopped, **_report()).message) == (
+        "stopped",
+        "why",
     )
-    assert [line["what"] for line in map(json.loads, out.getvalue().splitlines())] == [
-        "unit t displaced rows"
-    ] * 2
-    assert (driver._units["t"].displaced, driver._units["u"].displaced) == (3, 0)
-    driver._status.write("running", driver._units)
-    line = json.loads(out.getvalue().splitlines()[-1])
-    assert line["units"]["t"]["displaced"] == 3
-    assert _carried(Watched(offset=9), driver._units["t"]).displaced == 3
+    assert reported(unit, **_report(state="behind")).state == "behind"
 
 
 def test_a_unit_that_was_given_up_says_its_figures_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every later batch gets the last attempt's report again: the driver would add the same rows each time."""
+    """Every later batch gets the last attempt's report again: the apply process would add the same rows each time."""
     spec = UnitSpec(unit=Unit("p", "t"), source="s", epoch=0, topic_id="id", routes=(), lanes=1)
     config = _task_config(
         units={"t": spec}, board=str(tmp_path / "board"), attempts=str(tmp_path / "attempts")
@@ -183,11 +166,12 @@ def test_a_unit_that_was_given_up_says_its_figures_once(
 def test_status_lines_are_written_once_and_survive_a_reader_that_is_gone() -> None:
     out = io.StringIO()
     writer = StatusWriter("p", out)
-    units = {"t": Watched(offset=3, applied=4)}
+    units = {"t": Watched(offset=3, applied=4, displaced=2)}
     writer.tick(0.0, "running", units)
     writer.tick(5.0, "running", units)
     (line,) = [json.loads(text) for text in out.getvalue().splitlines()]
     assert (line["kind"], line["units"]["t"]["offset"], line["applied"]) == ("status", 3, 4)
+    assert line["units"]["t"]["displaced"] == 2
 
     class Gone(io.StringIO):
         def write(self, _text: str) -> int:
@@ -242,6 +226,19 @@ def test_jars_are_given_or_fetched() -> None:
     common: dict[str, Any] = {"master": "local[2,4]", "memory": "1g", "local_dir": "/d", "log4j": None}
     assert session_settings(jars="a.jar", **common)["spark.jars"] == "a.jar"
     assert "spark-sql-kafka" in session_settings(jars=None, **common)["spark.jars.packages"]
+
+
+def test_the_daemon_is_ours_unless_another_is_asked_for() -> None:
+    common: dict[str, Any] = {
+        "master": "local[2,4]",
+        "memory": "1g",
+        "local_dir": "/d",
+        "log4j": None,
+        "jars": "a.jar",
+    }
+    ours, stock = session_settings(**common), session_settings(daemon="pyspark.daemon", **common)
+    assert ours["spark.python.daemon.module"] == daemon.__name__
+    assert stock == ours | {"spark.python.daemon.module": "pyspark.daemon"}, "and nothing else"
 
 
 def _task_config(**facts: Any) -> TaskConfig:

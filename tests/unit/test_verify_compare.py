@@ -86,9 +86,12 @@ def test_a_target_that_stands_still_stays_a_difference() -> None:
     assert suspects.findings == [Finding(Difference.EXTRA, (1,), moving=True)]
 
 
-def test_suspects_are_bounded() -> None:
+def test_suspects_are_bounded_and_none_is_forgotten() -> None:
     suspects = Suspects(SHAPE, 2)
     many = {(i,): (i, "a", None) for i in range(3)}
-    suspects.add(compare_page(SHAPE, many, {}), many, {})
-    assert len(suspects) == 2
-    assert suspects.overflow
+    waiting = suspects.add(compare_page(SHAPE, many, {}), many, {})
+    assert suspects.full
+    assert [finding.key for finding in waiting] == [(2,)]
+    assert [finding.key for finding in suspects.give_up()] == [(0,), (1,)]
+    assert suspects.add(waiting, many, {}) == []
+    assert [finding.key for finding in suspects.findings] == [(2,)]

@@ -2,7 +2,6 @@
 
 | handler | duty | ends the chain |
 |---|---|---|
-| `CheckVersion` | protocol version | for a newer one |
 | `CheckLeader` | whether a later owner is obeyed there | by stepping down |
 | `Register` | `Hello`: incarnations get an agent epoch, which is stored | always, for a `Hello` |
 | `CheckMember` | whether the agent is registered | for a stranger, who is told |
@@ -21,18 +20,18 @@ nothing behind `KeepLease`, which counts it in `dropped`.
 from __future__ import annotations
 
 from coordinator.core.handlers.context import Context, Handler
-from coordinator.core.handlers.entrance import CheckLeader, CheckMember, CheckTerm, CheckVersion, Register
+from coordinator.core.handlers.entrance import CheckLeader, CheckMember, CheckTerm, Register
 from coordinator.core.handlers.leases import GrantLeases, KeepLease
-from coordinator.core.handlers.reports import AnswerUnit, CollectStatistics, ReportUnits
+from coordinator.core.handlers.reports import AnswerUnit, CollectStatistics, KeepWithinBounds, ReportUnits
 from coordinator.core.messages import Up
 from coordinator.core.owner_state import Effect, OwnerState
 
 CHAIN: tuple[Handler, ...] = (
-    CheckVersion(),
     CheckLeader(),
     Register(),
     CheckMember(),
     CheckTerm(),
+    KeepWithinBounds(),
     KeepLease(),
     CollectStatistics(),
     ReportUnits(),

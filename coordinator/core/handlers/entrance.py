@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
+from coordinator.core.bounds import LONGEST_NAME, refuse
 from coordinator.core.handlers.context import Context
 from coordinator.core.members import Member
-from coordinator.core.messages import VERSION, Hello, Rejected, Superseded
+from coordinator.core.messages import Hello, Rejected, Superseded
 from coordinator.core.owner_feed import fresh_epoch, header, persist
-from coordinator.core.owner_members import announce, other_incarnation, step_down
+from coordinator.core.owner_members import announce, other_incarnation
 from coordinator.core.owner_state import AgentRecord, Send
 
 
-class CheckVersion:
-    """A newer protocol is refused, never guessed at."""
-
-    def handle(self, context: Context) -> bool:
-        if context.message.header.version <= VERSION:
-            return True
-        context.state.dropped["version"] += 1
-        return False
-
-
 class CheckLeader:
-    """Who hears that a later owner is obeyed is no owner any more."""
+    """An agent that obeys a later owner is not for this one. Its word ends no term: whoever says so could be anybody, and if it is
+    true our next write to the control topic fails."""
 
     def handle(self, context: Context) -> bool:
         message, rev = context.message, context.state.rev
         known = message.known_rev if isinstance(message, Rejected) else 0
         if max(message.header.owner_rev, known) <= rev:
             return True
-        step_down(context.state, f"agent {message.agent} obeys a later owner", context.out)
+        seen = f"it says that term {max(message.header.owner_rev, known)} has begun, after {rev}"
+        refuse(context.state, message.agent, context.now, context.out, what="later term claimed", about=seen)
         return False
 
 
@@ -41,9 +34,25 @@ class Register:
         state, message = context.state, context.message
         known = state.members.get(message.agent)
         if known is None or known.incarnation != message.incarnation:
-            self._store(context, message)
+            if self._has_room(context, message):
+                self._store(context, message)
         elif known.durable:
             announce(state, known, context.out)
+        return False
+
+    @staticmethod
+    def _has_room(context: Context, message: Hello) -> bool:
+        """One registration of a name at a time, and not more agents than can be."""
+        state, known = context.state, context.state.members.get(message.agent)
+        if max(len(message.agent), len(message.incarnation)) > LONGEST_NAME:
+            refuse(state, message.agent[:40], context.now, context.out, what="name refused", about="too long")
+            return False
+        if known is not None:
+            return known.durable
+        if len(state.members) < state.config.agents:
+            return True
+        seen = f"{len(state.members)} agents are known, and no more may be (coordination.agents)"
+        refuse(state, message.agent, context.now, context.out, what="too many agents", about=seen)
         return False
 
     @staticmethod

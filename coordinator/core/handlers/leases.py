@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coordinator.core import members
+from coordinator.core import members, story
 from coordinator.core.handlers.context import Context
-from coordinator.core.members import Member, Verdict
+from coordinator.core.members import Member, MemberState, Verdict
 from coordinator.core.messages import Heartbeat, HeartbeatResponse, Sync
 from coordinator.core.owner_feed import header, interval
 from coordinator.core.owner_members import announce, other_incarnation
@@ -31,6 +31,10 @@ class KeepLease:
             member = members.told(member, message.sent, message.liveness)
         if member.accepts is not context.member.accepts:
             state.work = True
+        if member.liveness is not context.member.liveness:
+            story.stopping(state, member)
+        if context.member.state is MemberState.EXPIRED and member.state is not MemberState.EXPIRED:
+            story.heard_again(state, member)
         context.known = state.members[member.name] = member
         if verdict is Verdict.UNSYNCED:
             announce(state, member, context.out)
@@ -38,7 +42,8 @@ class KeepLease:
 
 
 class GrantLeases:
-    """Renew the leases of the primaries there, and of what a recovering set has seen to write."""
+    """Renew the leases of the primaries there, and of what a recovering set has seen to write. Not of what has been told to
+    stop: should it not hear that, its lease ends it."""
 
     def handle(self, context: Context) -> bool:
         if isinstance(context.message, Sync | Heartbeat):
@@ -60,13 +65,14 @@ def _granted(state: OwnerState, member: Member) -> list[tuple[str, int]]:
         current = state.sets[unit]
         if (
             current.state is SetState.REPLICATING and len(current.replicas) == 1
-        ):  # nearly always: the short way
+        ):  # nearly always: nothing else is to be done
             one = current.replicas[0]
             if one.agent == member.name and one.agent_epoch == member.agent_epoch:
                 granted.append((unit, one.epoch))
             continue
         for replica in current.replicas:
             recovering = current.state is SetState.RECOVERING and replica.seen is Seen.REPLICATING
-            if (replica.agent, replica.agent_epoch) == me and (replica.role is Role.PRIMARY or recovering):
+            stays = replica.role is Role.PRIMARY and current.secondary_ready is None
+            if (replica.agent, replica.agent_epoch) == me and (stays or recovering):
                 granted.append((unit, replica.epoch))
     return granted

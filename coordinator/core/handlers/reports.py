@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from coordinator.core import story
+from coordinator.core.bounds import bounded, refuse
 from coordinator.core.handlers.context import Context
 from coordinator.core.members import Member
 from coordinator.core.messages import (
@@ -14,13 +16,25 @@ from coordinator.core.messages import (
     Sync,
     UnitStatus,
 )
-from coordinator.core.owner_feed import failed, feed
+from coordinator.core.owner_feed import feed
+from coordinator.core.owner_health import failed, unready
+from coordinator.core.owner_patience import got_on
 from coordinator.core.owner_state import Effect, OwnerState, Send
 from coordinator.core.progress import forward
 from coordinator.core.replication import Replica, Report
 from coordinator.core.replication_table import Role, Seen, SetState
 
 _STEADY = (SetState.REPLICATING, Role.PRIMARY, Seen.REPLICATING)
+
+
+class KeepWithinBounds:
+    """What cannot be true is taken out of the message before anything of it is believed."""
+
+    def handle(self, context: Context) -> bool:
+        message = bounded(context.state, context.message, context.now, context.out)
+        if message is not None:
+            context.message = message
+        return message is not None
 
 
 class CollectStatistics:
@@ -48,10 +62,11 @@ class CollectStatistics:
         if _as_it_was(state, member, status):
             memo = state.memos[status.unit]
             memo.mark = forward(memo.mark, status.mark)
-            memo.rows_per_s = status.rows_per_s
+            memo.rows_per_s, memo.waits = status.rows_per_s, None
             return True
         if _take(state, member, status.unit, status.epoch, status.mark):
-            state.memos[status.unit].rows_per_s = status.rows_per_s
+            memo = state.memos[status.unit]
+            memo.rows_per_s, memo.waits = status.rows_per_s, status.error
         return False
 
 
@@ -125,9 +140,15 @@ class AnswerUnit:
 def report(state: OwnerState, member: Member, status: UnitStatus, now: float, out: list[Effect]) -> None:
     """Feed one status to its replication set."""
     unit = status.unit
-    state.counter = max(state.counter, status.epoch)  # should the control topic have been lost
+    if status.epoch > state.counter:
+        seen = f"it holds {unit} under epoch {status.epoch}, and none above {state.counter} was ever given"
+        refuse(state, member.name, now, out, what="epoch refused", about=seen)
+    if status.state is Reported.PREPARING and unit in state.memos:
+        got_on(state, member.name, status, now)
     if status.error is not None and status.state is Reported.STOPPED and unit in state.sets:
-        replicas = state.sets[unit].replicas
-        if any(r.agent == member.name and r.epoch == status.epoch for r in replicas):
-            failed(state, unit, member.name, now)
+        current = state.sets[unit]
+        for one in current.replicas:
+            if one.agent == member.name and one.epoch == status.epoch:
+                story.because(state, unit, f"it failed on agent {member.name}: {status.error}")
+                failed(state, unit, member.name, now, unready=unready(state, current, one, now))
     feed(state, unit, Report(member.name, member.agent_epoch, status.epoch, status.state), now, out)

@@ -1,6 +1,7 @@
 """Even loads: by itself now and then (`balance`), or at once because somebody asked (`rebalance`).
 
-Moves the unit that narrows the gap between two agents most, from the most loaded to the least loaded, as long as that
+A unit that waits after a failure is left where it is, and one that failed somewhere is not sent there again for a while: it
+would come back, and be sent again. Moves the unit that narrows the gap between two agents most, from the most loaded to the least loaded, as long as that
 is worth a move. Before that, units that shall be apart and could be are taken apart.
 """
 
@@ -22,7 +23,7 @@ def balance(view: View, loads: Loads, most: int, why: str = "balance") -> list[M
             agent.name: [] for agent in view.agents if agent.accepts and kind in agent.kinds
         }
         for unit in movable(view.units):
-            if unit.spec.kind is kind and unit.primary in at:
+            if unit.spec.kind is kind and unit.primary in at and unit.due:
                 at[unit.primary].append(unit)
         _take_apart(at, loads, tasks, most, why)
         while len(tasks) < most and (found := _narrowing(at, kind, loads)) is not None:
@@ -40,7 +41,7 @@ def _take_apart(
                 continue
             crowded[unit.spec.apart] += 1
             best = loads.best(unit)
-            if crowded[unit.spec.apart] == 1 or best is None or not loads.room(best):
+            if crowded[unit.spec.apart] == 1 or best is None or not _may_go(unit, best, loads):
                 continue
             if loads.crowd(unit, best) < loads.crowd(unit, agent):
                 tasks.append(_moved(unit, best, at, loads, why))
@@ -63,12 +64,17 @@ def _narrowing(at: dict[str, list[UnitView]], kind: Kind, loads: Loads) -> tuple
     return None
 
 
+def _may_go(unit: UnitView, agent: str, loads: Loads) -> bool:
+    return agent != unit.avoid and loads.trusts(agent) and loads.room(agent)
+
+
 def _best_victim(units: list[UnitView], target: str, gap: int, loads: Loads) -> UnitView | None:
     """Return the unit that leaves the smallest gap, if that is smaller by a whole unit's worth."""
     able = [
         unit
         for unit in units
         if loads.can_take(unit, target)
+        and _may_go(unit, target, loads)
         and loads.crowd(unit, target) <= loads.crowd(unit, unit.primary or "")
         and abs(gap - 2 * loads.cost(unit)) <= gap - UNIT_COST
     ]

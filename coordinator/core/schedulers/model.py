@@ -39,12 +39,14 @@ class UnitSpec:
 
 @dataclass(frozen=True, slots=True)
 class AgentView:
-    """`accepts`: synced, within its lease, alive, not draining: it can be given units of `kinds`."""
+    """`accepts`: synced, within its lease, alive, not draining: it can be given units of `kinds`. `room`: how
+    many more it may be given because it is not trusted with more; None: as many as any."""
 
     name: str
     accepts: bool = True
     draining: bool = False
     kinds: frozenset[Kind] = frozenset(Kind)
+    room: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,8 @@ class Loads:
         self._group: dict[tuple[str, str], int] = defaultdict(int)
         self._incoming: dict[str, int] = defaultdict(int)
         self._added: dict[str, int] = defaultdict(int)
+        self._given: dict[str, int] = defaultdict(int)
+        self._nobody = {kind: self._none_has_room(kind) for kind in Kind}
         self.moving = 0
         for (agent, kind, apart), (number, rows) in view.steady.items():
             self._units[agent, kind] += number
@@ -171,19 +175,33 @@ class Loads:
             return 0
         return self._group[agent, unit.spec.apart] - (unit.primary == agent)
 
-    def can_take(self, unit: UnitView, agent: str) -> bool:
-        return agent not in unit.holders and self._open(agent, unit.spec.kind)
+    def can_take(self, unit: UnitView, agent: str, *, asked: bool = False) -> bool:
+        """`asked`: somebody named the agent, so it is taken whether it is trusted or not."""
+        return agent not in unit.holders and self._open(agent, unit.spec.kind, asked=asked)
 
-    def _open(self, agent: str, kind: Kind) -> bool:
+    def _none_has_room(self, kind: Kind) -> bool:
+        able = [a for a in self.agents.values() if a.accepts and kind in a.kinds]
+        return all(agent.room == 0 for agent in able)
+
+    def _open(self, agent: str, kind: Kind, *, asked: bool = False) -> bool:
         view = self.agents.get(agent)
         if view is None or not view.accepts or kind not in view.kinds:
             return False
-        return self._added[agent] < self.limits.agent_burst
+        if self._added[agent] >= self.limits.agent_burst:
+            return False
+        return asked or self._nobody[kind] or self.trusts(agent)
+
+    def trusts(self, agent: str) -> bool:
+        """Whether the agent may be given one more unit by what is known of its health. Where all agents back off it is not
+        they who are to blame: units without an agent are placed all the same, and nothing is moved."""
+        allowed = self.agents[agent].room
+        return allowed is None or self._given[agent] < allowed
 
     def add(self, unit: UnitView, agent: str) -> None:
         """Place a unit that has no agent."""
         self.place(unit, agent)
         self._added[agent] += 1
+        self._given[agent] += 1
 
     def best(self, unit: UnitView) -> str | None:
         """Return the agent for a unit: apart from its group, not where it failed, least loaded; None if none can."""
@@ -210,7 +228,7 @@ class Loads:
         return self.crowd(unit, agent), agent == unit.avoid, self.load(agent, unit.spec.kind), agent
 
     def room(self, agent: str) -> bool:
-        """Whether another move may start, to this agent."""
+        """Whether another move may start, to this agent, for all that concerns numbers."""
         return self.moving < self.limits.concurrent and self._incoming[agent] < self.limits.per_agent
 
     def move(self, unit: UnitView, agent: str) -> None:
@@ -219,6 +237,7 @@ class Loads:
         self.place(unit, agent)
         self.moving += 1
         self._incoming[agent] += 1
+        self._given[agent] += 1
 
 
 def movable(units: Iterable[UnitView]) -> list[UnitView]:

@@ -18,10 +18,10 @@ def drain(view: View, loads: Loads) -> list[MoveTask]:
     draining = {agent.name for agent in view.agents if agent.draining}
     tasks: list[MoveTask] = []
     for unit in movable(view.units) if draining else []:
-        if unit.primary not in draining:
+        if unit.primary not in draining or not unit.due:
             continue
         agent = loads.best(unit)
-        if agent is not None and loads.room(agent):
+        if agent is not None and loads.room(agent) and loads.trusts(agent):
             loads.move(unit, agent)
             tasks.append(MoveTask(unit.spec.unit, agent, "drain"))
     return tasks
@@ -33,7 +33,7 @@ def requested(view: View, loads: Loads, requests: tuple[MoveRequest, ...]) -> li
     tasks: list[MoveTask] = []
     for request in requests:
         unit = by_name.get(request.unit)
-        if unit is not None and loads.can_take(unit, request.agent) and loads.room(request.agent):
+        if unit is not None and loads.can_take(unit, request.agent, asked=True) and loads.room(request.agent):
             loads.move(unit, request.agent)
             tasks.append(MoveTask(request.unit, request.agent, "move"))
     return tasks

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from coordinator.core import agent as agents
 from coordinator.core import owner_state as o
 from coordinator.core.agent_unit import OpenWorker, StartWorker, StopWorker
-from coordinator.core.messages import Down, Up
+from coordinator.core.messages import (
+    Checkpoint,
+    DispatchResponse,
+    Down,
+    Header,
+    Heartbeat,
+    Mark,
+    Rejected,
+    Reported,
+    UnitStatus,
+    Up,
+)
 from tests.sim.coordination.candidates import Candidates
-from tests.sim.coordination.nodes import CANDIDATES, CAPTURES, AgentNode, OwnerNode
+from tests.sim.coordination.nodes import CANDIDATES, CAPTURES, FAR, AgentNode, OwnerNode
 from tests.sim.coordination.target import Worker
 
 
@@ -36,6 +49,8 @@ class Agents(Candidates):
 
     def _tick_agent(self, node: AgentNode) -> None:
         self.step_agent(node, agents.Tick())
+        if node.name in self.hostile and not self.healed and node.alive and self.later.random() < 0.5:
+            self._lie(node)
         if self.now - node.heard > 2.5:
             node.leader, node.heard = (node.leader + 1) % len(CANDIDATES), self.now - 1.5
         wait = (agents.next_wakeup(node.state) - self.clock(node)) / node.rate
@@ -75,6 +90,27 @@ class Agents(Candidates):
                         self._take(node, worker, 0)
                 case StopWorker(unit, epoch):
                     self._stop(node, node.workers[unit, epoch])
+
+    def _lie(self, node: AgentNode) -> None:
+        """Under its own name, in its turn: epochs that nobody gave, marks in the future, a term that has not begun."""
+        self.happened["lie"] += 1
+        state, far = node.state, Mark(FAR, FAR)
+        state.seq += 1
+        head = Header(state.owner_rev, state.agent_epoch, 0, state.seq)
+        other = next((u for u in sorted(self.catalogue) if u not in state.units), "no such unit")
+        ghost = UnitStatus(other, FAR, Reported.REPLICATING, far, FAR)
+        ended = {Reported.STOPPED, Reported.STOPPING}
+        held = [
+            s if s.state in ended else replace(s, mark=far, rows_per_s=-FAR) for s in agents.statuses(state)
+        ]
+        lies: list[Up] = [
+            Heartbeat(head, node.name, self.clock(node), (*held, ghost), state.liveness),
+            Heartbeat(head, node.name, float("nan"), agents.statuses(state), state.liveness),
+            DispatchResponse(head, node.name, 0, ghost),
+            Checkpoint(head, node.name, ((other, FAR, far), *((s.unit, s.epoch, far) for s in held))),
+            Rejected(head, node.name, FAR),
+        ]
+        self._up(node, self.later.choice(lies))
 
     def leader_of(self, node: AgentNode) -> OwnerNode:
         """The candidate that an agent talks to."""

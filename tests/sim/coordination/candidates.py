@@ -83,6 +83,7 @@ class Candidates(Ground):
     def claim(self, node: OwnerNode) -> None:
         """A new producer and its first transaction; the claim at offset 0 is made twice, as that is no term."""
         node.producer = Producer()
+        node.claim_began = self.clock(node)
         message = Claim(node.candidate, f"{node.name}-{node.life}")
 
         def claimed(rev: int) -> None:
@@ -100,16 +101,31 @@ class Candidates(Ground):
         if fold.base > 0:
             self._trim(fold.base)
         now, floor = self.clock(node), self.wall_ms(node)
-        node.state, out = owners.begin(node.name, rev, dict(fold.records), CONFIG, now, floor=floor)
+        began = node.claim_began
+        node.state, out = owners.begin(
+            node.name, rev, dict(fold.records), CONFIG, now, floor=floor, claimed_at=began
+        )
         self._owner_effects(node, out)
         self.judge.owner(node, None, out)
-        self.on(node, self.rng.uniform(0.0, 0.5), lambda: self.give_catalogue(node))
+        self.on(node, self.rng.uniform(0.0, 0.5), lambda: self._read_topics(node))
         self.on(node, 0.5, lambda: self._beat(node))
 
+    def _read_topics(self, node: OwnerNode) -> None:
+        if node.state is not None:
+            self.give_catalogue(node)
+            self.on(node, 1.0, lambda: self._read_topics(node))
+
     def give_catalogue(self, node: OwnerNode) -> None:
-        read = {spec.source for spec in self.catalogue.values() if spec.kind is Kind.APPLY}
-        sources = {PIPELINE: tuple(sorted(read))}
-        self.step_owner(node, o.Catalogue(tuple(self.catalogue.values()), sources))
+        """As the poller does: the same object while it says the same. Kafka may list no topic for a moment."""
+        units = tuple(self.catalogue.values())
+        read = {spec.source for spec in units if spec.kind is Kind.APPLY}
+        if self.now < self.unlisted_until:
+            self.happened["empty metadata"] += 1
+            units = tuple(spec for spec in units if spec.kind is Kind.CAPTURE)
+        found = o.Catalogue(units, {PIPELINE: tuple(sorted(read))})
+        if found != node.given:
+            node.given = found
+        self.step_owner(node, node.given or found)
 
     def _beat(self, node: OwnerNode) -> None:
         if node.state is not None:
@@ -172,7 +188,7 @@ class Candidates(Ground):
                 self.at(0.2, land)
                 return
             offset = self._land(node, producer, messages)
-            self.on(node, 0.001, lambda: done(offset))
+            self.on(node, self._answer_takes(node), lambda: done(offset))
 
         def done(offset: int | None) -> None:
             if producer is not node.producer:
@@ -185,6 +201,13 @@ class Candidates(Ground):
             self._send(node, producer)
 
         self.at(self.rng.uniform(0.003, 0.05), land)
+
+    def _answer_takes(self, node: OwnerNode) -> float:
+        """How long the node's writer waits after its transaction has landed: what it learns then was true then, and not now."""
+        if self.healed or "late answer" not in self.faults or self.later.random() > 0.1:
+            return 0.001
+        self.happened["control: answered late"] += 1
+        return self.later.uniform(0.5, 4.0)
 
     def _land(self, node: OwnerNode, producer: Producer, messages: tuple[Message, ...]) -> int | None:
         """A transaction is at the broker; returns its offset where its writer is told. Otherwise it never uses it again."""

@@ -18,6 +18,7 @@ from tests.sim.coordination.nodes import (
     CAPTURES,
     FAULTS,
     FOCUS,
+    LATER_FAULTS,
     PATIENCE,
     PIPELINE,
     UNITS,
@@ -44,8 +45,15 @@ class Ground:
         self.heap: list[tuple[float, int, Callable[[], object]]] = []
         chosen = [fault for fault in FAULTS if self.rng.random() < 0.5]
         by_seed = FOCUS if options.seed % 4 == 3 else tuple(chosen)
+        self.later = random.Random(f"later {options.seed}")
+        by_seed += tuple(fault for fault in LATER_FAULTS if self.later.random() < 0.25)
         self.faults = frozenset(by_seed if options.faults is None else options.faults)
         self.healed = False
+        self.unlisted_until = 0.0
+        #: agents on which nothing gets ready: every preparation fails there, or (seed) hangs
+        #: agents that do their work, and lie besides
+        self.hostile = {AGENTS[1]} if "hostile agent" in self.faults else set()
+        self.black_holes = {AGENTS[-1]} if "black hole" in self.faults else set()
         self.cuts: set[tuple[str, str]] = set()
         self.down: dict[str, float] = {}
         self.happened: Counter[str] = Counter()

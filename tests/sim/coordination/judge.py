@@ -4,12 +4,13 @@ I1 an epoch is one worker, and at most one live worker has the target's epoch ·
 checkpoint is ahead of the target or goes back, nor does what is shown of it, from one term to the next · I4 owner_rev
 grows, and no agent acts for a lower one · I5 and I7 `owner.check` · I6 no orphan in the end · I8 nothing runs in the end that
 is not wanted · I9 limits · I10 and liveness `converged` · C4 nobody starts beside another that was not taken for gone · C9
-no worker goes on past its lease · C11 a final mark is taken. A captured topic has no gap, and its reader takes events of
+no worker goes on past its lease, and whoever granted it waits for it (`leases`) · C11 a final mark is taken. A captured topic has no gap, and its reader takes events of
 one writer at a time.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,10 @@ from coordinator.core.progress import PipelineProgress
 from coordinator.core.replication import require
 from coordinator.core.replication_table import Cell, SetState
 from coordinator.server import view as views
+from tests.sim.coordination.leases import LeaseJudge
+from tests.sim.coordination.nodes import FAR
 from tests.sim.coordination.target import Transaction, Worker
-from tests.sim.coordination.watch import LimitsJudge, Watch
+from tests.sim.coordination.watch import CatalogueJudge, LimitsJudge, Watch
 
 if TYPE_CHECKING:
     from tests.sim.coordination.nodes import AgentNode, OwnerNode
@@ -56,11 +59,14 @@ class Judge:
         self.final: list[tuple[str, int, Mark]] = []
         self.applied: dict[tuple[str, int], int] = {}
         self.watch = Watch(world)
+        self.leases = LeaseJudge(world)
+        self.catalogue = CatalogueJudge(world)
         self.limits = LimitsJudge()
         #: unit → the epochs in its durable record, and the highest that ever wrote
         self.holders: dict[str, tuple[int, ...]] = {}
         self.wrote_last: dict[str, int] = {}
-        self.claimed = 0
+        #: terms that have begun; an answer may be so late that a later one has begun before it
+        self.begun: set[int] = set()
         #: (fault, state of a unit when it struck)
         self.struck: Counter[tuple[str, SetState]] = Counter()
 
@@ -68,6 +74,8 @@ class Judge:
         """After every event of the world, whosever it was."""
         self._accepted()
         self.watch.always()
+        self.leases.always()
+        self.catalogue.always()
 
     def _accepted(self) -> None:
         """I1: of the workers that write now, the target would accept one a unit."""
@@ -95,6 +103,7 @@ class Judge:
         state = node.state
         if state is not None:
             self.limits.before(state)
+            self.catalogue.before(state)
         if state is None or not isinstance(event, o.Received):
             return
         message = event.message
@@ -104,6 +113,8 @@ class Judge:
             return
         if member.agent_epoch != head.agent_epoch or not member.durable:
             return
+        if isinstance(message, Sync | Heartbeat) and not math.isfinite(message.sent):
+            return  # a lie: nothing of it is believed, and what is true of it comes again
         statuses = message.statuses if isinstance(message, Sync | Heartbeat) else ()
         if isinstance(message, DispatchResponse):
             statuses = (message.status,)
@@ -123,21 +134,34 @@ class Judge:
         if state is None:
             return
         if event is None:
-            require(state.rev > self.claimed, f"term {state.rev} after term {self.claimed}")
-            self.claimed = state.rev
+            require(state.rev not in self.begun, f"term {state.rev} begins twice")
+            self.begun.add(state.rev)
             self.limits.before(state)
         owners.check(state)
         self.watch.owner(node, event, out)
+        self.leases.owner(node, out)
         for unit, _, mark in self.final:
             memo = state.memos.get(unit)
             held = memo.mark if memo is not None else None
             taken = memo is None or (held is not None and held.checkpoint_ts >= mark.checkpoint_ts)
             require(taken, f"final mark {mark} of {unit} was not taken: {held}")
         self.final = []
+        self._believed(state, event, out)
         self._count(state)
         self._members(node, state)
         self.limits.after(state, event)
+        self.catalogue.after(state, event)
         self._pipelines(state)
+
+    def _believed(self, state: o.OwnerState, event: o.Event | None, out: list[o.Effect]) -> None:
+        """No agent's word raises what is never taken back, or ends a term."""
+        require(state.counter < FAR // 2, f"epochs go on at {state.counter}")
+        for unit, memo in state.memos.items():
+            mark = memo.mark
+            far = mark is not None and max(mark.checkpoint_ts, mark.resolved_ts) >= FAR // 2
+            require(not far and 0 <= memo.rows_per_s < FAR, f"{unit} is at {mark}, {memo.rows_per_s} rows/s")
+        ended = any(isinstance(effect, o.StepDown) for effect in out)
+        require(not ended or isinstance(event, o.Resign), f"the term ends because of {event}")
 
     def _count(self, state: o.OwnerState) -> None:
         self.cells.update(state.cells)
@@ -151,6 +175,7 @@ class Judge:
                 self.expired[state.rev].add(name)
                 self.gone.setdefault((name, member.agent_epoch), {})[state.rev] = state.counter
                 self._lease(node, self.world.agents[name], member.agent_epoch)
+                self.leases.gone(state.rev, self.world.agents[name], member.agent_epoch)
             if member.state is MemberState.SYNCED:
                 self.expired.get(state.rev, set()).discard(name)
 
@@ -217,6 +242,9 @@ class Judge:
     def alarm(self, what: str, about: str) -> None:
         self.alarms[what] += 1
         require(what != "impossible report", f"{what}: {about}")
+        faults = self.world.faults
+        alone = "busy machine" in faults and faults <= {"busy machine", "join", "catalogue", "commands"}
+        require(what != "preparation given up" or not alone, f"it got on, and {what}: {about}")
 
     # agents
 

@@ -8,24 +8,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any
 from unittest import mock
+
+from msgspec import structs
 
 from coordinator.core import agent as agents
 from coordinator.core import (
     agent_unit,
+    bounds,
+    health,
     members,
     owner,
+    owner_catalogue,
+    owner_commands,
     owner_feed,
+    owner_members,
     owner_ticks,
     progress,
     replication,
 )
 from coordinator.core.agent_unit import Held
-from coordinator.core.handlers import reports
+from coordinator.core.handlers import entrance, leases, reports
 from coordinator.core.members import Verdict
 from coordinator.core.messages import Announce, DispatchResponse, HeartbeatResponse, Op, Superseded
-from coordinator.core.owner_state import Fence
+from coordinator.core.owner_state import Confirmed, Fence, Persisted, UnitRecord
 from coordinator.core.replication import Assign, Instruct, RefusedError, ReplicationSet
 from coordinator.core.replication_table import CELLS, SETTLE, Act, Primary, Role, Secondary, Seen, SetState
 from coordinator.core.schedulers import Kind, Loads, UnitSpec
@@ -33,22 +41,27 @@ from coordinator.server import view as views
 from tests.sim.coordination import ground
 from tests.sim.coordination.capture import CaptureRules, CaptureTopic
 from tests.sim.coordination.control import ControlTopic
-from tests.sim.coordination.nodes import Options, Violation
+from tests.sim.coordination.nodes import FAR, Options, Violation
 from tests.sim.coordination.target import Guard, Target
 from tests.sim.coordination.world import run
 
+balances = import_module(
+    "coordinator.core.schedulers.balance"
+)  # its package has the function under this name
 Patch = Callable[[], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """`ref`: the bug as the research names it. `faults`: what a run needs for it (None: the seed chooses)."""
+    """`ref`: the bug as the research names it. `faults`: what a run needs for it (None: the seed chooses). `scenario`: the script that
+    finds it where seeds seldom would."""
 
     name: str
     ref: str
     patches: tuple[Patch, ...] = ()
-    options: dict[str, bool] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     faults: tuple[str, ...] | None = None
+    scenario: str | None = None
 
 
 def attribute(target: object, name: str, value: object) -> Patch:
@@ -72,6 +85,7 @@ _fence_unless_wanted, _instruct, _dispatched = (
     owner_feed._instruct,
     agents._dispatched,
 )
+_expire, _begin, _owner_step = members.expire, owner.begin, owner.step
 _pipeline_units, _pipelines = owner_ticks.pipeline_units, views.pipelines
 
 
@@ -143,7 +157,7 @@ def _any_term(state: agents.AgentState, message: Any, now: float, out: list[Any]
 
 def _lease_from_receipt(state: agents.AgentState, message: Any, now: float, out: list[Any]) -> None:
     if isinstance(message, HeartbeatResponse):
-        message = replace(message, echo=now)
+        message = structs.replace(message, echo=now)
     _receive(state, message, now, out)
 
 
@@ -159,6 +173,74 @@ def _late_is_fine(member: Any, agent_epoch: int, seq: int, now: float, **kwargs:
     after, verdict = _hear(member, agent_epoch, seq, now, **kwargs)
     synced = member.state is members.MemberState.SYNCED
     return (after, Verdict.APPLY) if verdict is Verdict.LATE and synced else (after, verdict)
+
+
+def _never_ill(known: health.Health, *_: Any) -> health.Health:
+    return known
+
+
+def _whatever_failed(unit: Any, agent: str, loads: Loads) -> bool:
+    return loads.room(agent)
+
+
+def _impatient(member: Any, now: float, silence: float) -> Any:
+    return _expire(member, now, 0.8 * silence)
+
+
+def _generous(header: Any, echo: float, lease: float, *rest: Any) -> HeartbeatResponse:
+    return HeartbeatResponse(header, echo, 1.2 * lease, *rest)
+
+
+def _begins_at_once(*args: Any, **kwargs: Any) -> Any:
+    state, out = _begin(*args, **kwargs)
+    waits = state.config.owner_lease
+    state.members = {name: replace(m, heard_at=m.heard_at - waits) for name, m in state.members.items()}
+    return state, out
+
+
+def _confirmed_by_election(*args: Any, **kwargs: Any) -> Any:
+    return _begin(*args, **{**kwargs, "claimed_at": None})
+
+
+def _confirmed_now(state: Any, event: Any, now: float) -> Any:
+    if isinstance(event, Confirmed):
+        event = Confirmed(now)
+    elif isinstance(event, Persisted) and event.token in state.waiting:
+        state.waiting[event.token] = state.waiting[event.token]._replace(asked=now)
+    return _owner_step(state, event, now)
+
+
+def _granted_to_all(state: Any, member: Any) -> list[tuple[str, int]]:
+    me = (member.name, member.agent_epoch)
+    held = [(unit, r) for unit in state.by_agent.get(member.name, {}) for r in state.sets[unit].replicas]
+    return [
+        (unit, r.epoch) for unit, r in held if (r.agent, r.agent_epoch) == me and r.role is not Role.SECONDARY
+    ]
+
+
+def _unstored_move(unit: str, _agent: str) -> Any:
+    return UnitRecord(f"no such unit as {unit}", "", ())
+
+
+def _raise_counter(state: Any, *_: Any, **__: Any) -> None:
+    """As it was once, should the control topic have been lost."""
+    state.counter = FAR
+
+
+def _no_clock(*_: Any) -> None:
+    return None
+
+
+def _step_down_at_a_word(state: Any, agent: str, _now: float, out: list[Any], **_: Any) -> None:
+    owner_members.step_down(state, f"agent {agent} obeys a later owner", out)
+
+
+def _time_is_up(state: Any, memo: Any, now: float) -> bool:
+    return bool(now >= memo.since + state.config.prepare_timeout)
+
+
+def _credulous(*_: Any) -> dict[str, int]:
+    return {}
 
 
 def _no_limit(_self: Loads, _agent: str) -> bool:
@@ -253,6 +335,8 @@ def _silent_unless_changed(state: agents.AgentState, message: Any, now: float, o
 
 
 S, R, N = SetState, Role, Seen
+#: Modules that know `fence_unless_wanted`.
+_FENCING = (owner_feed, owner_catalogue, owner_commands, owner_ticks)
 MUTATIONS = (
     Mutation("agent epoch is not compared", "B1, PR#6113", (attribute(members, "hear", _any_incarnation),), faults=("ancient", "crash agent", "delay", "double")),
     Mutation("a worker's failure is swallowed", "B2", options={"swallow": True}),
@@ -261,7 +345,7 @@ MUTATIONS = (
         "B3",
         (cells((Act.DROP,), (S.PREPARE, R.PRIMARY, N.STOPPING), (S.COMMIT, R.PRIMARY, N.STOPPING)),),
     ),
-    Mutation("a late remove stops a later assignment", "B3, no generation", (attribute(agent_unit, "_remove", _remove_whatever),), faults=("ancient", "delay", "double", "commands", "worker fails")),
+    Mutation("a late remove stops a later assignment", "B3, no generation", (attribute(agent_unit, "_remove", _remove_whatever),), faults=("ancient", "delay", "double", "commands", "worker fails", "second thoughts")),
     Mutation("orphans are ignored", "B4", (attribute(replication, "_report", _no_orphans),)),
     Mutation("orphans are told now and then", "B4", (attribute(owner_feed, "_instruct", _orphans_now_and_then),)),
     Mutation("the last replica's crash leaves the set", "B5, #6477", (cells((Act.KEEP,), (S.REMOVING, R.UNDETERMINED, N.GONE)),)),
@@ -270,6 +354,7 @@ MUTATIONS = (
     Mutation("a plan adds more than a burst", "B7", (_plan_with(burst=9),)),
     Mutation("a plan gives one agent more than its share", "B7", (_plan_with(agent_burst=9),)),
     Mutation("the moves to one agent are not limited", "B7", (_plan_with(per_agent=9),), faults=("commands", "stop agent")),
+    Mutation("an agent that cannot prepare attracts moves", "found here", (attribute(health, "failed", _never_ill), attribute(balances, "_may_go", _whatever_failed)), {"fault_time": 60.0}, ("black hole",)),
     Mutation("a new owner forgets what is stopping", "tiflow#6538", (attribute(replication, "_classify", _blind_classify),), faults=("commands", "slow target", "crash owner", "two owners")),
     Mutation("start beside one that is stopping", "tiflow#6538", (_promote_beside_leaving,)),
     Mutation("stopped before the sink is closed", "tiflow#9618", options={"early_stop": True}),
@@ -281,7 +366,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a removed unit is not fenced", "found here",
-        tuple(attribute(m, "fence_unless_wanted", _forget_at_once) for m in (owner_feed, owner, owner_ticks)),
+        tuple(attribute(m, "fence_unless_wanted", _forget_at_once) for m in _FENCING),
         faults=("catalogue", "pause agent", "commands"),
     ),
     Mutation("the minimum skips a missing unit", "tiflow PR#5761", (attribute(owner_ticks, "advance", _skip_missing),)),
@@ -295,6 +380,18 @@ MUTATIONS = (
     Mutation("late reports are applied", "no op_seq", (attribute(members, "hear", _late_is_fine),)),
     Mutation("the lease counts from receipt", "GreptimeDB", (attribute(agents, "_receive", _lease_from_receipt),), faults=("delay", "cut", "ancient")),
     Mutation("the lease is never over", "ticdc#5202", (attribute(agent_unit, "_expire", _no_expiry),)),
+    Mutation("an agent is gone after 80 % of its lease", "found here", (attribute(members, "expire", _impatient),), faults=("crash agent", "pause agent")),
+    Mutation("leases are 120 % of what the owner waits", "found here", (attribute(leases, "HeartbeatResponse", _generous),), faults=("crash agent", "pause agent")),
+    Mutation("a new owner does not wait for the old one's leases", "found here", (attribute(owner, "begin", _begins_at_once),), scenario="an_agent_dies_with_a_lease_of_an_owner_that_is_no_longer_one"),
+    Mutation("a move that was accepted dies with its owner", "found here", (attribute(owner_commands, "MoveRecord", _unstored_move),), scenario="a_move_waits_for_another_and_the_owner_dies"),
+    Mutation("a claim counts as confirmed from the answer", "found here", (attribute(owner, "step", _confirmed_now),), faults=("late answer", "two owners", "reader lags")),
+    Mutation("a term counts as confirmed from the claim's answer", "found here", (attribute(owner, "begin", _confirmed_by_election),), scenario="a_candidate_hears_late_that_it_has_claimed"),
+    Mutation("leases are renewed for what is told to stop", "found here", (attribute(leases, "_granted", _granted_to_all),)),
+    Mutation("an empty list of topics is believed", "found here", (attribute(owner_catalogue, "doubted", _credulous),), faults=("empty metadata",)),
+    Mutation("an agent's word raises the epochs", "found here", (attribute(reports, "refuse", _raise_counter),), faults=("hostile agent",)),
+    Mutation("marks later than now are believed", "found here", (attribute(bounds, "latest_ts", _no_clock),), faults=("hostile agent",)),
+    Mutation("an agent's word ends a term", "found here", (attribute(entrance, "refuse", _step_down_at_a_word),), faults=("hostile agent",)),
+    Mutation("a slow preparation is given up and begun anew", "found here", (attribute(owner_ticks, "impatient", _time_is_up),), faults=("busy machine",)),
     Mutation("who is replaced waits for an announcement", "found here", (attribute(agents, "_receive", _deaf_to_strangers),)),
     Mutation("a late start claims a topic", "found here", (_late_claims,), faults=("crash agent", "slow target", "commands")),
     Mutation("the fence is read without a lock", "§7 (A)", (_weak(locked=False),)),
@@ -303,7 +400,7 @@ MUTATIONS = (
 #: Two of 20,000 seeds find it; a scenario does at once.
 FENCE_AT_ONCE = Mutation(
     "a fence's epoch is not durable", "found here",
-    tuple(attribute(m, "fence_unless_wanted", _fence_at_once) for m in (owner_feed, owner, owner_ticks)),
+    tuple(attribute(m, "fence_unless_wanted", _fence_at_once) for m in _FENCING),
 )  # fmt: skip
 BY_NAME = {mutation.name: mutation for mutation in MUTATIONS}
 
@@ -318,12 +415,21 @@ def find(mutation: Mutation, seeds: Iterable[int]) -> tuple[int, str] | None:
             for patch in mutation.patches:
                 stack.enter_context(patch())
             try:
-                run(Options(seed, mutation.faults, **mutation.options))
+                _run(mutation, seed)
             except Violation as error:
                 return tried, str(error).partition(": ")[2].partition("\n")[0]
             except RefusedError as error:
                 return tried, f"refused: {error}"
     return None
+
+
+def _run(mutation: Mutation, seed: int) -> None:
+    if mutation.scenario is None:
+        run(Options(seed, mutation.faults, **mutation.options))
+    else:
+        from tests.sim.coordination.scenarios import SCENARIOS, play
+
+        play(next(one for one in SCENARIOS if one.name == mutation.scenario), seed)
 
 
 def main(most: int) -> None:

@@ -10,6 +10,7 @@ from coordinator.control import fold as folds
 from coordinator.control.codec import Candidate
 from coordinator.core import agent as agents
 from coordinator.core import owner_state as o
+from coordinator.core.health import HealthConfig
 from coordinator.core.owner_state import OwnerConfig, OwnerState
 from coordinator.core.schedulers import Limits
 from tests.sim.coordination.control import Producer
@@ -25,7 +26,9 @@ CONFIG = OwnerConfig(
     retry_first=0.3,
     retry_most=2.0,
     progress_every=2.0,
+    doubt=3.0,
     limits=Limits(burst=2, agent_burst=1, concurrent=2, per_agent=1),
+    health=HealthConfig(failures=2, retry_first=2.0, retry_most=16.0, trust_after=2.0),
 )
 ELECTION = elections.ElectionConfig(patience=2.5, pause=2.0, read_back=5.0)
 #: Seconds: how long a write to the control topic is tried; longer than `owner_lease`, as in the product.
@@ -35,9 +38,9 @@ SNAPSHOT_AFTER = 40
 AGENTS = ("a1", "a2", "a3")
 JOINERS = ("a4", "a5")
 CANDIDATES = ("c1", "c2")
-UNITS = ("u1", "u2", "u3", "u4")
-CAPTURES = ("k1",)
 PIPELINE = "p"
+UNITS = ("apply/p/u1", "apply/p/u2", "apply/p/u3", "apply/p/u4")
+CAPTURES = ("capture/k1",)
 SERVERS = ("target", "kafka")
 FAULTS = (
     "drop", "double", "delay", "ancient", "crash agent", "pause agent", "crash owner", "pause owner", "two owners",
@@ -45,6 +48,17 @@ FAULTS = (
     "cut server", "commit lost", "deadlock", "target restart", "failover", "broker restart", "join", "leave",
     "hanging commit", "reader lags",
 )  # fmt: skip
+#: Drawn apart from the others, so that seeds mean what they did before there were these.
+LATER_FAULTS = (
+    "black hole",
+    "empty metadata",
+    "second thoughts",
+    "late answer",
+    "hostile agent",
+    "busy machine",
+)
+#: What a hostile agent says of epochs, marks and terms; also "later than now" in the modelled clock of the day.
+FAR = 10**15
 MESSAGE_FAULTS = ("drop", "double", "delay", "ancient")
 #: What outlives its sender's patience, in seconds: a request whose answer does not come.
 PATIENCE = (0.1, 1.5)
@@ -99,6 +113,8 @@ class OwnerNode(Node):
     base: int = 0
     end: int = 0
     lags_until: float = 0.0
+    given: o.Catalogue | None = None
+    claim_began: float = 0.0
 
     @property
     def candidate(self) -> Candidate:

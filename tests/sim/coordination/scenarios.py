@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from coordinator.control.election import Phase
 from coordinator.core import owner_state as o
+from coordinator.core.members import MemberState
 from coordinator.core.messages import Op
 from coordinator.core.replication_table import Cell, Role, Seen, SetState
-from tests.sim.coordination.nodes import CAPTURES, AgentNode, Violation
+from tests.sim.coordination.nodes import CAPTURES, UNITS, AgentNode, Violation
 from tests.sim.coordination.scripted import UNIT, Scripted
 from tests.sim.coordination.target import Worker
 from tests.sim.coordination.world import World
@@ -189,6 +191,12 @@ def the_target_of_a_move_that_was_given_up_dies(w: Scripted) -> None:
     w.reach((_S.REPLICATING, _R.UNDETERMINED, _N.GONE))
 
 
+def fresh_lease(w: Scripted, node: AgentNode) -> None:
+    """Wait until an owner has just renewed what the agent runs."""
+    key = (node.name, node.state.agent_epoch)
+    w.until("its leases are renewed", lambda: w.judge.leases.granted[key] > w.clock(node) + 3.95)
+
+
 @scenario((_S.REPLICATING, _R.UNDETERMINED, _N.REPLICATING), faults=("clock",))
 def a_new_owner_finds_two_that_write(w: Scripted) -> None:
     """The owner's clock leaps while the old worker, which has nothing to write, is told to stop and does not hear it: the
@@ -198,6 +206,7 @@ def a_new_owner_finds_two_that_write(w: Scripted) -> None:
     second = next(node for node in w.owners.values() if node is not first)
     w.lost = w.no(Op.REMOVE, origin.name)
     w.idle.add(origin.name)
+    fresh_lease(w, origin)  # from when it has been told to stop it is granted no more
     w.tell(o.Move(UNIT, target.name))
     w.until("the new worker is ready", lambda: w.unit().state is _S.COMMIT)
     w.unheard = lambda agent, _: agent == origin.name
@@ -209,6 +218,8 @@ def a_new_owner_finds_two_that_write(w: Scripted) -> None:
     w.until("the new worker writes", lambda: w.worker(target).live)
     w.succeed(first, second)
     w.unheard = lambda *_: False
+    w.until("the new owner knows of both", lambda: w.unit().state is _S.REPLICATING)
+    w.beat(origin)  # before its lease is over: nobody renews it
     w.reach((_S.REPLICATING, _R.UNDETERMINED, _N.REPLICATING))
 
 
@@ -263,6 +274,100 @@ def a_new_owner_is_asked_for_moves_before_it_has_heard_of_one_under_way(w: Scrip
     assert w.unit().state is _S.RECOVERING
     w.unheard = lambda *_: False
     w.until("the owner has heard of all", lambda: w.unit().state is not _S.RECOVERING)
+
+
+@scenario()
+def an_agent_dies_with_a_lease_of_an_owner_that_is_no_longer_one(w: Scripted) -> None:
+    """The old owner, cut off from the control topic, does not know yet and grants it; the new one has to wait for its end."""
+    origin, _ = w.settle()
+    first, second = w.owner, next(node for node in w.owners.values() if node is not w.owner)
+    w.until("the old owner is confirmed", lambda: w.clock(first) - w.state.confirmed_at < 0.1)
+    w.cuts |= {(first.name, "kafka"), ("kafka", first.name)}
+    w.usurp(second)
+    w.until("the new owner leads", lambda: w.current() is second)
+    key = (origin.name, origin.state.agent_epoch)
+    before = w.now
+    w.until(
+        "the old owner renews",
+        lambda: w.judge.leases.granted[key] > w.clock(origin) + 3.95 and w.now > before + 0.7,
+    )
+    w.crash_agent(origin, 30.0)
+    w.until("it is taken for gone", lambda: w.state.members[origin.name].state is MemberState.EXPIRED)
+    w.cuts.clear()
+
+
+@scenario()
+def a_candidate_hears_late_that_it_has_claimed(w: Scripted) -> None:
+    """Another one has claimed since, which it has not read yet: it leads for all it knows, and must not say anything."""
+    w.settle()
+    first, second = w.owner, next(node for node in w.owners.values() if node is not w.owner)
+    w.answer_takes[second.name] = 3.0
+    w.usurp(second)
+    w.until("the claim has landed", lambda: w.topic.claims[-1][1] == second.name)
+    w.until("the old owner knows", lambda: first.state is None)
+    w._read(second)
+    second.lags_until = w.now + 6.0
+    w.until("it may claim again", lambda: first.election.phase is Phase.FOLLOWING)
+    w.usurp(first)
+    w.until("it has claimed again", lambda: w.topic.claims[-1][1] == first.name)
+    w.pause(first, 5.0)  # so that agents do not hear of it
+    for agent in w.agents.values():
+        agent.leader, agent.heard = list(w.owners).index(second.name), w.now + 3.0
+    w.until("the late one begins", lambda: second.state is not None)
+    assert second.state is not None
+    assert second.state.rev < w.topic.claims[-1][0]
+    w.run_until(w.now + 1.5)
+    w.answer_takes.clear()
+
+
+@scenario()
+def a_move_waits_for_another_and_the_owner_dies(w: Scripted) -> None:
+    """It was accepted, so the next owner carries it out."""
+    _, target = w.preparing()
+    other = next(
+        u for u in UNITS if u != UNIT and (p := w.unit(u).primary) is not None and p.agent != target.name
+    )
+    w.tell(o.Move(other, target.name))
+    first, second = w.owner, next(node for node in w.owners.values() if node is not w.owner)
+    w.run_until(w.now + 0.3)
+    w.succeed(first, second)
+    w.get_ready()
+    w.until("it is carried out", lambda: _at(w, other) == target.name, 30.0)
+    w.until("nothing of it is left", lambda: f"move/{other}" not in second.records)
+
+
+def _at(w: Scripted, unit: str) -> str | None:
+    node = w.current()
+    current = node.state.sets.get(unit) if node is not None and node.state is not None else None
+    primary = current.primary if current is not None and current.state is _S.REPLICATING else None
+    return primary.agent if primary is not None else None
+
+
+@scenario()
+def a_move_is_cancelled(w: Scripted) -> None:
+    """While the new worker gets ready; nothing else moves the unit at once."""
+    origin, _ = w.preparing()
+    w.tell(o.CancelMove(UNIT))
+    w.until("it is over", lambda: _at(w, UNIT) == origin.name and len(w.unit().replicas) == 1)
+    w.get_ready()
+    w.run_until(w.now + 3.0)
+    assert _at(w, UNIT) == origin.name
+
+
+@scenario()
+def a_drain_is_undone(w: Scripted) -> None:
+    """Without a restart of the agent, which is given units again."""
+    origin, target = w.settle()
+    w.unready.update(name for name in w.agents if name != origin.name)
+    w.tell(o.Drain(origin.name))
+    w.until("it gives units away", lambda: any(s.secondary for s in w.state.sets.values()))
+    w.run_until(w.now + 1.5)  # it has been told by now
+    w.tell(o.Undrain(origin.name))
+    w.get_ready()
+    w.tell(o.Drain(target.name))
+    w.until("it takes units", lambda: not w.state.by_agent.get(target.name), 20.0)
+    assert w.state.by_agent[origin.name]
+    w.tell(o.Undrain(target.name))
 
 
 @scenario()

@@ -14,13 +14,13 @@ from tests.sim.coordination.target import Worker
 from tests.sim.coordination.world import World
 
 _S, _R, _N = SetState, Role, Seen
-UNIT = "u3"
+UNIT = "apply/p/u3"
 
 
 class Scripted(World):
     """`lost`: which messages to agents (or, `unheard`, from agents) get lost. `unready`: agents on which workers do not get
     ready; `unended`: those on which workers that were stopped do not end; `idle`: those on which they write nothing; `slow`:
-    how long Kafka takes, if not as usual.
+    how long Kafka takes, if not as usual; `answer_takes`: how long it takes to tell a candidate that it has written.
     """
 
     def __init__(self, seed: int = 0, faults: tuple[str, ...] = ()) -> None:
@@ -30,6 +30,7 @@ class Scripted(World):
         self.unended: set[str] = set()
         self.idle: set[str] = set()
         self.slow: float | None = None
+        self.answer_takes: dict[str, float] = {}
         self.held: dict[str, list[Callable[[], None]]] = {"ready": [], "end": []}
         super().__init__(Options(seed, faults))
 
@@ -61,6 +62,9 @@ class Scripted(World):
     def _apply(self, node: AgentNode, worker: Worker) -> None:
         if node.name not in self.idle:
             super()._apply(node, worker)
+
+    def _answer_takes(self, node: OwnerNode) -> float:
+        return self.answer_takes.get(node.name, 0.001)
 
     def _orphan(self, worker: Worker) -> None:
         """Whether a process outlives its agent is for the script to say."""
@@ -153,6 +157,11 @@ class Scripted(World):
         for agent in self.agents.values():
             agent.leader, agent.heard = list(self.owners).index(second.name), self.now
         self.until(f"{second.name} leads", lambda: self.current() is second)
+
+    def beat(self, node: AgentNode) -> None:
+        """The agent's next heartbeat is sent in a moment."""
+        node.state.next_beat = self.clock(node)
+        self.on(node, 0.001, lambda: self.step_agent(node, agents.Tick()))
 
     def shut_down(self, node: AgentNode) -> None:
         self.step_agent(node, agents.Shutdown())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import ExitStack
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
@@ -111,8 +112,10 @@ def test_a_dispatch_without_an_answer_is_found() -> None:
 
 def test_a_fence_under_an_epoch_that_is_not_durable_is_found() -> None:
     scene = next(one for one in SCENARIOS if "clock_is_fast" in one.name)
-    with FENCE_AT_ONCE.patches[0](), FENCE_AT_ONCE.patches[1](), FENCE_AT_ONCE.patches[2]():
-        with pytest.raises(Violation, match="not well again: u3"):
+    with ExitStack() as stack:
+        for patch in FENCE_AT_ONCE.patches:
+            stack.enter_context(patch())
+        with pytest.raises(Violation, match="not well again: apply/p/u3"):
             play(scene)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -60,6 +61,83 @@ class LimitsJudge:
         require(moving <= limits.concurrent, f"{moving} moves under way, the limit is {limits.concurrent}")
 
 
+class BlackHoleJudge:
+    """An agent that cannot get a unit ready is not sent one after the other: in a term, what is moved there unasked is what it
+    takes to find out, and then one on trial after each pause."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        #: (term, agent) → when it was first sent one, and how many since
+        self.sent: dict[tuple[int, str], tuple[float, int]] = {}
+
+    def owner(self, state: o.OwnerState, event: o.Event | None, out: list[o.Effect]) -> None:
+        world = self.world
+        if (
+            not world.black_holes
+            or world.healed
+            or not isinstance(event, o.Tick)
+            or "commands" in world.faults
+        ):
+            return
+        for effect in out:
+            for record in _units(effect):
+                agent = record.holders[-1][0] if len(record.holders) > 1 else ""
+                if agent in world.black_holes:
+                    self._moved(state, agent)
+
+    def _moved(self, state: o.OwnerState, agent: str) -> None:
+        first, count = self.sent.get((state.rev, agent), (self.world.now, 0))
+        self.sent[state.rev, agent] = first, count + 1
+        health, limits = state.config.health, state.config.limits
+        pauses = int(math.log2(1 + (self.world.now - first) / health.retry_first)) + 1
+        pauses += int((self.world.now - first) / health.retry_most)
+        most = health.failures + limits.per_agent + pauses + len(self.world.catalogue)
+        require(count < most, f"{count + 1} units in vain to {agent} in {self.world.now - first:.1f} s")
+
+
+class CatalogueJudge:
+    """What runs and is still there is not stopped because one look at Kafka's topics did not show it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        #: unit → the epoch that writes
+        self.replicating: dict[str, int] = {}
+        #: unit → its uid and since when it has been there
+        self.there: dict[str, tuple[str, float]] = {}
+
+    def always(self) -> None:
+        now = self.world.now
+        self.there = {
+            unit: self.there[unit] if self.there.get(unit, ("", 0.0))[0] == spec.uid else (spec.uid, now)
+            for unit, spec in self.world.catalogue.items()
+        }
+
+    def before(self, state: o.OwnerState) -> None:
+        sets = state.sets.items()
+        self.replicating = {
+            unit: s.primary.epoch for unit, s in sets if s.state is SetState.REPLICATING and s.primary
+        }
+
+    def after(self, state: o.OwnerState, event: o.Event | None) -> None:
+        if not isinstance(event, o.Tick):
+            return
+        for unit, epoch in self.replicating.items():
+            current, there = state.sets.get(unit), self.there.get(unit)
+            told = {r.epoch for r in current.leaving} if current is not None else set()
+            stopped = current is not None and current.state is SetState.REMOVING and epoch in told
+            if stopped and there is not None and unit not in state.paused:
+                uid = state.memos[unit].uid if unit in state.memos else ""
+                for_ = self.world.now - there[1]
+                require(
+                    uid != there[0] or for_ < 5.0, f"{unit} is removed and has been there for {for_:.1f} s"
+                )
+
+
+def _units(effect: o.Effect) -> list[o.UnitRecord]:
+    records = effect.records if isinstance(effect, o.Persist) else ()
+    return [record for _, record in records if isinstance(record, o.UnitRecord)]
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A dispatch that waits for its answer."""
@@ -75,6 +153,7 @@ class Watch:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.black_holes = BlackHoleJudge(world)
         #: (agent, unit, epoch) → since when it runs there without the owner's knowing
         self.orphans: dict[tuple[str, str, int], float] = {}
         #: (agent, unit) → the last dispatch; an earlier one is superseded by it
@@ -127,6 +206,7 @@ class Watch:
         state = node.state
         if state is None or node is not self.world.current():
             return
+        self.black_holes.owner(state, event, out)
         if isinstance(event, o.Received) and isinstance(event.message, DispatchResponse):
             message = event.message
             key = (message.agent, message.status.unit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator.core import agent as agents
-from coordinator.core.agent_unit import Ended, OpenWorker, Progressed, Ready
+from coordinator.core.agent_unit import Ended, GettingOn, OpenWorker, Progressed, Ready
 from coordinator.core.messages import Mark
 from tests.sim.coordination.agents import Agents
 from tests.sim.coordination.nodes import CAPTURES, AgentNode
@@ -19,9 +19,25 @@ class Workers(Agents):
         node.workers[effect.unit, effect.epoch] = worker
         if "stuck worker" in self.faults and not self.healed and self.rng.random() < 0.3:
             return
-        fails = "worker fails" in self.faults and not self.healed and self.rng.random() < 0.15
+        hole = node.name in self.black_holes and not self.healed
+        if hole:
+            self.happened["black hole"] += 1
+            if self.options.seed % 2:
+                return
+        fails = hole or ("worker fails" in self.faults and not self.healed and self.rng.random() < 0.15)
         then = (lambda: self._end(node, worker, "failed")) if fails else (lambda: self._ready(node, worker))
-        self.on(node, self.rng.uniform(0.05, 0.5), then)
+        takes = self.rng.uniform(0.05, 0.5)
+        if "busy machine" in self.faults and not self.healed:
+            takes *= 40  # up to many times what a preparation may take that does not get on
+            self._get_on(node, worker)
+        self.on(node, takes, then)
+
+    def _get_on(self, node: AgentNode, worker: Worker) -> None:
+        """It does something now and then, and its agent says so."""
+        if worker.stage == "opening" and not worker.stopping:
+            self.happened["a slow preparation gets on"] += 1
+            self.step_agent(node, agents.Worker(worker.unit, GettingOn(worker.epoch)))
+            self.on(node, 0.7, lambda: self._get_on(node, worker))
 
     def _ready(self, node: AgentNode, worker: Worker) -> None:
         if worker.stage == "opening":

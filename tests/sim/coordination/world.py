@@ -82,7 +82,12 @@ class World(Workers):
             "reader lags": self._lag,
             "join": self._join,
             "leave": self._leave,
+            "empty metadata": self._unlist,
         }
+
+    def _unlist(self) -> None:
+        if self.now > self.unlisted_until + 1.5:  # it is read well in between
+            self.unlisted_until = self.now + self.later.uniform(0.1, 1.9)
 
     def _stop_agent(self) -> None:
         node = self._some_agent()
@@ -241,6 +246,8 @@ class World(Workers):
             o.Move(unit, agent), o.Move(unit, agent), o.Drain(agent), o.Rebalance(), o.Pause(unit), o.Resume(unit), o.Resign(),
         ]  # fmt: skip
         command = self.rng.choice(commands)
+        if "second thoughts" in self.faults and self.later.random() < 0.4:
+            command = self.later.choice([o.CancelMove(unit), o.Undrain(agent)])
         self.on(node, 0.0, lambda: self.step_owner(node, command))
 
     def heal(self) -> None:
@@ -255,7 +262,8 @@ class World(Workers):
             if not candidate.alive:
                 self._start_candidate(candidate)
         for one in self.agents.values():
-            self.crash_agent(one, 0.1) if one.state.liveness.value == "stopping" else None
+            ends = one.state.liveness.value == "stopping" or one.name in self.hostile
+            self.crash_agent(one, 0.1) if ends else None
             if not one.alive and not one.left:
                 self._start_agent(one)
         for unit in (*UNITS, *CAPTURES):

@@ -1,0 +1,173 @@
+"""Applying accepted changes of one topic to the target, with the progress in the same transactions (design.md §6).
+
+There are two ways with one result. *Lanes* (consumer.attempt.lane_group): every lane has a connection and transactions of
+its own. *One transaction*: up to a few hundred events become one net change in one transaction that guards all lanes' rows
+and moves them all. Why that equals the lanes: tickets order the commits of different lanes, and here there is one commit;
+the net change over all lanes' events in event order is what a single lane gathers; all rows move from one offset to
+one offset, so no reader of progress can tell the difference. It needs lanes that stand equal (else an event is new for
+one lane and covered for another) and no held keys; anything but success falls back to the lanes, which know how to
+retry, halve and quarantine: a transaction that was rolled back has left nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import islice
+
+import structlog
+
+from consumer.attempt.effects import Hold, Machine, Operation, Write
+from consumer.attempt.lane_group import LaneGroup, Signals
+from consumer.attempt.transactions import Progress
+from consumer.dispatch import Dispatcher
+from consumer.errors import ConsumerError, RefusedError, TransientError
+from consumer.lanes import HELD_BEHIND, Batch, Limits
+from consumer.layout import Layout
+from consumer.locks import LockTable
+from consumer.model import Held, RowChange, TargetTable, Unit
+from consumer.netchange import net_change
+from consumer.progress import Mark
+from schemas.table import Key, Table
+
+log = structlog.get_logger(__name__)
+
+KEYS_SAID = 5
+"""Keys that a line of the log names."""
+SMALL_BATCH = 500
+"""Events up to which one transaction is cheaper than waking the lanes."""
+SignalsFor = Callable[[int], Signals]
+"""Number of lanes → how they share state under the driver of this attempt."""
+
+
+class Applier:
+    """Applies the changes of one table in one layout. `submit` in offset order, `drain` at barriers and ends."""
+
+    def __init__(
+        self,
+        unit: Unit,
+        progress: Progress,
+        layout: Layout,
+        target: TargetTable,
+        *,
+        wanted: Table | None = None,
+        held: Sequence[Held] = (),
+        limits: Limits | None = None,
+        replace: bool = True,
+        small_batch: int = SMALL_BATCH,
+        signals: SignalsFor | None = None,
+    ) -> None:
+        """`wanted`: the source's model in target terms. `held`: of the unit. `replace`: `conflicts: replace`."""
+        self._unit = unit
+        self._progress = progress
+        self._layout = layout
+        self._target = target
+        self._wanted = wanted
+        self._held = held
+        self._limits = limits or Limits()
+        self._replace = replace
+        self._signals_for: SignalsFor = signals or (lambda _lanes: Signals())
+        self._pending: list[RowChange] = []
+        self._lanes: LaneGroup | None = None
+        may_be_one = not held and progress.level and self._limits.max_gather >= small_batch
+        self._small_batch = small_batch if may_be_one else 0
+        self.held = 0
+        self.displaced = 0
+
+    def submit(self, changes: list[RowChange]) -> Machine[None]:
+        """Take `changes`; applies when there are too many for one transaction. Raises consumer.errors."""
+        if self._lanes is not None:
+            yield from self._lanes.submit(self._plan, changes)
+            return
+        self._pending += changes
+        if len(self._pending) > self._small_batch:
+            yield from self._open()
+
+    def drain(self, mark: Mark) -> Machine[None]:
+        """Apply everything submitted; afterwards every lane stands at `mark` (or higher, if it did before)."""
+        if self._lanes is None and self._pending and not (yield from self._in_one_transaction(mark)):
+            yield from self._open()
+        idle = None if self._lanes is None else (yield from self._lanes.drain(mark))
+        yield from self._progress.move_idle(self._progress.behind(mark, idle), mark)
+
+    def _in_one_transaction(self, mark: Mark) -> Machine[bool]:
+        """Apply what is pending in one transaction; False: the lanes must do it."""
+        refused = any(change.refused is not None for change in self._pending)
+        if not self._small_batch or not self._progress.level or refused:
+            return False
+        net = net_change(self._target, self._pending)
+        try:
+            yield from self._progress.move(range(len(self._progress.rows)), mark, [Write(net)])
+        except (TransientError, RefusedError):
+            return False
+        self._pending = []
+        return True
+
+    def _open(self) -> Machine[None]:
+        locks = LockTable(self._layout.lanes)
+        dispatcher = Dispatcher(self._layout, locks, self._progress.rows)
+        self._plan = dispatcher.plan(self._target, self._wanted)
+        self._signals = self._signals_for(self._layout.lanes)
+        self._lanes = LaneGroup(
+            dispatcher, locks, self._commit,
+            limits=self._limits, held=self._held, replace=self._replace, signals=self._signals,
+        )  # fmt: skip
+        yield from self._lanes.start()
+        pending, self._pending = self._pending, []
+        yield from self._lanes.submit(self._plan, pending)
+
+    def _commit(self, lane: int, batch: Batch) -> Machine[None]:
+        """Apply a lane's batch in one transaction, and say what was displaced and quarantined."""
+        operations: list[Operation] = [Write(net, batch.displacing) for net in batch.nets]
+        if batch.held:
+            operations.append(Hold(batch.held))
+        displaced = yield from self._progress.move([lane], batch.mark, operations)
+        with self._signals.mutex:  # several lanes add to the figures
+            self.held += len(batch.held)
+            self.displaced += displaced
+        if displaced:
+            self._alarm(batch, displaced)
+        for entry in batch.held:
+            self._quarantined(entry)
+
+    def _quarantined(self, entry: Held) -> None:
+        """Say of each refused event which it is, and what to do; what only waits behind it is told with it."""
+        if entry.error.startswith(HELD_BEHIND):
+            return
+        log.warning(
+            "row quarantined: the target refused it",
+            pipeline=self._unit.pipeline, topic=self._unit.topic, table=entry.table, key=entry.key,
+            first_event=f"{entry.offset}.{entry.part}", reason=entry.error[:300],
+            do="mend the target, then run rowlock quarantine retry; or give the row up: rowlock quarantine skip",
+        )  # fmt: skip
+
+    def _alarm(self, batch: Batch, rows: int) -> None:
+        """Say at once that the target had drifted, a line a transaction: a worker that dies later has said it."""
+        first = batch.events[0] if batch.events else None
+        log.warning(
+            "rows displaced: the target had drifted",
+            pipeline=self._unit.pipeline, topic=self._unit.topic,
+            table=f"{self._target.schema}.{self._target.name}", rows=rows,
+            first_event=f"{first[0]}.{first[1]}" if first else None, event_keys=_first_keys(batch),
+            do="SELECT * FROM rowlock_displaced shows them whole: find out who else writes to the table, then run "
+            "rowlock verify (docs/how-to/run-it.md)",
+        )  # fmt: skip
+
+    def close(self, error: BaseException | None = None) -> Machine[None]:
+        """End the lanes (each after the transaction it is in). With `error`, theirs are not raised again."""
+        lanes, self._lanes = self._lanes, None
+        if lanes is None:
+            return
+        if error is None:
+            yield from lanes.close()
+            return
+        with suppress(ConsumerError):
+            yield from lanes.close(error)
+
+
+def _first_keys(batch: Batch) -> list[Key]:
+    """Return some of the keys of the rows that were written."""
+    keys = (
+        tuple(row[i] for i in net.table.key_at) for net in batch.nets for row in (*net.replaces, *net.updates)
+    )
+    return list(islice(keys, KEYS_SAID))

@@ -1,0 +1,346 @@
+"""One topic in one task attempt: from Kafka records to committed lanes (design.md §6), as a machine of effects.
+
+begin (fence, read) → from the lowest lane's offset + 1, whatever the batch holds → decode → drop duplicates →
+barriers (definition, truncate, chunk marker) → applier → at the end every lane, also an idle one, at the batch's end.
+
+What ends an attempt never fails the Spark batch: progress is where it is, the report says why, and the next attempt
+(the next batch, or the driver's restart) goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+import structlog
+
+from consumer.attempt.applier import Applier, SignalsFor
+from consumer.attempt.debezium import DebeziumReader
+from consumer.attempt.effects import (
+    Begin,
+    CloseHeldBefore,
+    DropSession,
+    Explain,
+    Machine,
+    NextSlice,
+    Operation,
+    Prepare,
+    ReadMissing,
+    Restore,
+    StopUnit,
+    Truncate,
+    WriteUnit,
+    ask,
+)
+from consumer.attempt.reader import Emptied, EnvelopeReader, Reader, Rows, Slice, Taken, Told, undefined
+from consumer.attempt.spec import UnitSpec, initial_layout
+from consumer.attempt.transactions import Progress, retried
+from consumer.definition import InForce, definition_change
+from consumer.errors import MissingGrantError, TargetConfigError, TransientError, UnitStoppedError
+from consumer.fold import refolded
+from consumer.layout import Layout, keys_fingerprint
+from consumer.model import Held, LaneProgress, RowChange, UnitState
+from consumer.progress import Mark, Plan, advanced, plan, relaid
+from consumer.reports import Report, State
+from consumer.trouble import InputLostError, Trouble, trouble_of
+from schemas.event import Event
+from schemas.findings import START_OVER
+from schemas.table import Table
+
+log = structlog.get_logger(__name__)
+
+
+class Attempt:
+    """The state of one attempt. Its methods are machines; `run` is the whole of it."""
+
+    def __init__(self, spec: UnitSpec, signals: SignalsFor | None = None) -> None:
+        """`signals`: how the lanes share state under this attempt's driver."""
+        self.spec = spec
+        topic = spec.unit.topic
+        self._signals = signals
+        self._reader: Reader = EnvelopeReader(topic) if spec.debezium is None else DebeziumReader(topic)
+        self._progress = Progress(())
+        self._applier: Applier | None = None
+        self._in_force: InForce | None = None
+        self._held: Sequence[Held] = ()
+        self._plan = Plan(0, self._wanted_layout(None))
+        self._mark: Mark | None = None
+        self._applied = 0
+        self._dropped = 0
+        self._quarantined = 0
+        self._displaced = 0
+
+    # --- the attempt
+
+    def run(self) -> Machine[Report]:
+        """Apply the slices that the driver has, and end with what became of it. Raises InputLostError alone: whatever else
+        happens, of whatever class, is the unit's own trouble and touches no other unit."""
+        try:
+            yield from self.begin()
+            yield from self.consume()
+        except InputLostError:
+            raise
+        except Exception as error:  # see consumer.trouble
+            trouble = trouble_of(self.spec.unit.topic, error)
+            if trouble.fault:
+                log.error("a unit failed by a fault of rowlock", topic=self.spec.unit.topic, exc_info=True)
+            if isinstance(error, TargetConfigError) and not isinstance(error, MissingGrantError):
+                trouble = yield from self._explained(trouble)
+            return (yield from self._ended(trouble))
+        return self._report("ok")
+
+    def begin(self) -> Machine[None]:
+        """Begin an attempt: fence, read, choose the layout."""
+        rows, state, self._held = yield from retried(lambda: ask(Begin()))
+        self._check(rows[0].topic_id, state)
+        self._progress = Progress(rows)
+        text = state.definition
+        self._in_force = None if text is None else (yield from retried(lambda: ask(Restore(text))))
+        self._plan = plan(self._progress.rows, self._wanted_layout(self._in_force))
+        if self._plan.switch_now:
+            yield from self._switch()
+            return
+        lowest = self._progress.lowest
+        self._reader.begin(self._progress.rows, self._in_force)
+        self._mark = (lowest.offset, lowest.position, lowest.gen, lowest.commit_ts_ms)
+        self._applier = self._new_applier()
+
+    def define(self, table: Table) -> Machine[None]:
+        """Begin, and put the first definition in force where the topic carries none; one that is in force stays."""
+        yield from self.begin()
+        if self._in_force is None:
+            yield from self._put_in_force(table, self._progress.rows)
+        yield from self._close_applier()
+
+    def _check(self, topic_id: str, state: UnitState) -> None:
+        topic = self.spec.unit.topic
+        if state.stopped is not None:
+            raise UnitStoppedError(state.stopped)
+        if topic_id != self.spec.topic_id:
+            raise UnitStoppedError(recreated(topic))
+        if state.ddl is not None:
+            raise UnitStoppedError(
+                f"{topic}: a statement was interrupted ({state.ddl}); finish it by hand, then clear "
+                f"`ddl` of the unit in rowlock_unit"
+            )
+
+    def _wanted_layout(self, in_force: InForce | None) -> Layout:
+        layout = initial_layout(self.spec.routes, self.spec.lanes)
+        if in_force is None:
+            return layout
+        return msgspec.structs.replace(layout, keys=keys_fingerprint([in_force.target]))
+
+    def _new_applier(self) -> Applier | None:
+        in_force = self._in_force
+        if in_force is None:
+            return None
+        return Applier(
+            self.spec.unit,
+            self._progress,
+            self._plan.layout,
+            in_force.target,
+            wanted=in_force.wanted,
+            held=refolded(self._held, in_force.target),
+            limits=self.spec.limits,
+            replace=self.spec.replace,
+            small_batch=self.spec.small_batch,
+            signals=self._signals,
+        )
+
+    def _switch(self) -> Machine[None]:
+        """All lanes stand equal: write the wanted layout, and begin anew with it."""
+        rows = relaid(self._progress.rows, self._wanted_layout(self._in_force))
+        yield from retried(lambda: self._progress.relayout(rows))
+        yield from self.begin()
+
+    # --- its end
+
+    def _report(self, state: State, message: str = "") -> Report:
+        """Say what became of the attempt."""
+        lowest = self._progress.lowest if self._progress.rows else None
+        return Report(
+            topic=self.spec.unit.topic,
+            state=state,
+            epoch=self.spec.epoch,
+            offset=lowest.offset if lowest else -1,
+            applied=self._applied,
+            dropped=self._dropped + self._reader.dropped,
+            held=self._quarantined,
+            displaced=self._displaced,
+            commit_ts_ms=lowest.commit_ts_ms if lowest else 0,
+            position=lowest.position if lowest else None,
+            message=message,
+        )
+
+    def _explained(self, trouble: Trouble) -> Machine[Trouble]:
+        """Say it in the words of `check` where the target table itself is the cause: the server's say what failed, not why."""
+        if self._in_force is None:
+            return trouble
+        topic = self.spec.unit.topic
+        try:
+            why: str | None = yield Explain(self._in_force.source)
+        except Exception as error:  # noqa: BLE001  # then the server's words must do
+            log.info("a target table cannot be looked at", topic=topic, error=str(error)[:300])
+            return trouble
+        if why is None:
+            return trouble
+        log.info("the target refused a statement", topic=topic, said=trouble.message[:300], why=why)
+        return replace(trouble, message=why)
+
+    def _ended(self, trouble: Trouble) -> Machine[Report]:
+        """Say what became of an attempt that ended in trouble; in the target, too, if the unit waits for a person."""
+        if trouble.fault:  # whatever state its connections are in
+            for lane in range(self.spec.lanes):
+                yield DropSession(lane)
+        if trouble.state != "stopped":
+            return self._report(trouble.state, trouble.message)
+        try:
+            yield from retried(lambda: ask(StopUnit(trouble.message)))
+        except TransientError as failure:
+            return self._report("behind", str(failure))
+        except Exception as failure:  # noqa: BLE001  # the stop holds here, though the target does not take its record
+            log.error("a stop cannot be recorded", topic=self.spec.unit.topic, error=str(failure)[:300])
+        return self._report("stopped", trouble.message)
+
+    # --- records
+
+    def consume(self) -> Machine[None]:
+        """Apply the driver's slices; afterwards every lane stands at the last record, or this raises with progress where it is."""
+        try:
+            yield from self._consume()
+        except Exception as error:
+            yield from self._close_applier(error)
+            raise
+        yield from self._close_applier()
+
+    def _consume(self) -> Machine[None]:
+        try:
+            yield from self._take_all()
+        except UnitStoppedError:
+            yield from self._drain()  # what came before the event that stops the unit is applied
+            raise
+        yield from self._drain()
+
+    def _take_all(self) -> Machine[None]:
+        """Take every slice from the first record that the lowest lane lacks; what the batch does not hold of it is read first."""
+        first, start = True, self._plan.start
+        while (records := (yield NextSlice())) is not None:
+            if first and start < records[0][0]:
+                yield from self._take_missing(start, records[0][0])
+            elif records[-1][0] < start:
+                self._dropped += len(records)
+                continue
+            elif records[0][0] < start:
+                records = [record for record in records if record[0] >= start]
+            first = False
+            yield from self._take(records)
+
+    def _take_missing(self, start: int, upto: int) -> Machine[None]:
+        while (records := (yield ReadMissing(start, upto))) is not None:
+            yield from self._take(records)
+
+    def _take(self, records: Slice) -> Machine[None]:
+        """Take a slice; at the offset where the stored layout ends, all lanes stand equal and the layout is changed."""
+        finish = self._plan.finish
+        if finish is None or records[-1][0] < finish:
+            yield from self._read(records)
+            return
+        yield from self._read([record for record in records if record[0] <= finish])
+        yield from self._drain()
+        yield from self._close_applier()
+        yield from self._switch()
+        if rest := [record for record in records if record[0] > finish]:
+            yield from self._take(rest)
+
+    def _read(self, records: Slice) -> Machine[None]:
+        for taken in self._reader.read(records):
+            if isinstance(taken, Rows):
+                yield from self._submit(taken.changes)
+            else:
+                yield from self._barrier(taken)
+                self._applied += 1
+            self._mark = taken.mark
+
+    def _submit(self, changes: list[RowChange]) -> Machine[None]:
+        if not changes:
+            return
+        if self._applier is None:  # no reader gives rows then; if one did, they must not pass for applied
+            raise undefined(self.spec.unit.topic)
+        yield from self._applier.submit(changes)
+        self._applied += len(changes)
+
+    def _drain(self) -> Machine[None]:
+        mark = self._mark
+        if mark is None:
+            return
+        if self._applier is not None:
+            yield from self._applier.drain(mark)
+        else:
+            yield from self._progress.move_idle(self._progress.behind(mark), mark)
+
+    def _close_applier(self, error: BaseException | None = None) -> Machine[None]:
+        applier, self._applier = self._applier, None
+        if applier is not None:
+            try:
+                yield from applier.close(error)
+            finally:  # what is committed counts, whatever ended the lanes
+                self._quarantined += applier.held
+                self._displaced += applier.displaced
+
+    # --- barriers
+
+    def _barrier(self, taken: Taken) -> Machine[None]:
+        """Carry out a definition, truncate or chunk marker event: all lanes stand at its predecessor before."""
+        if isinstance(taken, Emptied):
+            yield from self._drain()
+            yield from self._truncate(taken.mark)
+        elif isinstance(taken, Told):
+            if taken.event.chunk is None:
+                yield from self._define(taken.event, taken.mark)
+            elif taken.event.chunk.repeated:
+                raise UnitStoppedError(
+                    f"{self.spec.unit.topic} offset {taken.mark[0]}: a repeated snapshot begins; this version applies "
+                    f"first snapshots only: {START_OVER}"
+                )  # the marker of a first one says nothing that the rows do not
+
+    def _truncate(self, mark: Mark) -> Machine[None]:
+        in_force = self._in_force
+        if in_force is None:
+            return
+        operations: list[Operation] = [
+            Truncate(in_force.target, in_force.routed.where),
+            CloseHeldBefore(mark[0], f"the source's table was emptied at offset {mark[0]}"),
+        ]
+        lanes = self._progress.behind(mark)
+        yield from retried(lambda: self._progress.move(lanes, mark, operations))
+        yield from self._close_applier()  # its lanes remember keys that are held no more
+        self._held = [entry for entry in self._held if entry.offset >= mark[0]]
+        self._applier = self._new_applier()
+
+    def _define(self, event: Event, mark: Mark) -> Machine[None]:
+        """Put the first definition in force, with the layout that follows from its target table; equal ones pass."""
+        source = None if self._in_force is None else self._in_force.source
+        table = definition_change(source, event, f"{self.spec.unit.topic} offset {mark[0]}")
+        if table is None:
+            return
+        yield from self._drain()
+        yield from self._put_in_force(table, [advanced(row, mark) for row in self._progress.rows])
+
+    def _put_in_force(self, table: Table, lanes: Sequence[LaneProgress]) -> Machine[None]:
+        """Store the definition with the layout that follows from it, all lanes standing as `lanes`; and begin anew."""
+        first = self._in_force is None
+        in_force: InForce = yield from retried(lambda: ask(Prepare(table, first)))
+        rows = relaid(lanes, self._wanted_layout(in_force))
+        state = UnitState(definition=in_force.text, ddl=None, stopped=None)
+        yield from self._close_applier()
+        yield from retried(lambda: self._progress.relayout(rows, [WriteUnit(state)]))
+        yield from self.begin()
+
+
+def recreated(topic: str) -> str:
+    """Return the message for a topic that is not the one the progress speaks of."""
+    return (
+        f"{topic}: the Kafka topic was deleted and made again: its offsets mean something else now: "
+        f"{START_OVER}"
+    )

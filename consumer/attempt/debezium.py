@@ -1,0 +1,123 @@
+"""The reader of a topic that Debezium writes.
+
+What differs from rowlock's own: every event goes through Debezium's decoder, snapshot rows have no position of their own,
+nothing in the topic defines the table, and nothing tells a gap or a connector that was replaced. What can be told of the
+latter is told: a position that comes again must be of the same event, or the log it counts in is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from consumer.attempt.reader import Emptied, Reader, Slice, Taken, undefined
+from consumer.dedup import Verdict
+from consumer.definition import InForce
+from consumer.errors import UnitStoppedError
+from consumer.model import LaneProgress, RowChange
+from schemas.debezium import Change
+from schemas.errors import EnvelopeError
+from schemas.findings import START_OVER
+from schemas.position import Position
+from schemas.table import Row
+
+AGAIN_MS = 60_000
+"""A repeated event was committed before the last one that was applied, by the source's clock; this much is left to clocks."""
+REMEMBERED = 1000
+"""Rows of one log event whose content is kept, to tell whether what comes under their positions again is the same."""
+
+
+class DebeziumReader(Reader):
+    """Commit times only rise, so that the highest says how far the log is read."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self._newest = 0
+
+    def begin(self, rows: Sequence[LaneProgress], in_force: InForce | None) -> None:
+        super().begin(rows, in_force)
+        if self._dedup.gen:
+            raise UnitStoppedError(
+                f"{self._topic}: rowlock captured this source itself before, in the same topics: give the source "
+                f"another name, or {START_OVER}"
+            )
+        self._newest = max(self._newest, *(row.commit_ts_ms for row in rows))
+        self._event_at: tuple[int, ...] = ()
+        self._rows_there: dict[Position, tuple[str, Row | None, Row | None]] = {}
+
+    def read(self, records: Slice) -> Iterator[Taken]:
+        changes: list[RowChange] = []
+        offset = self._mark[0]
+        try:
+            for offset, raw in records:
+                if raw is None:
+                    continue  # the tombstone behind a delete
+                event = self._event(offset, raw)
+                if verdict := self._dedup.judge(offset, event.source.position, None, 0):
+                    if verdict == Verdict.DUPLICATE:
+                        self._check_again(offset, event)
+                    self.dropped += 1
+                    continue
+                self._note(event)
+                if event.op == "t":
+                    yield self._rows(changes, offset - 1)
+                    changes = []
+                    self._mark = (offset, self._dedup.position, 0, self._newest)
+                    yield Emptied(self._mark)
+                else:
+                    changes.append(self._change(offset, event, raw))
+        except UnitStoppedError:
+            yield self._rows(changes, offset - 1)
+            raise
+        yield self._rows(changes, offset)
+
+    def _event(self, offset: int, raw: bytes) -> Change:
+        """Decode a record. Raises UnitStoppedError: it is none of this table as it is defined."""
+        in_force, topic = self._in_force, self._topic
+        if in_force is None:
+            raise UnitStoppedError(f"{topic}: no definition of the table is in force: restart rowlock")
+        try:
+            event: Change = in_force.decode_row(raw)
+        except EnvelopeError as error:
+            raise UnitStoppedError(f"{topic} offset {offset}: {error}: {START_OVER}") from error
+        table, place = in_force.source, event.source
+        if (place.db, place.table) != (table.db, table.name):
+            raise UnitStoppedError(
+                f"{topic} offset {offset}: an event of {place.db}.{place.table} in the topic of {table.db}.{table.name}: one "
+                "table a topic is what this version applies"
+            )
+        return event
+
+    def _change(self, offset: int, event: Change, raw: bytes) -> RowChange:
+        if self._in_force is None:
+            raise undefined(self._topic)
+        row = self._in_force.row
+        before = None if event.before is None else row(event.before)
+        after = None if event.after is None else row(event.after)
+        return RowChange((offset, 0), before, after, self._dedup.position, 0, self._newest, raw)
+
+    def _note(self, event: Change) -> None:
+        """Remember an accepted event of the log."""
+        place = event.source
+        if place.position is None:
+            return
+        self._newest = max(self._newest, place.ts_ms)
+        if place.position[:3] != self._event_at:
+            self._event_at = place.position[:3]
+            self._rows_there.clear()
+        if len(self._rows_there) < REMEMBERED:
+            self._rows_there[place.position] = (event.op, event.before, event.after)
+
+    def _check_again(self, offset: int, event: Change) -> None:
+        """Raise UnitStoppedError if an event that would be dropped as a duplicate cannot be one."""
+        place, at = event.source, f"{self._topic} offset {offset}"
+        if place.ts_ms > self._newest + AGAIN_MS:
+            raise UnitStoppedError(
+                f"{at}: position {place.position} is not above {self._dedup.position}, but the event was committed later "
+                f"than all that was applied: the source's log began anew, or Debezium reads another server: {START_OVER}"
+            )
+        known = self._rows_there.get(place.position) if place.position is not None else None
+        if known not in (None, (event.op, event.before, event.after)):
+            raise UnitStoppedError(
+                f"{at}: another event has the same position {place.position}: Debezium gives all of a compressed transaction "
+                f"one position (binlog_transaction_compression must be OFF at the source): {START_OVER}"
+            )

@@ -1,0 +1,227 @@
+"""What an attempt asks of whoever drives it. Data only: the product carries it out with threads and connections
+(consumer.attempt.threads), the simulation with a modelled target and a schedule of its own (tests/sim).
+
+A machine is a generator: it yields an effect, is sent what the effect came to, or is thrown the error it ended with.
+
+```python
+def example() -> Machine[int]:
+    rows, state, held = yield Begin()          # the driver: machine.send(result) or machine.throw(error)
+    return len(rows)
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from consumer.model import Held, LaneProgress, NetChange, TargetTable, UnitState
+from schemas.table import Table
+
+if TYPE_CHECKING:
+    from consumer.attempt.lane_group import LaneGroup
+
+T = TypeVar("T")
+
+# --- what a transaction does, in order
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Apply a net change. `displacing`: see `Transaction.apply`."""
+
+    net: NetChange
+    displacing: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Add entries to the quarantine."""
+
+    entries: Sequence[Held]
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Empty the target table, or the part of it where `where` holds."""
+
+    table: TargetTable
+    where: dict[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class CloseHeldBefore:
+    """Take all entries of the unit below `offset` out of the quarantine: their rows are gone."""
+
+    offset: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteProgress:
+    """Write lane rows."""
+
+    rows: Sequence[LaneProgress]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteUnit:
+    """Write the unit's row."""
+
+    state: UnitState
+
+
+@dataclass(frozen=True, slots=True)
+class Relayout:
+    """Replace all lane rows of the unit."""
+
+    rows: Sequence[LaneProgress]
+
+
+Operation = Write | Hold | Truncate | CloseHeldBefore | WriteProgress | WriteUnit | Relayout
+
+
+# --- the target
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Begin an attempt of the unit under its epoch. Sent: (lane rows, unit state, quarantine entries)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadProgress:
+    """Read the unit's lane rows without locks, over session `number`. Sent: the rows."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transact:
+    """Carry out `operations` in one transaction that guards the rows of `guards`, over session `number`.
+
+    `displaced`: the driver adds what each `Write` displaced as it goes, so that it is known also where the outcome of the
+    commit is not.
+    """
+
+    number: int
+    guards: Sequence[LaneProgress]
+    operations: Sequence[Operation]
+    displaced: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSession:
+    """After an error: drop session `number` if its connection is broken."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropSession:
+    """Close session `number`, so that the next effect over it makes a new one."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopUnit:
+    """Record in the target that the unit waits for a person."""
+
+    why: str
+
+
+# --- the definition
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Build what follows from the stored definition `text`, or look it up. Sent: an InForce."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Build what follows from `table`, with its target table made if it is the unit's `first`. Sent: an InForce."""
+
+    table: Table
+    first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """Judge the target table as `check` does. Sent: what is wrong with it, or None."""
+
+    source: Table
+
+
+# --- records, time, lanes
+
+
+@dataclass(frozen=True, slots=True)
+class NextSlice:
+    """Read on in what the attempt was given. Sent: a Slice, None at the end. Thrown: InputLostError."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMissing:
+    """Read on in the records [start, upto) of Kafka itself; the first of these effects opens them. Sent: a Slice, None at the end."""
+
+    start: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Let `seconds` go by; a lane's pause ends early when the lanes are stopping."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Wait until `ready()`; it reads the lanes' shared state and is asked again whenever somebody was woken."""
+
+    ready: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class StartLanes:
+    """Drive `lanes.lane(n)` for every lane, beside this machine; an error of one goes to `lanes.failed`."""
+
+    lanes: LaneGroup
+
+
+@dataclass(frozen=True, slots=True)
+class JoinLanes:
+    """Wait until every lane of `lanes`, which are stopping, has ended."""
+
+    lanes: LaneGroup
+
+
+Effect = (
+    Begin
+    | ReadProgress
+    | Transact
+    | CheckSession
+    | DropSession
+    | StopUnit
+    | Restore
+    | Prepare
+    | Explain
+    | NextSlice
+    | ReadMissing
+    | Pause
+    | Await
+    | StartLanes
+    | JoinLanes
+)
+Machine = Generator[Effect, Any, T]
+"""A machine that ends with a T."""
+
+
+def ask(effect: Effect) -> Machine[Any]:
+    """The machine that yields one effect and ends with what it came to."""
+    return (yield effect)

@@ -1,0 +1,179 @@
+"""The lanes of one attempt beside each other: hand-over, waiting for each other's commits, drain, errors.
+
+The attempt's own machine calls `submit`, `drain` and `close`; `lane(n)` is the machine of lane n. Whoever drives them may
+do so in any order and at the same time: what they share is touched under `signals.mutex` only, and whoever waits is woken
+through `signals`. The first error of any lane stops the others after the transaction they are in, and is raised by
+`submit`, `drain` or `close`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+
+from consumer.attempt.effects import Await, JoinLanes, Machine, Pause, StartLanes
+from consumer.dispatch import Dispatcher, TablePlan
+from consumer.lanes import Apply, Batch, Effect, Idle, Lane, Limits, WaitFor
+from consumer.locks import LockTable, Wait
+from consumer.model import Held, RowChange
+from consumer.progress import Mark
+
+Commit = Callable[[int, Batch], Machine[None]]
+"""(lane, batch) → the machine that applies the batch in one transaction, with the lane's progress."""
+
+
+class Signals:
+    """How machines that are driven at the same time share state. This one is for a driver that advances one at a time."""
+
+    mutex: AbstractContextManager[object] = nullcontext()
+
+    def wake(self, lane: int | None) -> None:
+        """Let lane `lane` (None: the attempt's own machine) look again at what it awaits. Called with the mutex held."""
+
+
+class LaneGroup:
+    """The lanes of one attempt and one layout; not restartable."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        locks: LockTable,
+        commit: Commit,
+        *,
+        limits: Limits,
+        held: Sequence[Held] = (),
+        replace: bool = True,
+        signals: Signals | None = None,
+    ) -> None:
+        """`held`, `replace`: see lanes.Lane."""
+        self.count = dispatcher.layout.lanes
+        self.stopping = False
+        self.signals = signals or Signals()
+        self._dispatcher, self._locks, self._commit = dispatcher, locks, commit
+        self._lanes = [Lane(number, locks, limits, held, replace=replace) for number in range(self.count)]
+        self._waiting_for_locks: set[int] = set()
+        self._pending, self._max_pending = 0, limits.max_pending
+        self._drained: dict[int, bool] = {}  # lane → wrote the mark itself
+        self._error: BaseException | None = None
+
+    # --- the attempt's side
+
+    def start(self) -> Machine[None]:
+        yield StartLanes(self)
+
+    def submit(self, plan: TablePlan, changes: Sequence[RowChange]) -> Machine[None]:
+        """Dispatch `changes` of a table and hand them to the lanes; waits while more than `max_pending` events are queued."""
+        with self.signals.mutex:
+            self._check()
+            self._dispatcher.dispatch(plan, changes)
+            for number, items in enumerate(self._dispatcher.take()):
+                if items:
+                    self._pending += len(items)
+                    self._lanes[number].feed(items)
+                    self.signals.wake(number)
+        while self._pending > self._max_pending and self._error is None:
+            with self.signals.mutex:
+                before = self._pending
+                for number, lane in enumerate(self._lanes):
+                    lane.push()
+                    self.signals.wake(number)
+            yield Await(partial(self._fewer_than, before))
+        self._check()
+
+    def _fewer_than(self, pending: int) -> bool:
+        return self._pending < pending or self._error is not None
+
+    def drain(self, mark: Mark) -> Machine[list[int]]:
+        """Let every lane apply all it was given. Ends with the lanes that had nothing and so did not write `mark`."""
+        with self.signals.mutex:
+            self._check()
+            self._drained = {}
+            for number, lane in enumerate(self._lanes):
+                lane.drain(mark)
+                self.signals.wake(number)
+        yield Await(lambda: len(self._drained) == self.count or self._error is not None)
+        self._check()
+        return [number for number, wrote in sorted(self._drained.items()) if not wrote]
+
+    def close(self, error: BaseException | None = None) -> Machine[None]:
+        """Stop the lanes, each after the transaction it is in. What is queued is forgotten. Raises a lane's error, if the attempt
+        does not end with `error` already."""
+        self.stop()
+        yield JoinLanes(self)
+        if error is None and self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        with self.signals.mutex:
+            self._stop()
+
+    def failed(self, error: BaseException) -> None:
+        """A lane's machine ended with `error`."""
+        with self.signals.mutex:
+            if self._error is None:
+                self._error = error
+            self._stop()
+
+    def _stop(self) -> None:
+        self.stopping = True
+        for number in range(self.count):
+            self.signals.wake(number)
+        self.signals.wake(None)
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self.stopping:
+            raise RuntimeError("the lanes are closed")
+
+    # --- the lanes' side
+
+    def lane(self, number: int) -> Machine[None]:
+        """The machine of lane `number`; it ends when the lanes are stopping, and raises what the lane cannot survive."""
+        lane = self._lanes[number]
+        while not self.stopping:
+            with self.signals.mutex:
+                effect: Effect = lane.next()
+            if isinstance(effect, Apply):
+                yield from self._apply(number, lane, effect)
+            elif isinstance(effect, WaitFor):
+                yield from self._wait(number, effect.waits)
+            else:
+                yield from self._idle(number, lane, effect)
+
+    def _apply(self, number: int, lane: Lane, effect: Apply) -> Machine[None]:
+        if effect.pause:
+            yield Pause(effect.pause)
+            if self.stopping:
+                return
+        batch = lane.batch()
+        try:
+            yield from self._commit(number, batch)
+        except Exception as error:  # noqa: BLE001  # the lane decides, and raises what is not to be survived
+            lane.failed(error)
+            return
+        with self.signals.mutex:
+            self._pending -= lane.applied()
+            self.signals.wake(None)
+            for other in self._waiting_for_locks:
+                self.signals.wake(other)
+
+    def _wait(self, number: int, waits: Sequence[Wait]) -> Machine[None]:
+        ready = self._locks.ready
+        with self.signals.mutex:
+            for wait in waits:
+                if not ready(wait):
+                    self._lanes[wait[1]].ask(wait[0])
+                    self.signals.wake(wait[1])
+            self._waiting_for_locks.add(number)
+        yield Await(lambda: self.stopping or all(ready(wait) for wait in waits))
+        with self.signals.mutex:
+            self._waiting_for_locks.discard(number)
+
+    def _idle(self, number: int, lane: Lane, effect: Idle) -> Machine[None]:
+        if effect.drained:
+            with self.signals.mutex:
+                self._drained[number] = effect.wrote
+                self.signals.wake(None)
+        yield Await(lambda: self.stopping or lane.busy)

@@ -1,0 +1,83 @@
+"""What a worker must know of a unit, and what its table definition comes to in the target."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
+
+from consumer.attempt.applier import SMALL_BATCH
+from consumer.definition import InForce, prepare, stored_table
+from consumer.lanes import Limits
+from consumer.layout import Layout
+from consumer.model import Unit
+from consumer.router import Route, fingerprint
+from consumer.targets.base import Session
+from schemas.codec import decode_table
+from schemas.debezium import Modes
+from schemas.table import Table
+
+Tables = MutableMapping[tuple[str, int], InForce]
+"""Definitions in force by (topic, epoch or assignment), kept by the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSpec:
+    """What a worker must know of a unit. `source`: its name in the configuration.
+
+    `assigned`: the coordinator's epoch, where there is one: what is known of the target table is kept through it.
+    `real`: that table as it was read for this assignment, as JSON; empty: whoever needs it reads it.
+    `small_batch`: events up to which one transaction may do for all lanes. `debezium`: how its connector is set, where
+    Debezium writes the topic. `was`: what it was stopped by before this takeover.
+    """
+
+    unit: Unit
+    source: str
+    epoch: int
+    topic_id: str
+    routes: tuple[Route, ...]
+    lanes: int
+    create_tables: bool = True
+    replace: bool = True
+    limits: Limits = field(default_factory=Limits)
+    small_batch: int = SMALL_BATCH
+    assigned: int | None = None
+    real: bytes = b""
+    debezium: Modes | None = None
+    was: str | None = None
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Where the definition in force is kept in `Tables`."""
+        return self.unit.topic, self.epoch if self.assigned is None else self.assigned
+
+
+def initial_layout(routes: tuple[Route, ...], lanes: int) -> Layout:
+    """Return the layout of a unit that has no definition yet."""
+    return Layout(lanes=lanes, routes=fingerprint(routes))
+
+
+def prepared(spec: UnitSpec, session: Session, table: Table, *, first: bool = False) -> InForce:
+    """Return what the source's `table` comes to in the target as it is now.
+
+    `first`: nothing of the unit has been applied yet, so that the target table may have to be made. Later one that is
+    missing has been dropped with its rows: an empty one in its place would pass for the whole.
+    """
+    real = decode_table(spec.real) if spec.real else None
+    return prepare(
+        session,
+        table,
+        source_name=spec.source,
+        routes=spec.routes,
+        create=spec.create_tables and first,
+        gone=not first,
+        real=real,
+        debezium=spec.debezium,
+    )
+
+
+def definition_in_force(spec: UnitSpec, session: Session, text: str, tables: Tables) -> InForce:
+    """Return what the stored definition `text` comes to, from `tables` where it is known."""
+    cached = tables.get(spec.place)
+    if cached is None or cached.text != text:
+        cached = tables[spec.place] = prepared(spec, session, stored_table(text))
+    return cached

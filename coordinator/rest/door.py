@@ -1,0 +1,92 @@
+"""The door in front of the REST interface: who asks, and how much, is judged by the headers before any body is read.
+
+A framework reads a request's body before it asks who sent it, so a stranger could make a coordinator hold hundreds of
+megabytes. Here a request without the right to ask, or with a body that no command has, is answered at once and its
+connection is closed; only what is let through is read, whole and bounded, and handed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import Request
+from pydantic import SecretStr
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from coordinator.rest import problems
+from coordinator.rest.access import judge
+
+#: Bytes that a body may have; the longest command is a name.
+BODY_LIMIT = 64 << 10
+#: Seconds in which a body must have come.
+BODY_S = 10.0
+_SECURED = "/v1"
+
+
+class Door:
+    """ASGI middleware around `app`. `token`: what requests under /v1 must bear; None: none, for this machine only."""
+
+    def __init__(self, app: ASGIApp, token: SecretStr | None, *, body_s: float = BODY_S) -> None:
+        self._app = app
+        self._token = token
+        self._body_s = body_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        try:
+            self._judge(request)
+            body = await self._body(receive)
+        except HTTPException as refused:
+            headers = {**(refused.headers or {}), "Connection": "close"}
+            answer = problems.answer(request, refused.status_code, refused.detail, headers=headers)
+            await answer(scope, receive, send)
+            return
+        if body is not None:
+            await self._app(scope, _again(body, receive), send)
+
+    def _judge(self, request: Request) -> None:
+        """Raise HTTPException for what the headers alone forbid."""
+        if request.url.path.startswith(_SECURED):
+            judge(self._token, request)
+        said = request.headers.get("content-length", "0")
+        if not (said.isascii() and said.isdigit()):
+            raise HTTPException(400, f"Content-Length is {said[:40]!r}, which is no number of bytes")
+        if int(said) > BODY_LIMIT:
+            raise _too_large(f"{said} bytes")
+
+    async def _body(self, receive: Receive) -> bytes | None:
+        """Return the whole body, also of a request that does not say how long it is; None: the client is gone."""
+        parts: list[bytes] = []
+        size, more = 0, True
+        try:
+            async with asyncio.timeout(self._body_s):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    more = message.get("more_body", False)
+                    if size > BODY_LIMIT:
+                        raise _too_large(f"more than {BODY_LIMIT} bytes")
+        except TimeoutError:
+            raise HTTPException(408, f"the body did not come within {self._body_s:g} s") from None
+        return b"".join(parts)
+
+
+def _too_large(seen: str) -> HTTPException:
+    return HTTPException(413, f"the request has a body of {seen}; a command has at most {BODY_LIMIT}")
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that gives `body` once, and then what comes behind it."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def give() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return give

@@ -1,0 +1,65 @@
+"""How a unit does, in a word, why, and what to do: what REST, `units list` and `status` show of it. Pure.
+
+| condition | when |
+|---|---|
+| `running` | it replicates, or does so while it moves |
+| `starting` | it is being placed for the first time, or again after a command |
+| `restarting` | it stopped by itself, and is tried again without anybody's doing |
+| `stopped` | it waits for a person: to mend what the reason says, or to resume it |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from schemas.findings import TRIES_AGAIN, split_remedy
+
+
+class Row(Protocol):
+    """What this needs of `control.UnitRow`."""
+
+    @property
+    def state(self) -> str: ...
+    @property
+    def agent(self) -> str | None: ...
+    @property
+    def moving_to(self) -> str | None: ...
+    @property
+    def paused(self) -> bool: ...
+    @property
+    def error(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`reason`: why it does not run; None where it does. `remedy`: what to do about it; None: nothing, or not known."""
+
+    health: str
+    reason: str | None = None
+    remedy: str | None = None
+
+
+def condition(row: Row) -> Condition:
+    """Judge a unit."""
+    if row.paused:
+        before = f"; before that it stopped by itself: {row.error}" if row.error else ""
+        return Condition("stopped", f"it is paused{before}", "rowlock units resume")
+    if row.state == "replicating":
+        return _replicating(row.error)
+    if row.moving_to is not None or row.state == "recovering":
+        return Condition("running")
+    if row.error is not None:
+        return Condition("restarting", row.error)
+    where = f"it is being placed on {row.agent}" if row.agent else "no agent has it yet"
+    return Condition("starting", where)
+
+
+def _replicating(error: str | None) -> Condition:
+    """An error of a unit that is held says why its worker does not go on."""
+    if error is None:
+        return Condition("running")
+    if error.startswith(TRIES_AGAIN):
+        return Condition("restarting", error.removeprefix(TRIES_AGAIN))
+    reason, remedy = split_remedy(error)
+    return Condition("stopped", reason, remedy or None)

@@ -1,0 +1,53 @@
+"""What a coordinator did and saw: a log line each, and the last ones kept for operators (`GET /v1/events`, `rowlock events`).
+
+Kept in memory: a later leader begins with its election. Written by the owner's thread, read from any.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+log = structlog.get_logger("coordinator")
+
+#: How many are kept.
+KEPT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """`number` counts from 1 in this process; `ts_ms`: wall clock; `what`: a short stable phrase; `about`: its circumstances."""
+
+    number: int
+    ts_ms: int
+    rev: int
+    what: str
+    about: Mapping[str, object]
+
+
+class Journal:
+    """The last `KEPT` events."""
+
+    def __init__(self, wall: Callable[[], float] = time.time) -> None:
+        self._wall = wall
+        self._lock = threading.Lock()
+        self._kept: deque[EventRow] = deque(maxlen=KEPT)
+        self._number = 0
+
+    def tell(self, rev: int, what: str, about: Mapping[str, object], *, alarm: bool = False) -> None:
+        """Log and keep an event of term `rev` (0: of no term of ours)."""
+        (log.warning if alarm else log.info)(what, rev=rev, **about)
+        with self._lock:
+            self._number += 1
+            self._kept.append(EventRow(self._number, int(self._wall() * 1000), rev, what, about))
+
+    def after(self, number: int, most: int) -> tuple[EventRow, ...]:
+        """Return the events behind `number`, oldest first, the newest `most` of them."""
+        with self._lock:
+            found = [row for row in self._kept if row.number > number]
+        return tuple(found[-most:])

@@ -1,0 +1,110 @@
+"""Rows with values that cannot be decoded: the slow way through an event, taken only when the fast one has failed.
+
+A column of variable length (text, JSON, geometry) whose bytes are no value of its type stays as it is in the log, as
+`{"undecodable": base64}`, and the event names it. Columns of the key may not: nothing could be told apart by them.
+What fails otherwise (a label that the definition does not have, a row that ends elsewhere) is no matter of one value.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from producer.decoders.charsets import prove_utf8
+from producer.decoders.envelope import Parts
+from producer.decoders.errors import UndecodableRow
+from producer.decoders.fragments import Format, Variable
+from producer.decoders.generate import Images, Layout
+from producer.decoders.scalars import base64_text
+from schemas.codec import mark_undecodable
+from schemas.event import Undecodable
+
+_NONE: tuple[str, ...] = ()
+_ERRORS = (ValueError, LookupError, OverflowError, struct.error)
+
+
+class Envelope(NamedTuple):
+    """What stands around the images of an event's rows; `prev`: the position before its first row, as JSON."""
+
+    parts: Parts
+    operation: str
+    prev: str
+
+
+def raw_value(data: bytes) -> str:
+    """Return the JSON of a value that cannot be decoded."""
+    return '{"undecodable":"' + base64_text(data) + '"}'
+
+
+class MarkedRows:
+    """Row events of one table, decoded value by value."""
+
+    def __init__(self, layout: Layout, bitmap: int) -> None:
+        self._bad: list[int] = []
+        formats = tuple(_guarded(i, each, self._bad) for i, each in enumerate(layout.formats))
+        self._images = Images(Layout(formats, layout.names, layout.key, layout.image))
+        self._layout = layout
+        self._bitmap = bitmap
+
+    def records(
+        self, operation: str, body: bytes, start: int, envelope: Envelope, numbers: tuple[int, int]
+    ) -> list[tuple[bytes, bytes]]:
+        """Return (Kafka key, event value) of every row from `start` on; `numbers`: row and order of the first.
+
+        Raises UndecodableRow for a value of the key, and what a form that is not the table's raises.
+        """
+        where, position, middle, tail = envelope.parts
+        row, order = numbers
+        prev, p, out = envelope.prev, start, []
+        while p < len(body):
+            before, p, key, in_before = self._image(body, p)
+            after, in_after = "null", _NONE
+            if operation == "u":
+                after, p, key, in_after = self._image(body, p)
+            elif operation == "c":
+                before, after, in_before, in_after = "null", before, _NONE, in_before
+            here = f"{position}{row}]"
+            text = f'{{"op":"{operation}","before":{before},"after":{after}{where}{row},"position":{here},"prev":{prev}{middle}{order}{tail}'
+            value = text.encode("latin-1")
+            if in_before or in_after:
+                value = mark_undecodable(value, Undecodable(before=in_before, after=in_after))
+            out.append((key.encode("latin-1"), value))
+            row, order, prev = row + 1, order + 1, here
+        if p != len(body):
+            raise ValueError(
+                f"the last row ends at {p}, the event at {len(body)}: the table definition does not fit"
+            )
+        return out
+
+    def _image(self, body: bytes, p: int) -> tuple[str, int, str, tuple[str, ...]]:
+        """Return the image at `p`, where it ends, its key, and the columns that could not be decoded."""
+        self._bad.clear()
+        function = self._images[int.from_bytes(body[p : p + self._bitmap], "little")]
+        image, end, key = function(body, body.decode("latin-1"), p)
+        names = tuple(self._layout.names[i] for i in self._bad)
+        for i in self._bad:
+            if i in self._layout.key:
+                raise UndecodableRow(
+                    f"column {self._layout.names[i]} of the key holds bytes that cannot be decoded"
+                )
+        return image, end, key, names
+
+
+def _guarded(i: int, form: Format, bad: list[int]) -> Format:
+    """Return the format with its value kept raw, and its ordinal noted in `bad`, where it cannot be decoded."""
+    if not isinstance(form, Variable):
+        return form
+
+    def render(start: str, end: str, out: str) -> Sequence[str]:
+        return [
+            "try:",
+            *(f"    {line}" for line in form.render(start, end, out)),
+            f"    if not {out}.isascii(): prove_utf8({out})",
+            "except errors:",
+            f"    {out} = raw_value(data[{start}:{end}])",
+            f"    bad.append({i})",
+        ]
+
+    names = {**form.names, "errors": _ERRORS, "raw_value": raw_value, "bad": bad, "prove_utf8": prove_utf8}
+    return Variable(length_bytes=form.length_bytes, render=lambda a, b, v: list(render(a, b, v)), names=names)

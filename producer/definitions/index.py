@@ -1,0 +1,120 @@
+"""An index of the statements in one stretch of a source's log: table → where definitions may have changed. Pure.
+
+A stretch is extended at either end and never read twice. A statement whose tables cannot be told counts for every table,
+DROP DATABASE for every table of the database.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from producer import ddl
+from producer.judgement import judge
+from producer.log_event import AlterPart, Query
+
+LogPoint = tuple[int, int]
+"""(number of the binlog file, offset): where an event starts, or where a stretch begins and ends."""
+TableName = tuple[str, str]
+
+EVERY_TABLE: TableName = ("", "")
+"""Of a statement whose tables cannot be told."""
+OBJECTS: TableName = ("", "views, triggers, routines")
+"""Of a statement that changes what other statements do, and no table."""
+
+
+class Touched(NamedTuple):
+    """A table that a statement names. `changed`: its definition may be another one behind it.
+
+    `name` (database, "") means all tables of a database, EVERY_TABLE all there are.
+    """
+
+    name: TableName
+    changed: bool = True
+
+
+def tables_touched(query: Query, part: AlterPart | None = None) -> Iterator[Touched]:
+    """Yield the tables that a statement touches; none of one that leaves every table as it is.
+
+    CREATE TABLE IF NOT EXISTS leaves the definition of a table that is there as it is. A table that it made had no rows
+    before, so no definition of it can be wrong there either.
+    """
+    if part in ("start", "rollback"):
+        return
+    match statement := ddl.classify(query.sql, query.db, escapes=query.escapes):
+        case ddl.TableDdl():
+            for verdict in judge(query.sql, query.db, escapes=query.escapes):
+                yield Touched(verdict.table, changed=not verdict.keeps_definition)
+        case ddl.SchemaDrop():
+            yield Touched((statement.db, ""))
+            yield Touched(OBJECTS)
+        case ddl.Unknown():
+            yield Touched(EVERY_TABLE)
+        case ddl.Harmless(objects=True):
+            yield Touched(OBJECTS, changed=False)
+
+
+class StatementIndex:
+    """The statements in [begin, end). `same`: the form in which the server compares names (schemas.names)."""
+
+    def __init__(self, same: Callable[[TableName], TableName] = lambda name: name) -> None:
+        self._same = same
+        self._touched: dict[TableName, list[LogPoint]] = defaultdict(list)
+        self._changed: dict[TableName, list[LogPoint]] = defaultdict(list)
+        self.begin: LogPoint | None = None
+        self.end: LogPoint | None = None
+
+    def compare(self, same: Callable[[TableName], TableName]) -> None:
+        """Say in which form the server compares names, before anything is added."""
+        self._same = same
+
+    def clear(self) -> None:
+        """Forget everything: another log begins."""
+        self._touched.clear()
+        self._changed.clear()
+        self.begin = self.end = None
+
+    def add(self, at: LogPoint, tables: Iterable[Touched]) -> None:
+        """Note a statement that starts at `at`."""
+        for table in tables:
+            name = self._same(table.name)
+            insort(self._touched[name], at)
+            if table.changed:
+                insort(self._changed[name], at)
+
+    def missing(self, begin: LogPoint, end: LogPoint) -> list[tuple[LogPoint, LogPoint]]:
+        """Return the stretches to read so that [begin, end) is known, once `covered` is told of each.
+
+        What stands before `begin` is not asked for any more: a stretch that does not touch is forgotten.
+        """
+        if self.begin is None or self.end is None or begin > self.end or end < self.begin:
+            self.clear()
+            return [(begin, end)] if begin < end else []
+        gaps = [(begin, self.begin), (self.end, end)]
+        return [(low, high) for low, high in gaps if low < high]
+
+    def covered(self, begin: LogPoint, end: LogPoint) -> None:
+        """Say that all statements in [begin, end) have been added. What does not touch the known stretch yet is no part of it."""
+        if self.begin is None or self.end is None:
+            self.begin, self.end = begin, end
+        elif begin <= self.end and end >= self.begin:
+            self.begin, self.end = min(self.begin, begin), max(self.end, end)
+
+    def last(
+        self, name: TableName, behind: LogPoint, before: LogPoint | None = None, *, unchanged: bool = False
+    ) -> LogPoint | None:
+        """Return the last known statement on the table that starts behind `behind` (and before `before`); None: there is none.
+
+        `unchanged`: also one that surely leaves the definition as it is.
+        """
+        points = self._touched if unchanged else self._changed
+        keys = (self._same(name), self._same((name[0], "")), EVERY_TABLE)
+        found = [at for key in keys if (at := _last(points.get(key, []), behind, before)) is not None]
+        return max(found, default=None)
+
+
+def _last(points: list[LogPoint], behind: LogPoint, before: LogPoint | None) -> LogPoint | None:
+    at = len(points) if before is None else bisect_left(points, before)
+    return points[at - 1] if at and points[at - 1] > behind else None

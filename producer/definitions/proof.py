@@ -1,0 +1,164 @@
+"""Puts the question whether the catalogue, as it is now, shows the definition in force at a position of the log (R8).
+
+Order is everything: what is in the log before the position is visible in the catalogue, the catalogue is read, then the log's
+end is asked for, all on one connection to one server; then the log is known up to that end. No statement on the table in
+between: the reading is proven. A statement that the index knows already refutes it before anything is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import pymysql
+
+from producer.catalog import Catalog
+from producer.definitions.index import LogPoint, StatementIndex, TableName
+from producer.definitions.scan import StatementScan, file_names
+from producer.definitions.visible import await_log, await_transaction
+from producer.effects import Effect
+from producer.errors import SourceRefusedError, TransientSourceError
+from producer.stream import source_error
+from producer.survey import Surveyed
+from schemas.config import SourceConfig
+from schemas.position import binlog_file_number
+from schemas.table import Table
+
+T = TypeVar("T")
+
+
+class Place(NamedTuple):
+    """Where definitions are asked for: from the event that starts at `pos` of `file` on.
+
+    `gtid`: of the transaction that stands there, if it has one. `beginning`: capture begins there, and has seen nothing before.
+    """
+
+    file: str
+    pos: int
+    gtid: str | None = None
+    beginning: bool = False
+
+    @property
+    def point(self) -> LogPoint:
+        return binlog_file_number(self.file), self.pos
+
+
+class Proven(NamedTuple):
+    """In force at the place, and up to the log's end as it was: `table`; or None, and `reason` why none can be captured.
+
+    Both None: there is no such table.
+    """
+
+    table: Table | None
+    reason: str | None
+
+
+class Unproven(NamedTuple):
+    """Statements on the table follow; `last`: where the last one that is known starts."""
+
+    last: LogPoint
+
+
+Proof = Proven | Unproven
+
+
+@dataclass(slots=True)
+class Definitions:
+    """The definitions of one source. `beat` is called now and then while the log is scanned, and may raise."""
+
+    source: SourceConfig
+    catalog: Callable[[], Catalog]
+    scan: StatementScan
+    beat: Callable[[], None] = lambda: None
+
+    def at(self, place: Place, name: TableName) -> Proof:
+        """Return what is proven of one table. Raises TransientSourceError, SourceRefusedError, and what `beat` raises."""
+        return self.all_at(place, [name])[name]
+
+    def all_at(self, place: Place, names: Collection[TableName]) -> dict[TableName, Proof]:
+        """Return what is proven of each table, by one reading of the catalogue. Raises like `at`."""
+        index = self._index()
+        proofs: dict[TableName, Proof] = dict(refuted(index, place.point, names))
+        asked = [name for name in names if name not in proofs]
+        if not asked:
+            return proofs
+        found, until = self.read(place, asked, lambda catalog: catalog.survey(asked))
+        return proofs | judged(index, place.point, until, found)
+
+    def partitioning(self, place: Place, name: TableName) -> str | None:
+        """Return by what a table is partitioned at `place` (see Catalog.partitioning); None: it is not proven. Raises like `at`."""
+        found, until = self.read(place, [name], lambda catalog: catalog.partitioning(name))
+        return found if self.scan.index.last(name, place.point, until, unchanged=True) is None else None
+
+    def read(
+        self, place: Place, names: Collection[TableName], what: Callable[[Catalog], T]
+    ) -> tuple[T, LogPoint]:
+        """Return what a reading of the catalogue brings for `place`, at least of `names`, and the log's end after it.
+
+        The index knows every statement from the place up to that end then. Raises like `at`.
+        """
+        try:
+            catalog = self.catalog()
+            server = catalog.server()
+            self.scan.of_server(server)
+            if place.beginning:
+                await_log(catalog, self.source, place.point, names, self.beat)
+            else:
+                await_transaction(catalog, place.gtid, names)
+            found = what(catalog)
+            end = catalog.log_end()
+            if catalog.server() != server:
+                raise TransientSourceError(
+                    "the source was another server after its catalogue was read than before"
+                )
+        except pymysql.MySQLError as error:
+            raise source_error(error) from error
+        if end is None:
+            raise SourceRefusedError("the source has no binary log: set log_bin and restart it")
+        until = (binlog_file_number(end[0]), end[1])
+        self.scan.cover(place.point, until, file_names(place.file), server.server_id, self.beat)
+        return found, until
+
+    def _index(self) -> StatementIndex:
+        """The index, of the server that answers now."""
+        try:
+            self.scan.of_server(self.catalog().server())
+        except pymysql.MySQLError as error:
+            raise source_error(error) from error
+        return self.scan.index
+
+
+def refuted(
+    index: StatementIndex, at: LogPoint, names: Iterable[TableName]
+) -> Iterator[tuple[TableName, Unproven]]:
+    """Yield the tables of which a statement behind `at` is known already. Pure."""
+    for name in names:
+        if (last := index.last(name, at)) is not None:
+            yield name, Unproven(last)
+
+
+def judged(
+    index: StatementIndex, at: LogPoint, end: LogPoint, found: Mapping[TableName, Surveyed]
+) -> dict[TableName, Proof]:
+    """Return what a reading proves for `at`. Pure.
+
+    `end`: of the log, taken after the reading; `index` is known from `at` up to there.
+    """
+    proofs: dict[TableName, Proof] = {}
+    for name, surveyed in found.items():
+        last = index.last(name, at, end)
+        proofs[name] = Proven(surveyed.table, surveyed.reason) if last is None else Unproven(last)
+    return proofs
+
+
+EFFECTS: tuple[Effect, ...] = (
+    Effect("one statement on a captured table that capture has not read yet", "nothing", "proven at the statement, and followed from there"),
+    Effect("two of them that may change the definition", "the table", "cause `definition`, at the first: what was in force between them cannot be known"),
+    Effect("a table that is created, filled and altered before capture has read that", "nothing", "it waits, and is taken up with a snapshot behind the last statement"),
+    Effect("the same with `snapshot: never`", "the table", "cause `definition`: nothing would bring the rows that were passed over"),
+    Effect("a statement whose tables cannot be told from its text", "nothing", "counts as one on every table"),
+    Effect("START ALTER and ROLLBACK ALTER (MariaDB, binlog_alter_two_phase)", "nothing", "the definition changes at COMMIT ALTER"),
+    Effect("names, signs, character sets, labels, nullability or key in the log that contradict the definition", "the table", "cause `definition`, before the row"),
+    Effect("metadata of a captured table that cannot be parsed", "the table", "cause `value`, before the row"),
+)  # fmt: skip

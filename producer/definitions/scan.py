@@ -1,0 +1,134 @@
+"""Reads a source's log for statements, each stretch once, on a connection of its own (R8).
+
+The stretch that is known outlives the runs of capture in a process: a scan that takes longer than the server keeps an unread
+stream is not begun again. The connection is closed once a stretch is read: the next one begins where it ended.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Protocol
+
+import pymysql
+import structlog
+
+from producer.catalog import connect_settings
+from producer.definitions.index import LogPoint, StatementIndex
+from producer.definitions.walk import StatementWalker
+from producer.errors import TransientSourceError
+from producer.library import DumpConnection
+from producer.stream import HEARTBEAT, SILENCE, PacketSource, source_error
+from schemas.config import SourceConfig
+
+_log = structlog.get_logger("capture")
+_TOLD_AFTER = 5.0
+_WAIT = 0.2
+
+
+class Dump(Protocol):
+    """Opens a dump at (file name, offset)."""
+
+    def __call__(self, file: str, pos: int) -> PacketSource: ...
+
+
+class StatementScan:
+    """One for each source and process. `same`: see StatementIndex."""
+
+    def __init__(
+        self, dump: Dump, index: StatementIndex, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.index = index
+        self.read_bytes = 0  # so far, of all stretches
+        self._dump = dump
+        self._clock = clock
+        self._server: object = None
+
+    def of_server(self, server: object) -> None:
+        """Say which server's log is meant from now on: what was read of another one is forgotten."""
+        if server != self._server:
+            self.index.clear()
+            self._server = server
+
+    def cover(
+        self, begin: LogPoint, end: LogPoint, names: FileNames, server_id: int, beat: Callable[[], None]
+    ) -> None:
+        """Have the statements in [begin, end) in the index.
+
+        `server_id`: of the server that the dump must come from. `beat` is called again and again meanwhile, and may raise.
+        Raises what a stream raises.
+        """
+        for low, high in self.index.missing(begin, end):
+            self._read(low, high, names, server_id, beat)
+
+    def _read(
+        self, low: LogPoint, high: LogPoint, names: FileNames, server_id: int, beat: Callable[[], None]
+    ) -> None:
+        began = heard = self._clock()
+        with closing(self._opened(names(low[0]), low[1])) as packets:
+            walker = StatementWalker(names(low[0]), low[1], checksum=packets.checksum)
+            while walker.point < high:
+                batch = _packets(packets)
+                for found in walker.feed(batch):
+                    self.index.add(found.at, found.tables)
+                _require_server(walker, server_id)
+                self.index.covered(low, walker.point)
+                self.read_bytes += sum(map(len, batch))
+                now = self._clock()
+                heard = now if batch else heard
+                if now - heard > SILENCE:
+                    raise TransientSourceError(
+                        f"the source was silent for {SILENCE:.0f} s while its log was scanned for statements"
+                    )
+                beat()
+        took = self._clock() - began
+        if took > _TOLD_AFTER:
+            _log.info(
+                "log scanned for statements",
+                from_=f"{names(low[0])}:{low[1]}",
+                to=f"{names(high[0])}:{high[1]}",
+                seconds=round(took, 1),
+            )
+
+    def _opened(self, file: str, pos: int) -> PacketSource:
+        try:
+            return self._dump(file, pos)
+        except pymysql.MySQLError as error:
+            raise source_error(error) from error
+
+
+FileNames = Callable[[int], str]
+"""The name of the log file of a number."""
+
+
+def _packets(packets: PacketSource) -> list[bytes]:
+    try:
+        return packets.read(_WAIT)
+    except pymysql.MySQLError as error:
+        raise source_error(error) from error
+
+
+def _require_server(walker: StatementWalker, server_id: int) -> None:
+    if walker.server_id not in (None, server_id):
+        raise TransientSourceError(
+            f"the log came from server {walker.server_id} where server {server_id} was asked for its tables"
+        )
+
+
+def statement_scan(source: SourceConfig) -> StatementScan:
+    """Return the scan of a source's log; each of its dumps has a server id of its own."""
+    settings = connect_settings(source)
+
+    def dump(file: str, pos: int) -> DumpConnection:
+        server_id = random.randrange(1 << 30, 1 << 31)  # noqa: S311 - must differ from other dumps, nothing more
+        return DumpConnection(settings, server_id=server_id, file=file, pos=pos, heartbeat=HEARTBEAT)
+
+    return StatementScan(dump, StatementIndex())
+
+
+def file_names(example: str) -> FileNames:
+    """Return the names of the series of log files that `example` is of."""
+    stem, _, digits = example.rpartition(".")
+    return lambda number: f"{stem}.{number:0{len(digits)}d}"

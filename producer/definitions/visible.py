@@ -1,0 +1,79 @@
+"""Waits until the catalogue shows what the log says already (MySQL).
+
+A statement is in the log, and sent to replicas, before its commit makes it visible: a moment on most servers, seconds where
+one waits for a replica's answer (semi-synchronous replication). The catalogue would still show the table before it. MariaDB
+answers about a table only when no statement on it is under way, and its statements are in the log by then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+
+import pymysql
+
+from producer.catalog import Catalog, connect_settings
+from producer.definitions.index import LogPoint, TableName
+from producer.errors import TransientSourceError
+from producer.snapshot import visibility_of
+from schemas.config import SourceConfig
+from schemas.mysql_values import quote_name
+
+_PATIENCE = 30  # seconds
+_POLL = 0.05
+_GONE = frozenset({1146, 1049, 1142})  # no such table, no such database, may not read it
+
+
+def await_transaction(catalog: Catalog, gtid: str | None, names: Collection[TableName]) -> None:
+    """Return once what transaction `gtid` of the log did to `names` is visible; None: it has no GTID.
+
+    Raises TransientSourceError when it takes longer than half a minute, and pymysql errors.
+    """
+    if catalog.mariadb:
+        return
+    if gtid is None:
+        _await_statements(catalog, names)
+        return
+    row = catalog.query("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s) AS late", (gtid, _PATIENCE))[0]
+    if row["late"]:
+        raise TransientSourceError(
+            f"transaction {gtid} is in the source's log, but not visible after {_PATIENCE} s"
+        )
+
+
+def _await_statements(catalog: Catalog, names: Collection[TableName]) -> None:
+    """Open each table: a statement that changes it holds it closed until it is visible."""
+    catalog.query(f"SET SESSION lock_wait_timeout = {_PATIENCE}")
+    for db, table in names:
+        try:
+            catalog.query(f"SELECT 1 FROM {quote_name(db)}.{quote_name(table)} LIMIT 0")
+        except pymysql.MySQLError as error:
+            if error.args[0] not in _GONE:
+                raise
+
+
+def await_log(
+    catalog: Catalog,
+    source: SourceConfig,
+    point: LogPoint,
+    names: Collection[TableName],
+    beat: Callable[[], None],
+) -> None:
+    """Return once everything in the log before `point` is visible, at least what was done to `names`.
+
+    Raises TransientSourceError, SourceRefusedError, and pymysql errors.
+    """
+    if catalog.mariadb or not names:
+        return
+    if catalog.variables().get("gtid_mode") != "ON":
+        _await_statements(catalog, names)
+        return
+    visibility = visibility_of(connect_settings(source), mariadb=False)
+    deadline = time.monotonic() + _PATIENCE
+    while not visibility.prepare(catalog.connection, point):
+        beat()
+        if time.monotonic() > deadline:
+            raise TransientSourceError(
+                f"transactions in the source's log are not visible after {_PATIENCE} s"
+            )
+        time.sleep(_POLL)

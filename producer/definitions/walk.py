@@ -1,0 +1,99 @@
+"""Finds the statements that may change definitions in the packets of a binlog dump, without looking at anything else. Pure.
+
+The server sends every byte of the log, so the cost is that of passing over events: of nearly all of them only the type is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from producer import log_event as log
+from producer.decoders.errors import DecodeError
+from producer.definitions.index import EVERY_TABLE, LogPoint, Touched, tables_touched
+from producer.log_event import AlterPart, LogEvent
+from producer.payload import inner_events
+from schemas.position import binlog_file_number
+
+_TYPE = 5  # offset of an event's type in its packet
+_HEARTBEATS = (log.HEARTBEAT, log.HEARTBEAT_V2)
+_READ = frozenset(
+    {
+        log.ROTATE, log.FORMAT_DESCRIPTION, *_HEARTBEATS, log.QUERY, log.QUERY_COMPRESSED, log.MARIADB_GTID, log.TRANSACTION_PAYLOAD,
+    }
+)  # fmt: skip
+_NO_CHANGE = (b"\0BEGIN", b"\0COMMIT")  # the whole statement: behind the database's name stands a zero byte
+
+
+class Found(NamedTuple):
+    """A statement on tables: where it starts, and on which."""
+
+    at: LogPoint
+    tables: tuple[Touched, ...]
+
+
+class StatementWalker:
+    """Takes the packets of a dump from `file`, `pos` on.
+
+    `point`: behind the last event. `server_id`: of the server that sends; None until it has sent something.
+    """
+
+    def __init__(self, file: str, pos: int, *, checksum: bool) -> None:
+        self.file = file
+        self.server_id: int | None = None
+        self._pos = pos
+        self._checksum = checksum
+        self._part: AlterPart | None = None
+
+    @property
+    def point(self) -> LogPoint:
+        return binlog_file_number(self.file), self._pos
+
+    def feed(self, packets: Sequence[bytes]) -> list[Found]:
+        """Return what `packets` (as producer.library gives them) bring."""
+        found: list[Found] = []
+        packet = b""
+        for packet in packets:
+            if packet[_TYPE] in _READ:
+                self._event(packet, found)
+            else:
+                self._pos += len(packet) - 1
+        if (
+            packet and packet[_TYPE] not in _READ
+        ):  # the log has events that are not sent (MariaDB's annotations)
+            self._pos = log.whole_offset(log.parse_header(packet)[4], self._pos) or self._pos
+        return found
+
+    def _event(self, packet: bytes, found: list[Found]) -> None:
+        timestamp, kind, server_id, size, end, flags = log.parse_header(packet)
+        if kind == log.ROTATE:
+            self.server_id = server_id
+            self.file, self._pos = log.parse_rotate(packet[20:], self._checksum)
+            return
+        if kind == log.FORMAT_DESCRIPTION or kind in _HEARTBEATS:
+            if kind == log.FORMAT_DESCRIPTION:
+                self._checksum = packet[-5] == 1
+            self._pos = max(self._pos, log.whole_offset(end, self._pos))
+            return
+        start = log.whole_offset(end, self._pos + size) - size if end else self._pos
+        self._pos = start + size
+        body = packet[20:-4] if self._checksum else packet[20:]
+        if kind == log.MARIADB_GTID:
+            self._part = log.parse_mariadb_gtid(body, server_id).alter
+        elif kind != log.QUERY or not body.endswith(_NO_CHANGE):
+            event = LogEvent(kind, timestamp, server_id, flags, self.file, start, self._pos, body)
+            found += [
+                Found((binlog_file_number(self.file), start), tables) for tables in self._changes(event)
+            ]
+
+    def _changes(self, event: LogEvent) -> list[tuple[Touched, ...]]:
+        try:
+            inner = inner_events(event) if event.type == log.TRANSACTION_PAYLOAD else [event]
+            changes = [
+                tuple(tables_touched(log.query_of(each), self._part))
+                for each in inner
+                if each.type in log.QUERIES
+            ]
+        except DecodeError:
+            return [(Touched(EVERY_TABLE),)]
+        return [tables for tables in changes if tables]

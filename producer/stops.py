@@ -1,0 +1,144 @@
+"""Which tables are stopped, and where their topics say so: pure.
+
+A stop is a durable fact. It is in memory from its cause on (nothing of the table is encoded any more), in the table's topic
+before anything later, and in the position record before that moves past the cause. At a start both the record and the
+topics' tails say which tables are stopped; only a copy of the table (until there is one: starting over) ends a stop.
+
+Where the event stands: at the log's event that holds the cause, behind every row (`STOP_ROW`): above all of its transaction,
+below all that follows, and the same when the log is read again. A stop without such a place (found at a start, or said late because
+the topic already held more) stands where the stream is once that is above everything in the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from producer.decoders.errors import DecodeError, DefinitionMismatch, ImageNotFull
+from producer.errors import TableStoppedError
+from producer.kafka_settings import MAX_MESSAGE_BYTES
+from schemas.findings import START_OVER
+from schemas.position import STOP_ROW, Position
+from schemas.records import TableStop
+
+TableName = tuple[str, str]
+
+#: Every cause of a stop, and what it means.
+CAUSES: dict[str, str] = {
+    "dropped": "the table was dropped at the source",
+    "rows-replaced": "a statement emptied, replaced or swapped rows that the log does not show",
+    "statement": "a statement that is logged as text may have changed rows of the table",
+    "definition": "the definition in force at a place of the log cannot be proven, or does not fit the rows there",
+    "value": "a value cannot be decoded",
+    "size": "a row is larger than Kafka takes",
+    "unfit": "the table changed so that it cannot be captured",
+    "deselected": "the table was taken out of `tables:`",
+    "xa": "an XA transaction that cannot be followed changes the table",
+    "log": "the log holds something of the table that capture does not read",
+}
+
+
+@dataclass(slots=True)
+class Stopped:
+    """A stopped table. `position`, `offset`: of its topic's stop event, None as long as it has none.
+
+    `place`: where the event is to stand, if its cause has a place in the log that was just read.
+    """
+
+    stop: TableStop
+    position: Position | None = None
+    offset: int | None = None
+    place: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Where a cause was met: the event's place, and its time in ms since 1970."""
+
+    epoch: int
+    file: str
+    file_number: int
+    pos: int
+    ts_ms: int
+
+    def stop(self, name: TableName, error: TableStoppedError) -> TableStop:
+        """Return the stop of one of the tables that `error` speaks of; its reason names the table."""
+        table = f"{name[0]}.{name[1]}"
+        reason = error.reason if table in error.reason else f"{table}: {error.reason}"
+        return TableStop(
+            cause=error.cause,
+            at=(self.epoch, self.file_number, self.pos, -1),
+            file=self.file,
+            pos=self.pos,
+            reason=reason,
+            remedy=error.remedy,
+            since_ms=self.ts_ms,
+        )
+
+    def place(self, number: int = 0) -> Position:
+        """Return where the stop event of the `number`-th of the tables stands."""
+        return self.epoch, self.file_number, self.pos, STOP_ROW + number
+
+
+def of_decoding(name: TableName, error: DecodeError) -> TableStoppedError:
+    """Return the stop of a table whose rows cannot be read."""
+    cause = {DefinitionMismatch: "definition", ImageNotFull: "log"}.get(type(error), "value")
+    reason, colon, remedy = str(error).rpartition(": ")
+    if not colon or "=" not in remedy:
+        return TableStoppedError(frozenset([name]), cause, str(error), START_OVER)
+    return TableStoppedError(
+        frozenset([name]), cause, reason, f"{remedy}, reconnect the clients, and {START_OVER}"
+    )
+
+
+def too_large(name: TableName, key: bytes, size: int) -> TableStoppedError:
+    """Return the stop of a table with a row that Kafka does not take; `size`: of its event in bytes."""
+    shown = key[:200].decode("utf-8", "replace")
+    return TableStoppedError(
+        frozenset([name]), "size",
+        f"the row {shown} of {name[0]}.{name[1]} makes an event of {size} bytes, the limit is {MAX_MESSAGE_BYTES} bytes",
+        f"make the row smaller, or exclude the table, and {START_OVER}",
+    )  # fmt: skip
+
+
+def event_position(place: Position | None, ceiling: Position | None, here: Position) -> Position | None:
+    """Return where a stop event can stand in a topic that ends at `ceiling`; `here`: where the stream is. None: not yet."""
+    for position in (place, here):
+        if position is not None and (ceiling is None or position > ceiling):
+            return position
+    return None
+
+
+def lost_at_start(
+    name: TableName, *, selected: bool, exists: bool, unfit: str | None
+) -> TableStoppedError | None:
+    """Return why a table that was captured before is stopped by what a start finds; None: it goes on.
+
+    `unfit`: why it cannot be captured as it is now ("what was seen: what to do").
+    """
+    table, one = f"{name[0]}.{name[1]}", frozenset([name])
+    if not selected:
+        return TableStoppedError(
+            one, "deselected", f"{table} was taken out of `tables:`, and its changes since are not captured",
+            f"to capture it again, {START_OVER}",
+        )  # fmt: skip
+    if not exists:
+        return TableStoppedError(
+            one, "dropped", f"{table} was captured and is gone (dropped or renamed, or the user may not see it any more)",
+            f"take it out of `tables:`, or {START_OVER}",
+        )  # fmt: skip
+    if unfit is not None:
+        reason, colon, remedy = unfit.rpartition(": ")
+        return TableStoppedError(
+            one, "unfit", reason if colon else unfit, f"{remedy}, then {START_OVER}" if colon else START_OVER
+        )
+    return None
+
+
+def merged(record: Mapping[str, TableStop], topic: Mapping[str, TableStop]) -> dict[str, TableStop]:
+    """Return the stops in force ("db.table" →) by the position record and the topics: of a table the earlier one counts."""
+    found = dict(topic)
+    for name, stop in record.items():
+        if name not in found or stop.at < found[name].at:
+            found[name] = stop
+    return found

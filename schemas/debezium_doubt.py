@@ -1,0 +1,44 @@
+"""Values of Debezium's that could be another value in another mode of the connector, where nothing says which mode it is. Pure.
+
+With schemas on, the schema says it; the source's configuration may say it, too. Otherwise a value that reads as well in another mode
+is refused: bytes that could be hexadecimal, microseconds that could be milliseconds. Most values leave no doubt.
+"""
+
+from __future__ import annotations
+
+import re
+
+_HEX = re.compile(r"(?:[0-9a-f]{4})+\Z")
+LONGEST_TIME_MS = 3_020_399_999
+"""838:59:59.999, the longest TIME, in milliseconds."""
+LATEST_MS = 253_402_300_800_000
+"""The end of the year 9999 in milliseconds since 1970: as microseconds that is in January 1978."""
+
+_SAY = "turn schemas on in the connector's JSON converter (value.converter.schemas.enable), or say in the source's configuration"
+
+
+def doubtful_bytes(text: str) -> str | None:
+    """Return why base64 could be hexadecimal; None: it is not, or it is empty."""
+    if _HEX.match(text) is None:
+        return None
+    return (
+        f"it could be base64 or hexadecimal: {_SAY} `binaries`, which is the connector's binary.handling.mode"
+    )
+
+
+def doubtful_time(value: int, fsp: int) -> str | None:
+    """Return why the microseconds of a TIME could be milliseconds; None: they are not."""
+    as_ms = abs(value) <= LONGEST_TIME_MS and value % 10 ** max(0, 3 - fsp) == 0
+    return _doubtful_unit() if value and as_ms else None
+
+
+def doubtful_wall(value: int, fsp: int) -> str | None:
+    """Return why the microseconds of a DATETIME could be milliseconds; None: they are not. Up to DATETIME(3) these are meant."""
+    return _doubtful_unit() if fsp > 3 and value and abs(value) < LATEST_MS else None
+
+
+def _doubtful_unit() -> str:
+    return (
+        f"it could count microseconds or milliseconds (time.precision.mode=connect, which loses digits): {_SAY} "
+        "`times: adaptive_time_microseconds` if that is the connector's time.precision.mode"
+    )

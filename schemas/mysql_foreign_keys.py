@@ -1,0 +1,114 @@
+"""Foreign keys of MySQL and MariaDB, as a user sees them who may only SELECT from the child table.
+
+MariaDB shows information_schema.referential_constraints only to users with more than SELECT on the child, and is silent
+about it; SHOW CREATE TABLE needs no more than SELECT on both servers. Its text is read strictly: a foreign key that
+information_schema.key_column_usage names and the text does not show is an error, never "no foreign key".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from schemas.errors import SchemaError
+
+if TYPE_CHECKING:
+    from pymysql.connections import Connection
+
+_NAME = r"`(?:[^`]|``)+`"
+_RULE = r"(?:CASCADE|SET NULL|SET DEFAULT|NO ACTION|RESTRICT)"
+#: MariaDB does not double the backticks in names of constraints and columns; it does in those of tables.
+_LINE = re.compile(
+    rf"^ *CONSTRAINT `(?P<name>.+?)` FOREIGN KEY (?:`.+?` )?\(`(?P<columns>.+)`\) "
+    rf"REFERENCES (?:(?P<db>{_NAME})\.)?(?P<table>{_NAME}) \(`.+`\)"
+    rf"(?: ON DELETE (?P<delete>{_RULE}))?(?: ON UPDATE (?P<update>{_RULE}))?,?$",
+    re.MULTILINE,
+)
+_KEYS = """
+SELECT DISTINCT constraint_name FROM information_schema.key_column_usage
+WHERE table_schema = %s AND table_name = %s AND referenced_table_name IS NOT NULL"""
+_DENIED = 1142  # ER_TABLEACCESS_DENIED_ERROR
+_QUIET = frozenset({"NO ACTION", "RESTRICT"})
+
+
+class ForeignKey(NamedTuple):
+    """`parent`: (database, table). `on_delete`, `on_update`: as SQL names them; RESTRICT where nothing is said."""
+
+    name: str
+    columns: tuple[str, ...]
+    parent: tuple[str, str]
+    on_delete: str
+    on_update: str
+
+    @property
+    def action(self) -> str:
+        """What it does to the child's rows, say "ON DELETE CASCADE ON UPDATE SET NULL"; empty: nothing."""
+        rules = (("ON DELETE", self.on_delete), ("ON UPDATE", self.on_update))
+        return " ".join(f"{when} {rule}" for when, rule in rules if rule not in _QUIET)
+
+
+def parse_foreign_keys(create: str, db: str) -> tuple[ForeignKey, ...]:
+    """Return the foreign keys in a SHOW CREATE TABLE of a table in `db`. Pure."""
+    return tuple(
+        ForeignKey(
+            name=match["name"].replace("``", "`"),
+            columns=tuple(match["columns"].replace("``", "`").split("`, `")),
+            parent=(_plain(match["db"]) if match["db"] else db, _plain(match["table"])),
+            on_delete=match["delete"] or "RESTRICT",
+            on_update=match["update"] or "RESTRICT",
+        )
+        for match in _LINE.finditer(create)
+    )
+
+
+def foreign_keys(conn: Connection[Any], db: str, table: str) -> tuple[ForeignKey, ...]:
+    """Return the foreign keys of a base table. Raises SchemaError when one is seen of which the action is not."""
+    import pymysql
+    from pymysql.cursors import Cursor
+
+    with conn.cursor(Cursor) as cursor:
+        try:
+            cursor.execute(f"SHOW CREATE TABLE {_quoted(db)}.{_quoted(table)}")
+        except pymysql.MySQLError as error:
+            if error.args[0] != _DENIED:
+                raise
+            raise SchemaError(
+                f"{db}.{table} may be read in part only ({error.args[1]}): GRANT SELECT ON {_quoted(db)}.{_quoted(table)}, "
+                "or exclude the table"
+            ) from error
+        row = cursor.fetchone()
+        found = parse_foreign_keys(str(row[1]) if row else "", db)
+        cursor.execute(_KEYS, (db, table))
+        named = {str(each[0]).replace("``", "`") for each in cursor.fetchall()}
+    hidden = named - {key.name for key in found}
+    if hidden:
+        raise SchemaError(
+            f"the actions of foreign keys of {db}.{table} cannot be read ({', '.join(sorted(hidden))}): GRANT REFERENCES ON "
+            f"{_quoted(db)}.*, or exclude the table"
+        )
+    return found
+
+
+def cascading_foreign_keys(conn: Connection[Any], db: str, table: str) -> list[str]:
+    """Return a line for each foreign key of the table whose action changes its rows (CASCADE, SET NULL, SET DEFAULT).
+
+    InnoDB carries these out below the binlog (MariaDB, and MySQL before 9.6): such changes would never be captured.
+    Raises SchemaError like `foreign_keys`.
+    """
+    return told(foreign_keys(conn, db, table))
+
+
+def told(keys: Iterable[ForeignKey]) -> list[str]:
+    """Return a line for each of `keys` that has an action, by their names. Pure."""
+    return [
+        f"{key.name}: {key.action} (references {'.'.join(key.parent)})" for key in sorted(keys) if key.action
+    ]
+
+
+def _plain(name: str) -> str:
+    return name[1:-1].replace("``", "`")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

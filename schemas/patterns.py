@@ -1,0 +1,105 @@
+"""Patterns of tables in the configuration (`bank.*`, `!bank.tmp_?`, "bank.`a.b`"), and templates of target tables. Pure.
+
+    pattern = ["!"] part "." part        part = (any characters; `*` and `?` stand for others | "`" characters taken as they
+                                                 are, "``" for one "`" | …)
+The first dot outside of backticks separates database and table; each part is matched for itself, so a star never reaches
+over that dot. Outside of backticks brackets are refused: in other tools they would be sets of characters.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping
+
+_TOKEN = re.compile(r"`((?:[^`]|``)*)`|([^`])", re.DOTALL)
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_GLOBS = {"*": ".*", "?": "."}
+
+
+class PatternError(ValueError):
+    """The text is no pattern, or no template; says why."""
+
+
+Part = tuple[tuple[str, bool], ...]
+"""Pieces of a part with whether they stood in backticks."""
+
+
+def split_parts(text: str, dots: bool = True) -> tuple[Part, Part]:
+    """Return the parts before and behind the first dot outside of backticks. `dots`: the second may hold more of them.
+
+    Raises PatternError.
+    """
+    parts: list[list[tuple[str, bool]]] = [[], []]
+    at = second = 0
+    while at < len(text):
+        token = _TOKEN.match(text, at)
+        if token is None:
+            raise PatternError("a backtick is not closed")
+        at = token.end()
+        if token[2] == "." and (not second or not dots):
+            second += 1
+            if second > 1:
+                raise PatternError("there is more than one dot outside of backticks")
+        else:
+            parts[second].append((token[2], False) if token[2] else (token[1].replace("``", "`"), True))
+    if not all(any(piece for piece, _ in part) for part in parts):
+        raise PatternError("database and table are not both there")
+    return tuple(parts[0]), tuple(parts[1])
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    parts = split_parts(pattern)
+    db, table = (
+        "".join(
+            re.escape(piece) if literal else _GLOBS.get(piece, re.escape(piece)) for piece, literal in part
+        )
+        for part in parts
+    )
+    return re.compile(db, re.DOTALL), re.compile(table, re.DOTALL)
+
+
+def check_pattern(pattern: str) -> None:
+    """Raise PatternError if `pattern` (without "!") is none, or would mean something else to its writer."""
+    if any(piece in "[]" for part in split_parts(pattern) for piece, literal in part if not literal):
+        raise PatternError("brackets must stand in backticks")
+
+
+def matches(pattern: str, db: str, table: str) -> bool:
+    """Tell whether a pattern (without "!") takes the table. Raises PatternError."""
+    first, second = _compiled(pattern)
+    return first.fullmatch(db) is not None and second.fullmatch(table) is not None
+
+
+def selects(patterns: Iterable[str], db: str, table: str) -> bool:
+    """Tell whether the last pattern that matches the table takes it; "!" before a pattern takes out."""
+    selected = False
+    for pattern in patterns:
+        if matches(pattern.removeprefix("!"), db, table):
+            selected = not pattern.startswith("!")
+    return selected
+
+
+def literal_database(pattern: str) -> str | None:
+    """Return the one database that a pattern (without "!") can match; None: several."""
+    part, _ = split_parts(pattern)
+    if any(piece in _GLOBS for piece, literal in part if not literal):
+        return None
+    return "".join(piece for piece, _ in part)
+
+
+def fill(template: str, words: Mapping[str, str]) -> str:
+    """Put `words` in place of their `{…}`, in one go: what is put in is never looked at again."""
+    return _PLACEHOLDER.sub(lambda found: words.get(found[1], found[0]), template)
+
+
+def fill_place(template: str, words: Mapping[str, str]) -> tuple[str, str]:
+    """Return (schema, table) of a template `schema.table`: it is split first, and filled then. Raises PatternError."""
+    schema, table = ("".join(piece for piece, _ in part) for part in _template(template))
+    return fill(schema, words), fill(table, words)
+
+
+@functools.lru_cache(maxsize=1024)
+def _template(template: str) -> tuple[Part, Part]:
+    return split_parts(template, dots=False)

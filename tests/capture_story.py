@@ -1,0 +1,372 @@
+"""A run of capture in one thread: a log written by hand, a Kafka that acknowledges when it is told to, a clock that stands.
+
+A story is a generator. Each list of events that it yields is what one read of the log brings; when it is asked for the next
+one, capture has done with those whatever it does. `Story.tell` runs it to its end, or to where the story says stop.
+
+The judges look at what Kafka was given, and when: `judge_positions` (at each stored position everything before it was
+acknowledged, and it lies between transactions), `judge_topic` (an unbroken chain in which no row goes back).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from producer import capture, chunks, kafka_writer, preflight, snapshots
+from producer import log_event as log
+from producer.assembly import LIMIT, Assembly
+from producer.decoders.context import SourceContext, TopicTail
+from producer.log_event import LogEvent
+from producer.snapshot_gtids import GtidSet
+from producer.start import Started
+from producer.tables import Captured, TableState, TopicState
+from producer.tails import Tail
+from schemas.codec import decode_event, decode_stored_position
+from schemas.config import load_config
+from schemas.event import Event as RowEvent
+from schemas.names import EXACT
+from schemas.position import DEFINITION_ROW, Position, binlog_file_number
+from schemas.records import Identity, StoredPosition, Watermark
+from tests.log_kit import Log
+from tests.row_images import DELETE, INT, UPDATE, WRITE, Made
+
+CONFIG = """\
+kafka: {{bootstrap: "127.0.0.1:1"}}
+sources:
+  b1: {{type: {kind}, host: 127.0.0.1, port: 1, user: u, password: p, tables: [bank.*], snapshot: {snapshot}}}
+targets:
+  hq: {{type: postgres, host: 127.0.0.1, port: 1, user: u, password: p, database: d}}
+pipelines:
+  p: {{sources: [b1], target: hq, routes: [{{from: bank.*, to: "public.{{table}}"}}]}}
+"""
+FILE = "binlog.000009"
+NUMBER = binlog_file_number(FILE)
+TOPIC = "rowlock.b1.bank.acct"
+POSITIONS = "rowlock.b1.position"
+WATERMARKS = "rowlock.b1.watermark"
+DEFINED: Position = (0, 2, 700, DEFINITION_ROW)
+UUID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
+"""Of the GTIDs of tests.log_kit."""
+
+Change = tuple[int, int | None, int | None]
+"""(id, version before, version after) of a row of `acct`; None: there is no such row."""
+Events = list[LogEvent]
+
+
+class Written(NamedTuple):
+    """A transaction of the log: where it starts and ends, and how many rows of `acct` it has."""
+
+    start: int
+    end: int
+    rows: int
+
+
+class Stored(NamedTuple):
+    """A position record, and the acknowledged and the other events of `acct` when Kafka was given it."""
+
+    record: StoredPosition
+    acknowledged: list[RowEvent]
+    others: list[RowEvent]
+
+
+class Broker:
+    """Kafka's client. `holding`: it acknowledges to those only who wait for it."""
+
+    def __init__(self) -> None:
+        self.holding = False
+        self.topics: dict[str, list[bytes]] = {}
+        self.stored: list[Stored] = []
+        self._acknowledged: dict[str, int] = {}
+        self._callbacks: deque[tuple[str, int, Callable[[None, Any], None] | None]] = deque()
+
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int) -> int:
+        assert partition == 0
+        for message in messages:
+            values = self.topics.setdefault(topic, [])
+            values.append(message["value"])
+            self._callbacks.append((topic, len(values) - 1, message.get("callback")))
+            if topic == POSITIONS and message["value"] is not None:
+                events, known = self.events(), self._acknowledged.get(TOPIC, 0)
+                record = decode_stored_position(message["value"])
+                self.stored.append(Stored(record, events[:known], events[known:]))
+        return len(messages)
+
+    def poll(self, timeout: float) -> None:
+        while self._callbacks and (timeout > 0 or not self.holding):
+            topic, offset, callback = self._callbacks.popleft()
+            self._acknowledged[topic] = offset + 1
+            if callback is not None:
+                callback(None, SimpleNamespace(topic=lambda topic=topic: topic, offset=lambda at=offset: at))
+
+    def purge(self, **_: object) -> None:
+        self._callbacks.clear()
+
+    def events(self) -> list[RowEvent]:
+        """What `acct`'s topic was given."""
+        return [decode_event(value) for value in self.topics.get(TOPIC, [])]
+
+    def watermarks(self) -> list[Watermark]:
+        return [msgspec.json.decode(value, type=Watermark) for value in self.topics.get(WATERMARKS, [])]
+
+
+class Reader:
+    """What stands in for the thread that reads chunks: the story answers."""
+
+    def __init__(self, _reader: object) -> None:
+        self.asked: list[chunks.ReadChunk] = []
+        self.answers: deque[chunks.ChunkRead | chunks.ChunkFailed] = deque()
+
+    def submit(self, request: chunks.ReadChunk) -> None:
+        self.asked.append(request)
+
+    def poll(self, _timeout: float = 0) -> chunks.ChunkRead | chunks.ChunkFailed | None:
+        return self.answers.popleft() if self.answers else None
+
+    def close(self) -> None: ...
+
+
+class Story:
+    """`bank.acct (id INT PRIMARY KEY, c1 INT)`, where c1 is the row's version; `mysql`: else MariaDB."""
+
+    def __init__(self, *, mysql: bool, snapshot: bool = False, limit: int = LIMIT) -> None:
+        """`limit`: bytes above which a transaction is not held in memory but read a second time.
+
+        What a story may set: `ceiling`, `tails` and `fresh`, what the start finds in the topic; `engines`, the tables without
+        transactions; `log_end`, what the server says of it.
+        """
+        self.mysql, self.snapshot, self.limit = mysql, snapshot, limit
+        self.made = Made([INT])
+        self.log = Log(FILE)
+        self.written: list[Written] = []
+        self.broker = Broker()
+        self.now = 100.0
+        self.stop = Event()
+        self.ceiling = DEFINED
+        self.readers: list[Reader] = []
+        self.log_end: Callable[[], tuple[str, int] | None] = lambda: self.point
+        self.engines: dict[tuple[str, str], str] = {}
+        self.tails: dict[tuple[str, str], Tail] = {}
+        self.fresh = True
+        self._telling: Iterator[Events] = iter(())
+        self._recent: Events = []
+        self._point = 4
+
+    # --- the log
+
+    def transaction(self, *parts: Sequence[Change]) -> Events:
+        """Write a transaction with one row event for each of `parts`; returns its events."""
+        return self._transaction([self._row_event(part) for part in parts], sum(map(len, parts)))
+
+    def moved(self, old: int, new: int, version: int) -> Events:
+        """Write a transaction that gives row `old`, of version 0, the key `new`; returns its events."""
+        return self._transaction([(UPDATE, self._image(old, 0) + self._image(new, version))], 1)
+
+    def _transaction(self, row_events: list[tuple[int, bytes]], rows: int, end: str | None = None) -> Events:
+        first, start = len(self.log.events), self.log.pos
+        if self.mysql:
+            self.log.gtid()
+            self.log.query("BEGIN")
+        else:
+            self.log.mariadb_gtid(0)
+        for kind, images in row_events:
+            self.log.add(log.TABLE_MAP, self.made.table_map)
+            self.log.add(kind, self.made.body(kind, [images]))
+        if end is None:
+            self.log.xid()
+        else:
+            self.log.query(end)
+        self.written.append(Written(start, self.log.pos, rows))
+        return self.log.events[first:]
+
+    def _row_event(self, changes: Sequence[Change]) -> tuple[int, bytes]:
+        """Return the type and the images of a row event; its changes are all of one kind."""
+        (kind,) = {
+            WRITE if before is None else DELETE if after is None else UPDATE for _, before, after in changes
+        }
+        images = [self._image(key, v) for key, *versions in changes for v in versions if v is not None]
+        return kind, b"".join(images)
+
+    def _image(self, key: int | None, version: int) -> bytes:
+        return self.made.image(key or 0, [version.to_bytes(4, "little")])
+
+    def rolled_back(self, changes: Sequence[Change]) -> Events:
+        """Write a transaction that is undone after its rows; a table without transactions keeps them."""
+        return self._transaction([self._row_event(changes)], 0, end="ROLLBACK")
+
+    def not_whole(self) -> Events:
+        """Write a transaction whose row image lacks a column."""
+        kind, images = self._row_event([(1, None, 1)])
+        body = bytearray(self.made.body(kind, [images]))
+        body[11] &= 1  # of the columns that are there
+        events = self._transaction([(kind, images)], 0)
+        at = next(i for i, event in enumerate(self.log.events) if event is events[-2])
+        events[-2] = self.log.events[at] = events[-2]._replace(body=bytes(body))
+        return events
+
+    def truncate(self) -> Events:
+        first, start = len(self.log.events), self.log.pos
+        if self.mysql:
+            self.log.gtid()
+        else:
+            self.log.mariadb_gtid(log.MARIADB_STANDALONE)
+        self.log.query("TRUNCATE TABLE acct")
+        self.written.append(Written(start, self.log.pos, 0))
+        return self.log.events[first:]
+
+    # --- the snapshot
+
+    @property
+    def reads(self) -> int:
+        """How often a chunk was asked for."""
+        return sum(len(reader.asked) for reader in self.readers)
+
+    def answer(self, rows: Sequence[tuple[int, int]], low: int, request: int = -1) -> None:
+        """Answer a request (-1: the last one) with rows (id, version) that hold the first `low` transactions; HIGH is the log's end."""
+        (reader,) = self.readers
+        point = (NUMBER, self.written[low - 1].end if low else 4)
+        seen = (
+            chunks.Low(None, GtidSet.parse(f"{UUID}:1-{low}" if low else ""))
+            if self.mysql
+            else chunks.Low(point, None)
+        )
+        reader.answers.append(
+            chunks.ChunkRead(reader.asked[request].request, rows, seen, (NUMBER, self.log.pos))
+        )
+
+    # --- the run
+
+    def tick(self) -> None:
+        """Let a second pass."""
+        self.now += 1.5
+
+    def read(self, _timeout: float) -> Events:
+        """What capture asks of the log."""
+        events = next(self._telling, None)
+        if events is None:
+            self.stop.set()
+            return []
+        if events:
+            self._point, self._recent = events[-1].end, events
+        return events
+
+    @property
+    def point(self) -> tuple[str, int]:
+        return FILE, self._point
+
+    def evidence(self, _file: str, pos: int) -> tuple[LogEvent, ...]:
+        return tuple(event for event in self._recent if event.end == pos)
+
+    def close(self) -> None: ...
+
+    def again(self, pos: int, size: int) -> Iterator[Events]:
+        """Yield the log from `pos` on, `size` events at a time, as a second reading brings it."""
+        events = [event for event in self.log.events if event.start >= pos]
+        for at in range(0, len(events), size):
+            yield events[at : at + size]
+
+    def start(self, **_: object) -> Started:
+        """What capture asks of the Starter."""
+        topic = TopicState(TOPIC, TopicTail(last=DEFINED), ceiling=self.ceiling)
+        name = ("bank", "acct")
+        captured = Captured("rowlock", "b1")
+        captured.tables = {name: TableState(name, topic, self.made.table, DEFINED, definition_offset=0)}
+        captured.topics, captured.known = {TOPIC: topic}, {name}
+        identity = Identity(server_uuid=None, server_id=1, version="11", gtid_set=None)
+        record = StoredPosition(source="b1", gen=1, epoch=0, file=FILE, pos=4, ts_ms=7, identity=identity)
+        context = SourceContext(connector="mysql" if self.mysql else "mariadb", name="b1", epoch=0, gen=1)
+        return Started(record, context, captured, self.tails, {}, fresh=self.fresh)
+
+    def tell(self, telling: Iterator[Events], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        """Run capture through the story, then both judges."""
+        self._telling = telling
+        file = folder / "c.yaml"
+        kind, snapshot = "mysql" if self.mysql else "mariadb", "initial" if self.snapshot else "never"
+        file.write_text(CONFIG.format(kind=kind, snapshot=snapshot))
+        nothing = SimpleNamespace(
+            ensure=lambda *_: set(),
+            close=lambda: None,
+            alive=True,
+            names=EXACT,
+            log_end=lambda *_: self.log_end(),
+            without_transactions=self.engines.get,
+        )
+
+        def reader(thread: object) -> Reader:
+            self.readers.append(Reader(thread))
+            return self.readers[-1]
+
+        parts = {
+            "Topics": lambda *_: nothing, "Starter": lambda *_: self, "TopicReader": lambda *_: contextlib.nullcontext(),
+            "ProvenLog": lambda *_: SimpleNamespace(open=lambda *_: self), "open_catalog": lambda *_: nothing,
+            "time": SimpleNamespace(monotonic=lambda: self.now),
+            "Assembly": lambda captured: Assembly(captured, limit=self.limit),
+        }  # fmt: skip
+        for name, part in parts.items():
+            monkeypatch.setattr(capture, name, part)
+        monkeypatch.setattr(preflight, "require_source", lambda *_: None)
+        monkeypatch.setattr(kafka_writer, "Producer", lambda *_, **__: self.broker)
+        monkeypatch.setattr(snapshots, "BackgroundReader", reader)
+        with capture.Run(load_config(file), "b1", self.stop, new_snapshot=False) as unit:
+            unit.loop()
+        self.judge_positions()
+        self.judge_topic()
+
+    # --- the judges
+
+    def judge_positions(self) -> None:
+        """Every stored position lies between transactions, and all rows before it were acknowledged when it was stored."""
+        for record, acknowledged, others in self.broker.stored:
+            cut = [each for each in self.written if each.start < record.pos < each.end]
+            assert not cut, f"position {record.pos} lies inside the transaction {cut}"
+            there = sum(event.op in "cud" and event.source.pos < record.pos for event in acknowledged)
+            wanted = sum(each.rows for each in self.written if each.end <= record.pos)
+            assert there == wanted, (
+                f"position {record.pos} is stored with {there} of {wanted} rows acknowledged"
+            )
+            late = [event.source.position for event in others if event.source.pos < record.pos]
+            assert not late, f"position {record.pos} is stored before {late} are acknowledged"
+            over = sum(each.end <= record.pos for each in self.written)
+            assert record.identity.gtid_set == self._gtids(over), "the GTIDs of what lies before it"
+            assert [proof.end for proof in record.proof] == [record.pos][: record.pos - 4], (
+                "the event before proves it"
+            )
+
+    def _gtids(self, count: int) -> str | None:
+        """Return the set of the first `count` transactions."""
+        if not count:
+            return None
+        if not self.mysql:
+            return f"0-1-{count}"
+        return f"{UUID}:1-{count}" if count > 1 else f"{UUID}:1"
+
+    def judge_topic(self) -> None:
+        """Positions rise without a gap, and no row goes back."""
+        before, newest = DEFINED, dict[int, int]()
+        for event in self.broker.events():
+            assert event.source.prev == before, "a gap"
+            assert event.source.position > before, "readers would drop it"
+            before = event.source.position
+            if event.after is not None:
+                key, version = int(str(event.after["id"])), int(str(event.after["c1"]))
+                assert version >= newest.get(key, version), f"row {key} goes back to {version} at {before}"
+                newest[key] = version
+
+    def rows_left(self) -> dict[int, int]:
+        """What a reader of the topic holds: id → version."""
+        rows: dict[int, int] = {}
+        for event in self.broker.events():
+            if event.op == "t":
+                rows.clear()
+            if event.before is not None:
+                rows.pop(int(str(event.before["id"])), None)
+            if event.after is not None:
+                rows[int(str(event.after["id"]))] = int(str(event.after["c1"]))
+        return rows

@@ -1,0 +1,42 @@
+"""The user of docs/how-to/source-setup.md, made by the very statements that stand there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from deploy.embedded.services import MariaDB, MySQL
+from tests.capture_kit import ROOT
+
+PAGE = ROOT / "docs" / "how-to" / "source-setup.md"
+PASSWORD = "a password of its own"
+
+
+def documented_statements(kind: str) -> list[str]:
+    """Return the statements that the page shows for a server: kind is "MySQL" or "MariaDB"."""
+    text = PAGE.read_text()
+    block = re.search(rf"^{kind}:\n\n```sql\n(.+?)```", text, re.MULTILINE | re.DOTALL)
+    assert block is not None, f"{PAGE.name} has no block of SQL for {kind}"
+    return [each.strip() for each in block[1].split(";") if each.strip()]
+
+
+def optional_statements() -> list[str]:
+    """Return the GRANT that the page calls optional."""
+    return re.findall(r"^(GRANT TRIGGER.+?);", PAGE.read_text(), re.MULTILINE)
+
+
+@contextmanager
+def documented_user(
+    server: MariaDB | MySQL, name: str, *databases: str, optional: bool = False
+) -> Iterator[str]:
+    """Make the user as `name`, with SELECT on `databases`; yields the name."""
+    statements = [*documented_statements(server.kind), *(optional_statements() if optional else ())]
+    for statement in statements:
+        mine = statement.replace("'rowlock'", f"'{name}'").replace("…", PASSWORD)
+        for each in [mine.replace("`bank`", f"`{db}`") for db in databases] if "`bank`" in mine else [mine]:
+            server.execute(each)
+    try:
+        yield name
+    finally:
+        server.execute(f"DROP USER IF EXISTS '{name}'@'%'")

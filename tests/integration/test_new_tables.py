@@ -1,0 +1,43 @@
+"""New tables do not interrupt the capture of their source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deploy.embedded.services import Kafka, MariaDB
+from tests.capture_kit import events, running, size, source, until, watermarks, write_config
+
+pytestmark = pytest.mark.timeout(900)
+
+TABLES = 30
+
+
+def test_many_new_tables_begin_no_run_anew(
+    kafka: Kafka, mariadb: MariaDB, mariadb_db: str, tmp_path: Path
+) -> None:
+    """What was produced before a new topic's leader knew of it was refused, and all tables of the source began anew."""
+    db = mariadb_db
+    mariadb.execute(f"CREATE TABLE {db}.first (id INT PRIMARY KEY)")
+    config = write_config(tmp_path, kafka.bootstrap, db, {"s": source(mariadb, [f"{db}.*"])})
+    with running(config, "s") as unit:
+        until(lambda: any(not w.snapshot_pending for w in watermarks(kafka.bootstrap, db, "s")), "the start")
+        for number in range(TABLES):
+            mariadb.execute(f"CREATE TABLE {db}.t{number} (id INT PRIMARY KEY)")
+            mariadb.execute(f"INSERT INTO {db}.t{number} VALUES ({number})")
+        last = f"{db}.s.{db}.t{TABLES - 1}"
+        until(
+            lambda: size(kafka.bootstrap, last) and any(e.after for e in events(kafka.bootstrap, last)),
+            "the last one's row",
+            600,
+        )
+        assert {w.gen for w in watermarks(kafka.bootstrap, db, "s")} == {1}
+        assert "capture restarts" not in unit.says()
+        assert unit.stop() == 0, unit.says()
+    for number in range(TABLES):
+        found = [
+            e.after for e in events(kafka.bootstrap, f"{db}.s.{db}.t{number}") if e.op in "cr" and e.after
+        ]
+        assert found
+        assert all(row == {"id": number} for row in found), "by the snapshot, by the log, or by both"

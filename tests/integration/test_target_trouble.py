@@ -1,0 +1,147 @@
+"""A target table that does not fit, or no longer: it stops its own unit, and the topics behind it in the task go on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from consumer.lanes import Limits
+from consumer.targets.base import Session
+from consumer.targets.dialect import open_session
+from schemas.findings import split_remedy
+from schemas.table import Table
+from tests.apply_kit import FakeSource, account_table
+from tests.integration.test_apply_targets import Real, RealUnit, _route, rows_of
+from tests.integration.test_apply_targets import real as real
+
+FAST = Limits(pause=0.001, max_pause=0.01)
+
+
+def quoted(real: Real, table: str) -> str:
+    return f'public."{table}"' if real.schema == "public" else f"`{real.schema}`.`{table}`"
+
+
+def generated(real: Real) -> list[str]:
+    kind = "varchar(200) GENERATED ALWAYS AS (owner) STORED"
+    table = quoted(real, "bad")
+    return [f"ALTER TABLE {table} DROP COLUMN note", f"ALTER TABLE {table} ADD COLUMN note {kind}"]
+
+
+def dropped(real: Real) -> list[str]:
+    return [f"DROP TABLE {quoted(real, 'bad')}"]
+
+
+def narrower(real: Real) -> list[str]:
+    return [f"ALTER TABLE {quoted(real, 'bad')} DROP COLUMN note"]
+
+
+def identity(real: Real) -> list[str]:
+    if real.schema != "public":
+        return []
+    return [f"ALTER TABLE {quoted(real, 'bad')} ALTER COLUMN version ADD GENERATED ALWAYS AS IDENTITY"]
+
+
+SEEN = {
+    generated: "column note is generated there",
+    dropped: "the target table is not there any more",
+    narrower: "lacks the columns",
+    identity: "version are GENERATED ALWAYS",
+}
+DO = {
+    generated: "make it an ordinary column",
+    dropped: "restore it, or start over",
+    narrower: "add them",
+    identity: "ALTER TABLE",
+}
+
+
+@pytest.mark.parametrize("change", [generated, dropped, narrower, identity], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("meanwhile", [True, False])
+@pytest.mark.parametrize("short", [0, 500])
+def test_a_target_table_that_does_not_fit_stops_its_own_unit(
+    real: Real, change: Callable[[Real], list[str]], meanwhile: bool, short: int
+) -> None:
+    """`meanwhile`: the worker knows the table as it was; else it begins with the table as it is."""
+    bad, good = (
+        RealUnit(real, FakeSource(account_table(name=name)), _route(real), limits=FAST, small_batch=short)
+        for name in ("bad", "good")
+    )
+    for unit in (bad, good):
+        unit.write([unit.source.put(unit.source.row(1, None, 1))])
+        assert unit.apply().state == "ok"
+    statements = change(real)
+    if not statements:
+        pytest.skip("not on this server")
+    for statement in statements:
+        real.execute(statement)
+    if not meanwhile:
+        real.tables.clear()
+    for unit in (bad, good):
+        unit.write(
+            [unit.source.put(unit.source.row(1, None, 2)), unit.source.put(unit.source.row(2, None, 1))]
+        )
+    report = bad.apply(len(bad.topic) - 2)
+    assert report.state == "stopped", report
+    seen, remedy = split_remedy(report.message)
+    assert SEEN[change] in seen, "the cause in the target table, in the words of `check`"
+    assert remedy.startswith(DO[change]), report.message
+    assert "\n" not in report.message
+    assert real.session.read(bad.unit)[1].stopped == report.message  # type: ignore[union-attr]
+    assert good.apply(len(good.topic) - 2).state == "ok"
+    assert good.rows() == rows_of(good.source)
+    real.tables.clear()
+    bad.take_over()
+    again = bad.apply(0)
+    assert again.state == "stopped", "a restart does not die of it, and makes no empty table in its place"
+
+
+def test_an_identity_that_is_always_generated_takes_the_sources_keys(real: Real) -> None:
+    """Of a key the values are only ever inserted, which OVERRIDING SYSTEM VALUE allows."""
+    if real.schema != "public":
+        pytest.skip("PostgreSQL's")
+    unit = RealUnit(real, FakeSource(account_table(name="keyed")), _route(real))
+    assert unit.apply().state == "ok"
+    real.execute(f"ALTER TABLE {quoted(real, 'keyed')} ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY")
+    real.tables.clear()
+    for version in range(3):
+        unit.write([unit.source.put(unit.source.row(key, None, version)) for key in range(60)])
+        assert unit.apply(1).state == "ok"
+    assert unit.rows() == rows_of(unit.source)
+
+
+def test_many_that_make_one_table_at_once_all_have_it(real: Real) -> None:
+    """Units of two sources with one target table, workers with the bookkeeping: PostgreSQL fails all but one."""
+    many = 12
+    kind = "public" if real.schema == "public" else real.schema
+    for attempt in range(5):
+        table = account_table(db=f"{kind}_made{attempt}" if attempt % 2 else kind, name=f"made{attempt}")
+        sessions = [open_session(real.config, name="test") for _ in range(many)]
+        begin = threading.Barrier(many)
+
+        def make(session: Session, table: Table = table, begin: threading.Barrier = begin) -> bool:
+            begin.wait(60)
+            session.ensure_bookkeeping()
+            session.create_table(table)
+            return session.read_table(table.db, table.name) is not None
+
+        try:
+            with ThreadPoolExecutor(many) as pool:
+                assert all(pool.map(make, sessions))
+        finally:
+            for session in sessions:
+                session.close()
+            for name in (
+                "rowlock_progress",
+                "rowlock_unit",
+                "rowlock_quarantine",
+                "rowlock_quarantine_closed",
+                "rowlock_displaced",
+            ):
+                real.execute(f"DROP TABLE IF EXISTS {quoted(real, name)}")
+            if table.db != real.schema:
+                cascade = " CASCADE" if real.schema == "public" else ""
+                mark = '"' if real.schema == "public" else "`"
+                real.execute(f"DROP SCHEMA {mark}{table.db}{mark}{cascade}")

@@ -1,0 +1,79 @@
+"""Ports where something else answers, or nothing speaks: `check` names it, and ends."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
+from producer.preflight import check_source
+from rowlock.check import check
+from schemas.config import load_config
+from tests.capture_kit import source, write_config
+from tests.unit.test_endpoints import http, listening, silent
+
+
+def of_source(folder: Path, kafka: Kafka, mariadb: MariaDB, port: int) -> str:
+    config = write_config(folder, kafka.bootstrap, "p", {"s": {**source(mariadb, ["a.*"]), "port": port}})
+    (found,) = check_source(load_config(config, {}), "s")
+    assert found.remedy
+    return found.message
+
+
+def test_a_source_s_port_is_another_server_s(
+    kafka: Kafka, mariadb: MariaDB, postgres: PostgreSQL, tmp_path: Path
+) -> None:
+    assert "answers a Kafka broker" in of_source(tmp_path, kafka, mariadb, kafka.port)
+    assert "answers a PostgreSQL server" in of_source(tmp_path, kafka, mariadb, postgres.port)
+    with listening(http) as port:
+        assert "answers an HTTP server" in of_source(tmp_path, kafka, mariadb, port)
+    with listening(silent) as port:
+        began = time.monotonic()
+        assert "takes connections and says nothing" in of_source(tmp_path, kafka, mariadb, port)
+        assert time.monotonic() - began < 60
+
+
+def test_a_source_that_hangs_is_not_waited_for(kafka: Kafka, mariadb2: MariaDB, tmp_path: Path) -> None:
+    mariadb2.pause()
+    try:
+        began = time.monotonic()
+        told = of_source(tmp_path, kafka, mariadb2, mariadb2.port)
+        assert "takes connections and says nothing" in told
+        assert time.monotonic() - began < 90
+    finally:
+        mariadb2.resume()
+
+
+def whole(folder: Path, kafka: str, mariadb: MariaDB, target: dict[str, Any]) -> list[str]:
+    file = folder / "c.yaml"
+    login = {"user": "root", "password": "x", "host": "127.0.0.1"}
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "kafka": {"bootstrap": kafka, "prefix": "p"},
+                "state_dir": str(folder / "state"),
+                "sources": {"s": source(mariadb, ["nowhere.*"])},
+                "targets": {"hq": {**login, **target}},
+                "pipelines": {
+                    "p": {"sources": ["s"], "target": "hq", "routes": [{"from": "*.*", "to": "a.{table}"}]}
+                },
+            }
+        )
+    )
+    return [each.message for each in check(load_config(file, {})) if each.level == "error"]
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb", "mysql"])
+def test_a_target_s_and_kafka_s_ports_are_other_servers_(
+    kafka: Kafka, mariadb: MariaDB, postgres: PostgreSQL, tmp_path: Path, kind: str
+) -> None:
+    other = mariadb.port if kind == "postgres" else postgres.port
+    name = "a MySQL or MariaDB server" if kind == "postgres" else "a PostgreSQL server"
+    with listening(http) as port:
+        told = whole(tmp_path, f"127.0.0.1:{port}", mariadb, {"type": kind, "port": other, "database": "d"})
+    assert any("answers an HTTP server, not a Kafka broker" in each for each in told), told
+    assert any(f"answers {name}" in each for each in told), told

@@ -1,0 +1,13 @@
+"""Small wrong changes of the product, each with the tests that must find it.
+
+`make test-mutants` tries them all; `.ci/run` tries `SAMPLE`. tests/unit/test_mutants.py holds each against the product's text,
+so that none is left behind by a change. A mutant that behaves as the product does has no place here.
+"""
+
+from __future__ import annotations
+
+from tests.mutants import of_apply, of_capture, of_decoders
+from tests.mutants.mutant import Mutant
+
+MUTANTS: list[Mutant] = [*of_decoders.MUTANTS, *of_apply.MUTANTS, *of_capture.MUTANTS]
+SAMPLE: list[Mutant] = MUTANTS[::12]

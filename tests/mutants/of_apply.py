@@ -1,0 +1,119 @@
+"""Mutants of the apply side: the order between lanes, and how far a unit is."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_ORDER = ("tests/unit/test_lane_order.py",)
+_TRUNCATE = (
+    "tests/unit/test_unit_apply.py::test_rows_before_a_truncate_in_one_batch_are_gone_behind_it",
+    "tests/unit/test_unit_apply.py::test_a_row_lost_inside_a_transaction_stops_the_unit_before_what_follows",
+)
+
+
+def _of(file: str, *changes: tuple[str, str], tests: tuple[str, ...] = _ORDER) -> list[Mutant]:
+    return [Mutant(file, old, new, tests) for old, new in changes]
+
+
+MUTANTS = [
+    *_of(
+        "consumer/attempt/lane_group.py",
+        (
+            "batch = lane.batch()\n",
+            "batch = lane.batch()\n        self._locks.release(number, batch.events[1] if batch.events else (-1, 0))\n",
+        ),
+        ("            lane.failed(error)\n            return\n", "            lane.failed(error)\n"),
+        ("self.stopping or all(ready(wait) for wait in waits)", "self.stopping or any(ready(wait) for wait in waits) or True"),
+    ),
+    *_of("consumer/attempt/lane_group.py", ('        if self.stopping:\n            raise RuntimeError("the lanes', '        if False:\n            raise RuntimeError("the lanes')),
+    *_of(
+        "consumer/locks.py",
+        ("last[1] == ticket[1] or self._released[last[1]] >= last[0]", "last[1] == ticket[1] or self._released[last[1]] > (-1, 0)"),
+        ("last[1] == ticket[1] or self._released[last[1]] >= last[0]", "last[1] == ticket[1]"),
+        ("return self._released[wait[1]] >= wait[0]", "return self._released[wait[1]] > wait[0]"),
+        ("        holders[value] = ticket\n        if last", "        if last"),
+    ),
+    *_of(
+        "consumer/dispatch.py",
+        ("(second, plan, new, waits + order)", "(second, plan, new, waits)"),
+        ("order: tuple[Wait, ...] = ()", "order: tuple[Wait, ...] = ((first.id, source),)"),
+        ("after=None, refused=None)", "after=None)"),
+    ),
+    *_of(
+        "consumer/collations.py",
+        ("        if prefix is not None:\n            text = text[:prefix]\n", ""),
+        (
+            "        if prefix is not None:\n            text = text[:prefix]\n        text = text.lower() if plain and text.isascii() and text.isprintable() else text.translate(table)\n",
+            "        text = text.lower() if plain and text.isascii() and text.isprintable() else text.translate(table)\n        text = text[:prefix]\n",
+        ),
+        ("text = text[:prefix]", "text = text.encode()[:prefix].decode(errors='replace')"),
+    ),
+    *_of("consumer/fold.py", ('compared_by(table, part) or "", part.prefix)', 'compared_by(table, part) or "", None)')),
+    *_of(
+        "rowlock/caught_up.py",
+        ("done = min((lane.offset", "done = max((lane.offset"),
+        ("if done < end - 1:", "if done < end - 2:"),
+        ("if done < end - 1:", "if done < end:"),
+    ),
+    *_of("consumer/attempt/transactions.py", ("def lowest(self) -> LaneProgress:\n        return min(", "def lowest(self) -> LaneProgress:\n        return max(")),
+    *_of("consumer/taking.py", ('up to its offset is applied."""\n        return min(', 'up to its offset is applied."""\n        return max(')),
+    *_of(
+        "consumer/progress.py",
+        ("rows[0].topic_id, min(row.offset", "rows[0].topic_id, max(row.offset"),
+        ("highest = max(row.offset", "highest = min(row.offset"),
+        ("if stored and stored != topic_id:", "if stored != topic_id:"),
+        ("if stored and stored != topic_id:", "if False:"),
+        ("if start < beginning:", "if start <= beginning:"),
+        ("if start < beginning:", "if start + 1 < beginning:"),
+        ("if highest > end:", "if highest >= end:"),
+        ("if highest > end:", "if highest > end + 1:"),
+    ),
+    *_of("consumer/taking.py", ("    if refusal is not None:\n        session.stop_unit(", "    if refusal is None:\n        session.stop_unit(")),
+    *_of(
+        "consumer/progress.py",
+        ("start = min(offsets) + 1", "start = max(offsets) + 1"),
+        ("start = min(offsets) + 1", "start = min(offsets) + 2"),
+        ("finish=max(offsets)", "finish=min(offsets)"),
+        tests=("tests/unit/test_consumer_core.py",),
+    ),
+    *_of("consumer/locks.py", ("last[1] == ticket[1] or self", "self"), tests=("tests/unit/test_consumer_core.py",)),
+    *_of(
+        "consumer/dedup.py",
+        ("lowest = min(lanes, key=lambda row: row.offset)\n        self.offset", "lowest = max(lanes, key=lambda row: row.offset)\n        self.offset"),
+        tests=("tests/unit/test_consumer_core.py",),
+    ),
+    *_of(
+        "consumer/dedup.py",
+        ("if prev is not None and prev > self.position:", "if False:"),
+        ("if prev is not None and prev > self.position:", "if prev is not None and prev[:3] > self.position[:3]:"),
+        ("if prev is not None and prev > self.position:", "if prev is not None and prev[1:] > self.position[1:]:"),
+        ("if prev is not None and prev > self.position:", "if prev is not None and prev != self.position:"),
+        ("if position <= self.position:", "if position[:3] <= self.position[:3]:"),
+        ("        if gen < self.gen:\n            return _ZOMBIE\n", ""),
+        ("        if offset <= self.offset:\n            return _COVERED\n", ""),
+        tests=("tests/unit/test_consumer_core.py",),
+    ),
+    *_of(
+        "consumer/attempt/reader.py",
+        ("                    changes = []\n                    yield self._barrier", "                    yield self._barrier"),
+        (
+            "                    yield self._rows(changes, offset - 1)\n                    changes = []\n                    yield self._barrier(offset, raw)\n",
+            "                    yield self._barrier(offset, raw)\n                    yield self._rows(changes, offset)\n                    changes = []\n",
+        ),
+        ("            yield self._rows(changes, offset - 1)\n            raise\n        yield self._rows(changes, offset)\n\n    def _tools", "            raise\n        yield self._rows(changes, offset)\n\n    def _tools"),
+        tests=_TRUNCATE,
+    ),
+    *_of(
+        "consumer/attempt/reader.py",
+        ("                    yield self._rows(changes, offset - 1)\n                    changes = []\n                    yield self", "                    changes = []\n                    yield self"),
+        tests=("tests/unit/test_unit_apply.py",),
+    ),
+    *_of(
+        "consumer/attempt/attempt.py",
+        ("        if isinstance(taken, Emptied):\n            yield from self._drain()\n", "        if isinstance(taken, Emptied):\n"),
+        ("            Truncate(in_force.target, in_force.routed.where),\n", ""),
+        ("            CloseHeldBefore(mark[0], f", "            CloseHeldBefore(0, f"),
+        ("        yield from self._close_applier()  # its lanes remember keys that are held no more\n", ""),
+        tests=("tests/unit/test_unit_apply.py",),
+    ),
+]  # fmt: skip

@@ -1,0 +1,148 @@
+"""Mutants of capture: what it stores and when, and what snapshots are told and make of it."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_STORY = ("tests/unit/test_capture_story.py",)
+_HISTORY = ("tests/unit/test_snapshot_chunks.py::test_a_history",)
+_ORDER = ("tests/unit/test_snapshot_order.py",)
+_WRITER = ("tests/unit/test_capture_writer.py",)
+
+
+def _of(file: str, *changes: tuple[str, str], tests: tuple[str, ...] = _STORY) -> list[Mutant]:
+    return [Mutant(file, old, new, tests) for old, new in changes]
+
+
+MUTANTS = [
+    *_of(
+        "producer/capture.py",
+        ("        if self._snapshots.under_way(name):\n", "        if False:\n"),
+        ("self._snapshots.rows_seen(state, _mark(rows.header), codec.keys(kind, body))", "self._snapshots.rows_seen(state, _mark(rows.header), codec.keys(kind, body)[:1])"),
+        ("self._snapshots.rows_seen(state, _mark(rows.header), codec.keys(kind, body))", "self._snapshots.rows_seen(state, _mark(rows.header), codec.keys(kind, body)[-1:])"),
+        ("        self._snapshots.delivered(boundary.header.gtid)\n", ""),
+        (
+            "        self._snapshots.delivered(boundary.header.gtid)\n        if self._snapshots.active:\n            self._advance(boundary.file, boundary.pos)\n",
+            "        if self._snapshots.active:\n            self._advance(boundary.file, boundary.pos)\n        self._snapshots.delivered(boundary.header.gtid)\n",
+        ),
+        ("self._writer.mark(lambda: self._acknowledged(boundary, idle, evidence))", "self._acknowledged(boundary, idle, evidence)"),
+        ("        boundary = self._resume\n        idle", "        boundary = self._resume._replace(file=self._stream.point[0], pos=self._stream.point[1])\n        idle"),
+        ("if self._fold.inside or self._stream.inside:\n            return", "if self._fold.inside:\n            return"),
+        ("            self._held = None\n        self._writer.drain()\n        self._store_position()\n", "            self._held = None\n        self._store_position()\n        self._writer.drain()\n"),
+        ("            self._held = None\n        self._writer.drain()\n        self._store_position()\n", "            self._held = None\n        self._writer.drain()\n"),
+        (
+            "        self._acked, self._acked_proof = self._resume, self._evidence()\n",
+            "        self._acked, self._acked_proof = self._resume._replace(pos=self._stream.point[1]), self._evidence()\n",
+        ),
+        ("            self._writer.send(topic, key, mark_last(value))\n", "            self._writer.send(topic, key, value)\n"),
+        ("        self._resume = boundary\n        self._proof", "        self._proof"),
+        ("that one may be the transaction's last.\"\"\"\n        if not records:\n            return\n", "that one may be the transaction's last.\"\"\"\n        if not records:\n            return\n        self._held = None\n"),
+        ("            if time.monotonic() >= self._next_tick:  # a transaction", "            self._resume = self._resume._replace(pos=self._stream.point[1])\n            if time.monotonic() >= self._next_tick:  # a transaction"),
+        ("            self._writer.drain()\n            self._note_proof()\n            self._acknowledged(self._resume", "            self._note_proof()\n            self._acknowledged(self._resume"),
+    ),
+    *_of(
+        "producer/capture.py",
+        ("        self._snapshots.forget(name)\n", ""),
+        ("        if self._noted is not self._resume:\n", "        if self._noted is self._resume:\n"),
+        ("        self._proof.ended(boundary.header.gtid)\n", ""),
+        ("is not None and self._reported.get(t) != o", "is not None"),
+        ("        if end is None or (binlog_file_number(end[0])", "        if end is not None and (binlog_file_number(end[0])"),
+        ("end[1]) < (binlog_file_number(point[0]), point[1]):", "end[1]) <= (binlog_file_number(point[0]), point[1]):"),
+        ("end[1]) < (binlog_file_number(point[0]), point[1]):", "end[1]) < (binlog_file_number(point[0]), 0):"),
+        ("if (stop := not_undone(engines)) is not None:", "if (stop := not_undone(engines)) is None:"),
+    ),
+    *_of(
+        "producer/snapshots.py",
+        ("        if self._fresh:\n", "        if False:\n"),
+        ("        if self._fresh:\n", "        if True:\n"),
+        ("return chunks.FROM_START._replace(repeated=True)\n        return resume_after", "return resume_after"),
+    ),
+    *_of(
+        "producer/barriers.py",
+        (
+            "        self.writer.send(state.topic.name, key, value)\n        self.changed(state, transaction)\n",
+            "        self.writer.send(state.topic.name, key, value)\n",
+        ),
+    ),
+    *_of(
+        "producer/snapshots.py",
+        ("            self._delivered.add(gtid)\n", "            pass\n"),
+        ("self._step(job, chunks.TableChanged(mark, state.table))", "pass"),
+        ("return ceiling is None or (self._context.epoch, *point, self._row(state)) > ceiling", "return True"),
+    ),
+    *_of(
+        "producer/kafka_writer.py",
+        ("        while self._batches and not self._batches[0].waiting:", "        while self._batches:"),
+    ),
+    *_of(
+        "producer/kafka_writer.py",
+        ("            self._batches[-1].marks.append(action)\n", "            self._batches[0].marks.append(action)\n"),
+        (
+            "        if self._pending:\n            self._produce()\n        if self._batches:\n",
+            "        if self._batches:\n",
+        ),
+        tests=_WRITER,
+    ),
+    *_of(
+        "producer/chunks.py",
+        ("            begin=event.point,\n", ""),
+        ("            delivered=event.delivered.copy() if event.delivered is not None else None,\n            seen=[],\n        )\n        state, effects", "            seen=[],\n        )\n        state, effects"),
+        ("        if not read.low.reaches(state.begin, state.delivered):\n", "        if False:\n"),
+        ("return mark.gtid is not None and mark.gtid in self.gtids", "return True"),
+        ("mark.point < self.point", "mark.point <= self.point"),
+        ("self.point >= at", "self.point >= (at[0], at[1] - 10)"),
+        ("self.gtids.covers(delivered)", "delivered.covers(self.gtids)"),
+        ("        if None in unseen:\n            return self._read(state, now + _LOW_RETRY)\n", ""),
+        ("for mark, keys in state.seen if not read.low.saw(mark)]", "for mark, keys in state.seen if read.low.saw(mark)]"),
+        ("        state.seen.append((event.mark, None))\n", ""),
+        ("        return self._read(msgspec.structs.replace(state, table=event.table), now)\n", "        return msgspec.structs.replace(state, table=event.table), []\n"),
+        ("if len(chunk.rows) >= self._limit else None", "if len(chunk.rows) > self._limit else None"),
+        ("upto = _key(chunk.rows[-1], columns)", "upto = _key(left[-1], columns)"),
+        ("        state.touched.update(key for key in event.keys if key in state.keys)\n", "        pass\n"),
+        ("if _key(row, columns) not in state.touched)", "if _key(row, columns))"),
+        ("touched = {key for keys in unseen for key in keys or () if key in chunk_keys}", "touched = set[Key]()"),
+        ("            after=emit.upto,\n", ""),
+        tests=_HISTORY,
+    ),
+    *_of("producer/chunks.py", ("if read.request != state.request or state.chunk is not None:", "if state.chunk is not None:")),
+    *_of(
+        "producer/chunks.py",
+        ("if state.chunk is None or event.point < state.chunk.high:", "if state.chunk is None:"),
+        tests=("tests/unit/test_snapshot_chunks.py::test_a_chunk_waits_for_high",),
+    ),
+    *_of(
+        "producer/snapshot.py",
+        (
+            "            cursor.execute(sql, parameters or None)\n            rows: list[Row] = [convert(row) for row in cursor.fetchall()]\n",
+            "            high = self._visibility.log_end(cursor)\n            cursor.execute(sql, parameters or None)\n            rows: list[Row] = [convert(row) for row in cursor.fetchall()]\n            self._visibility.log_end = lambda _: high  # type: ignore[method-assign]\n",
+        ),
+        (
+            "            low = self._visibility.begin(cursor)\n            cursor.execute(sql, parameters or None)\n            rows: list[Row] = [convert(row) for row in cursor.fetchall()]\n",
+            "            cursor.execute(sql, parameters or None)\n            rows: list[Row] = [convert(row) for row in cursor.fetchall()]\n            low = self._visibility.begin(cursor)\n",
+        ),
+        (
+            '        cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")\n        cursor.execute("SHOW STATUS LIKE \'binlog_snapshot_%\'")\n        found = {name.lower(): value for name, value in cursor.fetchall()}\n',
+            '        cursor.execute("SHOW STATUS LIKE \'binlog_snapshot_%\'")\n        found = {name.lower(): value for name, value in cursor.fetchall()}\n        cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")\n',
+        ),
+        ('"START TRANSACTION WITH CONSISTENT SNAPSHOT"', '"START TRANSACTION"'),
+        ('        cursor.execute("START TRANSACTION READ ONLY")\n', ""),
+        ("            if not self._prepared and not self._visibility.prepare(connection, self._started):\n", "            if False:\n"),
+        ("return first is None or first >= started", "return first is None or first > started"),
+        ("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"),
+        ("_TABLE_CHANGED = frozenset({1054, 1146, 1412})", "_TABLE_CHANGED = frozenset({1054, 1412})"),
+        tests=_ORDER,
+    ),
+    *_of(
+        "producer/snapshot.py",
+        ("column.type.members.index(value) + 1 if value else 0", "column.type.members.index(value) if value else 0"),
+        ("return Decimal(value)  # a text", "return value  # a text"),
+        ("sum(1 << column.type.members.index(label)", "sum(2 << column.type.members.index(label)"),
+        ('condition = f"{name} >= %s AND ({name} > %s OR', 'condition = f"{name} >= %s AND ({name} >= %s OR'),
+        ('condition = f"{name} >= %s AND ({name} > %s OR', 'condition = f"{name} > %s AND ({name} > %s OR'),
+        ('condition = f"{names[-1]} > %s"', 'condition = f"{names[-1]} >= %s"'),
+        ("_BY_NUMBER = frozenset({Kind.ENUM, Kind.SET, Kind.YEAR})", "_BY_NUMBER = frozenset({Kind.ENUM, Kind.YEAR})"),
+        ("        self._thread.join()\n        self._reader.close()\n", "        self._reader.close()\n"),
+        ("            self._closed.wait(max(0.0, request.not_before - self._clock()))\n", ""),
+        tests=("tests/unit/test_snapshot_query.py",),
+    ),
+]  # fmt: skip

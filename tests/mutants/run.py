@@ -1,0 +1,129 @@
+"""Lets mutants live in copies of the tree, one at a time in each, and runs their tests there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Literal
+
+from tests.mutants.mutant import Mutant
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("schemas", "producer", "consumer", "coordinator", "rowlock", "deploy")
+LIMIT_S = 120
+TIMES = 10
+"""A mutant that keeps its tests from ending is found: after LIMIT_S, or as many TIMES what they take without it."""
+_COPIED = (*PRODUCT, "tests", "setup.cfg", "pyproject.toml")
+_OPTIONS = ("-q", "-x", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", "")
+_SAID = 15
+
+
+class Copy:
+    """A copy of the tree. Whatever Python runs in it takes the product from it, whichever is installed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._environment = {**os.environ, "PYTHONPATH": str(folder)}
+        self._times = count(1_000_000_000)
+        for name in _COPIED:
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(ROOT / name, folder / name)
+
+    def tests(self, tests: Iterable[str], limit_s: float | None = None) -> tuple[int, str]:
+        """Run tests; return pytest's exit code (1: one failed, or none ended in time) and the end of what it says."""
+        try:
+            done = self._python("-m", "pytest", *_OPTIONS, *tests, limit_s=limit_s)
+        except subprocess.TimeoutExpired:
+            return 1, f"did not end within {limit_s} s"
+        return done.returncode, "\n".join((done.stdout + done.stderr).splitlines()[-_SAID:])
+
+    def check(self) -> None:
+        """Raise RuntimeError where Python would take the product from elsewhere: every mutant would survive."""
+        found = self._python("-c", "import producer; print(producer.__file__)").stdout.strip()
+        if not Path(found).is_relative_to(self._folder):
+            raise RuntimeError(f"tests in a copy of the tree would be of the product at {found}")
+
+    @contextmanager
+    def mutated(self, mutant: Mutant) -> Iterator[None]:
+        """Let `mutant` live here. Raises ValueError unless its text stands once in its file."""
+        file = self._folder / mutant.file
+        was = file.read_text()
+        if was.count(mutant.old) != 1:
+            raise ValueError(f"{mutant.name}: its text stands {was.count(mutant.old)} times in the file")
+        self._write(file, was.replace(mutant.old, mutant.new))
+        try:
+            yield
+        finally:
+            self._write(file, was)
+
+    def _write(self, file: Path, text: str) -> None:
+        """Write a source with a time of its own: by that and its size Python knows whether its bytecode is still right."""
+        file.write_text(text)
+        at = next(self._times)
+        os.utime(file, (at, at))
+
+    def _python(self, *arguments: str, limit_s: float | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *arguments], cwd=self._folder, env=self._environment, capture_output=True,
+            text=True, timeout=limit_s, check=False,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a mutant. `code`: pytest's exit code; `said`: the end of its output."""
+
+    mutant: Mutant
+    code: int
+    said: str
+
+    @property
+    def verdict(self) -> Literal["found", "survived", "error"]:
+        """ "error": the tests could not be run, as where a mutant cannot even be imported."""
+        if self.code == 0:
+            return "survived"
+        return "found" if self.code == 1 else "error"
+
+
+def run(mutants: list[Mutant], workers: int) -> Iterator[Result]:
+    """Yield what becomes of each, in order; `workers` of them live at the same time.
+
+    Raises ValueError when their tests fail without any of them.
+    """
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(workers) as pool:
+        copies: SimpleQueue[Copy] = SimpleQueue()
+        for number in range(workers):
+            copies.put(Copy(Path(folder, str(number))))
+        sound = copies.get()
+        sound.check()
+        began = time.monotonic()
+        code, said = sound.tests(sorted({test for mutant in mutants for test in mutant.tests}))
+        limit_s = max(
+            LIMIT_S, TIMES * (time.monotonic() - began)
+        )  # a loaded machine is slow, and finds nothing
+        copies.put(sound)
+        if code:
+            raise ValueError(f"the tests fail without any mutant:\n{said}")
+
+        def one(mutant: Mutant) -> Result:
+            copy = copies.get()
+            try:
+                with copy.mutated(mutant):
+                    return Result(mutant, *copy.tests(mutant.tests, limit_s))
+            finally:
+                copies.put(copy)
+
+        yield from pool.map(one, mutants)

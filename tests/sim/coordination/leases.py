@@ -1,0 +1,89 @@
+"""Oracles of leases: whoever grants one waits for it, may grant it, and grants it to nobody who has been told to stop.
+
+They look at what was said, not at what came of it: also a lease that its agent never hears of is waited for. Deadlines are on
+the agent's own clock, so pauses, crashes and drift are in them; where clocks leap nothing of this can be promised.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.core import owner_state as o
+from coordinator.core.messages import Dispatch, HeartbeatResponse, Op
+from coordinator.core.replication import require
+from coordinator.core.replication_table import Role, Seen, SetState
+
+if TYPE_CHECKING:
+    from tests.sim.coordination.nodes import AgentNode, OwnerNode
+    from tests.sim.coordination.world import World
+
+#: Clocks drift by up to a hundredth, each way.
+DRIFT = 1.02
+
+
+class LeaseJudge:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        #: (agent, agent_epoch) → the end of the last lease that any owner granted it, on the agent's clock
+        self.granted: dict[tuple[str, int], float] = {}
+        #: term → when its claim was committed
+        self.claimed: dict[int, float] = {}
+
+    def always(self) -> None:
+        """After every event of the world: note the time of a new claim."""
+        claims = self.world.topic.claims
+        if claims and claims[-1][0] not in self.claimed:
+            self.claimed[claims[-1][0]] = self.world.now
+
+    def owner(self, node: OwnerNode, out: list[o.Effect]) -> None:
+        """What an owner says in one step."""
+        self.always()
+        for effect in out:
+            if not isinstance(effect, o.Send) or node.state is None:
+                continue
+            message = effect.message
+            if isinstance(message, HeartbeatResponse) and message.granted:
+                self._grants(node.state, effect.agent, message)
+            elif isinstance(message, Dispatch) and message.op is Op.START and message.lease:
+                self._note(node.state, effect.agent, message)
+
+    def _grants(self, state: o.OwnerState, agent: str, message: HeartbeatResponse) -> None:
+        self._note(state, agent, message)
+        for unit, epoch in message.granted:
+            require(
+                _stays(state, agent, message.header.agent_epoch, unit, epoch),
+                f"{agent} is granted a lease for {unit} at {epoch}, which shall stop: {state.sets.get(unit)}",
+            )
+
+    def _note(self, state: o.OwnerState, agent: str, message: HeartbeatResponse | Dispatch) -> None:
+        key = (agent, message.header.agent_epoch)
+        self.granted[key] = max(self.granted.get(key, 0.0), message.echo + message.lease)
+        self._rightful(state)
+
+    def _rightful(self, state: o.OwnerState) -> None:
+        """An owner that nobody has confirmed since another one claimed says nothing for longer than `owner_lease`."""
+        later = [at for rev, at in self.claimed.items() if rev > state.rev]
+        if later and "clock" not in self.world.faults:
+            for_ = self.world.now - min(later)
+            most = state.config.owner_lease * DRIFT
+            require(for_ <= most, f"term {state.rev} grants a lease {for_:.3f} s after a later claim")
+
+    def gone(self, rev: int, node: AgentNode, agent_epoch: int) -> None:
+        """The owner of term `rev` takes the agent for gone, for its silence: every lease of it, whoever granted it, has ended. One
+        that a later claim has overtaken may take for gone whom it likes: it can store nothing, so it gives nothing away."""
+        if "clock" in self.world.faults or rev != self.world.topic.claims[-1][0]:
+            return
+        left = self.granted.get((node.name, agent_epoch), 0.0) - self.world.clock(node)
+        require(left <= 0, f"{node.name} is taken for gone, and a lease of it lasts another {left:.3f} s")
+
+
+def _stays(state: o.OwnerState, agent: str, agent_epoch: int, unit: str, epoch: int) -> bool:
+    """Whether the owner wants that replica to go on as far as it knows."""
+    current = state.sets.get(unit)
+    for one in current.replicas if current is not None else ():
+        if (one.agent, one.agent_epoch, one.epoch) == (agent, agent_epoch, epoch) and current is not None:
+            if current.state is SetState.RECOVERING:
+                return one.seen is Seen.REPLICATING
+            leaves = current.state is SetState.COMMIT and current.secondary is not None
+            return one.role is Role.PRIMARY and not leaves
+    return False

@@ -1,0 +1,132 @@
+"""The rules of research/dataplane.md that stand in the product's code, switched off there, for a test only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from consumer import dispatch as dispatch_module
+from consumer.attempt import attempt as attempt_module
+from consumer.attempt.applier import Applier
+from consumer.attempt.attempt import Attempt
+from consumer.attempt.effects import Machine, NextSlice, Transact, Write
+from consumer.attempt.reader import EnvelopeReader
+from consumer.dedup import Deduplicator
+from consumer.definition import InForce
+from consumer.dispatch import Dispatcher, TablePlan
+from consumer.errors import CommitUnknownError, ConsumerError, FencedError
+from consumer.lanes import Batch
+from consumer.layout import Layout
+from consumer.locks import LockTable, Wait
+from consumer.model import LaneProgress, NetChange, RowChange
+from consumer.progress import Plan, plan
+from schemas.position import Position
+from schemas.table import Row, Table
+
+_judge, _init, _begin, _commit = (
+    Deduplicator.judge, Deduplicator.__init__, EnvelopeReader.begin, Applier._commit,
+)  # fmt: skip
+
+
+def _judge_without_prev(
+    self: Deduplicator, offset: int, position: Position | None, prev: Position | None, gen: int
+) -> int:
+    return _judge(self, offset, position, None, gen)
+
+
+def _judge_without_gen(
+    self: Deduplicator, offset: int, position: Position | None, prev: Position | None, gen: int
+) -> int:
+    return _judge(self, offset, position, prev, 0)
+
+
+def _from_highest_lane(self: Deduplicator, lanes: Sequence[LaneProgress]) -> None:
+    _init(self, [max(lanes, key=lambda row: row.offset)])
+
+
+def _hasty_plan(rows: Sequence[LaneProgress], wanted: Layout) -> Plan:
+    """Another layout at once, though the lanes stand apart."""
+    found = plan(rows, wanted)
+    return found if found.finish is None else Plan(found.start, wanted, switch_now=True)
+
+
+def _hasty_rows(rows: Sequence[LaneProgress], wanted: Layout) -> list[LaneProgress]:
+    text = wanted.encode()
+    return [replace(rows[lane % len(rows)], lane=lane, layout=text) for lane in range(wanted.lanes)]
+
+
+def _moves_whole(self: Dispatcher, of: TablePlan, change: RowChange, old: bytes) -> None:
+    """A key-moving update goes whole to the new key's lane."""
+    after = change.after
+    if after is not None:
+        key = of.fold_key(after)
+        lane = of.lane_of(key)
+        if change.id[0] > self._passed[lane]:
+            waits = self._waits(of, (change.id, lane), change.before, after)
+            self._queues[lane].append((change, of, key, waits))
+
+
+def _exact_key(table: Table) -> Callable[[Row], bytes]:
+    at = table.indexes_of(table.key.columns)
+    return lambda row: repr([row[i] for i in at]).encode()
+
+
+def _take_the_batch(self: Attempt) -> Machine[None]:
+    """The batch's own range is believed."""
+    while (records := (yield NextSlice())) is not None:
+        yield from self._take(records)
+
+
+def _begin_anywhere(self: EnvelopeReader, rows: Sequence[LaneProgress], in_force: InForce | None) -> None:
+    _begin(self, rows, in_force)
+    self._dedup.offset = -1
+
+
+def _net_halves(self: Applier, lane: int, batch: Batch) -> Machine[None]:
+    """After an error half of the net (its deletes) in a transaction of its own, before the rest is tried again."""
+    try:
+        yield from _commit(self, lane, batch)
+    except (FencedError, CommitUnknownError):
+        raise
+    except ConsumerError:
+        for net in batch.nets:
+            keys = [tuple(row[i] for i in net.table.key_at) for row in net.replaces]
+            half = NetChange(net.table, net.deletes + keys, [], [])
+            with suppress(ConsumerError):
+                yield Transact(lane, [self._progress.rows[lane]], [Write(half)])
+        raise
+
+
+def _no_wait(_self: LockTable, _holders: Any, _value: bytes, _ticket: Any) -> Wait | None:
+    return None
+
+
+#: Number of the finding → what is changed in the product: (where, name, what stands there instead). The other findings' rules
+#: stand in the model (tests.sim.rules).
+SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
+    "3": ((Deduplicator, "judge", _judge_without_prev),),
+    "4": ((Deduplicator, "__init__", _from_highest_lane),),
+    "5": ((attempt_module, "plan", _hasty_plan), (attempt_module, "relaid", _hasty_rows)),
+    "7": ((Dispatcher, "_move", _moves_whole),),
+    "10": ((dispatch_module, "key_fold", _exact_key),),
+    "11": (
+        (Attempt, "_take_all", _take_the_batch),
+        (EnvelopeReader, "begin", _begin_anywhere),
+        (Deduplicator, "judge", _judge_without_prev),
+    ),
+    "14": ((Deduplicator, "judge", _judge_without_gen),),
+    "17": ((Applier, "_commit", _net_halves),),
+    "tickets": ((LockTable, "register", _no_wait),),
+}
+
+
+@contextmanager
+def switched_off(finding: str) -> Iterator[None]:
+    """Let the product do without the rule of `finding`, where it stands in the product."""
+    with ExitStack() as stack:
+        for place, name, instead in SWITCHES.get(finding, ()):
+            stack.enter_context(mock.patch.object(place, name, instead))
+        yield

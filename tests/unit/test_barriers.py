@@ -1,0 +1,244 @@
+"""What follows from a statement: the events, the stops, and what of neither, without a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+
+from producer import ddl
+from producer.barriers import Barriers
+from producer.closure import Reach
+from producer.codec import SourceContext, TransactionContext
+from producer.definitions.proof import Proven
+from producer.errors import TableStoppedError
+from producer.start import Started
+from producer.tables import Captured, TableState
+from producer.transactions import Barrier, Header
+from schemas.codec import decode_event
+from schemas.event import Event
+from schemas.mysql_catalog import is_selected
+from schemas.names import Names
+from schemas.position import DEFINITION_ROW
+from schemas.records import Identity, StoredPosition
+from schemas.table import Column, ColumnType, Kind, Table
+from tests.apply_kit import account_table
+
+CONTEXT = SourceContext(connector="mariadb", name="b1", epoch=0, gen=1)
+RECORD = StoredPosition(
+    source="b1", gen=1, epoch=0, file="binlog.000003", pos=4, ts_ms=7,
+    identity=Identity(server_uuid=None, server_id=1, version="11", gtid_set=None),
+)  # fmt: skip
+HEADER = Header("binlog.000003", 700, 7, 1, None)
+T, U = ("bank", "t"), ("bank", "u")
+
+
+class Writer:
+    def __init__(self) -> None:
+        self.sent: list[Event] = []
+
+    def send(self, _topic: str, _key: bytes, value: bytes, _stored: object = None) -> None:
+        self.sent.append(decode_event(value))
+
+    def drain(self) -> None: ...
+
+
+@dataclass
+class Stage:
+    """Captured are `bank.t`, defined by a statement, and `bank.u`, as capture found it at its start."""
+
+    now: dict[tuple[str, str], Table | str] = field(default_factory=dict)
+    kind: str | None = ""
+    reach: Reach = field(default_factory=lambda: Reach(frozenset()))
+    names: Names = field(default_factory=Names)
+    writer: Writer = field(default_factory=Writer)
+    changed: list[tuple[str, str]] = field(default_factory=list)
+    errors: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.captured = Captured("rowlock", "b1")
+        for name, row in ((T, 0), (U, DEFINITION_ROW)):
+            table = account_table(name=name[1])
+            self.captured.tables[name] = TableState(name, self.captured.topic(name), table, (0, 2, 9, row))
+            self.captured.known.add(name)
+            self.now.setdefault(name, table)
+
+    # what Barriers asks of the source
+
+    def at(self, _place: object, name: tuple[str, str]) -> Proven:
+        found = self.now.get(name)
+        return Proven(found, None) if not isinstance(found, str) else Proven(None, found)
+
+    def of(self, *_: object) -> Reach:
+        return self.reach
+
+    def partitioning(self, _place: object, _name: tuple[str, str]) -> str | None:
+        return self.kind
+
+    def ensure(self, *_: object) -> set[str]:
+        return set()
+
+    def barriers(self) -> Barriers:
+        nothing: Any = self
+        writer: Any = self.writer
+        return Barriers(
+            context=CONTEXT, captured=self.captured, writer=writer, topics=nothing,
+            selected=lambda db, table: is_selected(["bank.*"], db, table), errors=self.errors,
+            changed=lambda state, _: self.changed.append(state.name), definitions=nothing,
+            started=Started(RECORD, CONTEXT, self.captured, {}, {}, fresh=False), snapshots=True, names=self.names,
+            reaches=nothing,
+        )  # fmt: skip
+
+    def carry_out(self, sql: str) -> dict[tuple[str, str], str]:
+        """Carry `sql` out; returns the causes of the tables that it stops."""
+        statement = ddl.classify(sql, "bank")
+        assert not isinstance(statement, ddl.Control | ddl.Harmless)
+        barrier = Barrier(HEADER, statement, sql, 0, 720, "bank")
+        barriers = self.barriers()
+        transaction = TransactionContext(
+            id="x", gtid=None, file="binlog.000003", file_number=3, pos=700, ts_ms=7, server_id=1, made_ms=7
+        )
+        taken, error = barriers.carry_out(barrier, barriers.concerned(barrier), transaction)
+        assert taken == len(self.writer.sent)
+        parts = error.parts if isinstance(error, TableStoppedError) else ()
+        return {name: part.cause for part in parts for name in part.tables or ()}
+
+    @property
+    def effects(self) -> list[tuple[str, str | None]]:
+        return [(event.op, event.effect) for event in self.writer.sent]
+
+
+def wider(table: Table) -> Table:
+    more = Column(name="x", type=ColumnType(kind=Kind.INT, bits=32))
+    return msgspec.structs.replace(table, columns=(*table.columns, more))
+
+
+@pytest.mark.parametrize(
+    ("sql", "stopped"),
+    [
+        ("DROP TABLE t", {T: "dropped"}),
+        ("DROP TABLE t, u, other.x", {T: "dropped", U: "dropped"}),
+        ("DROP DATABASE bank", {T: "dropped", U: "dropped"}),
+        ("DROP DATABASE other", {}),
+        ("RENAME TABLE t TO other.t", {T: "dropped"}),
+        ("RENAME TABLE t TO t_old, stage TO t", {T: "rows-replaced"}),
+        ("CREATE OR REPLACE TABLE t (id INT)", {T: "rows-replaced"}),
+        ("CREATE TABLE t (id INT)", {T: "rows-replaced"}),
+        ("ALTER TABLE t EXCHANGE PARTITION p WITH TABLE u", {T: "rows-replaced", U: "rows-replaced"}),
+        ("ALTER TABLE other.x EXCHANGE PARTITION p WITH TABLE t", {T: "rows-replaced"}),
+        ("ALTER TABLE t DROP COLUMN a, ADD COLUMN a INT", {T: "rows-replaced"}),
+        ("REPAIR TABLE t", {T: "rows-replaced"}),
+        ("SOMETHING NEW", {T: "statement", U: "statement"}),
+    ],
+)
+def test_stops(sql: str, stopped: dict[tuple[str, str], str]) -> None:
+    stage = Stage()
+    assert stage.carry_out(sql) == stopped
+    assert stage.writer.sent == [] or "t_old" in sql
+
+
+@pytest.mark.parametrize(
+    ("sql", "effects"),
+    [
+        ("ALTER TABLE t ADD INDEX (id)", [("m", "kept")]),
+        ("ALTER TABLE t ADD PARTITION (PARTITION p3 VALUES LESS THAN (9))", [("m", "kept")]),
+        ("ALTER TABLE t REBUILD PARTITION p0", [("m", "kept")]),
+        ("ALTER TABLE t MODIFY note VARCHAR(20)", [("m", "kept")]),
+        ("CREATE TABLE u (id INT)", [("m", "kept")]),
+        ("CREATE TABLE IF NOT EXISTS t (id INT)", []),
+        ("TRUNCATE TABLE t", [("t", None)]),
+        ("CREATE TABLE other.x (id INT)", []),
+        ("DROP TABLE never_there", []),
+    ],
+)
+def test_what_goes_on(sql: str, effects: list[tuple[str, str | None]]) -> None:
+    stage = Stage()
+    assert stage.carry_out(sql) == {}
+    assert stage.effects == effects
+
+
+def test_a_new_definition_goes_into_the_topic_without_a_word_about_values() -> None:
+    stage = Stage(now={T: wider(account_table(name="t"))})
+    assert stage.carry_out("ALTER TABLE t ADD COLUMN x INT") == {}
+    assert stage.effects == [("m", None)]
+    assert stage.writer.sent[0].definition == stage.now[T]
+
+
+def test_a_new_table_begins_with_its_definition() -> None:
+    stage = Stage(now={("bank", "new"): account_table(name="new")})
+    assert stage.carry_out("CREATE TABLE new (id INT)") == {}
+    assert [(event.op, event.ddl is None) for event in stage.writer.sent] == [("m", False)]
+    assert stage.changed == [("bank", "new")]
+    assert ("bank", "new") in stage.captured.known
+
+
+@pytest.mark.parametrize("kind", ["LIST", "LIST COLUMNS", None, "SYSTEM_TIME"])
+def test_partition_maintenance_stops_where_the_kind_is_not_known_to_keep_rows(kind: str | None) -> None:
+    assert Stage(kind=kind).carry_out("ALTER TABLE t REBUILD PARTITION p0") == {T: "rows-replaced"}
+
+
+def test_a_table_that_a_statement_makes_unfit_stops() -> None:
+    stage = Stage(now={T: "bank.t has no key: add one"})
+    assert stage.carry_out("ALTER TABLE t DROP PRIMARY KEY") == {T: "unfit"}
+
+
+def test_a_table_that_is_gone_behind_a_statement_is_dropped() -> None:
+    stage = Stage()
+    del stage.now[T]
+    assert stage.carry_out("ALTER TABLE t ADD COLUMN x INT") == {T: "dropped"}
+
+
+def test_nothing_follows_for_a_table_that_is_stopped() -> None:
+    stage = Stage()
+    from producer.stops import Stopped
+    from tests.unit.test_stops import a_stop
+
+    stage.captured.stop(T, Stopped(a_stop()))
+    for sql in (
+        "TRUNCATE TABLE t",
+        "ALTER TABLE t ADD INDEX (id)",
+        "CREATE TABLE t (id INT)",
+        "DROP TABLE t",
+    ):
+        assert stage.carry_out(sql) == {}
+    assert stage.writer.sent == []
+
+
+def test_logged_changes_stop_what_they_reach() -> None:
+    assert Stage(reach=Reach(frozenset([U, ("bank", "uncaptured")]))).carry_out("UPDATE v SET a = 1") == {
+        U: "statement"
+    }
+    assert Stage(reach=Reach(frozenset([("bank", "uncaptured")]))).carry_out("DELETE FROM uncaptured") == {}
+    assert Stage(reach=Reach(None, "hidden: GRANT")).carry_out("CALL p()") == {T: "statement", U: "statement"}
+
+
+def test_a_table_made_from_a_query_in_a_statement_may_reach_others() -> None:
+    stage = Stage(reach=Reach(frozenset([T])), now={("bank", "new"): account_table(name="new")})
+    assert stage.carry_out("CREATE TABLE new AS SELECT f(1)") == {T: "statement"}
+    assert [event.op for event in stage.writer.sent] == ["m"]
+    assert Stage(reach=Reach(frozenset([T]))).carry_out("CREATE TABLE new2 (id INT)") == {}
+
+
+def test_names_compare_as_the_server_compares_them() -> None:
+    assert Stage(names=Names(folds=True)).carry_out("DROP TABLE BANK.T") == {T: "dropped"}
+    assert Stage(names=Names(folds=True)).carry_out("DROP DATABASE Bank") == {T: "dropped", U: "dropped"}
+    assert Stage().carry_out("DROP TABLE T") == {}
+
+
+def test_a_stop_by_a_statement_that_nobody_can_read_names_no_value() -> None:
+    """In MariaDB's sql_mode MSSQL, brackets quote names."""
+    stage = Stage()
+    barriers = stage.barriers()
+    sql = "INSERT INTO [t] VALUES (4711, 'secret')"
+    barrier = Barrier(HEADER, ddl.classify(sql, "bank"), sql, 0, 720, "bank")  # type: ignore[arg-type]
+    transaction = TransactionContext(
+        id="x", gtid=None, file="binlog.000003", file_number=3, pos=700, ts_ms=7, server_id=1, made_ms=7
+    )
+    _, error = barriers.carry_out(barrier, barriers.concerned(barrier), transaction)
+    assert isinstance(error, TableStoppedError)
+    assert {name for part in error.parts for name in part.tables or ()} == {T, U}
+    assert "INSERT INTO" in str(error)
+    assert "secret" not in str(error)
+    assert "4711" not in str(error)

@@ -1,0 +1,54 @@
+"""`check` tries what a run will need: `state_dir` is tested by writing, ports are named for what answers there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rowlock import check
+from schemas.config import Config, load_config
+from tests.unit.test_endpoints import http, listening
+
+CONFIG = """\
+kafka: {{bootstrap: "127.0.0.1:{port}"}}
+state_dir: {folder}
+sources:
+  b1: {{type: mariadb, host: 127.0.0.1, port: 1, user: u, password: p, tables: ["*.*"]}}
+targets:
+  hq: {{type: postgres, host: 127.0.0.1, port: 1, user: u, password: p, database: d}}
+pipelines:
+  p: {{sources: [b1], target: hq, routes: [{{from: "*.*", to: "public.{{table}}"}}]}}
+"""
+
+
+def config(folder: Path, state: Path, port: int = 1) -> Config:
+    file = folder / "c.yaml"
+    file.write_text(CONFIG.format(folder=state, port=port))
+    return load_config(file)
+
+
+def test_a_folder_that_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
+    state = tmp_path / "deep" / "state"
+    assert list(check._state_dir(config(tmp_path, state))) == []
+    assert not (tmp_path / "deep").exists(), "check leaves nothing behind"
+    state.mkdir(parents=True)
+    (state / "kept").touch()
+    assert list(check._state_dir(config(tmp_path, state))) == []
+    assert [each.name for each in state.iterdir()] == ["kept"]
+
+
+@pytest.mark.parametrize("below", ["", "state"])
+def test_a_folder_that_cannot_be_written_is_a_finding(tmp_path: Path, below: str) -> None:
+    """A plain file stands where the folder is to be: that stops root as well."""
+    (tmp_path / "file").touch()
+    (found,) = check._state_dir(config(tmp_path, tmp_path / "file" / below))
+    assert "no file can be written" in found.message
+    assert found.remedy
+
+
+def test_another_server_at_kafka_s_port_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rowlock.kafka_view.TIMEOUT_S", 1.0)
+    with listening(http) as port:
+        (found,) = check._kafka(config(tmp_path, tmp_path, port))
+    assert f"at 127.0.0.1:{port} answers an HTTP server, not a Kafka broker" in found.message

@@ -1,0 +1,258 @@
+"""No error of one unit, whatever its class and wherever it comes from, touches another unit or leaves this one silent."""
+
+from __future__ import annotations
+
+import binascii
+import random
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from consumer import taking
+from consumer.assigned import source_times
+from consumer.assigned.hands import Hands
+from consumer.assigned.source_times import SourceTimes
+from consumer.assigned.units import About, Examine, Examined, Failed, Take, Warm, Warmed
+from consumer.attempt import threads
+from consumer.discovery import Described, unescape
+from consumer.errors import (
+    AttemptLostError,
+    FencedError,
+    MissingGrantError,
+    RefusedError,
+    TargetConfigError,
+    TransientError,
+    UnitStoppedError,
+)
+from consumer.pipeline import Pipeline
+from consumer.trouble import InputLostError, trouble_of
+from consumer.worker import _while_ours
+from schemas.config import KafkaConfig
+from schemas.errors import UnsupportedTypeError
+from schemas.records import Watermark
+from tests.apply_kit import account_table
+from tests.fake_target import FakeSession, FakeTarget, FakeTransaction
+from tests.unit.test_debezium_units import TOPIC, Entered
+from tests.unit.test_debezium_units import config as config
+from tests.unit.test_unit_apply import Bench, rows_of, started
+
+FAULTS: list[Exception] = [
+    ValueError("odd"),
+    KeyError("odd"),
+    binascii.Error("odd"),
+    RecursionError("odd"),
+    AssertionError("odd"),
+    UnicodeDecodeError("utf-8", b"x", 0, 1, "odd"),
+    ZeroDivisionError(),
+]
+KNOWN: list[Exception] = [
+    TargetConfigError("no such table: create it"),
+    MissingGrantError("denied", "GRANT ALL"),
+    RefusedError("refused"),
+    UnsupportedTypeError("what type"),
+    UnitStoppedError("a person"),
+    TransientError("away"),
+    OSError("file"),
+    MemoryError(),
+]
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def throw(*_: object, **__: object) -> Any:
+        raise error
+
+    return throw
+
+
+def function_of(error: Exception) -> Callable[..., Any]:
+    """A factory of functions (decoders, folds) that raise."""
+    return lambda *_, **__: raising(error)
+
+
+#: layer → (what is replaced there, by what)
+LAYERS: dict[str, tuple[str, Callable[[Exception], Callable[..., Any]]]] = {
+    "decode": ("consumer.definition.row_decoder", function_of),
+    "row": ("consumer.definition.image_row", function_of),
+    "duplicates": ("consumer.dedup.Deduplicator.judge", raising),
+    "route": ("consumer.definition.resolve", raising),
+    "target table": ("consumer.definition.target_table", raising),
+    "prepare": ("consumer.attempt.spec.prepare", raising),
+    "layout": ("consumer.attempt.attempt.plan", raising),
+    "fold": ("consumer.dispatch.key_fold", function_of),
+    "dispatch": ("consumer.dispatch.Dispatcher.dispatch", raising),
+    "locks": ("consumer.locks.LockTable.register", raising),
+    "lanes": ("consumer.lanes.Lane.next", raising),
+    "net change": ("consumer.netchange.Reducer.reduce", raising),
+    "begin": ("tests.fake_target.FakeSession.begin", raising),
+    "transaction": ("tests.fake_target.FakeSession.transaction", raising),
+    "apply": ("tests.fake_target.FakeTransaction.apply", raising),
+    "write progress": ("tests.fake_target.FakeTransaction.write_progress", raising),
+    "barrier": ("consumer.attempt.reader.full_event", raising),
+    "connect": ("tests.fake_target.FakeTarget.get", raising),
+}
+
+
+@pytest.fixture(autouse=True)
+def logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """What was logged. Unconfigured, structlog would draw each traceback with all variables, for seconds."""
+    monkeypatch.setattr(threads.time, "sleep", lambda _s: None)
+    with capture_logs() as logs:
+        yield logs
+
+
+@pytest.mark.parametrize("error", [*FAULTS, *KNOWN], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_an_error_of_any_layer_and_class_is_its_units_own(
+    monkeypatch: pytest.MonkeyPatch, logs: list[Any], layer: str, error: Exception
+) -> None:
+    bench, source = started(small_batch=0)
+    bench.write(source.history(random.Random(7), 30, keys=6))
+    place, make = LAYERS[layer]
+    with monkeypatch.context() as patched:
+        patched.setattr(place, make(error))
+        report = bench.apply()
+    if layer == "apply" and isinstance(error, RefusedError):
+        assert (report.state, report.held > 0) == ("ok", True), (
+            "rows that are refused are held, and only they"
+        )
+        return
+    if layer == "decode" and isinstance(error, UnicodeDecodeError):
+        assert report.state == "ok", "the fast decoder's no is not the last word"
+        return
+    assert report.state in ("stopped", "behind")
+    if isinstance(error, tuple(type(fault) for fault in FAULTS)) and report.message:
+        told = [line for line in logs if line["event"] == "a unit failed by a fault of rowlock"]
+        assert told, "with its traceback"
+        assert all(line["exc_info"] for line in told)
+    if report.state == "stopped" and layer != "connect":
+        assert bench.target.state.unit.stopped == report.message, "told in the target, for status"
+    bench.take_over()  # as after the fault is mended
+    bench.tables.clear()
+    assert bench.apply().state == "ok"
+    assert bench.target.rows_of() == rows_of(source), "nothing was lost or doubled"
+
+
+def test_a_stop_that_the_target_does_not_take_is_said_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, _ = started()
+    monkeypatch.setattr(FakeTransaction, "write_unit", raising(TargetConfigError("revoked: GRANT it")))
+    monkeypatch.setattr(FakeSession, "stop_unit", raising(TargetConfigError("revoked: GRANT it")))
+    report = bench.apply()
+    assert (report.state, report.message) == ("stopped", "revoked: GRANT it")
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (AttemptLostError("unknown"), "behind"),
+        (FencedError("other"), "fenced"),
+        (TransientError("away"), "behind"),
+        (ConnectionResetError(), "behind"),
+        (TargetConfigError("table"), "stopped"),
+        (RefusedError("row"), "stopped"),
+        (IndexError("bug"), "stopped"),
+    ],
+)
+def test_what_an_error_comes_to(error: Exception, state: str) -> None:
+    trouble = trouble_of("t", error)
+    assert trouble.state == state
+    assert trouble.message, "no error without words"
+    assert trouble.fault == isinstance(error, IndexError | ConnectionResetError)
+
+
+def test_what_spark_breaks_stops_no_unit() -> None:
+    """A task that is cancelled loses its input: that is nobody's table."""
+    bench, _ = started()
+
+    def broken() -> Iterator[Any]:
+        raise OSError("the socket of Spark is gone")
+        yield
+
+    board: Any = SimpleNamespace(epoch=lambda _topic: 1)
+    monkeyed = Bench.slices
+    try:
+        Bench.slices = lambda *_: _while_ours(board, "t", 1, broken())  # type: ignore[assignment,method-assign]
+        with pytest.raises(InputLostError):
+            bench.apply()
+    finally:
+        Bench.slices = monkeyed  # type: ignore[method-assign]
+    assert bench.target.state.unit.stopped is None
+
+
+# -- hands
+
+
+@pytest.fixture
+def hands(config: Any, monkeypatch: pytest.MonkeyPatch) -> Hands:
+    made = object.__new__(Hands)
+    made._pipeline = Pipeline.of(config, "p", slots=1)
+    made._aborted, made._misfits, made._taking, made._tables = set(), set(), 0, {}
+    made._mutex = threading.Lock()
+    made._seen = lambda *_: None
+    made._cluster = SimpleNamespace(  # type: ignore[assignment]
+        described=lambda _: {TOPIC: Described("id", 1)}, bounds=lambda _: {TOPIC: (0, 0)}
+    )
+    target = FakeTarget()
+    monkeypatch.setattr(taking, "read_definition", lambda *_: account_table())
+    monkeypatch.setattr(made, "_hand", lambda: Entered(target))
+    return made
+
+
+HANDS = {
+    "topic": "consumer.assigned.hands.Hands._bounds",
+    "bounds": "consumer.assigned.hands.Hands._present",
+    "take-over": "consumer.assigned.hands.take_unit",
+    "go on": "consumer.assigned.hands.Hands._go_on",
+    "definition": "consumer.assigned.hands.define_unit",
+    "target": "tests.fake_target.FakeTarget.get",
+    "catch up": "consumer.assigned.hands.Hands._catch_up",
+}
+
+
+@pytest.mark.parametrize("error", [*FAULTS, *KNOWN], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("layer", HANDS)
+def test_a_hand_never_raises(
+    monkeypatch: pytest.MonkeyPatch, hands: Hands, layer: str, error: Exception
+) -> None:
+    monkeypatch.setattr(HANDS[layer], raising(error))
+    unit = About(TOPIC, "b1", 1, "id")
+    warmed = hands.warm(Warm(unit))
+    assert isinstance(warmed, Warmed | Failed)
+    assert not isinstance(warmed, Failed) or warmed.again, "nothing is known to be wrong with the unit yet"
+    hands.announce()
+    taken = hands.take(Take(unit, 0))
+    if layer == "topic":
+        return  # not asked again
+    assert isinstance(taken, Failed)
+    assert taken.error
+    assert taken.again != taken.waits
+    assert taken.again == isinstance(error, TransientError | MemoryError)
+    assert isinstance(hands.examine(Examine(unit)), Examined)
+
+
+# -- what serves all units
+
+
+def test_a_watermark_that_cannot_be_read_is_its_sources_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = SourceTimes(KafkaConfig(bootstrap="h:1", prefix="p"), ["a", "b"])
+    good = Watermark(
+        source="b", gen=1, position=(0, 1, 2, 3), file="f", commit_ts_ms=7, ts_ms=7, idle=False, topics={"t": 1}
+    )  # fmt: skip
+    odd = msgspec.json.encode(good)
+    for raw in (b"{", b"\xff", b'{"source":"\xff"}', odd):
+        with monkeypatch.context() as patched:
+            if raw is odd:
+                patched.setattr(source_times.SourceMarks, "fold", raising(ValueError("odd")))
+            times._take("p.a.watermark", raw)
+    times._take("p.b.watermark", msgspec.json.encode(good))
+    assert times.times("b", "t", 1) == (7, 7)
+
+
+def test_a_topic_of_a_strange_name_is_read_as_it_stands() -> None:
+    """An odd number of digits is none of ours; it must not end the look at all topics."""
+    assert unescape("t_xabc_") == "t_xabc_"
+    assert unescape("a_x2e_b") == "a.b"

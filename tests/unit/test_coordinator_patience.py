@@ -1,0 +1,139 @@
+"""A preparation is given up when it does not get on, not when it is slow; and who says that it gets on."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.core.agent import Worker
+from coordinator.core.agent_unit import Ended, GettingOn, Ready, WorkerEvent
+from coordinator.core.messages import Header, Heartbeat, Op, Reported, UnitStatus
+from coordinator.core.owner_state import Alarm, Catalogue, OwnerConfig, Tick
+from coordinator.core.replication_table import SetState
+from coordinator.transport import wire
+from rowlock.pulse import Pulse
+from rowlock.workers import Ledger
+from tests.unit.test_coordinator_agent import Driver
+from tests.unit.test_coordinator_owner import Cluster, spec
+
+CONFIG = OwnerConfig(
+    owner_lease=1e9,
+    balance_every=1e9,
+    prepare_timeout=10.0,
+    prepare_most=100.0,
+    retry_first=0.0,
+    retry_most=0.0,
+)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    made = Cluster(config=CONFIG)
+    made.join("a")
+    made.do(Catalogue((spec("u"),)))
+    made.do(Tick())
+    return made
+
+
+def given_up(cluster: Cluster) -> bool:
+    out = cluster.do(Tick())
+    return any(isinstance(e, Alarm) and e.what == "preparation given up" for e in out)
+
+
+def prepare(cluster: Cluster, seconds: int, *, every: int = 0) -> int | None:
+    """Let the unit prepare, getting on `every` so many seconds (0: never); returns after how many it is given up."""
+    steps = 0
+    for second in range(1, seconds + 1):
+        cluster.now += 1.0
+        steps += bool(every and second % every == 0)
+        epoch = cluster.state.sets["u"].replicas[0].epoch
+        cluster.beat("a", UnitStatus("u", epoch, Reported.PREPARING, steps=steps))
+        if given_up(cluster):
+            return second
+    return None
+
+
+def test_one_that_does_not_get_on_is_given_up(cluster: Cluster) -> None:
+    assert prepare(cluster, 20) == 10
+
+
+def test_one_that_gets_on_is_not_however_slow(cluster: Cluster) -> None:
+    assert prepare(cluster, 95, every=9) is None
+    assert cluster.state.sets["u"].state is SetState.PREPARE
+
+
+def test_but_not_for_ever(cluster: Cluster) -> None:
+    assert prepare(cluster, 200, every=2) == 100
+
+
+def test_each_time_doubles_the_patience_up_to_eight_times_until_it_gets_ready(cluster: Cluster) -> None:
+    waits = []
+    for _ in range(5):
+        waits.append(prepare(cluster, 200))
+        cluster.beat("a")
+        cluster.do(Tick())
+    assert waits == [10, 20, 40, 80, 80]
+    cluster.replicate("u", "a")
+    assert cluster.state.memos["u"].given_up == 0
+
+
+def test_the_word_of_another_replica_does_not_count(cluster: Cluster) -> None:
+    cluster.join("b")
+    for second in range(1, 11):
+        cluster.now += 1.0
+        cluster.beat("b", UnitStatus("u", 1, Reported.PREPARING, steps=second))
+        cluster.beat("a", UnitStatus("u", cluster.state.sets["u"].replicas[0].epoch, Reported.PREPARING))
+    assert given_up(cluster)
+
+
+def test_an_agent_counts_while_it_prepares_and_only_then() -> None:
+    driver = Driver()
+    driver.announce()
+    driver.dispatch(Op.PREPARE)
+    for _ in range(3):
+        driver.do(Worker("u", GettingOn(5)))
+    driver.do(Worker("u", GettingOn(4)))
+    assert driver.state.units["u"].status.steps == 3
+    driver.do(Worker("u", Ready(5)))
+    driver.do(Worker("u", GettingOn(5)))
+    assert (driver.held(), driver.state.units["u"].steps) == (Reported.PREPARED, 3)
+
+
+@pytest.mark.parametrize("steps", [(0, 0), (0, 7), (3, 0)])
+def test_the_wire_carries_it(steps: tuple[int, int]) -> None:
+    said = tuple(UnitStatus(f"u{n}", 1, Reported.PREPARING, steps=n) for n in steps)
+    beat = Heartbeat(Header(1, 2, 3, 4), "a", 5.0, said)
+    assert wire.unframe_up(wire.frame([beat])) == [beat]
+
+
+class Efforts:
+    def __init__(self) -> None:
+        self.said: list[tuple[str, WorkerEvent]] = []
+        self.ledger = Ledger()
+        self.ledger.listen(lambda unit, event: self.said.append((unit, event)))
+        self.effort = {"busy": 1.0, "hangs": 1.0}
+        self.pulse = Pulse(self.ledger, lambda unit, _: self.effort[unit])
+
+    def look(self) -> list[str]:
+        self.said.clear()
+        self.pulse.look()
+        return [unit for unit, event in self.said if isinstance(event, GettingOn)]
+
+
+def test_a_process_that_uses_the_processor_gets_on_and_one_that_does_not_hangs() -> None:
+    made = Efforts()
+    made.ledger.opened("busy", 1)
+    made.ledger.opened("hangs", 2)
+    assert made.look() == [], "the first look only knows from then on"
+    made.effort["busy"] += 0.05
+    assert made.look() == ["busy"]
+    assert made.look() == []
+
+
+@pytest.mark.parametrize("event", [Ready(1), Ended(1)])
+def test_what_is_ready_or_has_ended_is_not_looked_at(event: WorkerEvent) -> None:
+    made = Efforts()
+    made.ledger.opened("busy", 1)
+    made.look()
+    made.ledger.say("busy", event)
+    made.effort["busy"] += 1.0
+    assert made.look() == []

@@ -1,0 +1,122 @@
+"""What a coordinator tells those who watch it: every unit and agent that comes or goes, why, and how long it took."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator.control.codec import Candidate
+from coordinator.control.events import Confirmed, Lost, NewLeader
+from coordinator.core.owner_state import Drain, Move, Pause, Resign, Resume
+from coordinator.server.asked import Left, TickDue
+from tests.unit.test_coordinator_server import World, replicating
+
+
+def told(world: World, what: str) -> list[dict[str, Any]]:
+    return [dict(row.about) for row in world.machine.journal.after(0, 1000) if row.what == what]
+
+
+def test_a_first_placement_names_the_agent_and_what_it_took() -> None:
+    world = replicating(World().elect(), "a1")
+    assert told(world, "elected") == [{"name": "me", "units": 0, "agents": 0}]
+    assert [each["agent"] for each in told(world, "agent joined")] == ["a1"]
+    placed = told(world, "unit placed")
+    assert [each["unit"] for each in placed] == sorted(world.states())
+    assert {(each["to"], each["why"], "from" in each) for each in placed} == {("a1", "nobody ran it", False)}
+    assert all(each["took_s"] >= 0 for each in placed)
+    assert told(world, "unit moved") == []
+
+
+def test_a_move_that_was_asked_for_is_told_with_both_agents() -> None:
+    world = replicating(World().elect(), "a1", "a2")
+    unit, (_, here) = next(iter(world.states().items()))
+    there = "a2" if here == "a1" else "a1"
+    world.command(Move(unit, there)).wait(0)
+    world.run(3.0)
+    (moved,) = told(world, "unit moved")
+    assert (moved["unit"], moved["from"], moved["to"], moved["why"]) == (unit, here, there, "asked for")
+    assert told(world, "unit stopped") == []
+    (accepted,) = told(world, "command accepted")
+    assert (accepted["command"], accepted["unit"], accepted["agent"]) == ("move", unit, there)
+
+
+def test_a_drain_moves_units_and_says_so() -> None:
+    world = replicating(World().elect(), "a1", "a2")
+    there = [unit for unit, (_, agent) in world.states().items() if agent == "a1"]
+    world.command(Drain("a1")).wait(0)
+    world.run(10.0)
+    moved = told(world, "unit moved")
+    assert sorted(each["unit"] for each in moved) == sorted(there)
+    assert {each["why"] for each in moved} == {"the agent gives its units away"}
+
+
+def test_an_agent_that_is_gone_takes_its_units_with_it_for_the_true_reason() -> None:
+    world = replicating(World().elect(), "a1", "a2")
+    lost = [unit for unit, (_, agent) in world.states().items() if agent == "a1"]
+    machine, _ = world.agents.pop("a1")
+    world.say(Left(machine, "the connection was reset"))
+    world.run(15.0)
+    (gone,) = told(world, "agent gone")
+    assert gone["agent"] == "a1"
+    assert gone["units"] == len(lost) > 0
+    assert "its lease has run out" in gone["why"]
+    assert gone["stream"] == "the connection was reset"
+    stopped = told(world, "unit stopped")
+    assert sorted(each["unit"] for each in stopped) == sorted(lost)
+    again = [each for each in told(world, "unit placed") if each["to"] == "a2" and each.get("from") == "a1"]
+    assert sorted(each["unit"] for each in again) == sorted(lost)
+    assert {each["why"] for each in [*stopped, *again]} == {"agent a1 is gone"}
+
+
+def test_a_failure_is_told_with_the_worker_s_words() -> None:
+    world = replicating(World().elect(), "a1")
+    unit = next(iter(world.states()))
+    world.fail("a1", unit, "the disk is full")
+    world.run(5.0)
+    (stopped,) = told(world, "unit stopped")
+    assert (stopped["unit"], stopped["from"]) == (unit, "a1")
+    assert stopped["why"] == "it failed on agent a1: the disk is full"
+    assert told(world, "unit placed")[-1]["unit"] == unit
+
+
+def test_a_pause_is_told_with_who_asked() -> None:
+    world = replicating(World().elect(), "a1")
+    unit = next(iter(world.states()))
+    world.command(Pause(unit)).wait(0)
+    world.run(3.0)
+    (stopped,) = told(world, "unit stopped")
+    assert (stopped["unit"], stopped["why"]) == (unit, "paused")
+    assert told(world, "command accepted")[0]["by"] == "unknown"
+    world.command(Resume(unit)).wait(0)
+    world.run(3.0)
+    assert told(world, "unit placed")[-1]["unit"] == unit
+
+
+def test_a_refused_command_is_told_too() -> None:
+    world = replicating(World().elect(), "a1")
+    with pytest.raises(Exception, match="no unit"):
+        world.command(Pause("apply/p/none")).wait(0)
+    (refused,) = told(world, "command refused")
+    assert refused["why"] == "there is no unit apply/p/none"
+
+
+def test_the_end_of_a_term_is_told_with_its_reason() -> None:
+    world = replicating(World().elect(), "a1")
+    world.command(Resign()).wait(0)
+    assert told(world, "resigned") == [{"why": "asked to resign"}]
+    other = replicating(World().elect(), "a1")
+    other.say(NewLeader(20, Candidate("c2", "h:1", "h:2")), Lost(10, "another has claimed"))
+    assert told(other, "term lost") == [{"why": "another has claimed"}]
+
+
+def test_what_a_new_owner_finds_in_its_place_is_no_news() -> None:
+    world = replicating(World().elect(), "a1")
+    before = len(told(world, "unit placed"))
+    world.say(Lost(10, "fenced"))
+    world.elect(20)
+    world.run(8.0)
+    world.say(Confirmed(20, world.now), TickDue())
+    assert {state for state, _ in world.states().values()} == {"replicating"}
+    assert len(told(world, "unit placed")) == before
+    assert told(world, "unit stopped") == told(world, "unit moved") == []

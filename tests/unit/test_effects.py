@@ -1,0 +1,29 @@
+"""The page "What stops what, and what does not" is what the code decides, and says of every cause where it comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from producer.effects_doc import logged, page, statements
+from producer.judgement import ACTIONS
+from producer.stops import CAUSES
+
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "what-stops-what.md"
+
+
+def test_the_page_is_what_the_code_says() -> None:
+    assert PAGE.read_text() == page(), (
+        "run: python -m producer.effects_doc > docs/explanation/what-stops-what.md"
+    )
+
+
+def test_every_known_action_and_cause_is_on_it() -> None:
+    text = PAGE.read_text()
+    for action in ACTIONS:
+        assert not action.example or action.example.format(other="u") in text
+    assert all(f"`{cause}`" in text for cause in CAUSES)
+
+
+def test_it_holds_both_what_stops_and_what_does_not() -> None:
+    for rows in (list(statements()), list(logged())):
+        assert {effect.stops for effect in rows} > {"nothing"}

@@ -1,0 +1,120 @@
+"""What answers at a port where the wanted server does not: named, and never waited for without end."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from schemas import endpoints
+from schemas.endpoints import KAFKA, MYSQL, POSTGRES, addresses, blamed, what_answers
+from schemas.errors import ServerConnectError
+from schemas.mysql_connect import connect_mysql
+
+Answer = Callable[[socket.socket], None]
+
+
+@contextlib.contextmanager
+def listening(answer: Answer) -> Iterator[int]:
+    """A port on the loopback interface where each connection gets `answer`."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = int(server.getsockname()[1])
+
+        def serve() -> None:
+            while True:
+                try:
+                    conn, _ = server.accept()
+                except OSError:
+                    return
+                with conn, contextlib.suppress(OSError):
+                    answer(conn)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield port
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+
+
+def silent(conn: socket.socket) -> None:
+    """Says nothing until the peer goes."""
+    while conn.recv(100):
+        pass
+
+
+def http(conn: socket.socket) -> None:
+    request = conn.recv(100)
+    conn.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" if request else b"")
+
+
+def says(text: bytes) -> Answer:
+    def answer(conn: socket.socket) -> None:
+        conn.sendall(text)
+        silent(conn)
+
+    return answer
+
+
+def asked(question: bytes, reply: bytes) -> Answer:
+    """Hangs up unless it is asked this."""
+
+    def answer(conn: socket.socket) -> None:
+        if conn.recv(100).startswith(question):
+            conn.sendall(reply)
+
+    return answer
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoints, "_GREETING_S", 0.2)
+    monkeypatch.setattr(endpoints, "_ANSWER_S", 0.5)
+    monkeypatch.setattr("schemas.mysql_connect.HANDSHAKE_S", 0.5)
+
+
+CASES: dict[str, tuple[Answer, str]] = {
+    "silent": (silent, "something that takes connections and says nothing"),
+    "http": (http, "an HTTP server"),
+    "ssh": (says(b"SSH-2.0-OpenSSH_9.7\r\n"), "an SSH server"),
+    "mail": (says(b"220 mail.bank.example ESMTP\r\n"), "something that says '220 mail.bank.example ESMTP'"),
+    "mysql": (says(b"\x4a\0\0\0\x0a9.7.4\0"), MYSQL),
+    "postgres": (asked(b"\0\0\0\x08\x04\xd2\x16\x2f", b"N"), POSTGRES),
+    "kafka": (asked(b"\0\0\0\x0a\0\x12", b"\0\0\0\x10\0\0\0\x01\0\0\0\0"), KAFKA),
+    "tls": (asked(b"GET", b"\x15\x03\x01\0\x02\x02\x46"), "a server that wants TLS from the start"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_named(case: str) -> None:
+    answer, name = CASES[case]
+    with listening(answer) as port:
+        assert what_answers("127.0.0.1", port) == name
+        told = blamed("127.0.0.1", port, MYSQL)
+        assert told is None if name == MYSQL else name in str(told)
+
+
+def test_where_nothing_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = int(server.getsockname()[1])
+    assert what_answers("127.0.0.1", port) is None
+    assert blamed("127.0.0.1", port, MYSQL) is None
+
+
+@pytest.mark.parametrize("case", ["silent", "http", "ssh", "mail", "kafka"])
+def test_a_connection_to_it_ends_and_says_what_is_there(case: str) -> None:
+    """PyMySQL alone waits for ever for the greeting of a port that says nothing."""
+    answer, name = CASES[case]
+    with listening(answer) as port:
+        began = time.monotonic()
+        with pytest.raises(ServerConnectError) as raised:
+            connect_mysql("127.0.0.1", port, "u", "p", read_timeout=60)
+        assert name in str(raised.value)
+        assert time.monotonic() - began < 30
+
+
+def test_addresses_of_brokers() -> None:
+    assert addresses("a:9092, SSL://b:9093,[::1]:9094,bare") == [("a", 9092), ("b", 9093), ("::1", 9094)]

@@ -1,0 +1,46 @@
+"""Findings as one message, and the message taken apart again."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas.findings import Finding, no_table_yet, refusal, split_remedy
+
+OFF = Finding(
+    "error",
+    "source b1",
+    "log_bin is OFF: there is no binary log to capture",
+    "start the server with --log-bin",
+)
+IMAGE = Finding("error", "source b1", "binlog_row_image is MINIMAL", "SET GLOBAL binlog_row_image = FULL")
+
+
+@pytest.mark.parametrize(
+    ("findings", "seen", "remedy"),
+    [
+        (
+            [OFF],
+            "source b1: log_bin is OFF: there is no binary log to capture",
+            "start the server with --log-bin",
+        ),
+        (
+            [OFF, IMAGE],
+            "source b1: log_bin is OFF: there is no binary log to capture; binlog_row_image is MINIMAL",
+            "start the server with --log-bin; and SET GLOBAL binlog_row_image = FULL",
+        ),
+    ],
+)
+def test_a_refusal_is_taken_apart_into_what_was_seen_and_what_to_do(
+    findings: list[Finding], seen: str, remedy: str
+) -> None:
+    assert split_remedy(refusal(findings)) == (seen, remedy)
+
+
+def test_a_message_without_a_remedy_has_none() -> None:
+    assert split_remedy("it is paused") == ("it is paused", "")
+
+
+def test_patterns_that_take_no_table_yet_are_a_warning_that_names_both_reasons() -> None:
+    found = no_table_yet("source b1", ["bank.*", "!bank.tmp"])
+    assert (found.level, found.message) == ("warning", "no table matches bank.*, !bank.tmp yet")
+    assert "GRANT" in found.remedy.upper()

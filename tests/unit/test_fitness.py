@@ -1,0 +1,81 @@
+"""A target table that must not be written stops the unit that would: at its take-over, and at its first definition."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from consumer.definition import prepare
+from consumer.errors import UnitStoppedError
+from consumer.fitness import misfit
+from consumer.router import Route, resolve, wanted_table
+from consumer.targets.facts import TableFacts
+from schemas.table import Table
+from tests.apply_kit import account_table
+
+ROUTES = (Route("bank.*", "public.{table}"),)
+SOURCE = account_table()
+
+
+def target(real: Table | None, facts: TableFacts | None = None) -> Any:
+    return SimpleNamespace(read_table=lambda *_: real, facts=lambda *_: facts or TableFacts())
+
+
+def real_table() -> Table:
+    routed = resolve(ROUTES, "b1", "bank", "acct")
+    assert routed is not None
+    return wanted_table(SOURCE, routed)
+
+
+def without(table: Table, column: str) -> Table:
+    return structs.replace(table, columns=tuple(each for each in table.columns if each.name != column))
+
+
+def test_a_table_that_fits_or_is_not_there_yet_is_no_misfit() -> None:
+    assert misfit(target(real_table()), SOURCE, "b1", ROUTES) is None
+    assert misfit(target(None), SOURCE, "b1", ROUTES) is None
+
+
+@pytest.mark.parametrize(
+    ("real", "facts", "words"),
+    [
+        (without(real_table(), "note"), TableFacts(), ("lacks the columns note", ": add them")),
+        (real_table(), TableFacts(triggers=("audit",)), ("has triggers: audit", ": drop them in the target")),
+        (
+            real_table(),
+            TableFacts(triggers=("audit",), foreign_keys=("to_branch",)),
+            ("foreign keys", "and 1 more, see `rowlock check`"),
+        ),
+    ],
+)
+def test_what_check_refuses_stops_the_unit_with_a_remedy(
+    real: Table, facts: TableFacts, words: tuple[str, ...]
+) -> None:
+    session = target(real, facts)
+    why = misfit(session, SOURCE, "b1", ROUTES)
+    assert why is not None
+    assert why.startswith("target table public.acct: ")
+    assert all(word in why for word in words), why
+    with pytest.raises(UnitStoppedError) as stopped:
+        prepare(session, SOURCE, source_name="b1", routes=ROUTES, create=True)
+    assert str(stopped.value) == why
+
+
+def test_what_may_only_quarantine_rows_stops_nothing() -> None:
+    real = real_table()
+    narrow = structs.replace(real.column("note"), type=structs.replace(real.column("note").type, length=1))
+    columns = tuple(narrow if each.name == "note" else each for each in real.columns)
+    assert misfit(target(structs.replace(real, columns=columns)), SOURCE, "b1", ROUTES) is None
+
+
+def test_a_table_that_was_judged_at_the_take_over_is_not_asked_for_again() -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("asked again")
+
+    session: Any = SimpleNamespace(read_table=never, facts=never)
+    prepare(session, SOURCE, source_name="b1", routes=ROUTES, create=False, real=real_table())
+    session.read_table = lambda *_: real_table()
+    prepare(session, SOURCE, source_name="b1", routes=ROUTES, create=False, gone=True)

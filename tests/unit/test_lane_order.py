@@ -1,0 +1,301 @@
+"""What holds events of different lanes in their order, step by step, and with it what a unit's lanes together have reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from consumer.attempt.effects import Await, Effect, Machine, Pause
+from consumer.attempt.lane_group import LaneGroup
+from consumer.attempt.transactions import Progress
+from consumer.dispatch import Dispatcher
+from consumer.errors import TransientError
+from consumer.fold import index_fold
+from consumer.lanes import Batch, Limits
+from consumer.layout import Layout
+from consumer.locks import LockTable
+from consumer.model import LaneProgress, RowChange
+from consumer.progress import start_refusal
+from consumer.taking import Taken, take_unit
+from rowlock.caught_up import behind
+from rowlock.units import UnitName
+from schemas.position import ZERO
+from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from tests.fake_target import FakeSession, FakeTarget
+from tests.history import target_table
+
+TABLE = target_table()
+END = (99, (0, 1, 99, 0), 1, 0)
+
+
+def row(key: int, a: str | None = None) -> Row:
+    return (key, a, None, 0)
+
+
+def lanes_at(*offsets: int, topic_id: str = "id") -> list[LaneProgress]:
+    text = Layout(lanes=len(offsets)).encode()
+    return [LaneProgress(n, 1, 1, topic_id, offset, ZERO, 0, text) for n, offset in enumerate(offsets)]
+
+
+class Steps:
+    """Two lanes whose machines the test advances one effect at a time. A commit is in the target after a Pause."""
+
+    def __init__(self) -> None:
+        self.locks = LockTable(2)
+        self.dispatcher = Dispatcher(Layout(lanes=2), self.locks, lanes_at(-1, -1))
+        self.plan = self.dispatcher.plan(TABLE)
+        self.committed: list[tuple[int, int]] = []
+        self.fault: Exception | None = None
+        self.group = LaneGroup(self.dispatcher, self.locks, self._commit, limits=Limits(pause=0.5))
+        self._machines = [self.group.lane(number) for number in range(2)]
+        self.at: list[Effect] = [next(machine) for machine in self._machines]
+
+    def _commit(self, _lane: int, batch: Batch) -> Machine[None]:
+        yield Pause(0.0)
+        fault, self.fault = self.fault, None
+        if fault is not None:
+            raise fault
+        assert batch.events is not None
+        self.committed.append(batch.events[1])
+
+    def lane_of(self, key: int) -> int:
+        return self.plan.lane_of(self.plan.fold_key(row(key)))
+
+    def key_in(self, lane: int, start: int = 1) -> int:
+        return next(key for key in range(start, start + 99) if self.lane_of(key) == lane)
+
+    def give(self, *changes: tuple[Row | None, Row | None]) -> None:
+        events = [RowChange((offset, 0), *change) for offset, change in enumerate(changes)]
+        next(self.group.submit(self.plan, events), None)
+        next(self.group.drain(END))  # from now on each lane commits what it has
+
+    def waits(self, lane: int) -> bool:
+        effect = self.at[lane]
+        return isinstance(effect, Await) and not effect.ready()
+
+    def step(self, lane: int) -> None:
+        """Advance a lane that has nothing to wait for."""
+        assert not self.waits(lane)
+        self.at[lane] = next(self._machines[lane])
+
+
+def handed_over() -> Steps:
+    """Lane 0 takes "lucy" from its row and lane 1 gives it to another: lane 1 stands before that."""
+    steps = Steps()
+    first, second = steps.key_in(0), steps.key_in(1)
+    steps.give((row(first, "lucy"), row(first, "anna")), (None, row(second, "lucy")))
+    steps.step(1)
+    assert steps.waits(1)
+    return steps
+
+
+def test_a_value_is_free_after_the_commit_of_whoever_held_it_and_not_before() -> None:
+    steps = handed_over()
+    steps.step(0)
+    assert isinstance(steps.at[0], Pause), "its transaction is under way"
+    assert steps.waits(1)
+    steps.step(0)
+    assert steps.committed == [(0, 0)]
+    assert not steps.waits(1)
+    while len(steps.committed) < 2:
+        steps.step(1)
+    assert steps.committed == [(0, 0), (1, 0)]
+
+
+def test_a_commit_that_failed_frees_nothing() -> None:
+    steps = handed_over()
+    steps.fault = TransientError("deadlock")
+    steps.step(0)
+    steps.step(0)
+    assert steps.at[0] == Pause(0.5), "it is tried again"
+    assert steps.waits(1)
+    steps.step(0)
+    assert steps.waits(1)
+    steps.step(0)
+    assert (steps.committed, steps.waits(1)) == ([(0, 0)], False)
+
+
+def test_a_release_frees_what_its_lane_has_passed_and_nothing_of_another() -> None:
+    steps = Steps()
+    first, other, second = steps.key_in(0), steps.key_in(0, 50), steps.key_in(1)
+    steps.give((row(first, "lucy"), None), (None, row(second, "anna")), (None, row(other, "bob")))
+    held = steps.locks.index(steps.plan.name, "a")
+    steps.locks.release(0, (0, 0))
+    assert [steps.locks.ready(held[value]) for value in (b"lucy", b"anna", b"bob")] == [True, False, False]
+    assert steps.locks.register(held, b"lucy", ((3, 0), 1)) is None
+    assert steps.locks.register(held, b"bob", ((4, 0), 1)) == ((2, 0), 0)
+    steps.locks.release(0, (2, 0))
+    steps.locks.release(1, (4, 0))
+    assert [steps.locks.ready(held[value]) for value in (b"lucy", b"anna", b"bob")] == [True, True, True]
+
+
+def test_nothing_is_handed_to_lanes_that_are_stopping() -> None:
+    """They forget what is queued: it would count as applied."""
+    steps = Steps()
+    steps.group.stop()
+    with pytest.raises(RuntimeError, match="closed"):
+        next(steps.group.submit(steps.plan, [RowChange((0, 0), None, row(1))]), None)
+    with pytest.raises(RuntimeError, match="closed"):
+        next(steps.group.drain(END))
+
+
+@pytest.mark.parametrize("values", [(None, None), ("x", "y"), ("x", "x")])
+def test_the_insert_half_of_a_key_move_stands_behind_its_delete_half(
+    values: tuple[str | None, str | None],
+) -> None:
+    """Also where the row has no unique value that could hold it back."""
+    steps = Steps()
+    old, new = steps.key_in(0), steps.key_in(1)
+    steps.give((row(old, values[0]), row(new, values[1])))
+    assert not steps.waits(0)
+    steps.step(1)
+    assert steps.waits(1)
+    while not steps.committed:
+        steps.step(0)
+    while len(steps.committed) < 2:
+        steps.step(1)
+    assert steps.committed == [(0, 0), (0, 1)]
+
+
+def test_a_key_move_whose_delete_half_is_applied_already_waits_for_nothing() -> None:
+    """After a crash between the halves nobody would ever release what is not dispatched."""
+    steps = Steps()
+    old, new = steps.key_in(0), steps.key_in(1)
+    dispatcher = Dispatcher(Layout(lanes=2), steps.locks, lanes_at(0, -1))
+    dispatcher.dispatch(dispatcher.plan(TABLE), [RowChange((0, 0), row(old), row(new))])
+    first, second = dispatcher.take()
+    assert first == []
+    assert [(item[0].id, item[0].before, item[0].after, item[3]) for item in second] == [
+        ((0, 1), None, row(new), ())
+    ]
+
+
+def test_only_the_new_row_of_a_key_move_is_what_cannot_be_applied() -> None:
+    steps = Steps()
+    change = RowChange((0, 0), row(steps.key_in(0)), row(steps.key_in(1)), refused="why")
+    steps.dispatcher.dispatch(steps.plan, [change])
+    halves = [item[0] for items in steps.dispatcher.take() for item in items]
+    assert [(half.id, half.refused) for half in halves] == [((0, 0), None), ((0, 1), "why")]
+
+
+# --- prefixes under a collation that does not compare exactly
+
+
+def prefixed(collation: str, prefix: int | None) -> Callable[[Row], bytes | None]:
+    text = ColumnType(kind=Kind.VARCHAR, length=20, collation=collation)
+    column = Column(name="k", type=text)
+    index = UniqueIndex(name="u", parts=(IndexPart(column="k", prefix=prefix),))
+    return index_fold(Table(db="d", name="t", columns=(column,), key=index), index)
+
+
+@pytest.mark.parametrize("collation", ["utf8mb4_general_ci", "utf8mb4_0900_ai_ci", "utf8mb4_unicode_ci"])
+@pytest.mark.parametrize(
+    ("left", "right", "equal"),
+    [
+        ("abcd", "ABCe", True),  # equal up to the prefix
+        ("abcd", "abce", True),
+        ("abcd", "abde", False),
+        ("abc", "ABCDEF", True),
+        ("ab", "abc", False),
+        ("ab ", "AB", True),
+        ("ÀÉÎo", "aeiu", True),
+        ("a漢cd", "A漢CE", True),  # characters are counted, not bytes
+        ("aaßx", "AASy", True),
+        ("e\u0301ax", "E\u0301Ay", True),  # the mark is one of the three
+    ],
+)
+def test_a_prefix_is_cut_before_the_text_is_folded(
+    collation: str, left: str, right: str, equal: bool
+) -> None:
+    fold = prefixed(collation, 3)
+    assert (fold((left,)) == fold((right,))) == equal
+    whole = prefixed(collation, None)
+    assert (whole((left,)) == whole((right,))) == (left.rstrip().casefold() == right.rstrip().casefold())
+
+
+# --- how far: the slowest lane
+
+
+@pytest.mark.parametrize(
+    ("end", "offsets", "late"),
+    [
+        (5, (4,), False),
+        (5, (3,), True),
+        (5, (4, 4, 4), False),
+        (5, (4, 3, 4), True),
+        (5, (9, 9, 3), True),
+        (5, (3, 9, 9), True),
+        (5, (9, 4, 9), False),
+        (1, (-1, 0), True),
+        (1, (0, 0), False),
+        (5, (), True),
+    ],
+)
+def test_a_unit_has_caught_up_when_its_slowest_lane_has(
+    end: int, offsets: tuple[int, ...], late: bool
+) -> None:
+    unit = UnitName("p", "b1", "rowlock.b1.bank.a", "hq")
+    other = UnitName("p", "b1", "rowlock.b1.bank.b", "hq")
+    done = {unit: lanes_at(*offsets) if offsets else [], other: lanes_at(9, 9)}
+    assert behind({unit: end, other: 5}, done) == ([unit] if late else [])
+
+
+def test_everybody_who_asks_how_far_a_unit_is_hears_of_its_slowest_lane() -> None:
+    rows = lanes_at(7, 4, 9)
+    assert Progress(rows).lowest == rows[1]
+    assert Taken(epoch=1, rows=rows, definition=None, refusal=None, was=None).lowest == rows[1]
+
+
+# --- whether a unit can start
+
+
+@pytest.mark.parametrize(
+    ("offsets", "topic_id", "bounds", "why"),
+    [
+        ((-1, -1), "id", (0, 0), None),  # an empty topic
+        ((-1, -1), "id", (0, 9), None),
+        ((-1, -1), "id", (1, 9), "deleted events"),
+        ((4, 4), "id", (0, 5), None),  # at its end
+        ((4, 4), "id", (5, 5), None),  # all of it deleted, and all of it applied
+        ((4, 4), "id", (6, 9), "deleted events"),
+        ((4, 4), "id", (0, 4), "lost its tail"),
+        ((2, 7), "id", (3, 8), None),
+        ((2, 7), "id", (4, 8), "deleted events"),  # the slowest lane lacks one
+        ((7, 2), "id", (4, 8), "deleted events"),
+        ((2, 7), "id", (3, 7), "lost its tail"),  # the fastest lane has one more
+        ((7, 2), "id", (3, 7), "lost its tail"),
+        ((4, 4), "other", (0, 9), "created again"),
+        ((4, 4), "other", (6, 3), "created again"),  # that first: the offsets mean nothing
+        ((-1, -1), "other", (0, 9), "created again"),
+    ],
+)
+def test_a_start_is_refused(
+    offsets: tuple[int, ...], topic_id: str, bounds: tuple[int, int], why: str | None
+) -> None:
+    refusal = start_refusal(lanes_at(*offsets), topic_id, *bounds)
+    assert refusal is None if why is None else why in (refusal or "")
+
+
+def test_rows_from_before_topics_had_an_id_start_with_any() -> None:
+    assert start_refusal(lanes_at(4, topic_id=""), "id", 0, 9) is None
+    assert "deleted events" in (start_refusal(lanes_at(4, topic_id=""), "id", 6, 9) or "")
+
+
+@pytest.mark.parametrize(("bounds", "refused"), [((0, 9), False), ((6, 9), True)])
+def test_a_refused_start_is_written_down_where_it_stops_whoever_comes_next(
+    bounds: tuple[int, int], refused: bool
+) -> None:
+    target = FakeTarget()
+    target.state.lanes = {lane.lane: lane for lane in lanes_at(4, 7)}
+    pipeline: Any = SimpleNamespace(
+        name="p", layout=Layout(lanes=2).encode(), config=SimpleNamespace(lanes=2)
+    )
+    taken = take_unit(FakeSession(target), pipeline, "t", "id", bounds, assigned=1)  # type: ignore[arg-type]
+    assert (taken.refusal is not None) == refused
+    assert target.state.unit.stopped == taken.refusal
+    assert taken.lowest.offset == 4
+    assert target.state.lanes == {n: replace(lane, epoch=2) for n, lane in enumerate(lanes_at(4, 7))}

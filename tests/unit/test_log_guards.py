@@ -1,0 +1,64 @@
+"""What keeps changes out of a source's log, judged from what the server says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from producer.log_guards import LogFacts, log_findings
+
+GOOD = LogFacts(
+    {
+        "log_slave_updates": "ON", "binlog_error_action": "ABORT_SERVER", "sync_binlog": "1",
+        "innodb_flush_log_at_trx_commit": "1", "wsrep_on": "OFF",
+    }
+)  # fmt: skip
+
+
+def facts(**variables: str) -> LogFacts:
+    return replace(GOOD, variables={**GOOD.variables, **variables})
+
+
+def levels(found: LogFacts) -> list[str]:
+    told = list(log_findings(found, "source s"))
+    assert all(each.remedy and ": " not in each.remedy for each in told), (
+        "the remedy is found behind the last colon"
+    )
+    return [each.level for each in told]
+
+
+def test_a_source_that_logs_everything() -> None:
+    assert levels(GOOD) == []
+    assert levels(LogFacts({})) == [], "a variable that the server does not have is as it should be"
+    assert levels(replace(GOOD, sources=("h:1",))) == [], "a replica that logs what it replicates"
+    assert levels(facts(log_slave_updates="OFF")) == [], "it replicates nothing"
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        replace(GOOD, do_db="bank"),
+        replace(GOOD, ignore_db="bank"),
+        facts(binlog_error_action="IGNORE_ERROR"),
+        replace(facts(log_slave_updates="OFF"), sources=("h:1",)),
+        replace(facts(log_slave_updates="OFF", log_replica_updates="0"), sources=("h:1",)),
+        replace(
+            facts(log_slave_updates="OFF"), sources=None, denied="you need SLAVE MONITOR", account="`u`@`%`"
+        ),
+        facts(log_slave_updates="OFF", wsrep_on="ON"),
+    ],
+)
+def test_what_is_refused(found: LogFacts) -> None:
+    assert levels(found) == ["error"]
+
+
+@pytest.mark.parametrize("name", ["sync_binlog", "innodb_flush_log_at_trx_commit"])
+@pytest.mark.parametrize("value", ["0", "2", "100"])
+def test_what_is_warned_of(name: str, value: str) -> None:
+    assert levels(facts(**{name: value})) == ["warning"]
+
+
+def test_the_statement_that_shows_it_is_printed() -> None:
+    hidden = replace(facts(log_slave_updates="OFF"), sources=None, denied="denied", account="`u`@`%`")
+    assert [each.remedy for each in log_findings(hidden, "s")] == ["GRANT SLAVE MONITOR ON *.* TO `u`@`%`;"]

@@ -1,0 +1,62 @@
+"""Off a terminal every line of a process's log is a JSON object, whoever wrote it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+NOISE = """
+import logging, socket, sys, warnings
+{configure}
+import grpc
+from concurrent.futures import ThreadPoolExecutor
+from confluent_kafka import Consumer
+from schemas.logs import librdkafka_logger
+
+logging.getLogger("grpc._server").error("a call failed with %s", "words")
+try:
+    raise ValueError("inner")
+except ValueError:
+    logging.getLogger("asyncio").exception("a task failed")
+warnings.warn("an old function", stacklevel=1)
+consumer = Consumer({{"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}}, logger=librdkafka_logger())
+consumer.subscribe(["t"])
+consumer.poll(2.0)
+consumer.close()
+taken = socket.create_server(("127.0.0.1", 0))
+server = grpc.server(ThreadPoolExecutor(1), options=[("grpc.so_reuseport", 0)])
+try:
+    server.add_insecure_port("127.0.0.1:%d" % taken.getsockname()[1])
+except RuntimeError:
+    pass
+"""
+
+
+def lines(configure: str) -> list[dict[str, object]]:
+    done = subprocess.run(
+        [sys.executable, "-c", NOISE.format(configure=configure)],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert done.stdout == ""
+    return [json.loads(line) for line in done.stderr.splitlines()]
+
+
+def _whole(found: list[dict[str, object]]) -> None:
+    said = {str(line["event"]) for line in found}
+    assert "a call failed with words" in said
+    assert "a task failed" in said
+    assert any("an old function" in each for each in said)
+    assert any("ECONNREFUSED" in each or "Connect to" in each or "brokers" in each for each in said), said
+    assert any("inner" in str(line.get("exception")) for line in found)
+    assert {line["level"] for line in found} <= {"info", "warning", "error"}
+
+
+def test_the_command_line_s_processes_write_json_only() -> None:
+    _whole(lines("from rowlock import log; log.configure()"))
+
+
+def test_the_apply_process_and_its_workers_write_json_only() -> None:
+    _whole(lines("from consumer.logs import log_to_stderr; log_to_stderr()"))

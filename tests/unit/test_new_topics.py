@@ -1,0 +1,82 @@
+"""A new topic is used only once its leader answers for it."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from producer import topics
+from producer.errors import TransientSourceError
+from producer.topics import EVENTS, Topics
+from schemas.config import KafkaConfig
+
+
+def future(error: int | None) -> Future[Any]:
+    made: Future[Any] = Future()
+    if error is None:
+        made.set_result(None)
+    else:
+        made.set_exception(KafkaException(KafkaError(error)))
+    return made
+
+
+class Admin:
+    """A cluster whose leaders learn of a topic after `late` questions."""
+
+    def __init__(self, late: int, *, already: bool = False) -> None:
+        self.late, self.already = late, already
+        self.asked: list[int] = []
+
+    def list_topics(self, **_: object) -> Any:
+        return SimpleNamespace(topics={})
+
+    def create_topics(self, new: list[Any], **_: object) -> dict[str, Future[Any]]:
+        code = KafkaError.TOPIC_ALREADY_EXISTS if self.already else None
+        return {each.topic: future(code) for each in new}
+
+    def list_offsets(self, wanted: dict[Any, Any], **_: object) -> dict[Any, Future[Any]]:
+        self.asked.append(len(wanted))
+        slow = sorted(wanted, key=lambda partition: str(partition.topic))[0]
+        late = len(self.asked) <= self.late
+        codes = {each: KafkaError.UNKNOWN_TOPIC_OR_PART if late and each is slow else None for each in wanted}
+        return {each: future(code) for each, code in codes.items()}
+
+
+@pytest.fixture
+def of(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(topics, "_LOOK_AGAIN", 0.001)
+
+    def made(admin: Admin) -> Topics:
+        monkeypatch.setattr(topics, "AdminClient", lambda *_, **__: admin)
+        return Topics(KafkaConfig(bootstrap="h:1", prefix="p"))
+
+    return made
+
+
+@pytest.mark.parametrize("already", [False, True])
+def test_its_leader_is_waited_for(of: Any, already: bool) -> None:
+    """Also when somebody else made it at the same moment."""
+    admin = Admin(late=3, already=already)
+    assert of(admin).ensure(["a", "b"], EVENTS) == (set() if already else {"a", "b"})
+    assert admin.asked == [2, 1, 1, 1], "the one that answered is not asked again"
+
+
+def test_it_is_not_waited_for_without_end(of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "_LEADERS_WITHIN", 0.05)
+    kept = of(Admin(late=10**6))
+    with pytest.raises(TransientSourceError, match="no leader"):
+        kept.ensure(["a"], EVENTS)
+    with pytest.raises(TransientSourceError, match="no leader"):
+        kept.ensure(["a"], EVENTS)  # it is not taken for ready
+
+
+def test_topics_that_exist_cost_nothing_more(of: Any) -> None:
+    admin = Admin(late=0)
+    known = SimpleNamespace(topics={"a": SimpleNamespace(partitions={0: None})})
+    admin.list_topics = lambda **_: known  # type: ignore[method-assign]
+    assert of(admin).ensure(["a"], EVENTS) == set()
+    assert admin.asked == []

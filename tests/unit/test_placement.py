@@ -1,0 +1,102 @@
+"""What `status` knows of a coordinator: who leads, by the control topic, and what runs, by its REST."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from coordinator.control import fold as folds
+from coordinator.control.codec import Candidate, Claim, Resigned
+from coordinator.control.fold import Fold
+from rowlock import placement
+from rowlock.errors import CommandError
+from rowlock.placement import Placement, PlacementReader
+from schemas.config import Config, load_config
+
+CONFIG = """\
+kafka: {bootstrap: "127.0.0.1:1"}
+sources:
+  b1: {type: mariadb, host: 127.0.0.1, port: 1, user: u, password: p, tables: [bank.*]}
+targets: {}
+pipelines: {}
+"""
+ROWS = [{"unit": "capture/b1", "health": "running"}]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG)
+    return load_config(file)
+
+
+@pytest.fixture
+def read(config: Config, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Placement]:
+    """Return what is known when the control topic says `fold` and the leader answers by `ask`."""
+
+    def look(fold: Fold | Exception, ask: Any = None) -> Placement:
+        class Topic:
+            def __init__(self, *_: object) -> None: ...
+
+            def read(self) -> Fold:
+                if isinstance(fold, Exception):
+                    raise fold
+                return fold
+
+            def close(self) -> None: ...
+
+        monkeypatch.setattr(placement, "ControlView", Topic)
+        return PlacementReader(config, ask or (lambda _: pytest.fail("nobody is to be asked"))).read()
+
+    return look
+
+
+def led(*more: Any) -> Fold:
+    fold = Fold()
+    for offset, message in enumerate([Claim(Candidate("c1", "h:1", "h:2"), "n"), *more]):
+        folds.apply(fold, offset, message)
+    return fold
+
+
+def raising(text: str) -> Callable[[str], Any]:
+    def ask(_: str) -> Any:
+        raise CommandError(text)
+
+    return ask
+
+
+def test_the_leader_is_asked_where_its_claim_says(read: Callable[..., Placement]) -> None:
+    asked: list[str] = []
+    found = read(led(), lambda rest: asked.append(rest) or ROWS)
+    assert asked == ["h:2"]
+    assert (found.problem, found.known) == ("", True)
+    assert found.units["capture/b1"]["health"] == "running"
+
+
+@pytest.mark.parametrize("fold", [Fold(), led(Resigned(0))])
+def test_where_nobody_leads_nothing_runs(read: Callable[..., Placement], fold: Fold) -> None:
+    found = read(fold)
+    assert found.known
+    assert "nothing runs" in found.problem
+    assert found.problem.endswith("start `rowlock run`, or `rowlock coordinator` and `rowlock agent`")
+
+
+def test_a_leader_that_is_gone_from_one_that_cannot_be_reached(read: Callable[..., Placement]) -> None:
+    gone = read(
+        led(),
+        raising("no coordinator took the command: h:2 does not answer ([Errno 111] Connection refused); x"),
+    )
+    assert (gone.known, "c1" in gone.problem) == (True, True)
+    for why in ("h:2 does not answer (timed out)", "the token is missing"):
+        unreached = read(led(), raising(why))
+        assert not unreached.known
+        assert why in unreached.problem
+
+
+def test_without_the_control_topic_nothing_is_known(read: Callable[..., Placement]) -> None:
+    found = read(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    assert (found.known, bool(found.problem), found.units) == (False, True, {})

@@ -1,0 +1,43 @@
+"""What is read of the catalogue counts for a statement only if nothing that it rests on was changed since."""
+
+from __future__ import annotations
+
+from producer.closure import Reach
+from producer.definitions.index import EVERY_TABLE, OBJECTS, StatementIndex, Touched
+from producer.reaches import proven
+from producer.source_objects import _bodies
+
+LOG, ACCT = ("bank", "log"), ("bank", "acct")
+FOUND = Reach(frozenset([LOG]))
+AT, UNTIL = (3, 700), (3, 900)
+
+
+def after(*statements: tuple[tuple[int, int], tuple[str, str]]) -> Reach:
+    index = StatementIndex()
+    for at, name in statements:
+        index.add(at, [Touched(name)])
+    return proven(FOUND, frozenset([ACCT]), index, AT, UNTIL)
+
+
+def test_nothing_was_changed_since() -> None:
+    assert after() == FOUND
+    assert after(((3, 600), LOG), ((3, 900), LOG), ((3, 800), ("bank", "other"))) == FOUND
+
+
+def test_a_change_of_what_it_went_over_leaves_no_answer() -> None:
+    for name in (LOG, OBJECTS, EVERY_TABLE, ("bank", "")):
+        found = after(((3, 800), name))
+        assert found.tables is None
+        assert "behind it" in found.why
+
+
+def test_a_captured_table_that_was_altered_since_may_have_had_a_cascading_key() -> None:
+    assert after(((3, 800), ACCT)).tables == {LOG, ACCT}
+
+
+def test_a_name_has_all_its_bodies() -> None:
+    """A procedure and a function may have one name; a body that is not shown hides them all."""
+    rows = [{"db": "b", "name": "x", "body": "one"}, {"db": "b", "name": "x", "body": "two"}]
+    assert _bodies(rows) == {("b", "x"): ";\none;\ntwo"}
+    assert _bodies([*rows, {"db": "b", "name": "x", "body": None}]) == {("b", "x"): None}
+    assert _bodies([{"db": "b", "name": "x", "body": ""}, *rows]) == {("b", "x"): None}

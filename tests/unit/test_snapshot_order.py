@@ -1,0 +1,163 @@
+"""The order in which a chunk is read: LOW, SELECT, HIGH. A server that commits a transaction before every statement shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pymysql
+import pytest
+
+from producer import snapshot
+from producer.chunks import ChunkFailed, ChunkRead, Mark, ReadChunk
+from producer.snapshot import ChunkReader, MariaDBVisibility, MySQLVisibility
+from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+
+INT = ColumnType(kind=Kind.INT, bits=32)
+TABLE = Table(
+    db="d", name="t", columns=(Column(name="id", type=INT, nullable=False), Column(name="v", type=INT)),
+    key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)),
+)  # fmt: skip
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+SIZE = 10
+
+
+class Server:
+    """Transaction number n writes row (1, n), starts in the log at n·SIZE and is visible at once; `logged_ahead`: so many more
+    are in the log and not visible yet."""
+
+    def __init__(self, *, mysql: bool, logged_ahead: int = 0) -> None:
+        self.mysql, self.logged_ahead = mysql, logged_ahead
+        self.committed = 0
+        self.said: list[str] = []
+        self.view: int | None = None  # what the transaction's snapshot sees
+        self._in_transaction = False
+        self._rows: list[tuple[Any, ...]] = []
+        self.fails: Exception | None = None
+
+    # --- a connection and its cursor in one
+
+    @contextmanager
+    def cursor(self, *_: object) -> Iterator[Server]:
+        yield self
+
+    def close(self) -> None: ...
+
+    def execute(self, sql: str, _arguments: object = None) -> None:
+        self.committed += 1
+        self.said.append(sql)
+        self._rows = self._answer(sql)
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return self._rows
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        return self._rows[0] if self._rows else None
+
+    def _answer(self, sql: str) -> list[tuple[Any, ...]]:
+        if sql.startswith("START TRANSACTION"):
+            self._in_transaction = True
+            self.view = self.committed if "CONSISTENT SNAPSHOT" in sql else None
+        elif sql == "COMMIT":
+            self._in_transaction, self.view = False, None
+        elif "binlog_snapshot_" in sql:
+            at = self.committed if self.view is None else self.view
+            return [
+                ("Binlog_snapshot_file", "binlog.000001"),
+                ("Binlog_snapshot_position", str(self._end(at))),
+            ]
+        elif "gtid_executed" in sql:
+            return [(f"{UUID}:1-{self.committed}",)]
+        elif "LOG STATUS" in sql or "MASTER STATUS" in sql:
+            return [("binlog.000001", self._end(self.committed + self.logged_ahead))]
+        elif "FROM `d`.`t`" in sql:
+            if self.fails is not None:
+                raise self.fails
+            if self.view is None:
+                self.view = self.committed
+            seen, self.view = self.view, self.view if self._in_transaction else None
+            return [(1, seen)]
+        return []
+
+    @staticmethod
+    def _end(number: int) -> int:
+        return (number + 1) * SIZE
+
+
+@pytest.fixture(params=["mariadb", "mysql"])
+def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Server:
+    found = Server(mysql=request.param == "mysql")
+    monkeypatch.setattr(snapshot, "open_connection", lambda **_: found)
+    monkeypatch.setattr(snapshot, "first_transaction_outside", lambda *_: None)
+    return found
+
+
+def read(server: Server) -> ChunkRead | ChunkFailed:
+    visibility = MySQLVisibility({}) if server.mysql else MariaDBVisibility()
+    return ChunkReader({}, visibility, (1, 4)).read(ReadChunk(7, TABLE, None, 100, 0.0))
+
+
+def mark(number: int) -> Mark:
+    return Mark((1, number * SIZE), f"{UUID}:{number}")
+
+
+def test_low_holds_nothing_that_the_select_does_not_see_and_high_all_that_it_does(server: Server) -> None:
+    found = read(server)
+    assert isinstance(found, ChunkRead)
+    ((_, newest),) = found.rows
+    assert isinstance(newest, int)
+    seen = [number for number in range(1, server.committed + 1) if found.low.saw(mark(number))]
+    assert seen, "LOW says something"
+    assert max(seen) <= newest
+    assert found.high >= (1, (newest + 1) * SIZE), "HIGH is read behind the SELECT"
+
+
+def test_the_select_sees_one_state_and_the_transaction_ends_with_it(server: Server) -> None:
+    read(server)
+    begins = [sql for sql in server.said if sql.startswith("START TRANSACTION")]
+    order = [server.said.index(sql) for sql in (begins[0], _select(server), "COMMIT")]
+    assert len(begins) == 1
+    assert order == sorted(order)
+    assert "REPEATABLE READ" in server.said[0], "else each statement sees another state"
+
+
+def test_mysql_asks_what_is_executed_before_its_select_and_inside_the_transaction() -> None:
+    server = Server(mysql=True)
+    low = MySQLVisibility({}).begin(server)  # type: ignore[arg-type]
+    assert [sql.split()[0] for sql in server.said] == ["START", "SELECT"]
+    assert low.gtids is not None
+    assert f"{UUID}:{server.committed}" in low.gtids
+
+
+def test_mariadb_takes_the_place_that_belongs_to_its_snapshot() -> None:
+    server = Server(mysql=False)
+    low = MariaDBVisibility().begin(server)  # type: ignore[arg-type]
+    assert server.view is not None
+    assert low.point == (1, (server.view + 1) * SIZE)
+
+
+@pytest.mark.parametrize(("code", "again"), [(2013, True), (1146, True), (1142, False), (1064, False)])
+def test_a_chunk_is_read_again_where_that_may_heal(server: Server, code: int, again: bool) -> None:
+    kind = pymysql.err.ProgrammingError if code in (1146, 1064) else pymysql.err.OperationalError
+    server.fails = kind(code, "no")
+    if again:
+        found = read(server)
+        assert isinstance(found, ChunkFailed)
+        assert found.request == 7
+    else:
+        with pytest.raises(kind):
+            read(server)
+
+
+def test_what_was_logged_before_the_stream_must_be_visible_first(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MariaDB's LOW is a position, which the machine compares; MySQL's says nothing of what the stream did not deliver."""
+    for first, waits in ((1, 3), True), ((1, 4), False), ((1, 9), False), (None, False):
+        monkeypatch.setattr(snapshot, "first_transaction_outside", lambda *_, first=first: first)
+        assert isinstance(read(server), ChunkFailed) == (waits and server.mysql)
+
+
+def _select(server: Server) -> str:
+    return next(sql for sql in server.said if "FROM `d`.`t`" in sql)

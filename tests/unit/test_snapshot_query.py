@@ -1,0 +1,108 @@
+"""The SELECT of a chunk: where it goes on, against a modelled table; and the thread that reads it."""
+
+from __future__ import annotations
+
+import threading
+from decimal import Decimal
+from itertools import product
+from typing import Any
+
+import pytest
+
+from producer.chunks import ChunkFailed, ReadChunk
+from producer.snapshot import BackgroundReader, chunk_query
+from schemas.table import Column, ColumnType, IndexPart, Key, Kind, Table, UniqueIndex, Value
+
+LABELS = ("small", "medium", "large")
+
+
+def table(*types: ColumnType) -> Table:
+    columns = tuple(Column(name=f"k{n}", type=kind, nullable=False) for n, kind in enumerate(types))
+    parts = tuple(IndexPart(column=column.name) for column in columns)
+    return Table(db="d", name="t", columns=columns, key=UniqueIndex(name="PRIMARY", parts=parts))
+
+
+INT = ColumnType(kind=Kind.INT, bits=32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "compared", "parameter"),
+    [
+        (INT, 7, "`k0`", 7),
+        (ColumnType(kind=Kind.INT, bits=64), str(2**60), "`k0`", 2**60),
+        (ColumnType(kind=Kind.DECIMAL, precision=20, scale=2), "12345678901234567.89", "`k0`", Decimal("12345678901234567.89")),
+        (ColumnType(kind=Kind.ENUM, members=LABELS, charset="utf8mb4"), "small", "`k0`+0", 1),
+        (ColumnType(kind=Kind.ENUM, members=LABELS, charset="utf8mb4"), "large", "`k0`+0", 3),
+        (ColumnType(kind=Kind.ENUM, members=LABELS, charset="utf8mb4"), "", "`k0`+0", 0),
+        (ColumnType(kind=Kind.SET, members=LABELS, charset="utf8mb4"), "", "`k0`+0", 0),
+        (ColumnType(kind=Kind.SET, members=LABELS, charset="utf8mb4"), "small,large", "`k0`+0", 5),
+        (ColumnType(kind=Kind.YEAR), 2026, "`k0`+0", 2026),
+        (ColumnType(kind=Kind.VARCHAR, length=9, charset="utf8mb4"), "50%", "`k0`", "50%"),
+        (ColumnType(kind=Kind.VARBINARY, length=9), "AAE=", "`k0`", b"\0\1"),
+    ],
+)  # fmt: skip
+def test_a_chunk_goes_on_behind_a_key_as_the_server_sorts_it(
+    kind: ColumnType, value: Value, compared: str, parameter: Any
+) -> None:
+    sql, parameters = chunk_query(table(kind), (value,), 100)
+    assert f"WHERE {compared} > %s ORDER BY {compared} LIMIT 100" in sql
+    assert parameters == (parameter,)
+    assert type(parameters[0]) is type(parameter), "a decimal as a text would be compared as a double"
+
+
+def test_the_first_chunk_has_no_condition() -> None:
+    sql, parameters = chunk_query(table(INT), None, 5)
+    assert (sql.partition("FROM ")[2], parameters) == ("`d`.`t` ORDER BY `k0` LIMIT 5", ())
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_what_stands_behind_a_key_of_several_columns(width: int) -> None:
+    """The condition holds for exactly the keys above, in the order of all columns."""
+    keys = list(product(range(3), repeat=width))
+    for after in keys:
+        sql, parameters = chunk_query(table(*[INT] * width), after, 100)
+        condition = sql.partition(" WHERE ")[2].partition(" ORDER BY ")[0]
+        assert [key for key in keys if _holds(condition, parameters, key)] == [k for k in keys if k > after]
+
+
+def _holds(condition: str, parameters: tuple[object, ...], key: Key) -> bool:
+    text = condition.replace("AND", "and").replace("OR", "or").replace("`", "") % parameters
+    return bool(eval(text, {f"k{n}": value for n, value in enumerate(key)}))
+
+
+class Slow:
+    """A reader whose SELECT takes until it is told to end."""
+
+    def __init__(self) -> None:
+        self.reading, self.go_on = threading.Event(), threading.Event()
+        self.closed = False
+
+    def read(self, request: ReadChunk) -> ChunkFailed:
+        self.reading.set()
+        self.go_on.wait(30)
+        assert not self.closed, "its connection was closed while it read"
+        return ChunkFailed(request.request, "slow")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_the_end_waits_for_a_select_in_flight_and_closes_the_connection_behind_it() -> None:
+    slow = Slow()
+    reader = BackgroundReader(slow)  # type: ignore[arg-type]
+    reader.submit(ReadChunk(1, table(INT), None, 10, 0.0))
+    assert slow.reading.wait(30)
+    threading.Timer(0.05, slow.go_on.set).start()
+    reader.close()
+    assert slow.closed
+    assert isinstance(reader.poll(), ChunkFailed)
+
+
+def test_what_is_not_due_yet_is_not_read_and_does_not_hold_up_the_end() -> None:
+    slow = Slow()
+    reader = BackgroundReader(slow, clock=lambda: 10.0)  # type: ignore[arg-type]
+    slow.go_on.set()
+    reader.submit(ReadChunk(1, table(INT), None, 10, 10_000.0))
+    assert not slow.reading.wait(0.2)
+    reader.close()
+    assert reader.poll() is None

@@ -1,0 +1,93 @@
+"""Rights and sight from the lines of SHOW GRANTS, foreign keys from the text of SHOW CREATE TABLE."""
+
+from __future__ import annotations
+
+import pytest
+
+from producer.grants import Grants, Sight, hidden, missing_grants
+from schemas.config import SourceConfig
+from schemas.mysql_foreign_keys import parse_foreign_keys, told
+
+SOURCE = SourceConfig.model_validate(
+    {"type": "mariadb", "host": "h", "user": "u", "password": "p", "tables": ["bank.*"]}
+)
+ENOUGH = ["GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO `u`@`%` IDENTIFIED BY PASSWORD '*AB'"]
+
+
+@pytest.mark.parametrize(
+    ("line", "seen"),
+    [
+        ("GRANT TRIGGER ON *.* TO `u`@`%`", True),
+        ("GRANT ALL PRIVILEGES ON `bank`.* TO `u`@`%`", True),
+        ("GRANT SELECT, TRIGGER ON `ban_`.* TO `u`@`%`", True),
+        (r"GRANT TRIGGER ON `ban\_`.* TO `u`@`%`", False),
+        ("GRANT TRIGGER ON `bank`.`acct` TO `u`@`%`", False),
+        ("GRANT EXECUTE ON FUNCTION `bank`.`f` TO `u`@`%`", False),
+        ("GRANT `TRIGGER`@`%` TO `u`@`%`", False),
+        ("GRANT SELECT (`TRIGGER`, `b`) ON `bank`.* TO `u`@`%`", False),
+    ],
+)
+def test_triggers_are_seen_only_where_the_right_is(line: str, seen: bool) -> None:
+    assert Sight.of([line], mariadb=True).triggers("bank") is seen
+
+
+def test_what_is_taken_back_is_not_seen() -> None:
+    lines = ["GRANT TRIGGER, SELECT ON *.* TO `u`@`%`", "REVOKE TRIGGER ON `bank`.* FROM `u`@`%`"]
+    sight = Sight.of(lines, mariadb=False)
+    assert not sight.triggers("bank")
+    assert sight.triggers("other")
+    assert not sight.everything(), "the tables of one database may be hidden"
+    system = Sight.of([lines[0], "REVOKE SELECT ON `mysql`.* FROM `u`@`%`"], mariadb=False)
+    assert system.everything()
+
+
+def test_a_column_right_is_no_table_right() -> None:
+    lines = [*ENOUGH, "GRANT SELECT (`id`, `odd)name`), INSERT ON `bank`.`acct` TO `u`@`%`"]
+    grants = Grants.parse(lines)
+    assert grants.columns == {("bank", "acct")}
+    assert not grants.on_table("bank", "acct", "SELECT")
+    assert grants.on_table("bank", "acct", "INSERT")
+    assert [statement for _, statement in missing_grants(lines, True, SOURCE)] == [
+        "GRANT SELECT ON `bank`.* TO `u`@`%`;",
+        "GRANT SELECT ON `bank`.`acct` TO `u`@`%`;",
+    ]
+
+
+def test_foreign_keys_are_read_from_both_servers_texts() -> None:
+    """MariaDB leaves backticks in names of constraints and columns as they are, MySQL doubles them."""
+    keys = (
+        "CREATE TABLE `child` (\n  `p``q` int DEFAULT NULL COMMENT 'CONSTRAINT `no` FOREIGN KEY',\n"
+        "  CONSTRAINT `of a `parent`` FOREIGN KEY (`p`q`) REFERENCES `b``k`.`pa``r.x` (`i`d`) ON DELETE CASCADE,\n"
+        "  CONSTRAINT `two` FOREIGN KEY (`a`, `b`) REFERENCES `p` (`a`, `b`) ON DELETE SET NULL ON UPDATE CASCADE,\n"
+        "  CONSTRAINT `four` FOREIGN KEY (`a`) REFERENCES `p` (`a`) ON UPDATE NO ACTION,\n"
+        "  CONSTRAINT `check` CHECK (`a` > 0)\n) ENGINE=InnoDB"
+    )
+    found = parse_foreign_keys(keys, "bank")
+    assert [(key.name, key.columns, key.parent, key.action) for key in found] == [
+        ("of a `parent`", ("p`q",), ("b`k", "pa`r.x"), "ON DELETE CASCADE"),
+        ("two", ("a", "b"), ("bank", "p"), "ON DELETE SET NULL ON UPDATE CASCADE"),
+        ("four", ("a",), ("bank", "p"), ""),
+    ]
+    assert parse_foreign_keys(keys.replace("`of a `parent``", "`of a ``parent```"), "bank") == found
+    assert told(found) == [
+        "of a `parent`: ON DELETE CASCADE (references b`k.pa`r.x)",
+        "two: ON DELETE SET NULL ON UPDATE CASCADE (references bank.p)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "mariadb", "wanted"),
+    [
+        ("GRANT ALL PRIVILEGES ON *.* TO `u`@`%`", True, []),
+        ("GRANT SELECT ON `bank`.* TO `u`@`%`", True, ["TRIGGER", "SHOW CREATE ROUTINE"]),
+        ("GRANT SELECT ON *.* TO `u`@`%`", False, ["TRIGGER"]),
+        ("GRANT TRIGGER, SHOW VIEW ON *.* TO `u`@`%`", False, ["SHOW_ROUTINE"]),
+    ],
+)
+def test_what_is_hidden_is_said_with_the_right_that_shows_it(
+    line: str, mariadb: bool, wanted: list[str]
+) -> None:
+    found = hidden(Sight.of([line], mariadb), SOURCE)
+    assert [
+        statement.partition(" ")[2].partition(" ON ")[0].partition(",")[0] for _, statement in found
+    ] == wanted

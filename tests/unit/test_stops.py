@@ -1,0 +1,156 @@
+"""Stops of tables: where they stand in their topics, what a start takes up, and what is stopped by what it finds."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from producer.errors import TableStoppedError
+from producer.stops import CAUSES, Cause, Stopped, event_position, lost_at_start, merged
+from producer.tables import Captured, TableState, dotted, undotted
+from producer.tails import TopicTails
+from schemas.codec import encode_event
+from schemas.event import Event, Source
+from schemas.position import STOP_ROW, Position
+from schemas.records import TableStop
+from schemas.table import Table
+from tests.apply_kit import account_table
+
+CAUSE = Cause(epoch=0, file="binlog.000003", file_number=3, pos=700, ts_ms=7)
+ACCT = ("bank", "acct")
+
+
+def a_stop(pos: int = 700, cause: str = "dropped") -> TableStop:
+    return TableStop(
+        cause=cause,
+        at=(0, 3, pos, -1),
+        file="binlog.000003",
+        pos=pos,
+        reason="bank.acct …",
+        remedy="x",
+        since_ms=7,
+    )
+
+
+def an_event(
+    position: Position, gen: int = 1, stop: TableStop | None = None, definition: Table | None = None
+) -> bytes:
+    source = Source(
+        version="1.0", connector="mysql", name="b1", ts_ms=7, snapshot="false", db="bank", table="acct", server_id=1, gtid=None,
+        file="binlog.000003", pos=position[2], row=position[3], position=position, prev=None, gen=gen,
+    )  # fmt: skip
+    return encode_event(Event(op="m", source=source, ts_ms=7, stop=stop, definition=definition))
+
+
+def test_a_stop_stands_behind_its_cause_and_before_what_follows() -> None:
+    place = CAUSE.place()
+    assert (0, 3, 700, STOP_ROW - 1) < place < (0, 3, 701, -(2**53) - 1)
+    assert event_position(place, (0, 3, 650, 3), (0, 3, 900, 0)) == place
+    assert event_position(place, None, (0, 3, 900, 0)) == place
+
+
+def test_a_stop_that_is_said_late_stands_above_all_that_the_topic_has() -> None:
+    ceiling = (0, 3, 800, 0)
+    assert event_position(CAUSE.place(), ceiling, (0, 3, 750, 0)) is None, "the stream is not there yet"
+    assert event_position(CAUSE.place(), ceiling, (0, 3, 900, 0)) == (0, 3, 900, 0)
+    assert event_position(None, None, (0, 3, 900, 0)) == (0, 3, 900, 0)
+
+
+@given(st.integers(0, 9), st.one_of(st.none(), st.integers(0, 9)), st.integers(0, 9))
+def test_a_stop_never_stands_where_readers_drop_it(cause: int, ceiling: int | None, here: int) -> None:
+    top = None if ceiling is None else (0, 3, ceiling, 0)
+    at = event_position((0, 3, cause, STOP_ROW), top, (0, 3, here, 0))
+    assert at is None or top is None or at > top
+
+
+def test_tables_of_one_topic_stop_at_places_of_their_own() -> None:
+    assert len({CAUSE.place(number) for number in range(5)}) == 5
+
+
+def test_the_reason_names_the_table() -> None:
+    error = TableStoppedError(None, "log", "the log ends", "do something")
+    assert CAUSE.stop(ACCT, error).reason == "bank.acct: the log ends"
+    error = TableStoppedError(None, "log", "rows of bank.acct end", "do something")
+    assert CAUSE.stop(ACCT, error).reason == "rows of bank.acct end"
+
+
+@pytest.mark.parametrize(
+    ("selected", "exists", "unfit", "cause"),
+    [
+        (True, True, None, None),
+        (True, True, "bank.acct has no key: add one", "unfit"),
+        (True, False, None, "dropped"),
+        (False, True, None, "deselected"),
+        (False, False, None, "deselected"),
+    ],
+)
+def test_what_a_start_finds(selected: bool, exists: bool, unfit: str | None, cause: str | None) -> None:
+    found = lost_at_start(ACCT, selected=selected, exists=exists, unfit=unfit)
+    assert (None if found is None else found.cause) == cause
+    assert cause is None or cause in CAUSES
+    if found is not None:
+        assert found.tables == {ACCT}
+        assert found.remedy
+
+
+def test_a_topic_s_tail_says_that_its_table_is_stopped() -> None:
+    tails = TopicTails()
+    tails.add(0, an_event((0, 3, 100, 0), definition=account_table()))
+    tails.add(1, an_event((0, 3, 700, STOP_ROW), stop=a_stop()))
+    tails.add(2, an_event((0, 3, 100, 0), definition=account_table()))  # repeated under its own position
+    tail = tails.tables[ACCT]
+    assert (tail.stop, tail.stop_position, tail.stop_offset) == (a_stop(), (0, 3, 700, STOP_ROW), 1)
+    tails.add(3, an_event((1, 1, 4, 0), gen=2, definition=account_table()))
+    assert tails.tables[ACCT].stop is None, "another life of the log: everything began anew"
+
+
+def test_a_zombie_s_stop_does_not_count() -> None:
+    tails = TopicTails()
+    tails.add(0, an_event((0, 3, 100, 0), gen=2, definition=account_table()))
+    tails.add(1, an_event((0, 3, 700, STOP_ROW), gen=1, stop=a_stop()))
+    assert tails.tables[ACCT].stop is None
+
+
+def test_of_a_table_that_is_stopped_twice_the_first_cause_counts() -> None:
+    early, late = a_stop(100, "statement"), a_stop(900)
+    assert merged({"bank.acct": early}, {"bank.acct": late}) == {"bank.acct": early}
+    assert merged({"bank.acct": late}, {"bank.acct": early}) == {"bank.acct": early}
+    assert merged({"a.b": late}, {"c.d": early}) == {"a.b": late, "c.d": early}
+
+
+def test_a_stopped_table_keeps_its_anchor_and_captures_nothing() -> None:
+    captured = Captured("rowlock", "b1")
+    topic = captured.topic(ACCT)
+    topic.tail.last = (0, 3, 650, 0)
+    captured.tables[ACCT] = TableState(ACCT, topic, account_table(), (0, 3, 100, 0))
+    captured.stop(ACCT, Stopped(a_stop()))
+    assert captured.tables[ACCT].ignored
+    assert captured.unsaid == {ACCT}
+    captured.stopped[ACCT].offset = 8
+    assert captured.anchors({topic.name: 9})["bank.acct"].stop == 8
+    del captured.tables[ACCT]
+    assert captured.anchors({topic.name: 9})["bank.acct"].stop == 8
+    assert captured.stops() == {"bank.acct": a_stop()}
+
+
+@given(st.text("ab.", min_size=1, max_size=4), st.text("ab.", min_size=1, max_size=4))
+def test_a_name_is_among_those_that_its_text_may_mean(db: str, table: str) -> None:
+    assert (db, table) in undotted(dotted((db, table)))
+
+
+def test_several_causes_of_one_statement_are_told_apart() -> None:
+    first = TableStoppedError(frozenset([ACCT]), "dropped", "one", "x")
+    second = TableStoppedError(None, "statement", "two", "y")
+    joined = TableStoppedError.of([first, second])
+    assert joined is not None
+    assert [part.cause for part in joined.parts] == ["dropped", "statement"]
+    assert TableStoppedError.of([]) is None
+
+
+def test_a_record_of_an_older_version_has_no_stops() -> None:
+    from schemas.records import StoredPosition
+
+    raw = b'{"source":"b1","gen":1,"epoch":0,"file":"f.1","pos":4,"identity":{"server_uuid":null,"server_id":1,"version":"1","gtid_set":null},"ts_ms":1}'
+    assert msgspec.json.decode(raw, type=StoredPosition).stops == {}

@@ -1,0 +1,232 @@
+"""verify: reads both sides to their ends, whatever is under way meanwhile, and never says "equal" of what it did not read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from consumer.model import TargetTable
+from consumer.router import Routed
+from rowlock.compare import Difference
+from rowlock.tables import verify_lines
+from rowlock.target_view import View
+from rowlock.verify import Limits, Pair, Result, compare_pair
+from schemas.table import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
+
+PAGE = 7
+
+
+def table(name: str) -> Table:
+    return Table(
+        db="bank",
+        name=name,
+        columns=(
+            Column(name="id", type=ColumnType(kind=Kind.INT, bits=32), nullable=False),
+            Column(name="owner", type=ColumnType(kind=Kind.VARCHAR, length=40, charset="utf8mb4")),
+        ),
+        key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)),
+    )
+
+
+PAIR = Pair("p", "branch1", table("acct"), "hq", Routed("bank", "acct"))
+
+
+class Side:
+    """A server with one table, id → owner. `before`: is called with the number of the read before each one.
+
+    `order`: the server's own order of keys; the two need not agree.
+    """
+
+    def __init__(self, rows: dict[int, str], order: Callable[[int], Any] = int) -> None:
+        self.rows = rows
+        self.order = order
+        self.reads = 0
+        self.before: Callable[[int], None] = lambda _: None
+
+    def read_table(self, schema: str, name: str) -> Table | None:
+        return table(name)
+
+    def fetch_rows(
+        self, of: TargetTable, after: Key | None, limit: int, where: dict[str, str] | None = None
+    ) -> list[Row]:
+        self._read()
+        keys = sorted(self.rows, key=self.order)
+        first = 0
+        if after is not None:
+            first = next(
+                (i for i, key in enumerate(keys) if self.order(key) > self.order(cast(int, after[0]))),
+                len(keys),
+            )
+        return [(key, self.rows[key]) for key in keys[first : first + limit]]
+
+    def fetch_keys(self, of: TargetTable, keys: Sequence[Key]) -> list[Row]:
+        self._read()
+        return [(key, self.rows[key]) for (key,) in keys if key in self.rows]  # type: ignore[index, misc]
+
+    def _read(self) -> None:
+        self.reads += 1
+        self.before(self.reads)
+
+
+class Clock:
+    """Time that only passes while somebody sleeps. `meanwhile`: what happens then."""
+
+    def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self.at = 0.0
+        self.meanwhile = meanwhile
+
+    def now(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+        self.meanwhile()
+
+
+def compare(
+    left: Side, right: Side, *, clock: Clock | None = None, settle_s: float = 15.0, suspects: int = 10
+) -> Result:
+    clock = clock or Clock()
+    limits = Limits(settle_s, PAGE, suspects, clock.now, clock.sleep)
+    return compare_pair(PAIR, cast(View, left), cast(View, right), limits)
+
+
+def rows(*keys: int) -> dict[int, str]:
+    return {key: f"o{key}" for key in keys}
+
+
+def kinds(result: Result) -> dict[Any, Difference]:
+    return {finding.key[0]: finding.kind for finding in result.findings}
+
+
+def test_it_reads_on_where_more_keys_were_suspect_than_are_kept_and_these_settled() -> None:
+    """The first rows arrive while it waits; those behind them never do. (Then it said "equal" of the whole table.)"""
+    left, right = Side(rows(*range(60))), Side({})
+    result = compare(left, right, clock=Clock(lambda: right.rows.update(rows(*range(20)))))
+    assert not result.equal
+    assert result.rows > 20
+    assert set(kinds(result).values()) == {Difference.MISSING}
+    assert all(key >= 20 for key in kinds(result))
+    assert result.more, "there are more than are kept"
+
+
+def test_rows_that_only_the_target_has_are_looked_for_behind_suspects_too() -> None:
+    left, right = Side({}), Side(rows(*range(60)))
+
+    def deletes_arrive() -> None:
+        for key in range(55):
+            right.rows.pop(key, None)
+
+    result = compare(left, right, clock=Clock(deletes_arrive))
+    assert kinds(result) == dict.fromkeys(range(55, 60), Difference.EXTRA)
+    assert result.complete
+    assert not result.more
+
+
+def test_a_target_that_is_far_behind_and_catches_up_is_equal_once_all_was_read() -> None:
+    left, right = Side(rows(*range(100))), Side({})
+
+    def twelve_more() -> None:
+        arrived = len(right.rows)
+        right.rows |= rows(*range(arrived, min(100, arrived + 12)))
+
+    result = compare(left, right, clock=Clock(twelve_more))
+    assert result.equal
+    assert result.complete
+    assert result.rows == 100
+
+
+def test_too_many_differences_end_it_and_are_never_called_equal() -> None:
+    result = compare(Side(rows(*range(60))), Side({}), suspects=10)
+    assert not result.equal
+    assert not result.complete
+    assert result.more
+    assert len(result.findings) == 10
+    (head, *_) = verify_lines(result)
+    assert head.startswith("DIFFERENT")
+    assert "at least 10" in head
+    assert "not compared" in head
+
+
+def test_as_many_differences_as_are_kept_are_all_there_are() -> None:
+    result = compare(Side(rows(*range(10))), Side({}), suspects=10)
+    assert (len(result.findings), result.complete, result.more) == (10, True, False)
+
+
+def test_without_time_to_settle_what_differs_differs() -> None:
+    left, right = Side(rows(*range(30))), Side(rows(*range(25)))
+    result = compare(left, right, settle_s=0)
+    assert kinds(result) == dict.fromkeys(range(25, 30), Difference.MISSING)
+
+
+def test_what_was_not_read_to_its_end_is_not_equal() -> None:
+    unread = Result(PAIR, rows=5)
+    assert not unread.equal
+    assert unread.as_dict()["equal"] is False
+    assert not verify_lines(unread)[0].startswith("equal")
+    assert not Result(PAIR, problem="the target has no table", complete=True).equal
+
+
+def test_a_server_that_goes_away_in_the_middle_is_no_verdict() -> None:
+    right = Side(rows(*range(30)))
+
+    def gone(number: int) -> None:
+        if number > 2:
+            raise ConnectionError("gone")
+
+    right.before = gone
+    with pytest.raises(ConnectionError):
+        compare(Side(rows(*range(30))), right)
+
+
+TABLES = st.dictionaries(st.integers(0, 60), st.sampled_from(["a", "b"]), max_size=60)
+
+
+@given(TABLES, TABLES, st.integers(1, 80))
+@settings(deadline=None)
+def test_what_stands_still_is_judged_exactly_however_little_is_kept(
+    left: dict[int, str], right: dict[int, str], kept: int
+) -> None:
+    """The two servers order the keys differently."""
+    result = compare(Side(left), Side(right, order=lambda key: key * 37 % 61), suspects=kept)
+    differ = {key for key in left.keys() | right.keys() if left.get(key) != right.get(key)}
+    assert result.equal == (not differ)
+    assert kinds(result).keys() <= differ
+    assert len(result.findings) == min(len(differ), kept)
+    assert result.more == (len(differ) > kept)
+    if result.complete:
+        assert result.rows == len(left)
+
+
+@given(st.data())
+@settings(deadline=None)
+def test_a_target_that_follows_a_source_under_load_is_equal(data: st.DataObject) -> None:
+    """Each read and each wait lets the source change and the target follow some steps behind it."""
+    left, right = Side(data.draw(TABLES)), Side({})
+    late: list[tuple[int, str | None]] = [(key, owner) for key, owner in left.rows.items()]
+    draws = st.lists(st.tuples(st.integers(0, 60), st.sampled_from([None, "a", "b", "c"])), max_size=3)
+
+    def changes(number: int) -> None:
+        for key, owner in data.draw(draws) if number < 30 else ():
+            put(left.rows, key, owner)
+            late.append((key, owner))
+
+    def follows(steps: int) -> None:
+        for _ in range(min(steps, len(late))):
+            put(right.rows, *late.pop(0))
+
+    left.before = changes
+    right.before = lambda number: follows(1)
+    result = compare(left, right, clock=Clock(lambda: follows(40)), suspects=data.draw(st.integers(3, 40)))
+    assert result.equal, result
+
+
+def put(side: dict[int, str], key: int, owner: str | None) -> None:
+    if owner is None:
+        side.pop(key, None)
+    else:
+        side[key] = owner

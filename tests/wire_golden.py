@@ -1,0 +1,83 @@
+"""One message of every kind as the golden files of the wire have it (tests/golden/wire): the bytes, and the same to be read by people.
+
+Within a version of the protocol a file may change only by a field that is added at the end and has a default. Anything else raises `VERSION`, and
+the files of the new version are written beside the old ones: python -m tests.wire_golden
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from coordinator.core import messages as core
+from coordinator.core.messages import VERSION, Header, Liveness, Mark, Op, Reported, UnitStatus
+from coordinator.transport import wire
+from coordinator.transport.events import LeaderInfo
+
+FOLDER = Path(__file__).parent / "golden" / "wire" / f"v{VERSION}"
+
+HEADER = Header(812_345, 1_790_000_000_123, 1_790_000_000_456, 4711)
+MARK = Mark(1_790_000_001_000, 1_790_000_001_005, (1, 3, 4711, -(2**53)))
+UNIT = "apply/to-hq/rowlock.branch1.bank.acct"
+STATUSES = (
+    UnitStatus(UNIT, 1_790_000_000_456, Reported.REPLICATING, MARK, 1200, "a row waits", 7),
+    UnitStatus("capture/分行1", 9, Reported.STOPPED, Mark(-1, 0)),
+    UnitStatus("u", 2**63 - 1, Reported.ABSENT),
+    *(UnitStatus("u", 1, state) for state in (Reported.PREPARING, Reported.PREPARED, Reported.STOPPING)),
+)
+
+MESSAGES: Mapping[str, wire.FromAgent | wire.FromOwner] = {
+    "opening": wire.Opening("agent-1", "5f0c"),
+    "hello": core.Hello(HEADER, "agent-1", "host-7:1"),
+    "sync": core.Sync(HEADER, "agent-1", 1.5, STATUSES[:1], STATUSES[1:2], STATUSES[2:3], Liveness.STOPPING),
+    "heartbeat": core.Heartbeat(HEADER, "agent-1", 123.25, STATUSES, Liveness.ALIVE),
+    "dispatch-response": core.DispatchResponse(HEADER, "agent-1", 17, STATUSES[0], Op.START),
+    "dispatch-response-unasked": core.DispatchResponse(HEADER, "agent-1", 0, STATUSES[1]),
+    "checkpoint": core.Checkpoint(HEADER, "agent-1", ((UNIT, 9, MARK), ("u", 10, Mark(1, 2)))),
+    "rejected": core.Rejected(HEADER, "agent-1", 812_346),
+    "serving": wire.Serving(812_345),
+    "not-leader": wire.NotLeader(812_346, "h:7070"),
+    "announce": core.Announce(HEADER, "coordinator-1", "host-7:1", 1.0, 10.0),
+    "heartbeat-response": core.HeartbeatResponse(HEADER, 123.25, 10.0, 1.0, ((UNIT, 9), ("u", 10)), True),
+    "dispatch": core.Dispatch(HEADER, UNIT, Op.PREPARE, MARK, 123.25, 10.0),
+    "dispatch-start": core.Dispatch(HEADER, UNIT, Op.START),
+    "dispatch-remove": core.Dispatch(HEADER, UNIT, Op.REMOVE),
+    "dispatch-forget": core.Dispatch(HEADER, UNIT, Op.FORGET),
+    "superseded": core.Superseded(HEADER),
+}
+UP = {kind.__name__ for kind in wire.FromAgent.__args__}
+LEADER = LeaderInfo(812_345, "h:7070", "h:8080", mine=True)
+
+
+def encoded() -> dict[str, bytes]:
+    """Return what this program says, by the name of its golden file."""
+    frames = {name: wire.frame([message]) for name, message in MESSAGES.items()}
+    return {**frames, "question": wire.put_question(), "leader": wire.put_leader(LEADER)}
+
+
+def golden(name: str) -> bytes:
+    """Return the bytes of a golden file, whose other half says the same."""
+    kept = json.loads((FOLDER / f"{name}.json").read_text())
+    data = bytes.fromhex(kept["bytes"])
+    assert msgspec.msgpack.decode(data) == kept["says"], name
+    return data
+
+
+def plain(data: bytes) -> Any:
+    """Return bytes as lists, words and numbers."""
+    return msgspec.msgpack.decode(data)
+
+
+def main() -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, data in encoded().items():
+        says = json.dumps(plain(data), ensure_ascii=False)
+        (FOLDER / f"{name}.json").write_text(f'{{"says": {says},\n "bytes": "{data.hex()}"}}\n')
+
+
+if __name__ == "__main__":
+    main()
