@@ -21,6 +21,8 @@ from schemas.mysql_catalog import is_selected
 from schemas.records import position_topic, source_topic, watermark_topic
 
 REQUEST_S = 15.0
+#: What a client answers by its own memory, and not by asking a broker: see _StaleClientError.
+_STALE = ("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "_NOENT")
 _ESCAPED = re.compile(r"_x((?:[0-9a-f]{2})+)_")
 
 
@@ -86,8 +88,9 @@ def partitions_refusal(topic: str, partitions: int, *, debezium: bool) -> str | 
 
 
 class _StaleClientError(TransientError):
-    """The client believes in a leader that is replaced, and goes on doing so however often it is asked: librdkafka keeps
-    the leader's epoch of a topic that was just made, and repeats it in every request for offsets. A new client does not."""
+    """The client believes in a leader that is replaced, or that a topic has none, however often it is asked: librdkafka
+    keeps the leader's epoch of a topic that was just made, and that a topic was unknown once (_NOENT, "No leaders found",
+    when it knows none of the request's). A new client does not."""
 
 
 class Cluster:
@@ -121,12 +124,16 @@ class Cluster:
         return found
 
     def bounds(self, topics: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Return topic → (first offset, next offset to be written)."""
+        """Return topic → (first offset, next offset to be written); missing topics are left out."""
         try:
-            return self._bounds(topics)
+            found = self._bounds(topics)
         except _StaleClientError:
-            self._admin = AdminClient(self._settings, logger=librdkafka_logger())
-            return self._bounds(topics)
+            found = {}
+        there = list(self.described(topics)) if len(found) < len(topics) else []
+        if all(topic in found for topic in there):
+            return found
+        self._admin = AdminClient(self._settings, logger=librdkafka_logger())
+        return self._bounds(there)
 
     def _bounds(self, topics: Sequence[str]) -> dict[str, tuple[int, int]]:
         low = self._offsets(topics, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
@@ -149,6 +156,5 @@ def _result(future: Any, topic: str) -> Any:
     except KafkaException as error:
         if error.args[0].name() in ("UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID"):
             return None
-        stale = error.args[0].name() in ("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH")
-        kind = _StaleClientError if stale else TransientError
+        kind = _StaleClientError if error.args[0].name() in _STALE else TransientError
         raise kind(f"{topic}: Kafka: {error}") from error

@@ -20,7 +20,7 @@ from schemas.logs import librdkafka_logger
 #: How long events are kept; a table's definition is repeated several times within it.
 RETENTION_MS = 7 * 24 * 3600 * 1000
 _LATEST: Any = cast(Any, kafka_admin).OffsetSpec.latest()
-_LEADERS_WITHIN, _LOOK_AGAIN = 30.0, 0.05
+_LEADERS_WITHIN, _LOOK_AGAIN = 60.0, 0.05
 _DAY_MS = 24 * 3600 * 1000
 
 EVENTS: dict[str, str] = {
@@ -69,33 +69,39 @@ class Topics:
         A topic is created before its leader knows: what is produced until then is refused (UNKNOWN_TOPIC_OR_PART), for
         good, and would end the run of all tables of the source.
         """
-        left, deadline = set(names), time.monotonic() + _LEADERS_WITHIN
+        left, deadline = dict.fromkeys(names, ""), time.monotonic() + _LEADERS_WITHIN
         pause = threading.Event()
-        while left:
-            asked = {TopicPartition(name, 0): _LATEST for name in sorted(left)}
-            for partition, future in self._admin.list_offsets(asked, request_timeout=15).items():
-                try:
-                    future.result()
-                except KafkaException as error:
-                    why = error
-                else:
-                    left.discard(partition.topic)
-            if left and time.monotonic() > deadline:
+        while left := self._without_leader(left):
+            if time.monotonic() > deadline:
                 raise TransientSourceError(
-                    f"the new topics {', '.join(sorted(left)[:3])} have no leader that answers: {why}"
+                    f"the new topics {', '.join(sorted(left)[:3])} have no leader that answers: {min(left.values())}"
                 )
-            if left:
-                pause.wait(_LOOK_AGAIN)
+            pause.wait(_LOOK_AGAIN)
+            for name in left:  # the client keeps the answer that a topic is unknown, and asks for its leader no more
+                self._listed(topic=name)
+
+    def _without_leader(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the topics whose leader does not answer for them, and what is said instead."""
+        asked = {TopicPartition(name, 0): _LATEST for name in sorted(names)}
+        left = {}
+        for partition, future in self._admin.list_offsets(asked, request_timeout=15).items() if asked else ():
+            try:
+                future.result()
+            except KafkaException as error:
+                left[str(partition.topic)] = str(error)
+        return left
 
     def partitions(self) -> dict[str, int]:
         """Return the partition count of every topic of the cluster."""
+        return {name: len(topic.partitions) for name, topic in self._listed().items() if topic.partitions}
+
+    def _listed(self, **which: str) -> dict[str, Any]:
         try:
-            listed = self._admin.list_topics(timeout=15).topics
+            return dict(self._admin.list_topics(timeout=15, **which).topics)
         except KafkaException as error:
             raise TransientSourceError(
                 f"no Kafka broker answers at {self._kafka.bootstrap}: {error}"
             ) from error
-        return {name: len(topic.partitions) for name, topic in listed.items() if topic.partitions}
 
     def _create(self, names: list[str], settings: dict[str, str]) -> set[str]:
         replication = self._kafka.replication

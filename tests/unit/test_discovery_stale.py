@@ -1,4 +1,4 @@
-"""A Kafka client that believes in a leader's old epoch is replaced: it would ask in vain for ever."""
+"""A Kafka client that believes in what was once is replaced: it would ask in vain for ever."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from consumer import discovery
 from consumer.errors import TransientError
@@ -19,6 +19,7 @@ class Admin:
     """An admin client whose answers to list_offsets are errors of this code; 0: none."""
 
     codes: ClassVar[list[int]] = []
+    exists: ClassVar[bool] = True
 
     def __init__(self, settings: dict[str, Any], **_: object) -> None:
         self.code = Admin.codes[len(MADE)]
@@ -33,6 +34,14 @@ class Admin:
                 future.set_result(SimpleNamespace(offset=7))
         return futures
 
+    def describe_topics(self, asked: TopicCollection, request_timeout: float) -> dict[str, Future[Any]]:
+        futures: dict[str, Future[Any]] = {"t": Future()}
+        if Admin.exists:
+            futures["t"].set_result(SimpleNamespace(topic_id="id", partitions=[0]))
+        else:
+            futures["t"].set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+        return futures
+
 
 @pytest.fixture(autouse=True)
 def _admin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,13 +49,16 @@ def _admin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "AdminClient", Admin)
 
 
-def bounds(*codes: int) -> dict[str, tuple[int, int]]:
-    Admin.codes = list(codes)
+def bounds(*codes: int, exists: bool = True) -> dict[str, tuple[int, int]]:
+    Admin.codes, Admin.exists = list(codes), exists
     return discovery.Cluster("b:1", {}).bounds(["t"])
 
 
-def test_a_stale_client_is_replaced_at_once() -> None:
-    assert bounds(KafkaError.FENCED_LEADER_EPOCH, 0) == {"t": (7, 7)}
+@pytest.mark.parametrize(
+    "code", [KafkaError.FENCED_LEADER_EPOCH, KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART]
+)
+def test_a_stale_client_is_replaced_at_once(code: int) -> None:
+    assert bounds(code, 0) == {"t": (7, 7)}
     assert len(MADE) == 2
 
 
@@ -63,4 +75,5 @@ def test_a_new_client_that_is_stale_as_well_is_no_endless_loop() -> None:
 
 
 def test_a_topic_that_is_gone_has_no_bounds() -> None:
-    assert bounds(KafkaError.UNKNOWN_TOPIC_OR_PART) == {}
+    assert bounds(KafkaError.UNKNOWN_TOPIC_OR_PART, exists=False) == {}
+    assert len(MADE) == 1, "and makes no new client each time"

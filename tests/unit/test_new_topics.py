@@ -25,13 +25,16 @@ def future(error: int | None) -> Future[Any]:
 
 
 class Admin:
-    """A cluster whose leaders learn of a topic after `late` questions."""
+    """A cluster whose leaders learn of a topic after `late` questions; as librdkafka's client, it repeats that a topic has
+    none until the topic is listed again."""
 
     def __init__(self, late: int, *, already: bool = False) -> None:
         self.late, self.already = late, already
         self.asked: list[int] = []
+        self.kept: set[str] = set()
 
-    def list_topics(self, **_: object) -> Any:
+    def list_topics(self, topic: str = "", **_: object) -> Any:
+        self.kept.discard(topic)
         return SimpleNamespace(topics={})
 
     def create_topics(self, new: list[Any], **_: object) -> dict[str, Future[Any]]:
@@ -41,8 +44,9 @@ class Admin:
     def list_offsets(self, wanted: dict[Any, Any], **_: object) -> dict[Any, Future[Any]]:
         self.asked.append(len(wanted))
         slow = sorted(wanted, key=lambda partition: str(partition.topic))[0]
-        late = len(self.asked) <= self.late
-        codes = {each: KafkaError.UNKNOWN_TOPIC_OR_PART if late and each is slow else None for each in wanted}
+        if len(self.asked) <= self.late:
+            self.kept.add(str(slow.topic))
+        codes = {each: KafkaError._NOENT if each.topic in self.kept else None for each in wanted}
         return {each: future(code) for each, code in codes.items()}
 
 
