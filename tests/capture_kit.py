@@ -36,7 +36,7 @@ class Database(Protocol):
     def execute(self, sql: str, arguments: Any = ..., database: str | None = None) -> list[Any]: ...
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
+def until(condition: Callable[[], Any], what: str, seconds: float = 180) -> Any:
     """Await `condition` and return its value; fails naming `what` after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -38,7 +38,7 @@ def catalogue(count: int) -> Catalogue:
     return Catalogue(tuple(units), {PIPELINE: (SOURCE,)})
 
 
-def until(true: Callable[[], Any], seconds: float = 30.0, what: str = "what was awaited") -> Any:
+def until(true: Callable[[], Any], seconds: float = 180.0, what: str = "what was awaited") -> Any:
     """Return the first true value of `true()`; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (value := true()):

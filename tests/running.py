@@ -45,7 +45,7 @@ class Server(Protocol):
         """What opens a connection to the database that is its first argument."""
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 120) -> Any:
+def until(condition: Callable[[], Any], what: str, seconds: float = 180) -> Any:
     """Await `condition` and return its value; fails naming `what` after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

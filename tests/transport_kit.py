@@ -30,7 +30,7 @@ QUICK = ClientTiming(
 PATIENT = Keepalive(600.0, 600.0)
 
 
-def until(holds: Callable[[], Any], seconds: float = 20.0) -> Any:
+def until(holds: Callable[[], Any], seconds: float = 180.0) -> Any:
     """Wait until `holds()` is true and return it; fail after so long."""
     deadline = time.monotonic() + seconds
     while not (found := holds()):

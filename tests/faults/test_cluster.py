@@ -224,5 +224,5 @@ def _under_load(cluster: Cluster, fault: Callable[[], Any], seed: int) -> None:
     finally:
         load.finish()
     until(cluster.equal, f"the target equals the source; see {cluster.processes.config.parent}", 180)
-    until(cluster.well, "all units run", 90)
+    until(cluster.well, "all units run", 180)
     until(lambda: cluster.checkpoints.checkpoint("p") >= began, "the checkpoint is past the load's begin", 60)

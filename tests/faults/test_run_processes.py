@@ -126,7 +126,7 @@ def test_a_stop_is_clean(pretended: Pretended, number: signal.Signals) -> None:
     family = pretended.family()
     process.send_signal(number)
     assert process.wait(30) == 0
-    assert psutil.wait_procs(family, timeout=10)[1] == []
+    assert psutil.wait_procs(family, timeout=60)[1] == []
     assert f'"reason": "{number.name}"' in pretended.log()
 
 
@@ -138,7 +138,7 @@ def test_a_child_that_does_not_stop_is_killed_with_its_family(pretended: Pretend
     family = pretended.family()
     process.terminate()
     assert process.wait(30) == 0
-    assert psutil.wait_procs(family, timeout=10)[1] == []
+    assert psutil.wait_procs(family, timeout=60)[1] == []
     assert "did not stop in time, killed" in pretended.log()
 
 

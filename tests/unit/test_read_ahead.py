@@ -42,7 +42,7 @@ class Source:
 
     def wait_asked(self, count: int) -> bool:
         with self.changed:
-            return self.changed.wait_for(lambda: self.asked >= count, timeout=10)
+            return self.changed.wait_for(lambda: self.asked >= count, timeout=60)
 
 
 def readers() -> list[threading.Thread]:

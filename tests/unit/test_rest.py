@@ -275,7 +275,7 @@ MOVE = f"/v1/units/{UNIT}/move"
 def _raw(address: str, head: str, chunks: list[bytes]) -> tuple[bytes, int]:
     """Send a request by hand, until the server answers or closes; return its answer and how many chunks it let be sent."""
     host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
+    with socket.create_connection((host, int(port)), timeout=120) as connection:
         connection.sendall(head.encode())
         sent = 0
         with contextlib.suppress(OSError):
