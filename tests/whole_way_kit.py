@@ -162,7 +162,7 @@ def configuration(system: System) -> dict[str, Any]:
 def command(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in a process of its own."""
     line = [sys.executable, "-m", "rowlock.cli", words[0], "-c", str(config), *words[1:]]
-    return subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(line, capture_output=True, text=True, timeout=1200, check=False)
 
 
 # --- rows of all types

@@ -15,7 +15,7 @@ import pytest
 
 from tests.running import until
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1200)
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Each child writes a line with its pid to a file of its name whenever it starts.

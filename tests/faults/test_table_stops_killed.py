@@ -11,7 +11,7 @@ import pytest
 from tests.capture_kit import ROOT
 from tests.capturing import ACCOUNT, Capturing
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1200)
 
 
 def dies(capturing: Capturing, when: str, *patterns: str) -> None:
@@ -26,7 +26,7 @@ def dies(capturing: Capturing, when: str, *patterns: str) -> None:
         "s",
     ]
     done = subprocess.run(
-        [sys.executable, *command, "--detached"], cwd=ROOT, timeout=200, capture_output=True, check=False
+        [sys.executable, *command, "--detached"], cwd=ROOT, timeout=900, capture_output=True, check=False
     )
     assert done.returncode == -9, done.stderr.decode()[-3000:]
 

@@ -29,7 +29,7 @@ from tests.running import (
     write_config,
 )
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 
 class System:

@@ -35,7 +35,7 @@ from tests.integration.test_rowlock_run import invoke
 from tests.running import running, until
 from tests.whole_way_kit import command
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(1200)
 
 EVERYTHING = """CREATE TABLE everything (id BIGINT UNSIGNED PRIMARY KEY, code VARCHAR(20) UNIQUE, d DECIMAL(20,4), f FLOAT, x DOUBLE,
     t TEXT, vb VARBINARY(9), bl BLOB, day DATE, hours TIME(3), w0 DATETIME, w3 DATETIME(3), w6 DATETIME(6),

@@ -20,7 +20,7 @@ from tests.capture_kit import Replay, Unit, events, running, size, source, until
 
 _PATIENCE = 240
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1200)
 
 
 class Source:

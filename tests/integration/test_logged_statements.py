@@ -11,7 +11,7 @@ from deploy.embedded.services import Kafka
 from tests.capture_kit import position, running, until
 from tests.capturing import Capturing
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 STATEMENTS = "SET SESSION binlog_format = 'STATEMENT'"
 #: A captured table for each way, and what leads there.

@@ -11,7 +11,7 @@ from deploy.embedded.services import Kafka, MariaDB
 from tests.capture_kit import running, until, watermarks
 from tests.capturing import Capturing
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from producer.topics import EVENTS, Topics
 from schemas.config import KafkaConfig
 from tests.capture_kit import events, running, size, source, until, watermarks, write_config
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1200)
 
 TABLES = 30
 

@@ -34,7 +34,7 @@ from schemas.config import load_config
 from schemas.position import binlog_file_number
 from tests.running import until
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1200)
 
 DDL = (
     (
@@ -229,7 +229,7 @@ def cli(system: System, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rowlock.cli", words[0], "-c", str(system.config), *words[1:]]
     try:
         return subprocess.run(
-            command, env=environment(), capture_output=True, text=True, timeout=240, check=False
+            command, env=environment(), capture_output=True, text=True, timeout=900, check=False
         )
     except subprocess.TimeoutExpired as error:
         said = (error.stderr or b"").decode(errors="replace")

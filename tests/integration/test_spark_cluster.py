@@ -34,7 +34,7 @@ from tests.schemas_strategies import TABLE, bound_rows
 from tests.spark_cluster import Master, Worker, spark_cluster
 from tests.whole_way_kit import change, create_everything, insert_everything, texts, update_everything
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from rowlock.cli import main
 from schemas.findings import START_OVER
 from tests.running import Run, running, source_config, target_config, until, write_config
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "start-over.md"
 TABLES = (

@@ -11,7 +11,7 @@ import pytest
 from tests.capture_kit import position, running, until
 from tests.capturing import Capturing
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 PARTITIONED = (
     "(id INT PRIMARY KEY, v VARCHAR(20)) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), "

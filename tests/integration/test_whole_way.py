@@ -39,7 +39,7 @@ from tests.whole_way_kit import (
     update_everything,
 )
 
-pytestmark = pytest.mark.timeout(900)  # three Sparks start twice, perhaps on a busy machine
+pytestmark = pytest.mark.timeout(1800)  # three Sparks start twice, perhaps on a busy machine
 
 TABLES = (
     "CREATE TABLE merged (id INT PRIMARY KEY, code VARCHAR(20) COLLATE utf8mb4_bin UNIQUE, n INT) CHARACTER SET utf8mb4",
