@@ -34,6 +34,7 @@ from producer.errors import (
     TableStoppedError,
     TransientSourceError,
 )
+from producer.flavours.known import flavour_of
 from producer.kafka_settings import producer_settings
 from producer.kafka_writer import InterruptedWriteError, KafkaWriter, fitting
 from producer.log_event import LogEvent
@@ -223,7 +224,7 @@ class Run:
             Header(record.file, record.pos, record.ts_ms, 0, None), record.file, record.pos, False,
             prepared=record.prepared,
         )  # fmt: skip
-        self._proof = Proofs(record, mariadb=self._source.type == "mariadb")
+        self._proof = Proofs(record, flavour_of(self._source).captured_gtids)
         self._noted = self._acked = self._resume
         self._acked_proof = self._evidence()
         self._stored: object = None

@@ -11,7 +11,9 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.cursors import DictCursor
 
-from producer.positions import LogFile, gtids_contained
+from producer.flavours.flavour import BinlogFlavour
+from producer.flavours.known import flavour_of
+from producer.positions import LogFile
 from producer.survey import MISSING, Surveyed, judge
 from schemas.config import SourceConfig
 from schemas.errors import SchemaError
@@ -23,7 +25,6 @@ from schemas.records import Identity, StoredPosition, table_topic, topic_refusal
 
 TableName = tuple[str, str]
 _PARSE_ERROR = 1064
-_NO_ROLES = (1064, 1305)  # MySQL 5.7 has none
 
 
 class Server(NamedTuple):
@@ -67,11 +68,11 @@ class Catalog:
     """The catalogue through one connection (autocommit). Raises pymysql errors."""
 
     def __init__(
-        self, connection: Connection[Any], *, mariadb: bool, place: tuple[str, str] | None = None
+        self, connection: Connection[Any], flavour: BinlogFlavour, place: tuple[str, str] | None = None
     ) -> None:
         """`place`: (Kafka prefix, the source's name) of the tables' topics; None: they have none of their own."""
         self.connection = connection
-        self.mariadb = mariadb
+        self.flavour = flavour
         self._place = place
 
     @property
@@ -105,7 +106,7 @@ class Catalog:
     def survey(self, names: Collection[TableName]) -> dict[TableName, Surveyed]:
         """Return what each table is and whether it can be captured, by a handful of queries for all of them."""
         found = {
-            name: judge(name, entry, mariadb=self.mariadb)
+            name: judge(name, entry, self.flavour.stored_otherwise)
             for name, entry in read_tables(self.connection, names).items()
         }
         for name, surveyed in list(found.items()):
@@ -175,16 +176,17 @@ class Catalog:
         return str(rows[0]["method"]).upper() if len(rows) == 1 else None
 
     def logs_cascades(self) -> bool:
-        """MySQL logs the rows that a foreign key's action changes from 9.6 on; MariaDB does not."""
+        """Tell whether the server logs the rows that a foreign key's action changes."""
         if not self._could_log_cascades():
             return False
         return self.variables().get("innodb_native_foreign_keys", "OFF").upper() in ("OFF", "0")
 
     def _could_log_cascades(self) -> bool:
-        if self.mariadb:
+        since = self.flavour.logs_cascades_from
+        if since is None:
             return False
         version = self.query("SELECT VERSION() AS v")[0]["v"]
-        return tuple(int(part) for part in version.split("-")[0].split(".")[:2]) >= (9, 6)
+        return tuple(int(part) for part in version.split("-")[0].split(".")[:2]) >= since
 
     # --- the server
 
@@ -192,6 +194,16 @@ class Catalog:
         with closing(self.connection.cursor(DictCursor)) as cursor:
             cursor.execute(sql, tuple(arguments) or None)
             return list(cursor.fetchall())
+
+    def first_known(self, statements: Sequence[str]) -> list[dict[str, Any]]:
+        """Run the first of the statements that the server knows: they are names of one thing, the newest first."""
+        for statement in statements[:-1]:
+            try:
+                return self.query(statement)
+            except pymysql.err.ProgrammingError as error:
+                if error.args[0] != _PARSE_ERROR:
+                    raise
+        return self.query(statements[-1])
 
     def variables(self) -> dict[str, str]:
         """Return all global variables, names in lower case."""
@@ -210,12 +222,7 @@ class Catalog:
         )
 
     def _log_status(self) -> list[dict[str, Any]]:
-        try:
-            return self.query("SHOW MASTER STATUS" if self.mariadb else "SHOW BINARY LOG STATUS")
-        except pymysql.err.ProgrammingError as error:
-            if error.args[0] != _PARSE_ERROR:
-                raise
-            return self.query("SHOW MASTER STATUS")
+        return self.first_known(self.flavour.log_status)
 
     def log_files(self) -> list[LogFile]:
         """Return the log's files, oldest first. Raises OperationalError 1381 without a binary log."""
@@ -223,15 +230,13 @@ class Catalog:
 
     def server(self) -> Server:
         """Return which server answers on this connection: not another one behind the same address."""
-        own = "CONCAT(@@global.hostname, ':', @@global.port)" if self.mariadb else "@@global.server_uuid"
-        row = self.query(f"SELECT {own} AS own, @@global.server_id AS id")[0]
+        row = self.query(f"SELECT {self.flavour.own} AS own, @@global.server_id AS id")[0]
         return Server(str(row["own"]), int(row["id"]))
 
     def identity(self) -> Identity:
-        gtids = "@@global.gtid_binlog_state" if self.mariadb else "@@global.gtid_executed"
-        uuid = "NULL" if self.mariadb else "@@global.server_uuid"
         row = self.query(
-            f"SELECT {uuid} AS uuid, @@global.server_id AS id, @@version AS version, {gtids} AS gtids"
+            f"SELECT {self.flavour.uuid} AS uuid, @@global.server_id AS id, @@version AS version, "
+            f"{self.flavour.gtids} AS gtids"
         )[0]
         gtid_set = (row["gtids"] or "").replace("\n", "") or None
         return Identity(
@@ -240,32 +245,14 @@ class Catalog:
 
     def has_gtids(self, stored: StoredPosition, now: Identity) -> bool:
         """Tell whether the server has all transactions that the record's identity lists."""
-        if self.mariadb:
-            return gtids_contained(stored.identity.gtid_set, now.gtid_set)
-        row = self.query(
-            "SELECT GTID_SUBSET(%s, @@global.gtid_executed) AS inside", (stored.identity.gtid_set or "",)
-        )[0]
-        return bool(row["inside"])
+        return self.flavour.has_gtids(self.query, stored.identity.gtid_set, now.gtid_set)
 
     def grants(self) -> list[str]:
         """Return the lines of SHOW GRANTS, those of the roles in force included."""
-        statement = "SHOW GRANTS"
-        if not self.mariadb:  # it names the roles only; MariaDB adds what they give
-            roles = self._active_roles()
-            statement = f"SHOW GRANTS FOR CURRENT_USER() USING {roles}" if roles else statement
-        return [str(value) for row in self.query(statement) for value in row.values()]
-
-    def _active_roles(self) -> str:
-        try:
-            role = self.query("SELECT CURRENT_ROLE() AS role")[0]["role"]
-        except pymysql.MySQLError as error:
-            if error.args[0] not in _NO_ROLES:
-                raise
-            return ""
-        return "" if role in (None, "NONE") else str(role)
+        return self.flavour.grants(self.query)
 
 
 def open_catalog(source: SourceConfig, place: tuple[str, str] | None = None) -> Catalog:
     """Connect; `place`: see Catalog. Raises pymysql errors."""
     own = place if source.topics == "table" else None
-    return Catalog(open_connection(**connect_settings(source)), mariadb=source.type == "mariadb", place=own)
+    return Catalog(open_connection(**connect_settings(source)), flavour_of(source), place=own)

@@ -206,7 +206,7 @@ class TableCodec:
 def _formats(table: Table, table_map: TableMap, source: SourceContext) -> tuple[Format, ...]:
     where = f"{table.db}.{table.name}"
     try:
-        wrong = refutation(table, table_map, source.charsets, mariadb=source.connector == "mariadb")
+        wrong = refutation(table, table_map, source.charsets, source.form)
     except UndecodableRow as error:
         raise UndecodableRow(f"{where}: {error}") from error
     if wrong is not None:

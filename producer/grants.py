@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from schemas.config import SourceConfig
 from schemas.mysql_catalog import SYSTEM_SCHEMAS, is_selected
@@ -22,17 +23,24 @@ _COLUMNS = re.compile(r"\s*\((?:[^()`]|`(?:[^`]|``)*`)*\)")
 _COLUMN_GRANT = re.compile(r"(\w[\w ]*?)\s*\((?:[^()`]|`(?:[^`]|``)*`)*\)")
 _ALL = frozenset({"ALL PRIVILEGES", "ALL"})
 _REPLICATION_SLAVE = frozenset({"REPLICATION SLAVE", "REPLICATION REPLICA", "SUPER"})
-_STATUS = {
-    False: ("REPLICATION CLIENT", frozenset({"REPLICATION CLIENT", "SUPER"})),
-    True: ("BINLOG MONITOR", frozenset({"REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"})),
-}
 #: Any of these on a table shows that it exists, its kind, and on MariaDB (but for SELECT) its foreign keys.
-_TABLE_RIGHTS = frozenset(
+TABLE_RIGHTS = frozenset(
     {
         "SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "REFERENCES", "INDEX", "ALTER", "CREATE VIEW", "SHOW VIEW",
         "TRIGGER", "DELETE HISTORY",
     }
 )  # fmt: skip
+
+
+class Rights(NamedTuple):
+    """A server's names of rights. `status`: says where the log ends, as any of `gives_status` does; `routines`: shows stored
+    routines' bodies, as SELECT on `routines_table` does; `foreign_keys`: any of them on a table shows its foreign keys."""
+
+    status: str
+    gives_status: frozenset[str]
+    routines: str
+    routines_table: tuple[str, str] | None
+    foreign_keys: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -119,15 +127,15 @@ class Sight:
     """What of the catalogue a user sees: only what is seen can be told to be absent (design.md §5: allow-list)."""
 
     grants: Grants
-    mariadb: bool
+    rights: Rights
 
     @classmethod
-    def of(cls, lines: Iterable[str], mariadb: bool) -> Sight:
-        return cls(Grants.parse(lines), mariadb)
+    def of(cls, lines: Iterable[str], rights: Rights) -> Sight:
+        return cls(Grants.parse(lines), rights)
 
     def everything(self) -> bool:
         """Whether the tables and views of all databases are seen, by name and kind."""
-        return self.grants.everywhere(*_TABLE_RIGHTS)
+        return self.grants.everywhere(*TABLE_RIGHTS)
 
     def triggers(self, db: str) -> bool:
         """Whether all triggers of `db` are seen, with their bodies."""
@@ -139,16 +147,14 @@ class Sight:
 
     def routines(self) -> bool:
         """Whether all stored routines of the server are seen, with their bodies."""
-        if self.mariadb:
-            return self.grants.everywhere("SELECT", "SHOW CREATE ROUTINE") or self.grants.on_table(
-                "mysql", "proc", "SELECT"
-            )
-        return self.grants.everywhere("SELECT", "SHOW_ROUTINE")
+        table = self.rights.routines_table
+        return self.grants.everywhere("SELECT", self.rights.routines) or (
+            table is not None and self.grants.on_table(*table, "SELECT")
+        )
 
     def foreign_keys(self, db: str) -> bool:
         """Whether all foreign keys of the tables of `db` are seen in information_schema.referential_constraints."""
-        wanted = _TABLE_RIGHTS - {"SELECT"} if self.mariadb else _TABLE_RIGHTS
-        return self.grants.on_database(db, *wanted)
+        return self.grants.on_database(db, *self.rights.foreign_keys)
 
 
 def hidden(sight: Sight, source: SourceConfig) -> list[tuple[str, str]]:
@@ -166,26 +172,24 @@ def hidden(sight: Sight, source: SourceConfig) -> list[tuple[str, str]]:
             )
         )
     if not sight.routines():
-        right = "SHOW CREATE ROUTINE" if sight.mariadb else "SHOW_ROUTINE"
         found.append(
             (
                 (
                     f"user {source.user} does not see the stored routines: a change logged as a statement that calls a function would "
                     "stop every table of the source"
                 ),
-                f"GRANT {right} ON *.* TO {account};",
+                f"GRANT {sight.rights.routines} ON *.* TO {account};",
             )
         )
     return found
 
 
-def missing_grants(lines: Sequence[str], mariadb: bool, source: SourceConfig) -> list[tuple[str, str]]:
+def missing_grants(lines: Sequence[str], rights: Rights, source: SourceConfig) -> list[tuple[str, str]]:
     """Return (what is missing, the GRANT statement) for each privilege that `lines` do not give."""
     grants = Grants.parse(lines)
     account = grants.account or f"'{source.user}'@'%'"
     missing = []
-    status, accepted = _STATUS[mariadb]
-    for name, enough in (("REPLICATION SLAVE", _REPLICATION_SLAVE), (status, accepted)):
+    for name, enough in (("REPLICATION SLAVE", _REPLICATION_SLAVE), (rights.status, rights.gives_status)):
         if not grants.everywhere(*enough):
             missing.append((f"user {source.user} lacks {name}", f"GRANT {name} ON *.* TO {account};"))
     for db in _databases(source):

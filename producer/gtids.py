@@ -1,13 +1,18 @@
-"""MariaDB's GTIDs that were captured: the last number of each domain and server, all that its log promises in order; pure.
-
-MySQL's sets are producer.snapshot_gtids.GtidSet.
-"""
+"""GTIDs that were captured; pure. MySQL's sets are producer.snapshot_gtids.GtidSet."""
 
 from __future__ import annotations
 
+from typing import Protocol
+
+
+class GtidLog(Protocol):
+    """GTIDs of transactions that are over; `str` is their text in a position record."""
+
+    def add(self, gtid: str) -> None: ...
+
 
 class MariadbGtids:
-    """Mutable; the text is that of gtid_binlog_state, "0-1-42,1-7-9"."""
+    """The last number of each domain and server, all that MariaDB's log promises in order. Mutable; the text is that of gtid_binlog_state, "0-1-42,1-7-9"."""
 
     __slots__ = ("_last",)
 

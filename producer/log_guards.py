@@ -131,9 +131,7 @@ def read_facts(catalog: Catalog) -> LogFacts:
 
 def _sources(catalog: Catalog) -> tuple[str, ...]:
     """Return the servers that this one is set up to replicate, running or not."""
-    statements = (
-        ("SHOW ALL SLAVES STATUS",) if catalog.mariadb else ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
-    )
+    statements = catalog.flavour.replicates_from
     for statement in statements:
         try:
             rows = catalog.query(statement)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from producer.effects import Effect
+from producer.flavours.mysql import MYSQL
 from producer.grants import Sight
 from producer.source_objects import SourceObjects
 from schemas.names import Names
@@ -33,7 +34,7 @@ def source(grants: tuple[str, ...]) -> SourceObjects:
     """Return a source as the user sees it."""
     tables = ["acct", "child", "log", "parent", "traced"]
     return SourceObjects(
-        sight=Sight.of(grants, mariadb=False),
+        sight=Sight.of(grants, MYSQL.rights),
         kinds={("bank", name): "table" for name in tables} | {("bank", "v"): "view"},
         triggers={("bank", "traced"): (("bank", "UPDATE acct SET n = n + 1"),)},
         views={("bank", "v"): "select `bank`.`acct`.`id` AS `id` from `bank`.`acct`"},

@@ -13,6 +13,7 @@ import pymysql
 
 from producer.catalog import Catalog, connect_settings, open_catalog
 from producer.errors import CaptureError, ConfigError, SourceRefusedError, TransientSourceError
+from producer.flavours.known import FLAVOURS
 from producer.grants import Sight, hidden, missing_grants
 from producer.kafka_settings import check_options
 from producer.log_guards import log_findings, read_facts
@@ -131,7 +132,7 @@ def _on_server(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[F
         return
     yield from _as_configured(catalog, source, place)
     yield from _tables(catalog, source, place)
-    for finding in hidden(Sight.of(catalog.grants(), catalog.mariadb), source):
+    for finding in hidden(Sight.of(catalog.grants(), catalog.flavour.rights), source):
         yield Finding("warning", place, *finding)
 
 
@@ -143,7 +144,7 @@ def _server_findings(catalog: Catalog, source: SourceConfig, place: str) -> list
 def _as_configured(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Finding]:
     """Judge a server of the configured kind."""
     yield from settings_findings(catalog.variables(), source, place)
-    missing = missing_grants(catalog.grants(), catalog.mariadb, source)
+    missing = missing_grants(catalog.grants(), catalog.flavour.rights, source)
     for finding in missing:
         yield Finding("error", place, *finding)
     if not missing:  # else the server does not answer what is asked
@@ -152,9 +153,8 @@ def _as_configured(catalog: Catalog, source: SourceConfig, place: str) -> Iterat
 
 def _flavour(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Finding]:
     version = str(catalog.query("SELECT VERSION() AS v")[0]["v"])
-    is_mariadb = "mariadb" in version.lower()
-    if is_mariadb != catalog.mariadb:
-        wanted = "mariadb" if is_mariadb else "mysql"
+    if not catalog.flavour.is_of(version):
+        wanted = next(flavour.type for flavour in FLAVOURS.values() if flavour.is_of(version))
         yield Finding(
             "error",
             place,

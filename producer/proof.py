@@ -9,14 +9,13 @@ events again from their own start, and goes on only if they are what they were (
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
 from producer.errors import SourceRefusedError
-from producer.gtids import MariadbGtids
+from producer.gtids import GtidLog
 from producer.log_event import LogEvent
-from producer.snapshot_gtids import GtidSet
 from schemas.findings import START_OVER
 from schemas.position import binlog_file_number
 from schemas.records import LogProof, StoredPosition
@@ -92,11 +91,11 @@ class Evidence(NamedTuple):
 class Proofs:
     """What proves the log up to where capture may resume: events are noted as they come, and hashed when it is stored."""
 
-    def __init__(self, record: StoredPosition, *, mariadb: bool) -> None:
+    def __init__(self, record: StoredPosition, captured_gtids: Callable[[str], GtidLog]) -> None:
+        """`captured_gtids`: reads the text of a record."""
         self._proofs = record.proof
         self._events: tuple[LogEvent, ...] | None = None  # not hashed yet
-        known = record.identity.gtid_set or ""
-        self._gtids = MariadbGtids.parse(known) if mariadb else GtidSet.parse(known)
+        self._gtids = captured_gtids(record.identity.gtid_set or "")
 
     def note(self, events: tuple[LogEvent, ...]) -> None:
         """Take `events` as what ends where capture may resume now; nothing: what was noted before still holds."""

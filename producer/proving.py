@@ -33,13 +33,13 @@ def require_same(
 ) -> tuple[Identity, tuple[LogProof, ...]]:
     """Return who the source is and what proves its log, if it is the one that was captured up to `stored`.
 
-    Raises SourceRefusedError. MySQL counts a transaction as executed later than its log shows it (with semi-synchronous
-    replication much later): where the very event at the position is proven, GTIDs may be under way.
+    Raises SourceRefusedError. A server whose log runs ahead counts a transaction as executed later than its log shows it (with
+    semi-synchronous replication much later): where the very event at the position is proven, GTIDs may be under way.
     """
     identity = catalog.identity()
     check_server(stored, identity)
     contained = catalog.has_gtids(stored, identity)
-    if not contained and catalog.mariadb:
+    if not contained and not catalog.flavour.runs_ahead:
         check_gtids(stored, identity, contained=False)
     check_log(stored, files := catalog.log_files())
     proofs = log.require(stored, files)

@@ -1,13 +1,8 @@
 """Reads chunks of a table for producer/chunks.py: one SELECT, and what it surely saw.
 
 LOW must not be ahead of what the SELECT sees. With semi-synchronous replication (AFTER_SYNC, the default) a commit
-is in the log, delivered to replicas and counted in SHOW MASTER STATUS while no SELECT sees it yet. So:
-
-- MariaDB: START TRANSACTION WITH CONSISTENT SNAPSHOT takes InnoDB's snapshot and the log position that belongs to
-  it under one lock; the status variables binlog_snapshot_file/position name it.
-- MySQL: @@gtid_executed, read before InnoDB's snapshot is opened by the SELECT: a GTID enters it after the engine's
-  commit. What was in the log before the stream began is known to be visible once a dump that leaves out gtid_executed
-  begins at or behind that point.
+is in the log, delivered to replicas and counted in SHOW MASTER STATUS while no SELECT sees it yet; how a server tells
+what is visible is its own (`Visibility`, producer/flavours).
 
 Nothing is locked and nothing is written. HIGH is the log's end after the SELECT.
 """
@@ -16,8 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import random
-import struct
 import threading
 import time
 from collections.abc import Callable
@@ -30,19 +23,13 @@ from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
 from producer.chunks import ChunkFailed, ChunkRead, LogPoint, Low, ReadChunk
-from producer.errors import SourceRefusedError
-from producer.snapshot_gtids import GtidSet
 from producer.snapshot_text import expressions, row_of
 from schemas.mysql_connect import SESSION_SQL, open_connection
 from schemas.mysql_values import quote_name, to_mysql_columns
-from schemas.position import binlog_file_number
 from schemas.table import Column, Key, Kind, Row, Table
 
 _log = structlog.get_logger("snapshot")
-_PARSE_ERROR = 1064
 _TABLE_CHANGED = frozenset({1054, 1146, 1412})  # unknown column, no such table, definition changed
-_DUMP_GTID, _NON_BLOCK = 0x1E, 1
-_ROTATE, _GTID, _GTID_TAGGED, _EVENT_HEADER = 4, 33, 42, 19
 
 
 class Visibility(Protocol):
@@ -57,101 +44,6 @@ class Visibility(Protocol):
         ...
 
     def log_end(self, cursor: Cursor) -> LogPoint: ...
-
-
-class MariaDBVisibility:
-    """The consistent snapshot's own log position."""
-
-    def prepare(self, connection: Connection[Any], started: LogPoint) -> bool:
-        del connection, started
-        return True  # LOW is a position: the machine compares it with where the stream stands
-
-    def begin(self, cursor: Cursor) -> Low:
-        cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
-        cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
-        found = {name.lower(): value for name, value in cursor.fetchall()}
-        file = found.get("binlog_snapshot_file")
-        if not file:
-            raise SourceRefusedError(
-                "the source gives no binlog_snapshot_file for a consistent snapshot: set log_bin and restart it"
-            )
-        return Low((binlog_file_number(file), int(found["binlog_snapshot_position"])), None)
-
-    def log_end(self, cursor: Cursor) -> LogPoint:
-        return _log_end(cursor, "SHOW MASTER STATUS")
-
-
-class MySQLVisibility:
-    """gtid_executed; `settings` are pymysql's, for the one dump that checks what lies before the stream."""
-
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self._settings = settings
-
-    def prepare(self, connection: Connection[Any], started: LogPoint) -> bool:
-        with connection.cursor(Cursor) as cursor:
-            executed = _executed(cursor)
-        first = first_transaction_outside(self._settings, executed)
-        return first is None or first >= started
-
-    def begin(self, cursor: Cursor) -> Low:
-        cursor.execute("START TRANSACTION READ ONLY")
-        return Low(None, GtidSet.parse(_executed(cursor)))
-
-    def log_end(self, cursor: Cursor) -> LogPoint:
-        try:
-            return _log_end(cursor, "SHOW BINARY LOG STATUS")
-        except pymysql.err.ProgrammingError as error:
-            if error.args[0] != _PARSE_ERROR:
-                raise
-            return _log_end(cursor, "SHOW MASTER STATUS")
-
-
-def _executed(cursor: Cursor) -> str:
-    cursor.execute("SELECT @@GLOBAL.gtid_executed")
-    row = cursor.fetchone()
-    return str(row[0]).replace("\n", "") if row else ""
-
-
-def _log_end(cursor: Cursor, statement: str) -> LogPoint:
-    cursor.execute(statement)
-    row = cursor.fetchone()
-    if row is None:
-        raise SourceRefusedError("the source has no binary log: set log_bin and restart it")
-    return binlog_file_number(row[0]), int(row[1])
-
-
-def first_transaction_outside(settings: dict[str, Any], executed: str) -> LogPoint | None:
-    """Return where the first logged transaction that is not in `executed` starts; None: there is none.
-
-    A dump by GTID (COM_BINLOG_DUMP_GTID) that does not wait at the log's end. The server skips what is in the set.
-    """
-    connection: Any = open_connection(**settings)
-    server_id = random.randrange(1 << 30, 1 << 31)  # noqa: S311 - must differ from other dumps, nothing more
-    with contextlib.closing(connection):
-        with connection.cursor() as cursor:
-            cursor.execute("SET @source_binlog_checksum = 'NONE', @master_binlog_checksum = 'NONE'")
-        wanted = GtidSet.parse(executed).encode()
-        head = struct.pack("<HIIQI", _NON_BLOCK, server_id, 0, 4, len(wanted))
-        connection._execute_command(_DUMP_GTID, head + wanted)
-        return _first_gtid_event(connection)
-
-
-def _first_gtid_event(connection: Any) -> LogPoint | None:
-    file = 0
-    while True:
-        packet = connection._read_packet()  # raises what the server reports
-        if packet.is_eof_packet():
-            return None
-        event = packet.get_all_data()[1:]
-        if event[4] == _ROTATE:
-            file = binlog_file_number(event[_EVENT_HEADER + 8 :].decode())
-        elif event[4] in (_GTID, _GTID_TAGGED):
-            size, end = struct.unpack_from("<II", event, 9)
-            return file, end - size
-
-
-def visibility_of(settings: dict[str, Any], *, mariadb: bool) -> Visibility:
-    return MariaDBVisibility() if mariadb else MySQLVisibility(settings)
 
 
 class ChunkReader:

@@ -18,9 +18,9 @@ from producer.catalog import connect_settings
 from producer.codec import SourceContext, TransactionContext
 from producer.codec_control import encode_whole_chunk
 from producer.errors import TableStoppedError
+from producer.flavours.known import flavour_of
 from producer.kafka_writer import KafkaWriter, fitting
-from producer.snapshot import BackgroundReader, ChunkReader, visibility_of
-from producer.snapshot_gtids import GtidSet
+from producer.snapshot import BackgroundReader, ChunkReader
 from producer.start import Started, now_ms
 from producer.stops import too_large
 from producer.tables import TableName, TableState, dotted
@@ -77,7 +77,7 @@ class Snapshots:
         self._tails: dict[TableName, Tail] = started.tails
         self._waiting: dict[TableName, TableState] = {}
         self._jobs: dict[TableName, _Job] = {}
-        self._delivered: GtidSet | None = None if source.type == "mariadb" else GtidSet()
+        self._delivered = flavour_of(source).delivered()
         self._source = source
         record = started.record
         self._started = (binlog_file_number(record.file), record.pos)
@@ -214,7 +214,7 @@ class Snapshots:
         lane = next((lane for lane in self._lanes if id(lane) not in used), None)
         if lane is None:
             settings = connect_settings(self._source)
-            visibility = visibility_of(settings, mariadb=self._source.type == "mariadb")
+            visibility = flavour_of(self._source).visibility(settings)
             lane = _Lane(BackgroundReader(ChunkReader(settings, visibility, self._started)))
             self._lanes.append(lane)
         return lane

@@ -61,7 +61,7 @@ def read_objects(catalog: Catalog) -> SourceObjects:
     for row in catalog.query(_KEYS):
         cascades[row["parent_db"], row["parent"]].add((row["db"], row["name"]))
     return SourceObjects(
-        sight=Sight.of(catalog.grants(), catalog.mariadb),
+        sight=Sight.of(catalog.grants(), catalog.flavour.rights),
         kinds={(row["db"], row["name"]): _kind(row["kind"]) for row in catalog.query(_TABLES)},
         triggers={name: tuple(found) for name, found in triggers.items()},
         views={(row["db"], row["name"]): row["body"] or None for row in catalog.query(_VIEWS)},

@@ -116,7 +116,8 @@ class Starter:
         record = self.store.claim(self.writer, self.reader, record, records.older_keys)
         self.term.claimed = record.gen
         context = SourceContext(
-            connector="mariadb" if self.catalog.mariadb else "mysql",
+            connector=self.catalog.flavour.type,
+            form=self.catalog.flavour.table_map,
             name=self.captured.source, epoch=record.epoch, gen=record.gen, charsets=self.catalog.charsets(),
         )  # fmt: skip
         fresh = records.newest is None or new_snapshot

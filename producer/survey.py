@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from producer.decoders.charsets import decoder_of
@@ -27,8 +27,11 @@ class Surveyed(NamedTuple):
 MISSING = Surveyed(None, None)
 
 
-def judge(name: TableName, entry: Entry, *, mariadb: bool) -> Surveyed:
-    """Say whether a table can be captured, as far as its own definition tells. Pure."""
+def judge(name: TableName, entry: Entry, stored_otherwise: Callable[[CatalogColumn], bool]) -> Surveyed:
+    """Say whether a table can be captured, as far as its own definition tells. Pure.
+
+    `stored_otherwise`: of columns whose values have a form in the log that their type does not show.
+    """
     place = f"table {name[0]}.{name[1]}"
     if isinstance(entry.table, TableNotFoundError):
         return MISSING
@@ -40,7 +43,7 @@ def judge(name: TableName, entry: Entry, *, mariadb: bool) -> Surveyed:
             f"{place} has the engine {entry.engine}, whose changes no ROLLBACK takes back and no snapshot reads consistently: "
             "ALTER TABLE … ENGINE=InnoDB, or exclude the table",
         )
-    otherwise = [column for column in entry.columns if mariadb and logged_otherwise(column)]
+    otherwise = [column for column in entry.columns if stored_otherwise(column)]
     if otherwise:
         shown = ", ".join(f"column {column.name} {column.declared}" for column in otherwise)
         return Surveyed(
@@ -51,19 +54,6 @@ def judge(name: TableName, entry: Entry, *, mariadb: bool) -> Surveyed:
     if (undecodable := undecodable_columns(entry.table)) is not None:
         return Surveyed(None, f"{place}: {undecodable}")
     return Surveyed(entry.table, None)
-
-
-def logged_otherwise(column: CatalogColumn) -> bool:
-    """Tell whether MariaDB logs a column compressed, or as times with fractions were before 10.1.
-
-    It says so in a comment in the type alone. Times without a fraction are read in their old form, too.
-    """
-    if column.data_type.lower() in ("enum", "set"):
-        return False  # a label may be anything
-    comment = re.search(r"/\*.*", column.declared, re.DOTALL)
-    if comment is None:
-        return False
-    return "COMPRESSED" in comment[0].upper() or ("mariadb-5.3" in comment[0].lower() and bool(column.fsp))
 
 
 def undecodable_columns(table: Table) -> str | None:

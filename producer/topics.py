@@ -77,7 +77,9 @@ class Topics:
                     f"the new topics {', '.join(sorted(left)[:3])} have no leader that answers: {min(left.values())}"
                 )
             pause.wait(_LOOK_AGAIN)
-            for name in left:  # the client keeps the answer that a topic is unknown, and asks for its leader no more
+            for (
+                name
+            ) in left:  # the client keeps the answer that a topic is unknown, and asks for its leader no more
                 self._listed(topic=name)
 
     def _without_leader(self, names: Iterable[str]) -> dict[str, str]:

@@ -24,6 +24,8 @@ from producer import capture, chunks, kafka_writer, preflight, snapshots
 from producer import log_event as log
 from producer.assembly import LIMIT, Assembly
 from producer.decoders.context import SourceContext, TopicTail
+from producer.flavours.mariadb import MARIADB
+from producer.flavours.mysql import MYSQL
 from producer.log_event import LogEvent
 from producer.snapshot_gtids import GtidSet
 from producer.start import Started
@@ -281,7 +283,8 @@ class Story:
         captured.topics, captured.known = {TOPIC: topic}, {name}
         identity = Identity(server_uuid=None, server_id=1, version="11", gtid_set=None)
         record = StoredPosition(source="b1", gen=1, epoch=0, file=FILE, pos=4, ts_ms=7, identity=identity)
-        context = SourceContext(connector="mysql" if self.mysql else "mariadb", name="b1", epoch=0, gen=1)
+        kind = MYSQL if self.mysql else MARIADB
+        context = SourceContext(connector=kind.type, form=kind.table_map, name="b1", epoch=0, gen=1)
         return Started(record, context, captured, self.tails, {}, fresh=self.fresh)
 
     def tell(self, telling: Iterator[Events], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

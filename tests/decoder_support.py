@@ -21,10 +21,12 @@ from producer.codec import (
     table_id_of,
 )
 from producer.decoders.types import TABLE_MAP_EVENT
+from producer.flavours.known import FLAVOURS
+from producer.flavours.mysql import MYSQL
 from schemas.mysql_catalog import charset_ids
 from schemas.table import Row, Table
 
-SOURCE = SourceContext(connector="mysql", name="s", epoch=0, gen=1)
+SOURCE = SourceContext(connector="mysql", form=MYSQL.table_map, name="s", epoch=0, gen=1)
 _HEADER = struct.Struct("<IBIIIH")
 
 
@@ -71,7 +73,9 @@ class LogReader:
         with closing(self._server.connect()) as connection:
             charsets = charset_ids(connection)
         kind = self._server.kind.lower()
-        return SourceContext(connector=kind, name="s", epoch=0, gen=1, charsets=charsets)
+        return SourceContext(
+            connector=kind, form=FLAVOURS[kind].table_map, name="s", epoch=0, gen=1, charsets=charsets
+        )
 
     def mark(self) -> None:
         """Forget what was written so far."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from producer.decoders import types as t
 from producer.decoders.charsets import decoder_of, utf8_in_latin1
-from producer.decoders.metadata import LoggedMetadata
+from producer.decoders.metadata import LoggedMetadata, TableMapForm
 from producer.decoders.table_map import ColumnMap, TableMap
 from schemas.table import Column, Kind, Table, UniqueIndex
 
@@ -22,15 +22,15 @@ _LONG = frozenset({Kind.TEXT, Kind.BLOB})
 _HASH = ColumnMap(type=t.LONGLONG, metadata=0, nullable=True)
 
 
-def refutation(table: Table, logged: TableMap, charsets: Mapping[int, str], *, mariadb: bool) -> str | None:
+def refutation(table: Table, logged: TableMap, charsets: Mapping[int, str], form: TableMapForm) -> str | None:
     """Return what in the TABLE_MAP contradicts `table`; None: nothing does.
 
     `charsets`: collation id → character set, of the server. An id that is not in it is not compared. Forms of columns
     (integer sizes, lengths of fractions, …) are for producer/decoders/columns.py. Raises UndecodableRow for metadata that
     cannot be read.
     """
-    found = logged.metadata(mariadb=mariadb)
-    shown = len(logged.columns) - _hidden(table, logged, found, mariadb=mariadb)
+    found = logged.metadata(form)
+    shown = len(logged.columns) - _hidden(table, logged, found, form)
     if len(table.columns) != shown:
         return f"{shown} columns in the log, {len(table.columns)} in the table definition"
     if found.names and found.names[:shown] != table.column_names:
@@ -41,13 +41,13 @@ def refutation(table: Table, logged: TableMap, charsets: Mapping[int, str], *, m
     return _other_key(table, found)
 
 
-def _hidden(table: Table, logged: TableMap, found: LoggedMetadata, *, mariadb: bool) -> int:
-    """Return how many columns at the end MariaDB added by itself: a hash for each unique index over long texts.
+def _hidden(table: Table, logged: TableMap, found: LoggedMetadata, form: TableMapForm) -> int:
+    """Return how many columns at the end the server (MariaDB) added by itself: a hash for each unique index over long texts.
 
     No catalogue shows them. Without their names in the log they are told by their form, and by an index that needs one.
     """
     more = len(logged.columns) - len(table.columns)
-    if not mariadb or more <= 0:
+    if not form.hidden_hashes or more <= 0:
         return 0
     first = len(table.columns)
     if not all(

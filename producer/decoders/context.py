@@ -6,16 +6,18 @@ from collections.abc import Mapping
 
 import msgspec
 
+from producer.decoders.metadata import TableMapForm
 from schemas.position import Position
 
 
 class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
     """Constant for the life of a capture unit's assignment.
 
-    `connector`: mysql | mariadb. `charsets`: the server's collation ids → character sets, as TABLE_MAPs name them.
+    `connector`: mysql | mariadb. `form`: how the server writes TABLE_MAPs. `charsets`: the server's collation ids → character sets, as TABLE_MAPs name them.
     """
 
     connector: str
+    form: TableMapForm
     name: str
     epoch: int
     gen: int

@@ -8,7 +8,8 @@ rules of the other (tests/integration/test_logged_metadata.py asks both servers)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,10 +28,20 @@ class LoggedMetadata(msgspec.Struct):
     primary: tuple[int, ...] = ()
 
 
-def parse_metadata(data: bytes, types: list[int], *, mariadb: bool) -> LoggedMetadata:
+Parser = Callable[[Reader, list[int], LoggedMetadata], None]
+
+
+class TableMapForm(NamedTuple):
+    """How a server writes TABLE_MAP events: `parsers` of its metadata's fields by their number, and whether it adds columns
+    that no catalogue shows (`hidden_hashes`: one for each unique index over long text)."""
+
+    parsers: Mapping[int, Parser]
+    hidden_hashes: bool
+
+
+def parse_metadata(data: bytes, types: list[int], parsers: Mapping[int, Parser]) -> LoggedMetadata:
     """Parse the optional metadata of columns of the (real) `types`. Raises UndecodableRow."""
     reader, found = Reader(data), LoggedMetadata()
-    parsers = _MARIADB if mariadb else _MYSQL
     try:
         while reader.rest:
             number = reader.uint(1)
@@ -55,7 +66,7 @@ def _signedness(field: Reader, types: list[int], found: LoggedMetadata) -> None:
             found.unsigned[i] = bool(bits[n >> 3] & 0x80 >> (n & 7))
 
 
-def _charset_of(kinds: Iterable[int]) -> tuple[_Parser, _Parser]:
+def _charset_of(kinds: Iterable[int]) -> tuple[Parser, Parser]:
     """Return the parsers of a default charset with exceptions, and of a charset for each column."""
 
     def default(field: Reader, types: list[int], found: LoggedMetadata) -> None:
@@ -77,7 +88,7 @@ def _names(field: Reader, types: list[int], found: LoggedMetadata) -> None:
     found.names = tuple(field.text().decode() for _ in types)
 
 
-def _members_of(kind: int) -> _Parser:
+def _members_of(kind: int) -> Parser:
     def parse(field: Reader, types: list[int], found: LoggedMetadata) -> None:
         for i in _of(types, {kind}):
             found.members[i] = tuple(field.text() for _ in range(field.lenenc()))
@@ -96,10 +107,7 @@ def _primary_with_prefix(field: Reader, _types: list[int], found: LoggedMetadata
         field.lenenc()
 
 
-_Parser = Callable[[Reader, list[int], LoggedMetadata], None]
-
-
-def _parsers(character: Iterable[int]) -> dict[int, _Parser]:
+def parsers(character: Iterable[int]) -> dict[int, Parser]:
     """`character`: the types that the server counts among those with a charset (ENUM and SET have fields of their own)."""
     return {
         1: _signedness,
@@ -111,7 +119,3 @@ def _parsers(character: Iterable[int]) -> dict[int, _Parser]:
         9: _primary_with_prefix,
         **dict(zip((10, 11), _charset_of({t.ENUM, t.SET}), strict=True)),
     }
-
-
-_MYSQL = _parsers(t.CHARACTER | {t.VECTOR})
-_MARIADB = _parsers(t.CHARACTER | {t.GEOMETRY})

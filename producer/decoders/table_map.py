@@ -14,7 +14,7 @@ import msgspec
 
 from producer.decoders import types as t
 from producer.decoders.errors import UndecodableRow
-from producer.decoders.metadata import LoggedMetadata, parse_metadata
+from producer.decoders.metadata import LoggedMetadata, TableMapForm, parse_metadata
 from producer.decoders.reader import Reader
 
 
@@ -44,10 +44,10 @@ class TableMap:
         """The columns. Raises UndecodableRow for a body that is no TABLE_MAP and for a type that is not known."""
         return self._parsed[0]
 
-    def metadata(self, *, mariadb: bool) -> LoggedMetadata:
+    def metadata(self, form: TableMapForm) -> LoggedMetadata:
         """Return what the log says beyond the columns' forms. Raises UndecodableRow."""
         columns, rest = self._parsed
-        return parse_metadata(rest, [column.type for column in columns], mariadb=mariadb)
+        return parse_metadata(rest, [column.type for column in columns], form.parsers)
 
     @cached_property
     def _parsed(self) -> tuple[tuple[ColumnMap, ...], bytes]:

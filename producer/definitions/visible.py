@@ -1,4 +1,4 @@
-"""Waits until the catalogue shows what the log says already (MySQL).
+"""Waits until the catalogue shows what the log says already, where a server's log runs ahead of it (MySQL's).
 
 A statement is in the log, and sent to replicas, before its commit makes it visible: a moment on most servers, seconds where
 one waits for a replica's answer (semi-synchronous replication). The catalogue would still show the table before it. MariaDB
@@ -15,7 +15,6 @@ import pymysql
 from producer.catalog import Catalog, connect_settings
 from producer.definitions.index import LogPoint, TableName
 from producer.errors import TransientSourceError
-from producer.snapshot import visibility_of
 from schemas.config import SourceConfig
 from schemas.mysql_values import quote_name
 
@@ -29,7 +28,7 @@ def await_transaction(catalog: Catalog, gtid: str | None, names: Collection[Tabl
 
     Raises TransientSourceError when it takes longer than half a minute, and pymysql errors.
     """
-    if catalog.mariadb:
+    if not catalog.flavour.runs_ahead:
         return
     if gtid is None:
         _await_statements(catalog, names)
@@ -63,12 +62,12 @@ def await_log(
 
     Raises TransientSourceError, SourceRefusedError, and pymysql errors.
     """
-    if catalog.mariadb or not names:
+    if not catalog.flavour.runs_ahead or not names:
         return
     if catalog.variables().get("gtid_mode") != "ON":
         _await_statements(catalog, names)
         return
-    visibility = visibility_of(connect_settings(source), mariadb=False)
+    visibility = catalog.flavour.visibility(connect_settings(source))
     deadline = time.monotonic() + _PATIENCE
     while not visibility.prepare(catalog.connection, point):
         beat()

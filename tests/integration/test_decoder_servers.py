@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from producer.catalog import Catalog
 from producer.codec import TableCodec, TopicTail, count_rows
 from producer.decoders.types import UPDATES, WRITES
+from producer.flavours.known import FLAVOURS
 from producer.jsonb import double_text
 from schemas.codec import decode_event
 from schemas.mysql_catalog import read_table
@@ -257,7 +258,7 @@ def _is_decoded(server: Server, declared: str, value: str) -> bool:
     """False: `check` refuses a table with the type, and names the column."""
     server.execute("DROP TABLE IF EXISTS rare")
     server.execute(f"CREATE TABLE rare (id INT PRIMARY KEY, c {declared}) CHARACTER SET utf8mb4")
-    if reason := Catalog(server.connection, mariadb=server.kind == "mariadb").unfit((server.db, "rare")):
+    if reason := Catalog(server.connection, FLAVOURS[server.kind]).unfit((server.db, "rare")):
         assert "column c" in reason
         return False
     server.log.mark()

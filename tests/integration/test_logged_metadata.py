@@ -13,6 +13,7 @@ import pytest
 
 from producer.decoders.comparison import refutation
 from producer.decoders.table_map import TableMap
+from producer.flavours.known import FLAVOURS
 from schemas.mysql_catalog import read_table
 from schemas.mysql_connect import connect_mysql
 from schemas.table import Row, Table
@@ -22,6 +23,7 @@ from tests.decoder_support import LogReader, decoded
 class Server:
     def __init__(self, service: Any, db: str, connection: Any) -> None:
         self.mariadb = service.kind.lower() == "mariadb"
+        self.form = FLAVOURS[service.kind.lower()].table_map
         self._service, self._db, self._connection = service, db, connection
         self._log = LogReader(service)
         self.charsets = self._log.source().charsets
@@ -45,7 +47,7 @@ class Server:
         return decoded(table, self._log.row_events(self._db, "t"), self._log.source())
 
     def wrong(self, table: Table, logged: TableMap) -> str | None:
-        return refutation(table, logged, self.charsets, mariadb=self.mariadb)
+        return refutation(table, logged, self.charsets, self.form)
 
 
 @pytest.fixture(params=["mariadb", "mysql"])
@@ -95,7 +97,7 @@ def test_a_geometry_shifts_no_charset(database: Server) -> None:
     )
     logged = database.logged("INSERT INTO t (id) VALUES (1)")
     assert database.wrong(database.table(), logged) is None
-    found = logged.metadata(mariadb=database.mariadb).charsets
+    found = logged.metadata(database.form).charsets
     names = {i: database.charsets[number] for i, number in found.items()}
     assert {i: names[i] for i in (2, 3, 4)} == {2: "utf8mb4", 3: "utf8mb4", 4: "latin1"}
 
@@ -150,7 +152,7 @@ def test_what_the_log_says_refutes_another_definition(server: Server, before: st
     old = server.table()
     logged = server.logged("INSERT INTO t (id) VALUES (1)")
     server.run("DELETE FROM t", f"ALTER TABLE t MODIFY {_ALTERED[before]}")
-    full = bool(logged.metadata(mariadb=server.mariadb).names)
+    full = bool(logged.metadata(server.form).names)
     assert server.wrong(old, logged) is None
     assert (server.wrong(server.table(), logged) is not None) == (full or before not in _ONLY_FULL)
 

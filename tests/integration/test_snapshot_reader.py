@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from producer.chunks import ChunkFailed, ChunkRead, ReadChunk
-from producer.snapshot import BackgroundReader, ChunkReader, visibility_of
+from producer.flavours.known import FLAVOURS
+from producer.snapshot import BackgroundReader, ChunkReader
 from schemas.mysql_catalog import read_table
 from schemas.mysql_connect import connect_mysql
 from schemas.table import Key, Row, Table
@@ -55,7 +56,9 @@ class Server:
         return read_table(self.connection, self.db, "t")
 
     def reader(self) -> ChunkReader:
-        return ChunkReader(self.settings, visibility_of(self.settings, mariadb=self.mariadb), (0, 0))
+        return ChunkReader(
+            self.settings, FLAVOURS["mariadb" if self.mariadb else "mysql"].visibility(self.settings), (0, 0)
+        )
 
 
 @pytest.fixture(params=["mariadb", "mysql"])

@@ -26,7 +26,9 @@ from producer.chunks import (
     SnapshotMachine,
     StreamAt,
 )
-from producer.snapshot import ChunkReader, first_transaction_outside, visibility_of
+from producer.flavours.known import FLAVOURS
+from producer.flavours.mysql import MYSQL, first_transaction_outside
+from producer.snapshot import ChunkReader
 from producer.snapshot_gtids import GtidSet
 from schemas.mysql_catalog import read_table
 from schemas.position import binlog_file_number
@@ -98,9 +100,7 @@ class Primary:
             self._session = None
 
     def reader(self) -> ChunkReader:
-        return ChunkReader(
-            self.settings, visibility_of(self.settings, mariadb=self.kind == "mariadb"), (0, 0)
-        )
+        return ChunkReader(self.settings, FLAVOURS[self.kind].visibility(self.settings), (0, 0))
 
 
 @pytest.fixture(scope="module", params=["mariadb", "mysql"])
@@ -209,7 +209,7 @@ def test_what_lies_before_the_stream_must_be_visible_first(primary: Primary) -> 
     started = primary.log_end()
     executed = str(primary.delivered())
     assert first_transaction_outside(primary.settings, executed) == held
-    visibility = visibility_of(primary.settings, mariadb=False)
+    visibility = MYSQL.visibility(primary.settings)
     with closing(primary.service.connect()) as connection:
         assert not visibility.prepare(connection, started)
         primary.release()

@@ -120,16 +120,24 @@ MUTANTS = [
             "            low = self._visibility.begin(cursor)\n            cursor.execute(sql, parameters or None)\n            rows: list[Row] = [convert(row) for row in cursor.fetchall()]\n",
             "            cursor.execute(sql, parameters or None)\n            rows: list[Row] = [convert(row) for row in cursor.fetchall()]\n            low = self._visibility.begin(cursor)\n",
         ),
+        ("            if not self._prepared and not self._visibility.prepare(connection, self._started):\n", "            if False:\n"),
+        ("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"),
+        ("_TABLE_CHANGED = frozenset({1054, 1146, 1412})", "_TABLE_CHANGED = frozenset({1054, 1412})"),
+        tests=_ORDER,
+    ),
+    *_of(
+        "producer/flavours/mariadb.py",
         (
             '        cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")\n        cursor.execute("SHOW STATUS LIKE \'binlog_snapshot_%\'")\n        found = {name.lower(): value for name, value in cursor.fetchall()}\n',
             '        cursor.execute("SHOW STATUS LIKE \'binlog_snapshot_%\'")\n        found = {name.lower(): value for name, value in cursor.fetchall()}\n        cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")\n',
         ),
         ('"START TRANSACTION WITH CONSISTENT SNAPSHOT"', '"START TRANSACTION"'),
+        tests=_ORDER,
+    ),
+    *_of(
+        "producer/flavours/mysql.py",
         ('        cursor.execute("START TRANSACTION READ ONLY")\n', ""),
-        ("            if not self._prepared and not self._visibility.prepare(connection, self._started):\n", "            if False:\n"),
         ("return first is None or first >= started", "return first is None or first > started"),
-        ("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"),
-        ("_TABLE_CHANGED = frozenset({1054, 1146, 1412})", "_TABLE_CHANGED = frozenset({1054, 1412})"),
         tests=_ORDER,
     ),
     *_of(

@@ -14,6 +14,7 @@ from producer.closure import Reach
 from producer.codec import SourceContext, TransactionContext
 from producer.definitions.proof import Proven
 from producer.errors import TableStoppedError
+from producer.flavours.mariadb import MARIADB
 from producer.start import Started
 from producer.tables import Captured, TableState
 from producer.transactions import Barrier, Header
@@ -26,7 +27,7 @@ from schemas.records import Identity, StoredPosition
 from schemas.table import Column, ColumnType, Kind, Table
 from tests.apply_kit import account_table
 
-CONTEXT = SourceContext(connector="mariadb", name="b1", epoch=0, gen=1)
+CONTEXT = SourceContext(connector="mariadb", form=MARIADB.table_map, name="b1", epoch=0, gen=1)
 RECORD = StoredPosition(
     source="b1", gen=1, epoch=0, file="binlog.000003", pos=4, ts_ms=7,
     identity=Identity(server_uuid=None, server_id=1, version="11", gtid_set=None),

@@ -14,6 +14,7 @@ import pytest
 
 from producer import capture
 from producer.decoders.context import SourceContext, TopicTail
+from producer.flavours.mariadb import MARIADB
 from producer.start import Started, definition_context, send_definition
 from producer.tables import Captured, TableState, TopicState
 from producer.topics import RETENTION_MS
@@ -39,7 +40,7 @@ RECORD = StoredPosition(
     source="b1", gen=1, epoch=0, file="binlog.000003", pos=4, ts_ms=7,
     identity=Identity(server_uuid=None, server_id=1, version="11", gtid_set=None),
 )  # fmt: skip
-CONTEXT = SourceContext(connector="mariadb", name="b1", epoch=0, gen=1)
+CONTEXT = SourceContext(connector="mariadb", form=MARIADB.table_map, name="b1", epoch=0, gen=1)
 STEP_S = 600.0
 RETENTION_S = RETENTION_MS / 1000
 

@@ -19,6 +19,7 @@ from producer.errors import (
     StreamStoppedError,
     TransientSourceError,
 )
+from producer.flavours.mysql import MYSQL
 from producer.grants import missing_grants
 from producer.kafka_settings import check_options, producer_settings
 from producer.kafka_writer import InterruptedWriteError, KafkaWriter
@@ -330,7 +331,7 @@ SOURCE = SourceConfig.model_validate(
     ],
 )
 def test_grants(lines: list[str], missing: list[str]) -> None:
-    found = missing_grants(lines, False, SOURCE)
+    found = missing_grants(lines, MYSQL.rights, SOURCE)
     assert len(found) == len(missing)
     assert all(part in statement for part, (_, statement) in zip(missing, found, strict=True))
 

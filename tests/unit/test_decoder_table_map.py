@@ -25,6 +25,7 @@ from producer.codec_control import encode_chunk, encode_definition, encode_snaps
 from producer.decoders.charsets import decoder_of
 from producer.decoders.errors import ImageNotFull
 from producer.decoders.generate import Images, Layout
+from producer.flavours.mysql import MYSQL
 from producer.snapshot_gtids import GtidSet
 from schemas import codec as codec_module
 from schemas.codec import decode_event
@@ -83,9 +84,9 @@ def test_the_same_bytes_are_parsed_once() -> None:
 
 def test_names_and_nullability_are_read() -> None:
     found = parse_table_map(map_body(extra=names(b"id", b"name", "é".encode())))
-    assert found.metadata(mariadb=False).names == ("id", "name", "é")
+    assert found.metadata(MYSQL.table_map).names == ("id", "name", "é")
     assert [column.nullable for column in found.columns] == [False, True, True]
-    assert parse_table_map(map_body()).metadata(mariadb=False).names == ()
+    assert parse_table_map(map_body()).metadata(MYSQL.table_map).names == ()
 
 
 @pytest.mark.parametrize("cut", range(8, 28))

@@ -13,6 +13,7 @@ from producer.barriers import Barriers
 from producer.codec import SourceContext, TransactionContext
 from producer.definitions.proof import Place, Proof, Proven, Unproven
 from producer.errors import TableStoppedError
+from producer.flavours.mariadb import MARIADB
 from producer.start import Started
 from producer.tables import Captured, TableName
 from producer.transactions import Barrier, Header
@@ -25,7 +26,7 @@ RECORD = StoredPosition(
     source="b1", gen=1, epoch=0, file="binlog.000003", pos=0, ts_ms=7,
     identity=Identity(server_uuid=None, server_id=1, version="11", gtid_set=None),
 )  # fmt: skip
-CONTEXT = SourceContext(connector="mariadb", name="b1", epoch=0, gen=1)
+CONTEXT = SourceContext(connector="mariadb", form=MARIADB.table_map, name="b1", epoch=0, gen=1)
 
 
 def version(number: int) -> Table:

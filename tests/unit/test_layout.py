@@ -104,3 +104,21 @@ def test_a_class_name_stands_for_one_thing() -> None:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert sorted(name for name, times in found.items() if times > 1) == TWICE.split()
+
+
+def test_capture_asks_its_flavour_and_not_for_a_servers_make() -> None:
+    """What MySQL and MariaDB do each in its own way stands in producer/flavours; the kinds of log events are data of the log."""
+    wrong = []
+    for file in sorted((ROOT / "producer").rglob("*.py")):
+        if file.parent.name == "flavours":
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            asked = (
+                [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+                if isinstance(node, ast.Compare)
+                else []
+            )
+            named = isinstance(node, ast.arg) and node.arg == "mariadb"
+            if named or {"mysql", "mariadb"} & {each for each in asked if isinstance(each, str)}:
+                wrong.append(f"{file.relative_to(ROOT)}:{node.lineno}")
+    assert wrong == []

@@ -13,6 +13,9 @@ import pytest
 from producer import log_event as log
 from producer import proving
 from producer.errors import SourceRefusedError, TransientSourceError
+from producer.flavours.flavour import BinlogFlavour
+from producer.flavours.mariadb import MARIADB
+from producer.flavours.mysql import MYSQL
 from producer.gtids import MariadbGtids
 from producer.log_event import LogEvent
 from producer.positions import LogFile
@@ -282,8 +285,8 @@ def test_a_record_without_a_proof_gets_one_by_its_file(monkeypatch: pytest.Monke
 class Catalogue:
     """What is asked of the source besides its log; `has`: whether it has executed the captured GTIDs."""
 
-    def __init__(self, *, has: bool, mariadb: bool = False) -> None:
-        self.has, self.mariadb = has, mariadb
+    def __init__(self, *, has: bool, flavour: BinlogFlavour = MYSQL) -> None:
+        self.has, self.flavour = has, flavour
 
     def identity(self) -> Identity:
         return Identity(server_uuid="u", server_id=1, version="9", gtid_set="u:1-3")
@@ -304,7 +307,7 @@ def test_gtids_under_way_are_no_reason_to_refuse(monkeypatch: pytest.MonkeyPatch
     assert (identity.gtid_set, proof) == ("u:1-9", stored.proof)
     with pytest.raises(SourceRefusedError, match="no longer has transactions"):
         require_same(source, ProvenLog({}), record(prove([EARLIER]), "u:1-9"))
-    reset: Any = Catalogue(has=False, mariadb=True)
+    reset: Any = Catalogue(has=False, flavour=MARIADB)
     with pytest.raises(SourceRefusedError, match="no longer has transactions"):
         require_same(reset, ProvenLog({}), stored)
 
@@ -320,7 +323,7 @@ def record(proof: tuple[LogProof, ...] = (), gtids: str | None = None) -> Stored
 
 
 def test_the_record_keeps_the_last_evidence_there_was() -> None:
-    proofs = Proofs(record(old := prove([EVENT._replace(start=50)])), mariadb=False)
+    proofs = Proofs(record(old := prove([EVENT._replace(start=50)])), MYSQL.captured_gtids)
     assert proofs.latest() == old
     proofs.note(())
     assert proofs.latest() == old
@@ -329,12 +332,12 @@ def test_the_record_keeps_the_last_evidence_there_was() -> None:
 
 
 def test_the_record_keeps_the_gtids_of_its_position() -> None:
-    proofs = Proofs(record(gtids="a:1-5"), mariadb=False)
+    proofs = Proofs(record(gtids="a:1-5"), MYSQL.captured_gtids)
     proofs.ended(None)
     proofs.ended("a:6")
     proofs.ended("b:1")
     assert proofs.gtid_set == "a:1-6,b:1"
-    assert Proofs(record(), mariadb=True).gtid_set is None
+    assert Proofs(record(), MARIADB.captured_gtids).gtid_set is None
 
 
 def test_gtids_of_mariadb_keep_the_last_of_each_domain_and_server() -> None:

@@ -51,7 +51,7 @@ def test_the_sample_needs_no_service() -> None:
 def test_who_is_found_and_who_survives() -> None:
     """The tests of one change are not those of another; what cannot be imported is neither found nor survives."""
     tests = ("tests/unit/test_snapshot_order.py",)
-    file, old = "producer/snapshot.py", "return first is None or first >= started"
+    file, old = "producer/flavours/mysql.py", "return first is None or first >= started"
     mutants = [
         Mutant(file, old, "return first is None or first > started", tests),
         Mutant(file, old, "return first is None or started <= first", tests),

@@ -11,7 +11,10 @@ import pytest
 
 from producer import snapshot
 from producer.chunks import ChunkFailed, ChunkRead, Mark, ReadChunk
-from producer.snapshot import ChunkReader, MariaDBVisibility, MySQLVisibility
+from producer.flavours import mysql
+from producer.flavours.mariadb import MariaDBVisibility
+from producer.flavours.mysql import MySQLVisibility
+from producer.snapshot import ChunkReader
 from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 
 INT = ColumnType(kind=Kind.INT, bits=32)
@@ -89,7 +92,7 @@ class Server:
 def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Server:
     found = Server(mysql=request.param == "mysql")
     monkeypatch.setattr(snapshot, "open_connection", lambda **_: found)
-    monkeypatch.setattr(snapshot, "first_transaction_outside", lambda *_: None)
+    monkeypatch.setattr(mysql, "first_transaction_outside", lambda *_: None)
     return found
 
 
@@ -155,7 +158,7 @@ def test_what_was_logged_before_the_stream_must_be_visible_first(
 ) -> None:
     """MariaDB's LOW is a position, which the machine compares; MySQL's says nothing of what the stream did not deliver."""
     for first, waits in ((1, 3), True), ((1, 4), False), ((1, 9), False), (None, False):
-        monkeypatch.setattr(snapshot, "first_transaction_outside", lambda *_, first=first: first)
+        monkeypatch.setattr(mysql, "first_transaction_outside", lambda *_, first=first: first)
         assert isinstance(read(server), ChunkFailed) == (waits and server.mysql)
 
 

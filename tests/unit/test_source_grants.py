@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from producer.flavours.mariadb import MARIADB
+from producer.flavours.mysql import MYSQL
 from producer.grants import Grants, Sight, hidden, missing_grants
 from schemas.config import SourceConfig
 from schemas.mysql_foreign_keys import parse_foreign_keys, told
@@ -28,16 +30,16 @@ ENOUGH = ["GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO `u`@`%` IDENTIFIED 
     ],
 )
 def test_triggers_are_seen_only_where_the_right_is(line: str, seen: bool) -> None:
-    assert Sight.of([line], mariadb=True).triggers("bank") is seen
+    assert Sight.of([line], MARIADB.rights).triggers("bank") is seen
 
 
 def test_what_is_taken_back_is_not_seen() -> None:
     lines = ["GRANT TRIGGER, SELECT ON *.* TO `u`@`%`", "REVOKE TRIGGER ON `bank`.* FROM `u`@`%`"]
-    sight = Sight.of(lines, mariadb=False)
+    sight = Sight.of(lines, MYSQL.rights)
     assert not sight.triggers("bank")
     assert sight.triggers("other")
     assert not sight.everything(), "the tables of one database may be hidden"
-    system = Sight.of([lines[0], "REVOKE SELECT ON `mysql`.* FROM `u`@`%`"], mariadb=False)
+    system = Sight.of([lines[0], "REVOKE SELECT ON `mysql`.* FROM `u`@`%`"], MYSQL.rights)
     assert system.everything()
 
 
@@ -47,7 +49,7 @@ def test_a_column_right_is_no_table_right() -> None:
     assert grants.columns == {("bank", "acct")}
     assert not grants.on_table("bank", "acct", "SELECT")
     assert grants.on_table("bank", "acct", "INSERT")
-    assert [statement for _, statement in missing_grants(lines, True, SOURCE)] == [
+    assert [statement for _, statement in missing_grants(lines, MARIADB.rights, SOURCE)] == [
         "GRANT SELECT ON `bank`.* TO `u`@`%`;",
         "GRANT SELECT ON `bank`.`acct` TO `u`@`%`;",
     ]
@@ -87,7 +89,7 @@ def test_foreign_keys_are_read_from_both_servers_texts() -> None:
 def test_what_is_hidden_is_said_with_the_right_that_shows_it(
     line: str, mariadb: bool, wanted: list[str]
 ) -> None:
-    found = hidden(Sight.of([line], mariadb), SOURCE)
+    found = hidden(Sight.of([line], (MARIADB if mariadb else MYSQL).rights), SOURCE)
     assert [
         statement.partition(" ")[2].partition(" ON ")[0].partition(",")[0] for _, statement in found
     ] == wanted

@@ -1,0 +1,1 @@
+"""What MySQL and MariaDB do each in its own way. Everything else of a source with a binlog is the same for both."""

@@ -1,0 +1,64 @@
+"""The description of a make of server: data and functions, so that nothing else asks which one it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from producer.chunks import LogPoint
+from producer.decoders.metadata import TableMapForm
+from producer.errors import SourceRefusedError
+from producer.grants import Rights
+from producer.gtids import GtidLog
+from producer.snapshot import Visibility
+from producer.snapshot_gtids import GtidSet
+from schemas.mysql_columns import CatalogColumn
+from schemas.position import binlog_file_number
+
+#: Runs a statement with arguments and returns its rows, by column name. Raises pymysql errors.
+Query = Callable[..., list[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class BinlogFlavour:
+    """`type`: its name in the configuration. `is_of`: whether a server of this VERSION() is of this make.
+
+    The log: `log_status`: statements that say where it ends, the newest name first; `table_map`: how its TABLE_MAP events are
+    read; `stored_otherwise`: whether a column's values have a form in the log that its type does not show. `runs_ahead`: a
+    transaction is in the log, and sent, before it is visible and before its GTID counts as executed. `delivered`: makes the
+    set of GTIDs that the stream brought, where a snapshot's LOW is such a set; None: its LOW is a position. `visibility`:
+    takes pymysql's settings. `logs_cascades_from`: the first version that logs what foreign keys' actions change, when
+    innodb_native_foreign_keys is off; None: no version does.
+
+    The server: `own`, `uuid` and `gtids` are SQL expressions: which server answers, its uuid, and its log's GTIDs.
+    `captured_gtids` reads those of a position record; `has_gtids` tells whether the server (its GTIDs are the last argument)
+    has all of a record's. `replicates_from`: statements that list the servers that this one replicates, the newest name first.
+
+    The user: `rights`: what it needs and what shows it what; `grants` returns the lines of SHOW GRANTS, active roles included.
+    """
+
+    type: str
+    is_of: Callable[[str], bool]
+    log_status: tuple[str, ...]
+    table_map: TableMapForm
+    stored_otherwise: Callable[[CatalogColumn], bool]
+    runs_ahead: bool
+    delivered: Callable[[], GtidSet | None]
+    visibility: Callable[[dict[str, Any]], Visibility]
+    logs_cascades_from: tuple[int, int] | None
+    own: str
+    uuid: str
+    gtids: str
+    captured_gtids: Callable[[str], GtidLog]
+    has_gtids: Callable[[Query, str | None, str | None], bool]
+    replicates_from: tuple[str, ...]
+    rights: Rights
+    grants: Callable[[Query], list[str]]
+
+
+def log_point(row: tuple[Any, ...] | None) -> LogPoint:
+    """Return where the log ends, of a row of the statement that says so. Raises SourceRefusedError without a log."""
+    if row is None:
+        raise SourceRefusedError("the source has no binary log: set log_bin and restart it")
+    return binlog_file_number(row[0]), int(row[1])

@@ -1,0 +1,97 @@
+"""MariaDB: it names the log position of a consistent snapshot, hides hash columns, and logs nothing of foreign keys' actions."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pymysql.connections import Connection
+from pymysql.cursors import Cursor
+
+from producer.chunks import LogPoint, Low
+from producer.decoders import types as t
+from producer.decoders.metadata import TableMapForm, parsers
+from producer.errors import SourceRefusedError
+from producer.flavours.flavour import BinlogFlavour, Query, log_point
+from producer.grants import TABLE_RIGHTS, Rights
+from producer.gtids import MariadbGtids
+from producer.positions import gtids_contained
+from schemas.mysql_columns import CatalogColumn
+from schemas.position import binlog_file_number
+
+_LOG_STATUS = "SHOW MASTER STATUS"
+
+
+class MariaDBVisibility:
+    """The consistent snapshot's own log position.
+
+    START TRANSACTION WITH CONSISTENT SNAPSHOT takes InnoDB's snapshot and the log position that belongs to it under one
+    lock; the status variables binlog_snapshot_file/position name it.
+    """
+
+    def prepare(self, connection: Connection[Any], started: LogPoint) -> bool:
+        del connection, started
+        return True  # LOW is a position: the machine compares it with where the stream stands
+
+    def begin(self, cursor: Cursor) -> Low:
+        cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
+        found = {name.lower(): value for name, value in cursor.fetchall()}
+        file = found.get("binlog_snapshot_file")
+        if not file:
+            raise SourceRefusedError(
+                "the source gives no binlog_snapshot_file for a consistent snapshot: set log_bin and restart it"
+            )
+        return Low((binlog_file_number(file), int(found["binlog_snapshot_position"])), None)
+
+    def log_end(self, cursor: Cursor) -> LogPoint:
+        cursor.execute(_LOG_STATUS)
+        return log_point(cursor.fetchone())
+
+
+def stored_otherwise(column: CatalogColumn) -> bool:
+    """Tell whether MariaDB logs a column compressed, or as times with fractions were before 10.1.
+
+    It says so in a comment in the type alone. Times without a fraction are read in their old form, too.
+    """
+    if column.data_type.lower() in ("enum", "set"):
+        return False  # a label may be anything
+    comment = re.search(r"/\*.*", column.declared, re.DOTALL)
+    if comment is None:
+        return False
+    return "COMPRESSED" in comment[0].upper() or ("mariadb-5.3" in comment[0].lower() and bool(column.fsp))
+
+
+def _has_gtids(_query: Query, captured: str | None, now: str | None) -> bool:
+    return gtids_contained(captured, now)
+
+
+def _grants(query: Query) -> list[str]:
+    return [str(value) for row in query("SHOW GRANTS") for value in row.values()]
+
+
+MARIADB = BinlogFlavour(
+    type="mariadb",
+    is_of=lambda version: "mariadb" in version.lower(),
+    log_status=(_LOG_STATUS,),
+    table_map=TableMapForm(parsers(t.CHARACTER | {t.GEOMETRY}), hidden_hashes=True),
+    stored_otherwise=stored_otherwise,
+    runs_ahead=False,  # the catalogue answers about a table only when no statement on it is under way
+    delivered=lambda: None,
+    visibility=lambda _settings: MariaDBVisibility(),
+    logs_cascades_from=None,
+    own="CONCAT(@@global.hostname, ':', @@global.port)",
+    uuid="NULL",
+    gtids="@@global.gtid_binlog_state",
+    captured_gtids=MariadbGtids.parse,
+    has_gtids=_has_gtids,
+    replicates_from=("SHOW ALL SLAVES STATUS",),
+    rights=Rights(
+        status="BINLOG MONITOR",
+        gives_status=frozenset({"REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"}),
+        routines="SHOW CREATE ROUTINE",
+        routines_table=("mysql", "proc"),
+        foreign_keys=TABLE_RIGHTS - {"SELECT"},
+    ),
+    grants=_grants,
+)

@@ -1,0 +1,142 @@
+"""MySQL: what is visible is told by GTIDs, and a transaction is in the log before it is visible."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import struct
+from typing import Any
+
+import pymysql
+from pymysql.connections import Connection
+from pymysql.cursors import Cursor
+
+from producer.chunks import LogPoint, Low
+from producer.decoders import types as t
+from producer.decoders.metadata import TableMapForm, parsers
+from producer.flavours.flavour import BinlogFlavour, Query, log_point
+from producer.grants import TABLE_RIGHTS, Rights
+from producer.snapshot_gtids import GtidSet
+from schemas.mysql_connect import open_connection
+from schemas.position import binlog_file_number
+
+_PARSE_ERROR = 1064
+_NO_ROLES = (_PARSE_ERROR, 1305)  # MySQL 5.7 has none
+_LOG_STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
+_DUMP_GTID, _NON_BLOCK = 0x1E, 1
+_ROTATE, _GTID, _GTID_TAGGED, _EVENT_HEADER = 4, 33, 42, 19
+
+
+class MySQLVisibility:
+    """gtid_executed, read before the SELECT opens InnoDB's snapshot: a GTID enters it after the engine's commit.
+
+    What was in the log before the stream began is known to be visible once a dump that leaves out gtid_executed begins at
+    or behind that point; `settings` are pymysql's, for that dump.
+    """
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
+
+    def prepare(self, connection: Connection[Any], started: LogPoint) -> bool:
+        with connection.cursor(Cursor) as cursor:
+            executed = _executed(cursor)
+        first = first_transaction_outside(self._settings, executed)
+        return first is None or first >= started
+
+    def begin(self, cursor: Cursor) -> Low:
+        cursor.execute("START TRANSACTION READ ONLY")
+        return Low(None, GtidSet.parse(_executed(cursor)))
+
+    def log_end(self, cursor: Cursor) -> LogPoint:
+        try:
+            cursor.execute(_LOG_STATUS[0])
+        except pymysql.err.ProgrammingError as error:
+            if error.args[0] != _PARSE_ERROR:
+                raise
+            cursor.execute(_LOG_STATUS[1])
+        return log_point(cursor.fetchone())
+
+
+def _executed(cursor: Cursor) -> str:
+    cursor.execute("SELECT @@GLOBAL.gtid_executed")
+    row = cursor.fetchone()
+    return str(row[0]).replace("\n", "") if row else ""
+
+
+def first_transaction_outside(settings: dict[str, Any], executed: str) -> LogPoint | None:
+    """Return where the first logged transaction that is not in `executed` starts; None: there is none.
+
+    A dump by GTID (COM_BINLOG_DUMP_GTID) that does not wait at the log's end. The server skips what is in the set.
+    """
+    connection: Any = open_connection(**settings)
+    server_id = random.randrange(1 << 30, 1 << 31)  # noqa: S311 - must differ from other dumps, nothing more
+    with contextlib.closing(connection):
+        with connection.cursor() as cursor:
+            cursor.execute("SET @source_binlog_checksum = 'NONE', @master_binlog_checksum = 'NONE'")
+        wanted = GtidSet.parse(executed).encode()
+        head = struct.pack("<HIIQI", _NON_BLOCK, server_id, 0, 4, len(wanted))
+        connection._execute_command(_DUMP_GTID, head + wanted)
+        return _first_gtid_event(connection)
+
+
+def _first_gtid_event(connection: Any) -> LogPoint | None:
+    file = 0
+    while True:
+        packet = connection._read_packet()  # raises what the server reports
+        if packet.is_eof_packet():
+            return None
+        event = packet.get_all_data()[1:]
+        if event[4] == _ROTATE:
+            file = binlog_file_number(event[_EVENT_HEADER + 8 :].decode())
+        elif event[4] in (_GTID, _GTID_TAGGED):
+            size, end = struct.unpack_from("<II", event, 9)
+            return file, end - size
+
+
+def _has_gtids(query: Query, captured: str | None, _now: str | None) -> bool:
+    row = query("SELECT GTID_SUBSET(%s, @@global.gtid_executed) AS inside", (captured or "",))[0]
+    return bool(row["inside"])
+
+
+def _grants(query: Query) -> list[str]:
+    """SHOW GRANTS alone names the active roles only; with USING it adds what they give."""
+    roles = _active_roles(query)
+    statement = f"SHOW GRANTS FOR CURRENT_USER() USING {roles}" if roles else "SHOW GRANTS"
+    return [str(value) for row in query(statement) for value in row.values()]
+
+
+def _active_roles(query: Query) -> str:
+    try:
+        role = query("SELECT CURRENT_ROLE() AS role")[0]["role"]
+    except pymysql.MySQLError as error:
+        if error.args[0] not in _NO_ROLES:
+            raise
+        return ""
+    return "" if role in (None, "NONE") else str(role)
+
+
+MYSQL = BinlogFlavour(
+    type="mysql",
+    is_of=lambda version: "mariadb" not in version.lower(),
+    log_status=_LOG_STATUS,
+    table_map=TableMapForm(parsers(t.CHARACTER | {t.VECTOR}), hidden_hashes=False),
+    stored_otherwise=lambda _column: False,
+    runs_ahead=True,
+    delivered=GtidSet,
+    visibility=MySQLVisibility,
+    logs_cascades_from=(9, 6),
+    own="@@global.server_uuid",
+    uuid="@@global.server_uuid",
+    gtids="@@global.gtid_executed",
+    captured_gtids=GtidSet.parse,
+    has_gtids=_has_gtids,
+    replicates_from=("SHOW REPLICA STATUS", "SHOW SLAVE STATUS"),
+    rights=Rights(
+        status="REPLICATION CLIENT",
+        gives_status=frozenset({"REPLICATION CLIENT", "SUPER"}),
+        routines="SHOW_ROUTINE",
+        routines_table=None,
+        foreign_keys=TABLE_RIGHTS,
+    ),
+    grants=_grants,
+)
