@@ -20,14 +20,10 @@ import zipimport
 from contextlib import suppress
 from typing import Any
 
+from schemas.target_kinds import TARGET_KINDS
+
 PATCHED_VERSION = "4.0.0"
 PRELOADED = ("pyarrow", "orjson", "msgspec", "xxhash", "confluent_kafka", "consumer.task")
-DIALECTS = (
-    "consumer.targets.postgres",
-    "consumer.targets.mysql",
-    "sqlalchemy.dialects.postgresql.psycopg",  # the inspector would import them in the first task
-    "sqlalchemy.dialects.mysql.pymysql",
-)
 
 
 class QuickAckReader(io.RawIOBase):
@@ -75,9 +71,10 @@ def preload() -> None:
     """Import what every worker needs; a dialect whose driver is not installed is only missing where it is needed."""
     for name in PRELOADED:
         importlib.import_module(name)
-    for name in DIALECTS:
-        with suppress(ImportError):
-            importlib.import_module(name)
+    for kind in TARGET_KINDS.values():
+        for name in (kind.module, *kind.warm):
+            with suppress(ImportError):
+                importlib.import_module(name)
 
 
 def main() -> None:

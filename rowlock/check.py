@@ -17,7 +17,7 @@ from typing import cast
 from consumer.errors import ConsumerError, MissingGrantError, TransientError
 from consumer.query import slots_of
 from consumer.router import Route, Routed, resolve, wanted_table
-from consumer.targets.dialect import open_session
+from consumer.targets.dialect import dialect_of, open_session
 from consumer.targets.findings import (
     Inspectable,
     findings_for_rights,
@@ -32,7 +32,7 @@ from rowlock.kafka_view import KafkaView
 from rowlock.scopes import Found, Scope, about, of_source
 from rowlock.source_view import selected_tables
 from schemas.config import Config
-from schemas.endpoints import KAFKA, POSTGRES, addresses, blamed
+from schemas.endpoints import KAFKA, addresses, blamed
 from schemas.errors import SchemaError, ServerConnectError
 from schemas.findings import NO_TABLE, Finding, no_table_yet
 from schemas.table import Table
@@ -230,11 +230,8 @@ def _unasked(config: Config, target: str, error: Exception) -> Finding:
     if isinstance(error, MissingGrantError):
         return _finding(where, f"target {target}: {error.seen}", error.statement)
     at = config.targets[target]
-    if (
-        at.type == "postgres"
-        and isinstance(error, TransientError)
-        and (other := blamed(at.host, at.port, POSTGRES))
-    ):
+    wanted = dialect_of(at).answers
+    if wanted and isinstance(error, TransientError) and (other := blamed(at.host, at.port, wanted)):
         return _finding(where, f"target {target}: {other}", "correct host and port of the target")
     return _finding(where, f"target {target}: {error}")
 

@@ -19,6 +19,7 @@ from pydantic_core import PydanticCustomError
 from schemas.config_base import Model, Port, Text
 from schemas.config_coordination import CoordinationConfig, CoordinationTls
 from schemas.config_errors import ConfigErrors, Problem
+from schemas.target_kinds import TARGET_KINDS
 
 __all__ = [
     "Config",
@@ -124,10 +125,21 @@ class SourceConfig(Model):
     tls: TlsConfig | None = Field(default=None, description="TLS towards the database (default: none).")
 
 
+def _target_kind(kind: str) -> str:
+    """Raises what pydantic raises for a Literal of the kinds that there are."""
+    if kind not in TARGET_KINDS:
+        *others, last = (f"'{each}'" for each in TARGET_KINDS)
+        expected = f"{', '.join(others)} or {last}"
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+    return kind
+
+
 class TargetConfig(Model):
     """A database that is written."""
 
-    type: Literal["mysql", "mariadb", "postgres"] = Field(description="What it is.")
+    type: Annotated[str, AfterValidator(_target_kind)] = Field(
+        description="What it is.", json_schema_extra={"enum": list(TARGET_KINDS)}
+    )
     host: Text = Field(description="Host name or address.")
     port: Port = Field(description="TCP port (PostgreSQL: 5432, MySQL and MariaDB: 3306).")
     user: Text = Field(description="User to connect as.")

@@ -86,10 +86,20 @@ def _section(title: str, model: type[BaseModel]) -> str:
 
 
 def _row(name: str, info: FieldInfo) -> str:
-    kind = _type(info.annotation) + _bounds(info)
+    kind = _choices(info) or _type(info.annotation) + _bounds(info)
     return f"| `{info.alias or name}` | {kind} | {_default(info)} | {info.description or ''} |".replace(
         "\n", " "
     )
+
+
+def _choices(info: FieldInfo) -> str:
+    """Return the words that a field takes which are entries of a table; "" for other fields."""
+    extra = info.json_schema_extra
+    return _one_of(extra["enum"]) if isinstance(extra, dict) else ""
+
+
+def _one_of(values: Any) -> str:
+    return " \\| ".join(f"`{value}`" for value in values)
 
 
 def _type(annotation: Any) -> str:
@@ -97,7 +107,7 @@ def _type(annotation: Any) -> str:
     if origin is Annotated:
         return _type(arguments[0])
     if origin is Literal:
-        return " \\| ".join(f"`{value}`" for value in arguments)
+        return _one_of(arguments)
     if origin in (Union, types.UnionType):
         return " or ".join(_type(each) for each in arguments if each is not type(None))
     if origin is list:

@@ -1,7 +1,8 @@
 """The tables that rowlock keeps in each target, and their statements (docs/reference/bookkeeping.md).
 
 The truth about how far a unit is applied lives here, in the same transactions as the rows. The statements are the
-same for all dialects; only the column types differ, as data. Rendering is pure; sessions run the statements.
+same for all dialects; where databases differ they are asked of the dialect's `Syntax`. Rendering is pure; sessions run the
+statements.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import groupby
 import orjson
 
 from consumer.model import Held, LaneProgress, Unit, UnitState
-from consumer.targets.sql import Fragment, Params, Quote, placeholders, qualified
+from consumer.targets.sql import Fragment, Params, Syntax, placeholders, qualified
 from schemas.position import Position
 
 NO_STATE = UnitState(None, None, None)
@@ -73,25 +74,19 @@ _PROGRESS = (
     "commit_ts_ms",
 )
 _HELD = ("kafka_offset", "part", "table_name", "row_key", "folded_key", "event", "error", "commit_ts_ms")
+_DISPLACED = ("pipeline", "topic", "table_name", "row_data", "displaced_by")
 _UNIT = "pipeline = %s AND topic = %s"
 
 
 @dataclass(frozen=True)
 class Books:
-    """Statements on the bookkeeping tables in `schema`. `types`: neutral type → column type of the dialect.
-
-    `suffix` follows CREATE TABLE's closing parenthesis (engine, character set). `millis`: an expression, {} a timestamp, its
-    milliseconds since 1970.
-    """
+    """Statements on the bookkeeping tables in `schema`."""
 
     schema: str
-    quote: Quote
-    types: dict[str, str]
-    suffix: str = ""
-    millis: str = "NULL"
+    syntax: Syntax
 
     def table(self, name: str) -> str:
-        return qualified(self.quote, self.schema, name)
+        return qualified(self.syntax.quote, self.schema, name)
 
     def names(self) -> tuple[str, ...]:
         return tuple(_TABLES)
@@ -102,9 +97,12 @@ class Books:
 
     def create(self, name: str) -> str:
         keys, columns = _TABLES[name]
-        body = [f"{column} {self.types[kind]}" for column, kind in columns.items()]
+        body = [f"{column} {self.syntax.types[kind]}" for column, kind in columns.items()]
         body.append(f"PRIMARY KEY ({', '.join(list(columns)[:keys])})")
-        return f"CREATE TABLE IF NOT EXISTS {self.table(name)} ({', '.join(body)}){self.suffix}"
+        return self.syntax.create(self.table(name), ", ".join(body))
+
+    def _insert(self, name: str, columns: Sequence[str], rows: int) -> str:
+        return self.syntax.insert(self.table(name), columns, rows)
 
     def select_lanes(self, unit: Unit, lanes: Sequence[int] | None = None, *, lock: bool = False) -> Fragment:
         """Select lane rows in lane order; `lock` makes it the guard: a locking read sees the latest commit."""
@@ -113,16 +111,12 @@ class Books:
         if lanes is not None:
             some = f" AND lane IN {placeholders(len(lanes))}"
             params.extend(lanes)
-        tail = " FOR UPDATE" if lock else ""
-        text = f"SELECT {', '.join(_PROGRESS)} FROM {self.table('rowlock_progress')} WHERE {_UNIT}{some}"
-        return f"{text} ORDER BY lane{tail}", params
+        text = f"SELECT {', '.join(_PROGRESS)} FROM {self.table('rowlock_progress')} WHERE {_UNIT}{some} ORDER BY lane"
+        return self.syntax.locked(text) if lock else text, params
 
     def insert_lanes(self, unit: Unit, rows: Sequence[LaneProgress]) -> Fragment:
-        columns = ("pipeline", "topic", *_PROGRESS)
-        values = ", ".join([placeholders(len(columns))] * len(rows))
         params = [value for row in rows for value in (unit.pipeline, unit.topic, *_lane_values(row))]
-        text = f"INSERT INTO {self.table('rowlock_progress')} ({', '.join(columns)}) VALUES {values}"
-        return text, params
+        return self._insert("rowlock_progress", ("pipeline", "topic", *_PROGRESS), len(rows)), params
 
     def update_lanes(self, unit: Unit, rows: Sequence[LaneProgress]) -> list[tuple[Fragment, int]]:
         """Return (statement, rows it must match) for each group of lanes that get the same values.
@@ -136,7 +130,7 @@ class Books:
         row = rows[0]
         text = (
             f"UPDATE {self.table('rowlock_progress')} SET topic_id = %s, kafka_offset = %s, position = %s, gen = %s, "
-            f"layout = %s, commit_ts_ms = %s, updated_at = CURRENT_TIMESTAMP(3) "
+            f"layout = %s, commit_ts_ms = %s, updated_at = {self.syntax.now} "
             f"WHERE {_UNIT} AND lane IN {placeholders(len(rows))} AND epoch = %s AND attempt = %s"
         )
         params: Params = [
@@ -146,7 +140,7 @@ class Books:
         return (text, params), len(rows)
 
     def raise_epoch(self, unit: Unit, epoch: int) -> Fragment:
-        text = f"UPDATE {self.table('rowlock_progress')} SET epoch = %s, updated_at = CURRENT_TIMESTAMP(3)"
+        text = f"UPDATE {self.table('rowlock_progress')} SET epoch = %s, updated_at = {self.syntax.now}"
         return f"{text} WHERE {_UNIT}", [epoch, unit.pipeline, unit.topic]
 
     def raise_attempt(self, unit: Unit, epoch: int) -> Fragment:
@@ -157,18 +151,17 @@ class Books:
         return f"DELETE FROM {self.table('rowlock_progress')} WHERE {_UNIT}", [unit.pipeline, unit.topic]
 
     def select_unit(self, unit: Unit) -> Fragment:
-        since = self.millis.format("updated_at")
+        since = self.syntax.millis("updated_at")
         text = f"SELECT definition, ddl, stopped, {since} FROM {self.table('rowlock_unit')} WHERE {_UNIT}"
         return text, [unit.pipeline, unit.topic]
 
     def insert_unit(self, unit: Unit) -> Fragment:
-        text = f"INSERT INTO {self.table('rowlock_unit')} (pipeline, topic) VALUES (%s, %s)"
-        return text, [unit.pipeline, unit.topic]
+        return self._insert("rowlock_unit", ("pipeline", "topic"), 1), [unit.pipeline, unit.topic]
 
     def update_unit(self, unit: Unit, state: UnitState) -> Fragment:
         text = (
             f"UPDATE {self.table('rowlock_unit')} SET definition = %s, ddl = %s, stopped = %s, "
-            f"updated_at = CURRENT_TIMESTAMP(3) WHERE {_UNIT}"
+            f"updated_at = {self.syntax.now} WHERE {_UNIT}"
         )
         return text, [state.definition, state.ddl, state.stopped, unit.pipeline, unit.topic]
 
@@ -176,7 +169,7 @@ class Books:
         """Set why a unit is stopped, or that it is not; `still`: the same as before it was tried again, and since then."""
         text = f"UPDATE {self.table('rowlock_unit')} SET stopped = %s"
         if message is not None and not still:
-            text += ", updated_at = CURRENT_TIMESTAMP(3)"
+            text += f", updated_at = {self.syntax.now}"
         return f"{text} WHERE {_UNIT}", [message, unit.pipeline, unit.topic]
 
     def select_topics(self, pipeline: str) -> Fragment:
@@ -188,11 +181,8 @@ class Books:
         return f"{text} ORDER BY kafka_offset, part", [unit.pipeline, unit.topic]
 
     def insert_held(self, unit: Unit, held: Sequence[Held]) -> Fragment:
-        columns = ("pipeline", "topic", *_HELD)
-        values = ", ".join([placeholders(len(columns))] * len(held))
         params = [value for entry in held for value in (unit.pipeline, unit.topic, *_held_values(entry))]
-        text = f"INSERT INTO {self.table('rowlock_quarantine')} ({', '.join(columns)}) VALUES {values}"
-        return text, params
+        return self._insert("rowlock_quarantine", ("pipeline", "topic", *_HELD), len(held)), params
 
     def close_held(self, unit: Unit, ids: Sequence[tuple[int, int]], why: str) -> list[Fragment]:
         """Move entries by (offset, part) to the history."""
@@ -212,8 +202,7 @@ class Books:
         return [(copy, [why, *place]), (f"DELETE {where}", place)]
 
     def insert_displaced(self, rows: int) -> str:
-        values = ", ".join([placeholders(5)] * rows)
-        return f"INSERT INTO {self.displaced_columns()} VALUES {values}"
+        return self._insert("rowlock_displaced", _DISPLACED, rows)
 
     def count_displaced(self, pipeline: str) -> Fragment:
         """Count by topic, all of a pipeline at once: the table has no index but its key's, and is mostly empty."""
@@ -221,7 +210,7 @@ class Books:
         return text, [pipeline]
 
     def displaced_columns(self) -> str:
-        return f"{self.table('rowlock_displaced')} (pipeline, topic, table_name, row_data, displaced_by)"
+        return f"{self.table('rowlock_displaced')} ({', '.join(_DISPLACED)})"
 
 
 def _position_text(position: Position) -> str:

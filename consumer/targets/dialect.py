@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from consumer.targets.session import SqlSession
+from schemas.target_kinds import TARGET_KINDS
 
 if TYPE_CHECKING:
     from schemas.config import TargetConfig
@@ -15,24 +16,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A kind of target. `open`: connects."""
+    """A kind of target. `open`: connects.
+
+    `answers`: what is at the address of such a target (schemas.endpoints), where its driver does not tell that it met something
+    else.
+    """
 
     name: str
     open: Callable[[TargetConfig, str], SqlSession]
-
-
-#: type of TargetConfig → (module, attribute): the module, and with it its driver, is imported on first use.
-_DIALECTS = {
-    "postgres": ("consumer.targets.postgres", "POSTGRES"),
-    "mysql": ("consumer.targets.mysql", "MYSQL"),
-    "mariadb": ("consumer.targets.mysql", "MARIADB"),
-}
+    answers: str | None = None
 
 
 def dialect_of(target: TargetConfig) -> Dialect:
-    """Return the dialect of a configured target: a configuration names only what is built."""
-    module, attribute = _DIALECTS[target.type]
-    dialect: Dialect = getattr(import_module(module), attribute)
+    """Return the dialect of a configured target; its module, and with it the driver, is imported on first use."""
+    kind = TARGET_KINDS[target.type]
+    dialect: Dialect = getattr(import_module(kind.module), kind.attribute)
     return dialect
 
 

@@ -3,6 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What a dialect itself says of a table or of a session, in its own words: the rest of the package knows no more of it.
+
+    `message`: what is there; `remedy`: a statement of the dialect if one fixes it. `columns`: it matters only where rowlock updates
+    one of these; those are then put in for "{columns}" in the message, the first of them for "{column}" in the remedy.
+    """
+
+    message: str
+    remedy: str
+    level: Literal["error", "warning"] = "error"
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,24 +25,15 @@ class TableFacts:
     """All tuples hold names for people. `required`: NOT NULL columns without a default.
 
     `unordered`: unique indexes or constraints whose conflicts cannot be put in order (deferrable, exclusion, …).
-    `transactional`: False when the table's engine has no transactions. `rules`: that rewrite statements; `always`: identity columns
-    GENERATED ALWAYS; `unlogged`: it, or partitions of it, that a crash of the server empties; `row_security`: policies hide
-    rows from this user; `kinds`: what is no ordinary table (views, foreign tables), it or partitions of it; `children`: tables that
-    inherit from it; `uncovered`: partitionings that do not take every row. `unseen`: (what this user cannot see, the statement
-    that shows it): nothing may be concluded from its absence.
+    `unseen`: (what this user cannot see, the statement that shows it): nothing may be concluded from its absence.
+    `remarks`: what only this dialect has. `finer`: how a column comes to compare as exactly as at the source; "{names}" stands for
+    the source's collations.
     """
 
     triggers: tuple[str, ...] = ()
     foreign_keys: tuple[str, ...] = ()  # outgoing and incoming
     required: tuple[str, ...] = ()
     unordered: tuple[str, ...] = ()
-    rules: tuple[str, ...] = ()
-    always: tuple[str, ...] = ()
-    unlogged: tuple[str, ...] = ()
-    row_security: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = ()
-    children: tuple[str, ...] = ()
-    uncovered: tuple[str, ...] = ()
     unseen: tuple[tuple[str, str], ...] = ()
-    engine: str | None = None
-    transactional: bool = True
+    remarks: tuple[Remark, ...] = ()
+    finer: str = "give the column the collation {names}"

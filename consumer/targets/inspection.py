@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -18,16 +18,14 @@ if TYPE_CHECKING:
 
     from schemas.config import TargetConfig
 
-_PG_MODES = {"full": "verify-full", "ca": "verify-ca", "none": "require"}
-
 
 @contextmanager
-def inspecting(target: TargetConfig, driver: str) -> Iterator[Inspector]:
-    """Yield an inspector of `target`. Raises TransientError when the catalogue cannot be read."""
+def inspecting(target: TargetConfig, driver: str, tls: Mapping[str, Any]) -> Iterator[Inspector]:
+    """Yield an inspector of `target`. `tls`: the driver's arguments. Raises TransientError when the catalogue cannot be read."""
     url = URL.create(
         driver, target.user, target.password.get_secret_value(), target.host, target.port, target.database
     )
-    engine = _engine(url, tuple(sorted(tls_arguments(target, driver).items())))
+    engine = _engine(url, tuple(sorted(tls.items())))
     try:
         with engine.connect() as connection:
             yield inspect(connection)
@@ -41,19 +39,3 @@ def inspecting(target: TargetConfig, driver: str) -> Iterator[Inspector]:
 def _engine(url: URL, tls: tuple[tuple[str, Any], ...]) -> Engine:
     """Return the engine of a target. It holds no connection, but what it has learnt of the server and its compiled queries."""
     return create_engine(url, poolclass=NullPool, connect_args=dict(tls))
-
-
-def tls_arguments(target: TargetConfig, driver: str) -> dict[str, Any]:
-    """Return the driver's arguments for the target's TLS settings."""
-    tls = target.tls
-    if tls is None:
-        return {}
-    if driver.startswith("postgresql"):
-        files = {"sslrootcert": tls.ca, "sslcert": tls.cert, "sslkey": tls.key}
-        return {"sslmode": _PG_MODES[tls.verify], **{key: str(file) for key, file in files.items() if file}}
-    files = {"ssl_ca": tls.ca, "ssl_cert": tls.cert, "ssl_key": tls.key}
-    return {
-        "ssl_verify_cert": tls.verify != "none",
-        "ssl_verify_identity": tls.verify == "full",
-        **{key: str(file) for key, file in files.items() if file},
-    }

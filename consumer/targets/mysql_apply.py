@@ -34,7 +34,7 @@ from schemas.mysql_values import to_mysql
 from schemas.table import Key, Row, UniqueIndex
 
 if TYPE_CHECKING:
-    from consumer.targets.mysql import MySqlLink
+    from consumer.targets.mysql_connection import MySqlLink
 
 #: Room for the statement's head in a packet.
 PACKET_RESERVE = 1 << 16

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from consumer.model import NetChange, TargetTable, Unit
 from consumer.targets.bookkeeping import Books
-from consumer.targets.facts import TableFacts
+from consumer.targets.facts import Remark, TableFacts
 from consumer.targets.rights import MissingRight, Wanted
 from consumer.targets.sql import Fragment, Params
 from schemas.table import Key, Row, Table
@@ -17,7 +17,10 @@ Rows = list[tuple[object, ...]]
 
 
 class Link(Protocol):
-    """One connection. Every method raises errors of consumer.errors only; a lost connection is TransientError."""
+    """One connection. Every method raises errors of consumer.errors only; a lost connection is TransientError.
+
+    Texts have the marks of consumer.targets.sql; the link gives its driver what that takes.
+    """
 
     def connect(self) -> None:
         """Connect when there is no usable connection; otherwise do nothing."""
@@ -46,8 +49,8 @@ class Link(Protocol):
     def end_blockers_of(self, identity: int) -> list[int]:
         """End the connections that hold a lock for which connection `identity` waits. Returns their numbers."""
 
-    def durability(self) -> str | None:
-        """Return why a crash of the server may take back commits that readers have seen; None: it may not."""
+    def durability(self) -> Remark | None:
+        """Say why a crash of the server may take back commits that readers have seen; None: it may not."""
 
     def ping(self) -> bool: ...
 

@@ -23,7 +23,7 @@ from schemas.table import Key, Row
 if TYPE_CHECKING:
     import psycopg
 
-    from consumer.targets.postgres import PostgresLink
+    from consumer.targets.postgres_connection import PostgresLink
 
 #: Up to this many net rows go in direct statements: no COPY, one round trip.
 SMALL = 50

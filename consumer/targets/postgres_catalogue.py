@@ -15,9 +15,12 @@ from consumer.model import TargetTable
 from consumer.targets import postgres_rights
 from consumer.targets.facts import TableFacts
 from consumer.targets.inspection import inspecting
+from consumer.targets.keyed_reads import KeyedReads
+from consumer.targets.postgres_connection import tls_arguments
+from consumer.targets.postgres_facts import table_facts
 from consumer.targets.postgres_sql import bare, quote
 from consumer.targets.rights import ROW_RIGHTS, MissingRight, Wanted
-from consumer.targets.sql import Fragment, after_key, qualified
+from consumer.targets.sql import qualified
 from schemas.errors import SchemaError, ValueRefusedError
 from schemas.mysql_catalog import choose_key
 from schemas.postgres_values import row_from_postgres, select_list_pg, to_postgres_columns
@@ -32,33 +35,6 @@ if TYPE_CHECKING:
 
 IDENTIFIER_BYTES = 63
 
-#: The table with all its partitions: what is done to one of these is done to rows of the table.
-_TREE = "(SELECT t.oid FROM (SELECT %s::regclass AS oid UNION SELECT relid FROM pg_partition_tree(%s::regclass)) AS t)"
-_FACTS = {
-    "triggers": f"SELECT DISTINCT tgname FROM pg_catalog.pg_trigger WHERE tgrelid IN {_TREE} AND NOT tgisinternal",
-    "foreign_keys": "SELECT DISTINCT conname || ' (' || conrelid::regclass || ' to ' || confrelid::regclass || ')' "
-    f"FROM pg_catalog.pg_constraint WHERE contype = 'f' AND (conrelid IN {_TREE} OR confrelid IN {_TREE})",
-    "rules": "SELECT DISTINCT rulename FROM pg_catalog.pg_rewrite "
-    f"WHERE ev_class IN {_TREE} AND rulename <> '_RETURN'",
-    "always": "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 "
-    "AND NOT attisdropped AND attidentity = 'a'",
-    "unlogged": f"SELECT oid::regclass::text FROM pg_catalog.pg_class WHERE oid IN {_TREE} AND relpersistence <> 'p' "
-    "AND relkind NOT IN ('v', 'm')",
-    "row_security": "SELECT oid::regclass::text FROM pg_catalog.pg_class WHERE oid = %s::regclass AND row_security_active(oid)",
-    "kinds": "SELECT oid::regclass || CASE relkind WHEN 'v' THEN ', a view' WHEN 'm' THEN ', a materialized view' "
-    "WHEN 'f' THEN ', a foreign table' ELSE ', of kind ' || relkind::text END "
-    f"FROM pg_catalog.pg_class WHERE oid IN {_TREE} AND relkind NOT IN ('r', 'p')",
-    "children": "SELECT i.inhrelid::regclass::text FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhparent "
-    "WHERE i.inhparent = %s::regclass AND c.relkind = 'r'",
-    "uncovered": "SELECT p.partrelid::regclass || ' by ' || pg_get_partkeydef(p.partrelid) FROM pg_catalog.pg_partitioned_table p "
-    f"WHERE p.partrelid IN {_TREE} AND p.partdefid = 0 AND NOT (p.partstrat = 'h' AND 1 = (SELECT sum(1.0 / "
-    "(regexp_match(pg_get_expr(c.relpartbound, c.oid), 'modulus (\\d+)'))[1]::int) FROM pg_catalog.pg_inherits i "
-    "JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = p.partrelid))",
-    "required": "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 "
-    "AND NOT attisdropped AND attnotnull AND NOT atthasdef AND attidentity = '' AND attgenerated = ''",
-    "unordered": "SELECT conname FROM pg_catalog.pg_constraint WHERE conrelid = %s::regclass "
-    "AND (contype = 'x' OR (contype IN ('p', 'u') AND condeferrable))",
-}
 _LOOSE = """
 SELECT a.attname, n.nspname || '.' || c.collname
 FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace
@@ -68,19 +44,18 @@ SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attrib
 WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped"""
 
 
-class PostgresCatalogue:
-    """`session.Catalogue` for PostgreSQL."""
+class PostgresCatalogue(KeyedReads):
+    """`parts.Catalogue` for PostgreSQL."""
+
+    quote = staticmethod(quote)
 
     def __init__(self, target: TargetConfig, link: Link) -> None:
         self._target = target
         self._link = link
 
-    def name(self, table: TargetTable) -> str:
-        return qualified(quote, table.schema, table.name)
-
     def read_table(self, schema: str, name: str) -> Table | None:
         _require_short(f"{schema}.{name}", schema, name)
-        with inspecting(self._target, "postgresql+psycopg") as inspector:
+        with inspecting(self._target, "postgresql+psycopg", tls_arguments(self._target)) as inspector:
             if not inspector.has_table(name, schema=schema):
                 return None
             formatted = {str(column): str(text) for column, text in self._rows(_TYPES, schema, name)}
@@ -88,11 +63,7 @@ class PostgresCatalogue:
             return _table(inspector, schema, name, formatted, loose)
 
     def facts(self, schema: str, name: str) -> TableFacts:
-        found: dict[str, Any] = {
-            fact: tuple(str(row[0]) for row in self._rows(query, schema, name))
-            for fact, query in _FACTS.items()
-        }
-        return TableFacts(**found)
+        return table_facts(lambda query: self._rows(query, schema, name), f"{schema}.{name}")
 
     def _rows(self, query: str, schema: str, name: str) -> Rows:
         self._link.connect()
@@ -140,18 +111,6 @@ class PostgresCatalogue:
     def key_params(self, table: TargetTable, key: Key) -> list[object]:
         with refusals():
             return list(to_postgres_columns(table.table, table.table.key.columns)(key))
-
-    def key_columns(self, table: TargetTable) -> tuple[str, ...]:
-        return tuple(quote(column) for column in table.table.key.columns)
-
-    def where(self, table: TargetTable, values: dict[str, str] | None) -> list[Fragment]:
-        return [(f"{quote(column)} = %s", [value]) for column, value in (values or {}).items()]
-
-    def page(self, table: TargetTable, after: Key | None) -> list[Fragment]:
-        return [] if after is None else [after_key(self.key_columns(table), self.key_params(table, after))]
-
-    def page_order(self, table: TargetTable) -> str:
-        return ", ".join(self.key_columns(table))
 
 
 def _require_short(place: str, *names: str) -> None:
@@ -265,6 +224,3 @@ def _index(name: str, columns: Sequence[str | None], options: dict[str, Any]) ->
     parts = tuple(IndexPart(column=str(column)) for column in columns)
     distinct = not options.get("postgresql_nulls_not_distinct", False)
     return UniqueIndex(name=name, parts=parts, nulls_distinct=distinct)
-
-
-__all__ = ["PostgresCatalogue", "quote", "refusals"]

@@ -28,7 +28,7 @@ from consumer.errors import (
 from consumer.model import Held, LaneProgress, TargetTable, Unit, UnitState
 from consumer.targets.base import Transaction
 from consumer.targets.bookkeeping import NO_STATE, held_from, lane_from, unit_from
-from consumer.targets.facts import TableFacts
+from consumer.targets.facts import Remark, TableFacts
 from consumer.targets.parts import Parts, Rows
 from consumer.targets.rights import MissingRight, Place, Wanted
 from consumer.targets.sql import Fragment, keys_in
@@ -249,8 +249,8 @@ class SqlSession:
         self._link.connect()
         self._link.end_blockers_of(self._link.identity())
 
-    def probe_durability(self) -> str | None:
-        """Return why a crash of the target may take back commits that readers have seen; None: it may not."""
+    def probe_durability(self) -> Remark | None:
+        """Say why a crash of the target may take back commits that readers have seen; None: it may not."""
         self._link.connect()
         return self._link.durability()
 
@@ -262,7 +262,9 @@ class SqlSession:
         self, table: TargetTable, after: Key | None, limit: int, where: dict[str, str] | None = None
     ) -> list[Row]:
         return self._alone(
-            lambda: read_page(self._link, self.catalogue, table, after, where=where, limit=limit)
+            lambda: read_page(
+                self._link, self.catalogue, self._books.syntax, table, after, where=where, limit=limit
+            )
         )
 
     def fetch_keys(self, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
@@ -289,7 +291,7 @@ class SqlSession:
         return self._link.execute(*fragment)
 
     def _make(self, text: str) -> None:
-        """Run a CREATE … IF NOT EXISTS. Where somebody else makes the same thing at the same time, PostgreSQL answers with a
+        """Run a CREATE … IF NOT EXISTS. Where somebody else makes the same thing at the same time, a database may answer with a
         violated index of its catalogue, or that a part of it is there; it is there then, or was given up.
 
         Raises TransientError if that goes on, and AlreadyThereError where something of another kind has the name.
@@ -314,7 +316,7 @@ class SqlSession:
 
     @contextmanager
     def _rolled_back_on_error(self) -> Iterator[None]:
-        """Roll back after any error: after a lock time-out InnoDB keeps the transaction and its locks."""
+        """Roll back after any error: after a lock time-out some databases keep the transaction and its locks."""
         try:
             yield
         except BaseException:

@@ -1,15 +1,42 @@
-"""Pure rendering of the SQL fragments that all dialects share. No value is ever part of the text: values are `%s`.
+"""Pure rendering of the SQL fragments that all dialects share, and what a dialect says of its own SQL for that.
 
-Fragments come with their parameters in the order of the placeholders. Identifiers are quoted here and nowhere else.
+No value is ever part of a text: a value is `%s`, a percent sign `%%`, whatever the driver's own marks are: the dialect's
+connection sends its driver what it wants. Fragments come with their parameters in the order of the marks. Identifiers are
+quoted here and nowhere else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 Params = list[object]
 Fragment = tuple[str, Params]
 Quote = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    """How a dialect writes what not every database writes alike. No field has a default: who adds a dialect looks at each.
+
+    `types`: kind of a bookkeeping column → its type, NOT NULL and default included: "name" (up to 100 characters, compared
+    exactly), "topic" (up to 249), "int" (32 bits), "big" (64 bits), "text" (any length), "text?" (the same, or NULL), "now" (a time
+    with milliseconds, by default the present one), "id" (a number that the database gives).
+    `now`: the present time with milliseconds. `millis`: an expression of a column of type "now" → its milliseconds since 1970.
+    """
+
+    quote: Quote
+    types: Mapping[str, str]
+    now: str
+    millis: Callable[[str], str]
+    create: Callable[[str, str], str]
+    """(quoted name, columns and keys) → the statement that makes a table unless it is there."""
+    locked: Callable[[str], str]
+    """SELECT → the same, which locks its rows, in the order in which it returns them, to the end of the transaction."""
+    page: Callable[[str, str, int], str]
+    """(SELECT, columns, n) → the first n rows in the order of the columns."""
+    insert: Callable[[str, Sequence[str], int], str]
+    """(quoted name, columns, n) → the statement that inserts n rows, a mark for each value, row by row."""
 
 
 def quote_with(mark: str, *, formatted: bool = True) -> Quote:
@@ -41,8 +68,8 @@ def rows_placeholders(columns: int, rows: int) -> str:
 def after_key(columns: Sequence[str], key: Sequence[object]) -> Fragment:
     """Return the predicate "key > given", column by column.
 
-    Spelt out instead of a row comparison, which MySQL and MariaDB do not use an index for; the redundant
-    `first >= value` is what they use.
+    Spelt out instead of a row comparison, which not every optimizer uses an index for; the redundant
+    `first >= value` is what those use.
     """
     params: Params = []
     text = _beyond(columns, key, params)

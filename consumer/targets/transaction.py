@@ -8,7 +8,7 @@ from consumer.errors import FencedError
 from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, UnitState
 from consumer.targets.bookkeeping import Books
 from consumer.targets.parts import Applier, Catalogue, Link
-from consumer.targets.sql import Fragment, conjunction
+from consumer.targets.sql import Fragment, Syntax, conjunction
 from schemas.table import Key, Row
 
 
@@ -64,6 +64,7 @@ class SqlTransaction:
 def read_page(
     link: Link,
     catalogue: Catalogue,
+    syntax: Syntax,
     table: TargetTable,
     after: Key | None,
     *,
@@ -73,8 +74,8 @@ def read_page(
     """Read up to `limit` rows with key above `after`, in the order of the server's own key index."""
     select, decode = catalogue.select_rows(table)
     text, params = conjunction([*catalogue.where(table, where), *catalogue.page(table, after)])
-    order = catalogue.page_order(table)
-    return [decode(row) for row in link.execute(f"{select}{text} ORDER BY {order} LIMIT {limit:d}", params)]
+    page = syntax.page(f"{select}{text}", catalogue.page_order(table), limit)
+    return [decode(row) for row in link.execute(page, params)]
 
 
 def fenced(unit: Unit, expected: object, seen: object) -> FencedError:

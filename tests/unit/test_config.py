@@ -13,6 +13,7 @@ from rowlock.run import commands
 from schemas.config import Config, ConfigErrors, PipelineConfig, SourceConfig, TargetConfig, load_config
 from schemas.config_docs import render
 from schemas.not_yet import NOT_YET
+from schemas.target_kinds import TARGET_KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = """\
@@ -301,7 +302,8 @@ def test_what_is_built_is_no_longer_named_as_missing() -> None:
         "pipelines": PipelineConfig,
     }
     for (section, key), values in NOT_YET.items():
-        built = get_args(models[section].model_fields[key].annotation)
+        field = models[section].model_fields[key]
+        built = TARGET_KINDS if field.json_schema_extra else get_args(field.annotation)
         assert built
         assert not {*built} & {*values}
 

@@ -9,14 +9,13 @@ import pytest
 
 from consumer.errors import MissingGrantError
 from consumer.targets import mysql_rights, postgres_rights
-from consumer.targets.bookkeeping import Books
 from consumer.targets.mysql_rights import account_of, grant_to_connect
+from consumer.targets.postgres_dialect import books
 from consumer.targets.postgres_rights import Has
-from consumer.targets.postgres_sql import quote
 from consumer.targets.rights import ROW_RIGHTS, Wanted
 
 ALL = "SELECT, INSERT, UPDATE, DELETE"
-BOOKS = Books("public", quote, {}).rights()
+BOOKS = books().rights()
 
 
 @pytest.mark.parametrize(

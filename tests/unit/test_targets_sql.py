@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer.model import LaneProgress, Unit
-from consumer.targets.bookkeeping import Books, held_from, lane_from, unit_from
+from consumer.targets.bookkeeping import held_from, lane_from, unit_from
 from consumer.targets.mysql_sql import MAX_ROWS, bytes_of, chunks, literal_key, mysql_plan
 from consumer.targets.mysql_values import key_encoder, literal, order_encoder
+from consumer.targets.postgres_dialect import books
 from consumer.targets.postgres_sql import postgres_plan
 from consumer.targets.sql import after_key, conjunction, keys_in, quote_with
 from schemas.table import Column, ColumnType, Kind, Table
@@ -116,7 +117,7 @@ def _loose() -> Table:
     return structs.replace(people("s"), unique=(structs.replace(index("m", "mail"), nulls_distinct=False),))
 
 
-BOOKS = Books("s", quote_with('"'), {})
+BOOKS = books()
 UNIT = Unit("p", "t")
 
 

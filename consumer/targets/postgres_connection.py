@@ -1,4 +1,4 @@
-"""PostgreSQL as a target: the connection (psycopg), and the one place that translates its errors.
+"""The connection to PostgreSQL (psycopg), and the one place that translates its errors.
 
 The connection is in autocommit mode and says BEGIN itself, so that BEGIN and the guard share one round trip (pipeline
 mode). The guard's rows are known before anything else is sent.
@@ -15,39 +15,21 @@ from psycopg import errors as pg
 
 from consumer.errors import (
     UNDO,
-    AlreadyThereError,
     CommitUnknownError,
     ConsumerError,
     MissingGrantError,
-    RefusedError,
     TargetConfigError,
     TransientError,
-    UniqueViolationError,
 )
-from consumer.targets.bookkeeping import Books
-from consumer.targets.dialect import Dialect
-from consumer.targets.parts import Parts, Rows
-from consumer.targets.postgres_apply import PostgresApplier
-from consumer.targets.postgres_catalogue import PostgresCatalogue, quote
+from consumer.targets.facts import Remark
+from consumer.targets.parts import Rows
+from consumer.targets.postgres_errors import DENIED, REMEDIES, kind_of, said, state_in
 from consumer.targets.postgres_rights import grant_for
-from consumer.targets.session import SqlSession
 from consumer.targets.sql import Fragment, Params
 
 if TYPE_CHECKING:
     from schemas.config import TargetConfig
 
-#: Where the bookkeeping tables are, whatever the user's search_path says.
-BOOKS_SCHEMA = "public"
-_TYPES = {
-    "name": "text NOT NULL",
-    "topic": "text NOT NULL",
-    "int": "integer NOT NULL",
-    "big": "bigint NOT NULL",
-    "text": "text NOT NULL",
-    "text?": "text",
-    "now": "timestamptz NOT NULL DEFAULT CURRENT_TIMESTAMP",
-    "id": "bigint GENERATED ALWAYS AS IDENTITY",
-}
 #: The server ends a transaction that a paused worker left open, and a wait for a lock of another lane or a person.
 _SETTINGS = {
     "lock_timeout": "10s",
@@ -70,36 +52,7 @@ _DURABLE = (
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )
 _TLS = {"full": "verify-full", "ca": "verify-ca", "none": "require"}
-
-#: SQLSTATE (class of two characters, or whole) → error; the whole code counts before its class.
-_ERRORS: dict[str, type[ConsumerError]] = {
-    "23505": UniqueViolationError,
-    "22": RefusedError,
-    "23": RefusedError,
-    "54": RefusedError,  # a row or index entry larger than the server's limits
-    "44": RefusedError,  # WITH CHECK OPTION of a view
-    "P0001": RefusedError,  # a trigger's RAISE EXCEPTION
-    "55000": TargetConfigError,  # what is no table that can be written
-    **dict.fromkeys(("42P06", "42P07", "42710"), AlreadyThereError),  # also while somebody else makes the same
-    "42": TargetConfigError,  # missing table, column or grant
-    "28": TargetConfigError,
-    "3D": TargetConfigError,
-    "3F": TargetConfigError,
-    "0A": TargetConfigError,
-}  # fmt: skip
-_DENIED = "42501"
-_WITH_VALUES = frozenset({"22", "23", "44"})
 _FOREIGN = "a connection of another user holds the progress rows (let all workers of a target use one user)"
-_REMEDIES = {
-    _DENIED: "give the user the right that it lacks, `rowlock check` prints the GRANT (docs/how-to/target-setup.md)",
-    "42P01": "create it, or let rowlock create it (create_tables)",
-    "428C9": "make the column an ordinary one (no GENERATED ALWAYS), for its values come from the source",
-    "42703": "add the column to the target table, or leave it out of the route",
-    "42P10": "the target table needs a primary key or unique index over exactly these columns",
-    "28P01": "correct user or password in the configuration",
-    "28000": "let this user in (the server's pg_hba.conf)",
-    "3D000": "create the database, or correct its name in the configuration",
-}
 
 
 class PostgresLink:
@@ -128,23 +81,18 @@ class PostgresLink:
             self._raw = psycopg.connect(**self._arguments(), autocommit=True)
             self._raw.execute(_DURABLE)
 
-    def durability(self) -> str | None:
+    def durability(self) -> Remark | None:
         return None  # seen to at `connect`
 
     def _arguments(self) -> dict[str, Any]:
         target = self._target
-        tls: dict[str, object] = {}
-        if target.tls is not None:
-            files = {"sslrootcert": target.tls.ca, "sslcert": target.tls.cert, "sslkey": target.tls.key}
-            tls = {"sslmode": _TLS[target.tls.verify]}
-            tls |= {option: str(file) for option, file in files.items() if file is not None}
         return {
             "host": target.host, "port": target.port, "user": target.user, "dbname": target.database,
             "password": target.password.get_secret_value(), "application_name": self._name[:63],
             "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "tcp_user_timeout": 30_000,
             "client_encoding": "UTF8",
             "options": " ".join(f"-c {key}={value.replace(' ', chr(92) + ' ')}" for key, value in _SETTINGS.items()),
-            **tls,
+            **tls_arguments(target),
         }  # fmt: skip
 
     def _where(self) -> str:
@@ -235,52 +183,19 @@ class PostgresLink:
             raise self._error(error, " ".join(hints)) from error
 
     def _error(self, error: psycopg.Error, hint: str = "") -> ConsumerError:
-        state = error.sqlstate or _state_in(str(error))
-        kind = _ERRORS.get(state) or _ERRORS.get(state[:2])
-        if kind is None:
-            kind = RefusedError if isinstance(error, psycopg.DataError) else TransientError
-        message = f"PostgreSQL at {self._where()}: {_said(error, state)} ({state or type(error).__name__})"
-        if state == _DENIED and (grant := grant_for(str(error), self._target.user, hint)):
+        state = error.sqlstate or state_in(str(error))
+        kind = kind_of(error, state)
+        message = f"PostgreSQL at {self._where()}: {said(error, state)} ({state or type(error).__name__})"
+        if state == DENIED and (grant := grant_for(str(error), self._target.user, hint)):
             return MissingGrantError(message, grant)
-        remedy = _REMEDIES.get(state, UNDO if issubclass(kind, TargetConfigError) else "")
+        remedy = REMEDIES.get(state, UNDO if issubclass(kind, TargetConfigError) else "")
         return kind(message + (f": {remedy}" if remedy else ""))
 
 
-def _said(error: psycopg.Error, state: str) -> str:
-    """Return the server's words in one line, without the statement; of a refused row without DETAIL, which holds its values."""
-    primary, detail = error.diag.message_primary, error.diag.message_detail
-    if primary is None:
-        return " ".join(str(error).split())
-    whole = primary if detail is None or state[:2] in _WITH_VALUES else f"{primary} ({detail})"
-    return " ".join(whole.split())
-
-
-#: Failures to log in carry no SQLSTATE in libpq; their messages are not translated when lc_messages is C.
-_LOGIN = {
-    "password authentication failed": "28P01",
-    "no pg_hba.conf entry": "28000",
-    "permission denied for database": _DENIED,
-    "does not exist": "3D000",
-}
-
-
-def _state_in(message: str) -> str:
-    return next((state for text, state in _LOGIN.items() if text in message), "")
-
-
-def open_postgres(target: TargetConfig, name: str) -> SqlSession:
-    """Return a connected session. Raises TransientError or TargetConfigError."""
-    link = PostgresLink(target, name)
-    books = Books(BOOKS_SCHEMA, quote, _TYPES, millis="(EXTRACT(EPOCH FROM {}) * 1000)::bigint")
-    return SqlSession(
-        Parts(
-            link=link,
-            books=books,
-            catalogue=PostgresCatalogue(target, link),
-            applier=PostgresApplier(link, books),
-            fresh=lambda: PostgresLink(target, f"{name} take-over"),
-        )
-    )
-
-
-POSTGRES = Dialect("postgres", open_postgres)
+def tls_arguments(target: TargetConfig) -> dict[str, Any]:
+    """Return libpq's arguments for the target's TLS settings."""
+    tls = target.tls
+    if tls is None:
+        return {}
+    files = {"sslrootcert": tls.ca, "sslcert": tls.cert, "sslkey": tls.key}
+    return {"sslmode": _TLS[tls.verify], **{key: str(file) for key, file in files.items() if file}}

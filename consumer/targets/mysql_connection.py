@@ -1,4 +1,4 @@
-"""MySQL, MariaDB and TDSQL as targets: the connection (PyMySQL), and the one place that translates its errors.
+"""The connection to MySQL, MariaDB and TDSQL (PyMySQL), and the one place that translates its errors.
 
 What differs between the servers is data in `Flavour`. Sessions run READ COMMITTED (fewer gap locks, so fewer
 deadlocks between lanes) and count matched rows, not changed ones.
@@ -6,11 +6,9 @@ deadlocks between lanes) and count matched rows, not changed ones.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pymysql
@@ -21,21 +19,22 @@ from consumer.errors import (
     CommitUnknownError,
     ConsumerError,
     MissingGrantError,
-    RefusedError,
     TargetConfigError,
     TransientError,
-    UniqueViolationError,
 )
-from consumer.targets.bookkeeping import Books
-from consumer.targets.dialect import Dialect
-from consumer.targets.inspection import tls_arguments
-from consumer.targets.mysql_apply import MySqlApplier
-from consumer.targets.mysql_catalogue import MySqlCatalogue
+from consumer.targets.facts import Remark
+from consumer.targets.mysql_errors import (
+    COMMIT_UNKNOWN,
+    CONNECTION_LOST,
+    DENIED,
+    ENTRY,
+    REMEDIES,
+    code_of,
+    kind_of,
+)
 from consumer.targets.mysql_rights import account_of, grant_for, grant_to_connect
-from consumer.targets.mysql_sql import quote
 from consumer.targets.mysql_values import literal
-from consumer.targets.parts import Parts, Rows
-from consumer.targets.session import SqlSession
+from consumer.targets.parts import Rows
 from consumer.targets.sql import Fragment, Params
 from schemas.errors import ServerConnectError
 from schemas.mysql_connect import connect_mysql
@@ -45,24 +44,10 @@ if TYPE_CHECKING:
 
     from schemas.config import TargetConfig
 
-SQLALCHEMY_DRIVER = "mysql+pymysql"
 LOCK_WAIT_S = 10
 """For locks of rows and, LOCK TABLES and ALTER TABLE, of tables: the servers' own patience with the latter is a day and more."""
 #: A statement of a dead server ends after this; no statement of ours comes near it.
 READ_TIMEOUT_S = 300
-
-_BIN = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
-_TYPES = {
-    "name": f"VARCHAR(100) {_BIN} NOT NULL",
-    "topic": f"VARCHAR(249) {_BIN} NOT NULL",
-    "int": "INT NOT NULL",
-    "big": "BIGINT NOT NULL",
-    "text": "LONGTEXT NOT NULL",
-    "text?": "LONGTEXT NULL",
-    "now": "TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3)",
-    "id": "BIGINT NOT NULL AUTO_INCREMENT",
-}
-_SUFFIX = f" ENGINE=InnoDB DEFAULT {_BIN}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,42 +94,6 @@ FLAVOURS = {
     ),
 }
 
-_CONNECTION_LOST = frozenset(
-    {0, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 2002, 2003, 2006, 2013, 2055, 4031}
-)
-#: Errors during COMMIT after which only the progress row can tell.
-_COMMIT_UNKNOWN = _CONNECTION_LOST | {1180, 1317, 3024}
-_UNIQUE = frozenset({1062, 1169, 1586})
-#: 1095: KILL of another user's connection.
-_CONFIG = frozenset({
-    1044, 1045, 1049, 1054, 1064, 1095, 1109, 1142, 1143, 1146, 1227, 1305, 1370, 1698, 1103, 1115, 1273, 3730,
-    1031, 1036, 1288, 1348, 1471, 1906, 3105,  # views, tables that cannot be written, generated columns
-})  # fmt: skip
-_REFUSED = frozenset({
-    1048, 1138, 1118, 1136, 1153, 1216, 1217, 1263, 1264, 1265, 1292, 1300, 1364, 1365, 1366, 1367, 1406, 1411,
-    1416, 1425, 1426, 1439, 1441, 1451, 1452, 1526, 1644, 1690, 1748, 3032, 3036, 3037, 3140, 3141, 3143, 3146,
-    3156, 3617, 3643, 3819, 3903, 4025, 4078,
-})  # fmt: skip
-#: Deadlock, lock wait, changed since read, read-only server (failover), disk full, too many connections, interrupted.
-_TRANSIENT = frozenset({1020, 1021, 1040, 1114, 1203, 1205, 1213, 1226, 1290, 1317, 1836, 3024, 3572})
-_CLASSES: dict[str, type[ConsumerError]] = {"22": RefusedError, "23": RefusedError, "42": TargetConfigError}
-#: A right is missing: on a database, table, column or routine, or one of the server.
-_DENIED = frozenset({1044, 1142, 1143, 1227, 1370})
-#: It would show values of a row.
-_ENTRY = re.compile(r"Duplicate entry '.*' for key")
-_REMEDIES = {
-    **dict.fromkeys(
-        _DENIED,
-        "give the user the right that it lacks, `rowlock check` prints the GRANT (docs/how-to/target-setup.md)",
-    ),
-    1146: "create the table, or let rowlock create it (create_tables)",
-    **dict.fromkeys(
-        (1906, 3105), "make the generated column an ordinary one, for its values come from the source"
-    ),
-    1054: "add the column to the target table, or leave it out of the route",
-    1153: "raise max_allowed_packet of the target",
-}
-
 
 class MySqlLink:
     """A `session.Link` over PyMySQL."""
@@ -180,7 +129,7 @@ class MySqlLink:
             self._raw = connect_mysql(
                 target.host, target.port, target.user, target.password.get_secret_value(), target.database,
                 read_timeout=READ_TIMEOUT_S, write_timeout=READ_TIMEOUT_S, program_name=self._name[:63],
-                **tls_arguments(target, SQLALCHEMY_DRIVER),
+                **tls_arguments(target),
             )  # fmt: skip
         except ServerConnectError as error:
             if grant := grant_to_connect(str(error)):
@@ -200,15 +149,17 @@ class MySqlLink:
         [(packet, account)] = self.execute("SELECT @@max_allowed_packet, CURRENT_USER()", [])
         self.max_packet, self.account = int(str(packet)), account_of(str(account))
 
-    def durability(self) -> str | None:
-        """Unlike PostgreSQL's, this setting is the server's: a session cannot see to it by itself."""
+    def durability(self) -> Remark | None:
+        """Unlike elsewhere, this setting is the server's: a session cannot see to it by itself."""
         flush = int(str(self.execute("SELECT @@innodb_flush_log_at_trx_commit", [])[0][0]))
         if flush == 1:
             return None
         lost = "of the server's machine" if flush == 2 else "of the server"
-        return (
+        return Remark(
             f"innodb_flush_log_at_trx_commit is {flush}: a crash {lost} takes back commits of about a second that readers "
-            "have seen. rowlock applies them again, but rows are seen going back"
+            "have seen. rowlock applies them again, but rows are seen going back",
+            "SET GLOBAL innodb_flush_log_at_trx_commit = 1",
+            level="warning",
         )
 
     def begin(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
@@ -246,7 +197,7 @@ class MySqlLink:
         try:
             self.raw.commit()
         except pymysql.MySQLError as error:
-            if _code(error) in _COMMIT_UNKNOWN:
+            if code_of(error) in COMMIT_UNKNOWN:
                 self.close()
                 raise CommitUnknownError(f"{self._where()} did not answer COMMIT: {error}") from error
             raise self._error(error) from error
@@ -307,58 +258,31 @@ class MySqlLink:
             raise self._error(error, statement) from error
 
     def _error(self, error: pymysql.MySQLError, statement: str = "") -> ConsumerError:
-        code = _code(error)
-        if code in _CONNECTION_LOST:
+        code = code_of(error)
+        if code in CONNECTION_LOST:
             self.close()
         text = error.args[-1] if error.args else error
-        said = _ENTRY.sub("Duplicate entry for key", " ".join(str(text).split()))
+        said = ENTRY.sub("Duplicate entry for key", " ".join(str(text).split()))
         message = f"{self._where()}: {said} ({code or type(error).__name__})"
-        if code in _DENIED and (grant := grant_for(str(text), self.account, statement)):
+        if code in DENIED and (grant := grant_for(str(text), self.account, statement)):
             return MissingGrantError(message, grant)
-        kind = _kind(error)
-        remedy = _REMEDIES.get(code, UNDO if issubclass(kind, TargetConfigError) else "")
+        kind = kind_of(error)
+        remedy = REMEDIES.get(code, UNDO if issubclass(kind, TargetConfigError) else "")
         return kind(message + (f": {remedy}" if remedy else ""))
+
+
+def tls_arguments(target: TargetConfig) -> dict[str, Any]:
+    """Return the driver's arguments for the target's TLS settings."""
+    tls = target.tls
+    if tls is None:
+        return {}
+    files = {"ssl_ca": tls.ca, "ssl_cert": tls.cert, "ssl_key": tls.key}
+    return {
+        "ssl_verify_cert": tls.verify != "none",
+        "ssl_verify_identity": tls.verify == "full",
+        **{key: str(file) for key, file in files.items() if file},
+    }
 
 
 def _foreign(connection: int) -> str:
     return f"connection {connection} of another user holds the progress rows (let all workers of a target use one user)"
-
-
-def _code(error: pymysql.MySQLError) -> int:
-    """Return the error number; 0 for the driver's own "connection is closed"."""
-    return error.args[0] if error.args and isinstance(error.args[0], int) else 0
-
-
-def _kind(error: pymysql.MySQLError) -> type[ConsumerError]:
-    """By number, else by class of SQLSTATE. What neither knows is transient: retries are bounded, and a wrong
-    "refused" would quarantine good rows."""
-    code = _code(error)
-    kinds: tuple[tuple[frozenset[int], type[ConsumerError]], ...] = (
-        (_UNIQUE, UniqueViolationError),
-        (_REFUSED, RefusedError),
-        (_CONFIG, TargetConfigError),
-        (_TRANSIENT | _CONNECTION_LOST, TransientError),
-    )
-    by_class = _CLASSES.get(str(getattr(error, "sqlstate", None))[:2], TransientError)
-    return next((kind for codes, kind in kinds if code in codes), by_class)
-
-
-def open_mysql(target: TargetConfig, name: str) -> SqlSession:
-    """Return a connected session. Raises TransientError or TargetConfigError."""
-    flavour = FLAVOURS[target.type]
-    link = MySqlLink(target, flavour, name)
-    books = Books(target.database, quote, _TYPES, _SUFFIX, "CAST(UNIX_TIMESTAMP({}) * 1000 AS SIGNED)")
-    catalogue = MySqlCatalogue(target, link, flavour.foreign)
-    return SqlSession(
-        Parts(
-            link=link,
-            books=books,
-            catalogue=catalogue,
-            applier=MySqlApplier(link, books),
-            fresh=partial(MySqlLink, target, flavour, f"{name} take-over"),
-        )
-    )
-
-
-MYSQL = Dialect("mysql", open_mysql)
-MARIADB = Dialect("mariadb", open_mysql)

@@ -1,0 +1,70 @@
+"""What the errors of MySQL and MariaDB are to the consumer, by number, and what a person does about them. Data, and no I/O."""
+
+from __future__ import annotations
+
+import re
+
+import pymysql
+
+from consumer.errors import (
+    ConsumerError,
+    RefusedError,
+    TargetConfigError,
+    TransientError,
+    UniqueViolationError,
+)
+
+CONNECTION_LOST = frozenset(
+    {0, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 2002, 2003, 2006, 2013, 2055, 4031}
+)
+#: Errors during COMMIT after which only the progress row can tell.
+COMMIT_UNKNOWN = CONNECTION_LOST | {1180, 1317, 3024}
+_UNIQUE = frozenset({1062, 1169, 1586})
+#: 1095: KILL of another user's connection.
+_CONFIG = frozenset({
+    1044, 1045, 1049, 1054, 1064, 1095, 1109, 1142, 1143, 1146, 1227, 1305, 1370, 1698, 1103, 1115, 1273, 3730,
+    1031, 1036, 1288, 1348, 1471, 1906, 3105,  # views, tables that cannot be written, generated columns
+})  # fmt: skip
+_REFUSED = frozenset({
+    1048, 1138, 1118, 1136, 1153, 1216, 1217, 1263, 1264, 1265, 1292, 1300, 1364, 1365, 1366, 1367, 1406, 1411,
+    1416, 1425, 1426, 1439, 1441, 1451, 1452, 1526, 1644, 1690, 1748, 3032, 3036, 3037, 3140, 3141, 3143, 3146,
+    3156, 3617, 3643, 3819, 3903, 4025, 4078,
+})  # fmt: skip
+#: Deadlock, lock wait, changed since read, read-only server (failover), disk full, too many connections, interrupted.
+_TRANSIENT = frozenset({1020, 1021, 1040, 1114, 1203, 1205, 1213, 1226, 1290, 1317, 1836, 3024, 3572})
+_CLASSES: dict[str, type[ConsumerError]] = {"22": RefusedError, "23": RefusedError, "42": TargetConfigError}
+#: A right is missing: on a database, table, column or routine, or one of the server.
+DENIED = frozenset({1044, 1142, 1143, 1227, 1370})
+#: It would show values of a row.
+ENTRY = re.compile(r"Duplicate entry '.*' for key")
+REMEDIES = {
+    **dict.fromkeys(
+        DENIED,
+        "give the user the right that it lacks, `rowlock check` prints the GRANT (docs/how-to/target-setup.md)",
+    ),
+    1146: "create the table, or let rowlock create it (create_tables)",
+    **dict.fromkeys(
+        (1906, 3105), "make the generated column an ordinary one, for its values come from the source"
+    ),
+    1054: "add the column to the target table, or leave it out of the route",
+    1153: "raise max_allowed_packet of the target",
+}
+
+
+def code_of(error: pymysql.MySQLError) -> int:
+    """Return the error number; 0 for the driver's own "connection is closed"."""
+    return error.args[0] if error.args and isinstance(error.args[0], int) else 0
+
+
+def kind_of(error: pymysql.MySQLError) -> type[ConsumerError]:
+    """By number, else by class of SQLSTATE. What neither knows is transient: retries are bounded, and a wrong
+    "refused" would quarantine good rows."""
+    code = code_of(error)
+    kinds: tuple[tuple[frozenset[int], type[ConsumerError]], ...] = (
+        (_UNIQUE, UniqueViolationError),
+        (_REFUSED, RefusedError),
+        (_CONFIG, TargetConfigError),
+        (_TRANSIENT | CONNECTION_LOST, TransientError),
+    )
+    by_class = _CLASSES.get(str(getattr(error, "sqlstate", None))[:2], TransientError)
+    return next((kind for codes, kind in kinds if code in codes), by_class)

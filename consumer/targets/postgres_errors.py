@@ -1,0 +1,71 @@
+"""What the errors of PostgreSQL are to the consumer, by SQLSTATE, and what a person does about them. Data, and no I/O."""
+
+from __future__ import annotations
+
+import psycopg
+
+from consumer.errors import (
+    AlreadyThereError,
+    ConsumerError,
+    RefusedError,
+    TargetConfigError,
+    TransientError,
+    UniqueViolationError,
+)
+
+#: SQLSTATE (class of two characters, or whole) → error; the whole code counts before its class.
+ERRORS: dict[str, type[ConsumerError]] = {
+    "23505": UniqueViolationError,
+    "22": RefusedError,
+    "23": RefusedError,
+    "54": RefusedError,  # a row or index entry larger than the server's limits
+    "44": RefusedError,  # WITH CHECK OPTION of a view
+    "P0001": RefusedError,  # a trigger's RAISE EXCEPTION
+    "55000": TargetConfigError,  # what is no table that can be written
+    **dict.fromkeys(("42P06", "42P07", "42710"), AlreadyThereError),  # also while somebody else makes the same
+    "42": TargetConfigError,  # missing table, column or grant
+    "28": TargetConfigError,
+    "3D": TargetConfigError,
+    "3F": TargetConfigError,
+    "0A": TargetConfigError,
+}  # fmt: skip
+DENIED = "42501"
+_WITH_VALUES = frozenset({"22", "23", "44"})
+REMEDIES = {
+    DENIED: "give the user the right that it lacks, `rowlock check` prints the GRANT (docs/how-to/target-setup.md)",
+    "42P01": "create it, or let rowlock create it (create_tables)",
+    "428C9": "make the column an ordinary one (no GENERATED ALWAYS), for its values come from the source",
+    "42703": "add the column to the target table, or leave it out of the route",
+    "42P10": "the target table needs a primary key or unique index over exactly these columns",
+    "28P01": "correct user or password in the configuration",
+    "28000": "let this user in (the server's pg_hba.conf)",
+    "3D000": "create the database, or correct its name in the configuration",
+}
+
+
+def kind_of(error: psycopg.Error, state: str) -> type[ConsumerError]:
+    """What nothing is known of is transient: retries are bounded, and a wrong "refused" would quarantine good rows."""
+    known = ERRORS.get(state) or ERRORS.get(state[:2])
+    return known or (RefusedError if isinstance(error, psycopg.DataError) else TransientError)
+
+
+def said(error: psycopg.Error, state: str) -> str:
+    """Return the server's words in one line, without the statement; of a refused row without DETAIL, which holds its values."""
+    primary, detail = error.diag.message_primary, error.diag.message_detail
+    if primary is None:
+        return " ".join(str(error).split())
+    whole = primary if detail is None or state[:2] in _WITH_VALUES else f"{primary} ({detail})"
+    return " ".join(whole.split())
+
+
+#: Failures to log in carry no SQLSTATE in libpq; their messages are not translated when lc_messages is C.
+_LOGIN = {
+    "password authentication failed": "28P01",
+    "no pg_hba.conf entry": "28000",
+    "permission denied for database": DENIED,
+    "does not exist": "3D000",
+}
+
+
+def state_in(message: str) -> str:
+    return next((state for text, state in _LOGIN.items() if text in message), "")
