@@ -8,6 +8,8 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +21,8 @@ from consumer.targets.dialect import open_session
 from consumer.targets.session import SqlSession
 from schemas.config import TargetConfig
 from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from schemas.target_kinds import TARGET_KINDS
+from tests import sqlite_target
 
 KINDS = ("postgres", "mariadb", "mysql")
 _DATABASES = {"postgres": "pg_db", "mariadb": "mariadb_db", "mysql": "mysql_db"}
@@ -60,16 +64,91 @@ class Target:
     def name(self, table: str) -> str:
         return f"{self.quoted(self.schema)}.{self.quoted(table)}"
 
+    def narrow(self, table: str, column: str, length: int) -> None:
+        """Let the target refuse longer values of a NOT NULL column from now on."""
+        change = (
+            f"ALTER {column} TYPE varchar({length})"
+            if self.kind == "postgres"
+            else f"MODIFY {column} varchar({length}) NOT NULL"
+        )
+        self.sql(f"ALTER TABLE {table} {change}")
 
-@pytest.fixture(params=KINDS)
-def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
-    """A fresh database of each kind of server in turn, with sessions closed afterwards. Epochs count from 1."""
-    monkeypatch.setattr("consumer.targets.session.now_ms", lambda: 0)
-    kind = request.param
-    found = Target(kind, request.getfixturevalue(kind), request.getfixturevalue(_DATABASES[kind]))
-    yield found
-    for session in found.sessions:
-        session.close()
+    @contextlib.contextmanager
+    def row_locked(self, table: str, key: int) -> Iterator[None]:
+        """Somebody else holds the row's lock."""
+        blocker = self.service.connect(self.database, autocommit=False)
+        with blocker.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {self.name(table)} WHERE id = {key} FOR UPDATE")
+            yield
+        blocker.rollback()
+        blocker.close()
+
+    def shorten_waits(self, session: SqlSession) -> None:
+        """Let the session give up a wait for a lock after a second."""
+        setting = "lock_timeout = '1s'" if self.kind == "postgres" else "innodb_lock_wait_timeout = 1"
+        session._link.execute(f"SET {setting}", [])
+
+
+class SqliteTarget(Target):
+    """A file. There is no server: it has a port and a password only because every target's configuration does."""
+
+    def __init__(self, path: Path) -> None:
+        path.touch()
+        super().__init__("sqlite", SimpleNamespace(port=1, user="nobody", password=""), str(path))
+
+    @property
+    def schema(self) -> str:
+        return sqlite_target.SCHEMA
+
+    def sql(self, text: str, arguments: Sequence[object] = ()) -> list[Any]:
+        with contextlib.closing(sqlite_target.connected(self.database)) as connection:
+            return connection.execute(text, arguments).fetchall()
+
+    def narrow(self, table: str, column: str, length: int) -> None:
+        for change in ("INSERT", "UPDATE"):
+            self.sql(
+                f"CREATE TRIGGER narrow_{change} BEFORE {change} ON {table} WHEN length(NEW.{column}) > {length} "
+                "BEGIN SELECT RAISE(ABORT, 'too long'); END"
+            )
+
+    @contextlib.contextmanager
+    def row_locked(self, table: str, key: int) -> Iterator[None]:
+        with contextlib.closing(sqlite_target.connected(self.database)) as blocker:
+            blocker.execute("BEGIN IMMEDIATE")
+            yield
+            blocker.rollback()
+
+    def shorten_waits(self, session: SqlSession) -> None:
+        link: Any = session._link
+        link.lock_wait_s = 1.0
+
+
+@contextlib.contextmanager
+def fresh(kind: str, request: pytest.FixtureRequest) -> Iterator[Target]:
+    """A fresh database of one kind; its sessions are closed afterwards."""
+    with pytest.MonkeyPatch.context() as patch:
+        if kind == "sqlite":
+            patch.setitem(TARGET_KINDS, kind, sqlite_target.KIND)
+            found: Target = SqliteTarget(request.getfixturevalue("tmp_path") / "target.db")
+        else:
+            found = Target(kind, request.getfixturevalue(kind), request.getfixturevalue(_DATABASES[kind]))
+        yield found
+        for session in found.sessions:
+            session.close()
+
+
+def targets(*kinds: str) -> Any:
+    """Return the fixture `target`: a fresh database of each of `kinds` in turn. Epochs count from 1."""
+
+    def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
+        monkeypatch.setattr("consumer.targets.session.now_ms", lambda: 0)
+        with fresh(request.param, request) as found:
+            yield found
+
+    return pytest.fixture(target, params=kinds)
+
+
+target = targets(*KINDS)
 
 
 def text_type(length: int, collation: str = "utf8mb4_bin") -> ColumnType:

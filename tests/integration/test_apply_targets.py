@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -31,37 +31,26 @@ from rowlock.kafka_view import Span
 from rowlock.placement import Placement
 from rowlock.status import StatusReader
 from schemas.codec import encode_event
-from schemas.config import Config, TargetConfig
+from schemas.config import Config
 from schemas.event import Event
 from schemas.records import table_topic
 from schemas.table import ColumnType, Kind
 from tests.apply_kit import FakeSource, account_table
-
-TARGETS = ["postgres", "mariadb", "mysql"]
-SCHEMA = {"postgres": "public"}
+from tests.targets_kit import KINDS, Target, fresh
 
 
 class Real:
     """A target database with units of the pipeline "p" in it."""
 
-    def __init__(self, kind: str, service: Any, database: str) -> None:
-        self.schema = SCHEMA.get(kind, database)
-        self.service, self.database = service, database
-        self.config = TargetConfig(
-            type=kind,  # type: ignore[arg-type]
-            host="127.0.0.1",
-            port=service.port,
-            user=service.user,
-            password="",  # type: ignore[arg-type]
-            database=database,
-        )
+    def __init__(self, target: Target) -> None:
+        self.target, self.schema, self.config = target, target.schema, target.config()
         self.cache = SessionCache(self.config, "rowlock p")
         self.session: Session = open_session(self.config, name="test")
         self.session.ensure_bookkeeping()
         self.tables: dict[tuple[str, int], InForce] = {}
 
     def execute(self, sql: str) -> Any:
-        return self.service.execute(sql, database=self.database)
+        return self.target.sql(sql)
 
     def close(self) -> None:
         self.cache.close()
@@ -118,21 +107,17 @@ def rows_of(source: FakeSource, *added: str) -> list[tuple[object, ...]]:
     return sorted(((*row.values(), *added) for row in source.rows.values()), key=str)
 
 
-@contextmanager
-def _real(kind: str, request: pytest.FixtureRequest) -> Iterator[Real]:
-    service = request.getfixturevalue(kind)
-    database = request.getfixturevalue({"postgres": "pg_db"}.get(kind, f"{kind}_db"))
-    real = Real(kind, service, database)
-    try:
-        yield real
-    finally:
-        real.close()
+def reals(*kinds: str) -> Any:
+    """Return the fixture `real`: each of `kinds` in turn."""
+
+    def real(request: pytest.FixtureRequest) -> Iterator[Real]:
+        with fresh(request.param, request) as target, contextlib.closing(Real(target)) as made:
+            yield made
+
+    return pytest.fixture(real, params=kinds)
 
 
-@pytest.fixture(params=TARGETS)
-def real(request: pytest.FixtureRequest) -> Iterator[Real]:
-    with _real(request.param, request) as made:
-        yield made
+real = reals(*KINDS)
 
 
 def _route(real: Real, **add: str) -> Route:
@@ -215,8 +200,7 @@ def test_a_value_the_target_cannot_hold_is_held_with_what_follows(real: Real) ->
     source = FakeSource()
     unit = RealUnit(real, source, _route(real))
     assert unit.apply().state == "ok"
-    kind = "ALTER TABLE acct ALTER owner TYPE varchar(20)" if real.schema == "public" else None
-    real.execute(kind or "ALTER TABLE acct MODIFY owner varchar(20) NOT NULL")
+    real.target.narrow("acct", "owner", 20)
     good = [source.put(source.row(n, f"{n}@x", 1)) for n in range(20)]
     poison = {**source.row(50, "50@x", 1), "owner": "x" * 30}
     unit.write([*good, source.put(poison)])
@@ -236,8 +220,7 @@ def test_a_truncate_ends_what_the_quarantine_holds_of_its_own_source(real: Real)
     units = [RealUnit(real, FakeSource(name=name), route) for name in ("north", "south")]
     for unit in units:
         assert unit.apply().state == "ok"
-    kind = "ALTER TABLE acct ALTER owner TYPE varchar(20)" if real.schema == "public" else None
-    real.execute(kind or "ALTER TABLE acct MODIFY owner varchar(20) NOT NULL")
+    real.target.narrow("acct", "owner", 20)
     for unit in units:
         poison = {**unit.source.row(50, "50@x", 1), "owner": "x" * 30}
         unit.write([unit.source.put(poison), unit.source.put(unit.source.row(1, None, 1))])
@@ -437,7 +420,7 @@ def test_the_table_in_the_target_keeps_its_own_unique_index(real: Real) -> None:
 
 def test_keys_that_the_target_alone_holds_equal_go_to_one_lane(postgres: Any, pg_db: str) -> None:
     """A collation of PostgreSQL that does not compare exactly says so itself, whatever its name and the source's collation."""
-    real = Real("postgres", postgres, pg_db)
+    real = Real(Target("postgres", postgres, pg_db))
     # Made to look so: this build has no ICU, whose collations alone can be like that.
     real.execute("CREATE COLLATION utf8mb4_bin (provider = libc, locale = 'C')")
     real.execute("UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'utf8mb4_bin'")

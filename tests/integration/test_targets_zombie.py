@@ -27,7 +27,11 @@ from consumer.errors import ConsumerError
 from consumer.model import NetChange, Unit
 from consumer.targets.dialect import open_session
 from schemas.config import TargetConfig
+from schemas.target_kinds import TARGET_KINDS
+from tests.sqlite_target import KIND
 from tests.targets_kit import as_target, people
+
+TARGET_KINDS["sqlite"] = KIND
 
 def say(*words):
     print(json.dumps(words), flush=True)

@@ -1,0 +1,298 @@
+"""SQLite as a target of sessions: what docs/how-to/add-a-target.md asks for, and nothing else of rowlock knows of it.
+
+`KIND` is its entry in schemas.target_kinds. A target's `database` is the file. SQLite has one writer at a time: a lane's transaction
+begins by becoming it, so that its guard is a plain read.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from consumer.errors import (
+    ConsumerError,
+    RefusedError,
+    TargetConfigError,
+    TransientError,
+    UniqueViolationError,
+)
+from consumer.model import NetChange, TargetTable, Unit
+from consumer.targets.bookkeeping import Books
+from consumer.targets.common_syntax import create_if_missing, insert_values, limited
+from consumer.targets.dialect import Dialect
+from consumer.targets.facts import Remark, TableFacts
+from consumer.targets.keyed_reads import KeyedReads
+from consumer.targets.parts import Parts, Rows
+from consumer.targets.rights import MissingRight, Wanted
+from consumer.targets.session import SqlSession
+from consumer.targets.sql import Fragment, Params, Syntax, keys_in, qualified, quote_with
+from schemas.config import TargetConfig
+from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from schemas.target_kinds import TargetKind
+
+SCHEMA = "main"
+
+# --- how it writes what databases write differently
+
+quote = quote_with('"')
+NOW = "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now')"
+SYNTAX = Syntax(
+    quote=quote,
+    types={
+        "name": "TEXT NOT NULL", "topic": "TEXT NOT NULL", "int": "INTEGER NOT NULL", "big": "INTEGER NOT NULL",
+        "text": "TEXT NOT NULL", "text?": "TEXT", "now": f"TEXT NOT NULL DEFAULT ({NOW})", "id": "INTEGER",
+    },
+    now=NOW,
+    millis=lambda column: f"CAST(ROUND((julianday({column}) - 2440587.5) * 86400000) AS INTEGER)",
+    create=create_if_missing,
+    locked=lambda select: select,  # whoever began has the database for itself
+    page=limited,
+    insert=insert_values,
+)  # fmt: skip
+
+# --- types: the declared type is enough to read a column's model back; checks refuse what does not fit
+
+SIZES = {
+    Kind.INT: ("bits",),
+    Kind.DECIMAL: ("precision", "scale"),
+    Kind.DATETIME: ("fsp",),
+    Kind.VARCHAR: ("length",),
+}
+
+
+def declared(type_: ColumnType) -> str:
+    """INT_TEXT is an integer for SQLite, and DECIMAL_TEXT a text."""
+    sizes = ", ".join(str(getattr(type_, name)) for name in SIZES[type_.kind])
+    loose = "COLLATE NOCASE" if str(type_.collation).endswith("_ci") else ""
+    return f"{type_.kind.name}_TEXT({sizes}) {'COLLATE DECIMAL' if type_.kind is Kind.DECIMAL else loose}"
+
+
+def model(declaration: str, collation: str) -> ColumnType:
+    word, *numbers = re.findall(r"\w+", declaration)
+    kind = Kind[word.removesuffix("_TEXT")]
+    sizes: dict[str, Any] = dict(zip(SIZES[kind], map(int, numbers), strict=True))
+    return ColumnType(kind=kind, collation="utf8mb4_general_ci" if collation == "NOCASE" else None, **sizes)
+
+
+def checked(column: Column) -> str:
+    name, type_ = quote(column.name), column.type
+    most = 2 ** (type_.bits - 1) - 1 if type_.kind is Kind.INT else type_.length or 1000
+    fits = f"abs({name}) <= {most}" if type_.kind is Kind.INT else f"length({name}) <= {most}"
+    return f"{name} {declared(type_)} {'NULL' if column.nullable else 'NOT NULL'} CHECK ({fits})"
+
+
+# --- the connection, and the one place that looks at its errors
+
+KINDS: dict[str, type[ConsumerError]] = {
+    "SQLITE_CONSTRAINT_UNIQUE": UniqueViolationError,
+    "SQLITE_CONSTRAINT_PRIMARYKEY": UniqueViolationError,
+    "SQLITE_CONSTRAINT": RefusedError,
+    "SQLITE_CANTOPEN": TargetConfigError,
+    "SQLITE_ERROR": TargetConfigError,  # no such table or column
+}
+
+
+def by_number(one: str, other: str) -> int:
+    return (Decimal(one) > Decimal(other)) - (Decimal(one) < Decimal(other))
+
+
+def connected(path: str) -> sqlite3.Connection:
+    """A connection that says BEGIN itself; a take-over's first statement runs in a thread of its own."""
+    found = sqlite3.connect(
+        Path(path).as_uri() + "?mode=rw", uri=True, isolation_level=None, check_same_thread=False
+    )
+    found.create_collation("DECIMAL", by_number)
+    found.execute("PRAGMA synchronous = FULL")
+    return found
+
+
+class SqliteLink:
+    """A `consumer.targets.parts.Link`."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._raw: sqlite3.Connection | None = None
+        self.affected = 0
+        self.columns: list[str] = []
+        self.lock_wait_s = 10.0
+
+    @property
+    def raw(self) -> sqlite3.Connection:
+        if self._raw is None:
+            raise TransientError(f"the connection to {self._path} is lost")
+        return self._raw
+
+    def connect(self) -> None:
+        if self._raw is None:
+            with self.translated():
+                self._raw = connected(self._path)
+                self._raw.execute("PRAGMA journal_mode = WAL")
+
+    def begin(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
+        return self.begin_all([(text, params)], lock_wait_s)[0]
+
+    def begin_all(self, fragments: Sequence[Fragment], lock_wait_s: float | None = None) -> list[Rows]:
+        self.execute(f"PRAGMA busy_timeout = {round((lock_wait_s or self.lock_wait_s) * 1000)}", [])
+        self.execute("BEGIN IMMEDIATE", [])
+        return [self.execute(*fragment) for fragment in fragments]
+
+    def execute(self, text: str, params: Params) -> Rows:
+        with self.translated():
+            cursor = self.raw.execute(text.replace("%s", "?").replace("%%", "%"), params)
+            rows = cursor.fetchall()
+            self.affected = cursor.rowcount
+            self.columns = [each[0] for each in cursor.description or ()]
+            return rows
+
+    def commit(self) -> None:
+        self.execute("COMMIT", [])
+
+    def rollback(self) -> None:
+        if self._raw is not None and self._raw.in_transaction:
+            self._raw.rollback()
+
+    def identity(self) -> int:
+        return id(self.raw)
+
+    def end_blockers_of(self, identity: int) -> list[int]:
+        return []  # nobody can end another process's transaction
+
+    def durability(self) -> Remark | None:
+        return None
+
+    def ping(self) -> bool:
+        return self._raw is not None
+
+    def close(self) -> None:
+        raw, self._raw = self._raw, None
+        if raw is not None:
+            raw.close()
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OverflowError) as error:
+            name = str(getattr(error, "sqlite_errorname", ""))
+            kind = KINDS.get(name) or KINDS.get(name[:17], TransientError)
+            raise kind(f"SQLite at {self._path}: {error} ({name})") from error
+
+
+# --- definitions and reads
+
+INDEXES = """
+SELECT l.name, l.origin, i.name, i.coll FROM pragma_index_list(%s) AS l, pragma_index_xinfo(l.name) AS i WHERE l."unique" AND i.key"""
+COLUMNS = 'SELECT name, type, "notnull" FROM pragma_table_info(%s)'
+
+
+class SqliteCatalogue(KeyedReads):
+    """A `consumer.targets.parts.Catalogue`."""
+
+    quote = staticmethod(quote)
+
+    def __init__(self, link: SqliteLink) -> None:
+        self._link = link
+
+    def read_table(self, schema: str, name: str) -> Table | None:
+        self._link.connect()
+        indexes: dict[str, list[IndexPart]] = {}
+        collations = {}
+        for index, origin, column, collation in self._link.execute(INDEXES, [name]):
+            parts = indexes.setdefault("PRIMARY" if origin == "pk" else str(index), [])
+            parts.append(IndexPart(column=str(column)))
+            collations[column] = str(collation)
+        columns = tuple(
+            Column(name=str(column), type=model(str(kind), collations.get(column, "")), nullable=not required)
+            for column, kind, required in self._link.execute(COLUMNS, [name])
+        )
+        made = {index: UniqueIndex(name=index, parts=tuple(parts)) for index, parts in indexes.items()}
+        if (key := made.pop("PRIMARY", None)) is None:
+            return None
+        return Table(db=schema, name=name, columns=columns, key=key, unique=tuple(made.values()))
+
+    def facts(self, schema: str, name: str) -> TableFacts:
+        query = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = %s"
+        return TableFacts(triggers=tuple(str(row[0]) for row in self._link.execute(query, [name])))
+
+    def missing_rights(self, wanted: Wanted) -> list[MissingRight]:
+        return []
+
+    def create_statements(self, table: Table) -> list[str]:
+        body = [*map(checked, table.columns), f"PRIMARY KEY ({_columns(table.key)})"]
+        body += [f"UNIQUE ({_columns(index)})" for index in table.unique]
+        # without rowid, so that the key of one INTEGER column is an index like any other
+        return [create_if_missing(qualified(quote, table.db, table.name), ", ".join(body)) + " WITHOUT ROWID"]
+
+    def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
+        columns = ", ".join(map(quote, table.table.column_names))
+        return f"SELECT {columns} FROM {self.name(table)}", lambda row: row  # type: ignore[return-value]
+
+
+def _columns(index: UniqueIndex) -> str:
+    return ", ".join(map(quote, index.columns))
+
+
+# --- net changes
+
+
+class SqliteApplier:
+    """A `consumer.targets.parts.Applier`: row by row, for there is no round trip to save."""
+
+    def __init__(self, link: SqliteLink, books: Books) -> None:
+        self._link = link
+        self._books = books
+
+    def ended(self, *, committed: bool) -> None: ...
+
+    def apply(self, unit: Unit, net: NetChange, displacing: str | None) -> int:
+        table, name = net.table, qualified(quote, net.table.schema, net.table.name)
+        key = tuple(map(quote, table.table.key.columns))
+        for gone in [*net.deletes, *(tuple(row[at] for at in table.key_at) for row in net.replaces)]:
+            where, params = keys_in(key, [gone])
+            self._link.execute(f"DELETE FROM {name} WHERE {where}", params)
+        kept = 0 if displacing is None else self._displace(unit, net, displacing, name)
+        insert = insert_values(name, list(map(quote, table.table.column_names)), 1)
+        sets = ", ".join(f"{c} = excluded.{c}" for c in map(quote, table.table.column_names) if c not in key)
+        upsert = f"{insert} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {sets}"
+        for text, rows in ((insert, net.replaces), (upsert, net.updates)):
+            for row in rows:
+                self._link.execute(text, list(row))
+        return kept
+
+    def _displace(self, unit: Unit, net: NetChange, displacing: str, name: str) -> int:
+        kept, table = 0, net.table
+        for row in [*net.replaces, *net.updates]:
+            own, own_params = keys_in(
+                tuple(map(quote, table.table.key.columns)), [tuple(row[at] for at in table.key_at)]
+            )
+            for index, at in zip(table.table.unique, table.unique_at, strict=True):
+                same = " AND ".join(f"{quote(column)} = %s" for column in index.columns)
+                where, params = f"{same} AND NOT ({own})", [*(row[i] for i in at), *own_params]
+                rows, names = (
+                    self._link.execute(f"SELECT * FROM {name} WHERE {where}", params),
+                    self._link.columns,
+                )
+                for values in rows:
+                    whole = orjson.dumps(dict(zip(names, values, strict=True))).decode()
+                    said = [unit.pipeline, unit.topic, f"{table.schema}.{table.name}", whole, displacing]
+                    self._link.execute(self._books.insert_displaced(1), [*said])
+                kept += len(rows)
+                self._link.execute(f"DELETE FROM {name} WHERE {where}", params)
+        return kept
+
+
+def open_sqlite(target: TargetConfig, name: str) -> SqlSession:
+    link, books = SqliteLink(target.database), Books(SCHEMA, SYNTAX)
+    parts = (link, books, SqliteCatalogue(link), SqliteApplier(link, books))
+    return SqlSession(Parts(*parts, fresh=lambda: SqliteLink(target.database)))
+
+
+SQLITE = Dialect("sqlite", open_sqlite)
+KIND = TargetKind("tests.sqlite_target", "SQLITE")
