@@ -14,7 +14,7 @@ from consumer.model import LaneProgress, Unit
 from consumer.pipeline import Pipeline
 from consumer.progress import start_refusal
 from consumer.source_tables import read_definition
-from consumer.targets.base import Session
+from consumer.targets.base import ProgressStore
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +41,7 @@ class Taken:
 
 
 def take_unit(
-    session: Session,
+    store: ProgressStore,
     pipeline: Pipeline,
     topic: str,
     topic_id: str,
@@ -52,15 +52,15 @@ def take_unit(
 ) -> Taken:
     """Raise the epoch of a unit, and stop it where Kafka no longer holds what it needs.
 
-    `bounds`: the topic's first and next offset. Raises TransientError, FencedError (see Session.take_over).
+    `bounds`: the topic's first and next offset. Raises TransientError, FencedError (see ProgressStore.take_over).
     """
     unit = Unit(pipeline.name, topic)
-    epoch, rows, state = session.take_over(
+    epoch, rows, state = store.take_over(
         unit, topic_id, pipeline.layout, pipeline.config.lanes, assigned=assigned, above=above
     )
     refusal = start_refusal(rows, topic_id, *bounds)
     if refusal is not None:
-        session.stop_unit(unit, epoch, refusal, was=state.stopped)
+        store.stop_unit(unit, epoch, refusal, was=state.stopped)
     return Taken(epoch, rows, state.definition, refusal, state.stopped)
 
 

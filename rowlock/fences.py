@@ -16,8 +16,8 @@ from consumer.attempt.spec import initial_layout
 from consumer.errors import FencedError
 from consumer.model import Unit
 from consumer.pipeline import Pipeline
-from consumer.targets.base import Session
-from consumer.targets.dialect import open_session
+from consumer.targets.base import ProgressStore
+from consumer.targets.dialect import open_progress
 from rowlock.catalogue import parts_of
 from schemas.config import Config
 
@@ -47,10 +47,10 @@ class Fences:
         if target not in self._config.targets:
             _LOG.warning("unit not fenced: its target is not configured any more", unit=unit, target=target)
             return
-        session = open_session(self._config.targets[target], name=f"rowlock fence {pipeline}")
-        with contextlib.closing(session):
-            session.ensure_bookkeeping()
-            fence(session, Unit(pipeline, topic), epoch, Beginning(topic_id, *self._layout(pipeline)))
+        store = open_progress(self._config.targets[target], name=f"rowlock fence {pipeline}")
+        with contextlib.closing(store):
+            store.ensure_bookkeeping()
+            fence(store, Unit(pipeline, topic), epoch, Beginning(topic_id, *self._layout(pipeline)))
         _LOG.info("unit fenced", unit=unit, epoch=epoch)
 
     def _layout(self, pipeline: str) -> tuple[str, int]:
@@ -61,15 +61,15 @@ class Fences:
         return known.layout, known.config.lanes
 
 
-def fence(session: Session, unit: Unit, epoch: int, beginning: Beginning) -> None:
+def fence(store: ProgressStore, unit: Unit, epoch: int, beginning: Beginning) -> None:
     """Raise the unit's epoch into the assignment `epoch`. A unit that waits for a person goes on doing so.
 
     Rows of a later assignment are fenced already.
     """
-    _, before = session.read(unit, lanes=False)
+    _, before = store.read(unit, lanes=False)
     with contextlib.suppress(FencedError):
-        taken, _, _ = session.take_over(
+        taken, _, _ = store.take_over(
             unit, beginning.topic_id, beginning.layout, beginning.lanes, assigned=epoch
         )
         if before is not None and before.stopped is not None:
-            session.stop_unit(unit, taken, before.stopped, was=before.stopped)
+            store.stop_unit(unit, taken, before.stopped, was=before.stopped)

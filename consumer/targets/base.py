@@ -1,6 +1,8 @@
-"""What the consumer asks of a target database. One small module a dialect implements it; nothing else knows SQL.
+"""What the consumer asks of a target database, and of the place where progress is kept; nothing else knows SQL.
 
-A `Session` owns one connection and is used by one thread at a time. Statement outcomes are translated once, here,
+A `ProgressStore` knows the units: epoch (the fencing token), how far each lane is, their layout, what waits for a person. A
+`Session` is a target whose tables and progress commit in one transaction, and so a progress store itself; a target that cannot
+have that (a topic, a table format) has a store elsewhere. A `Session` owns one connection and is used by one thread at a time. Statement outcomes are translated once, here,
 into consumer.errors. Every value that reaches a session is a wire value (schemas/table.py).
 """
 
@@ -15,22 +17,8 @@ from consumer.targets.facts import TableFacts
 from schemas.table import Key, Row, Table
 
 
-class Transaction(Protocol):
-    """An open target transaction whose guard has passed. Leaving the `with` block commits; an exception rolls back."""
-
-    def apply(self, net: NetChange, *, displacing: str | None = None) -> int:
-        """Apply `net` set-based. Returns how many rows were written to `rowlock_displaced`: they count once it commits.
-
-        With `displacing` None a needed unique value that a row of another key holds raises UniqueViolationError.
-        With `displacing` (JSON of what is applied: offsets of the gather) such rows are removed first, each written
-        whole to `rowlock_displaced`: also in a snapshot, where nothing proves that the row is stale and not one that
-        another key of the same snapshot wrote.
-        Raises TransientError, RefusedError, UniqueViolationError; after any of them the transaction is rolled back
-        by leaving the block.
-        """
-
-    def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
-        """Delete all rows (`where`: only those with these values in added columns). Never an implicit commit."""
+class ProgressWriter(Protocol):
+    """What an open transaction writes beside rows; its guard has passed."""
 
     def hold(self, held: Sequence[Held]) -> None:
         """Write entries to `rowlock_quarantine`."""
@@ -50,8 +38,27 @@ class Transaction(Protocol):
         """Replace all lane rows of the unit by `rows` (another lane count or layout)."""
 
 
-class Session(Protocol):
-    """One connection to a target."""
+class Transaction(ProgressWriter, Protocol):
+    """An open target transaction whose guard has passed. Leaving the `with` block commits; an exception rolls back."""
+
+    def apply(self, net: NetChange, *, displacing: str | None = None) -> int:
+        """Apply `net` set-based. Returns how many rows were written to `rowlock_displaced`: they count once it commits.
+
+        With `displacing` None a needed unique value that a row of another key holds raises UniqueViolationError.
+        With `displacing` (JSON of what is applied: offsets of the gather) such rows are removed first, each written
+        whole to `rowlock_displaced`: also in a snapshot, where nothing proves that the row is stale and not one that
+        another key of the same snapshot wrote.
+        Raises TransientError, RefusedError, UniqueViolationError; after any of them the transaction is rolled back
+        by leaving the block.
+        """
+
+    def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
+        """Delete all rows (`where`: only those with these values in added columns). Never an implicit commit."""
+
+
+class ProgressStore(Protocol):
+    """Where a unit's epoch, progress, layout and quarantine live. What runs a unit needs no more of it to take it over, to fence
+    it, or to stop it."""
 
     def ensure_bookkeeping(self) -> None:
         """Create the tables of consumer.targets.bookkeeping where they are missing."""
@@ -80,10 +87,6 @@ class Session(Protocol):
         """Begin a task attempt: in one transaction lock all lane rows in lane order, compare the epoch (any
         mismatch, either way, or no row: FencedError), add 1 to attempt, read everything. Commits."""
 
-    def transaction(self, unit: Unit, guards: Sequence[LaneProgress]) -> AbstractContextManager[Transaction]:
-        """Begin READ COMMITTED, lock the lane rows of `guards` in lane order as first statement and compare epoch,
-        attempt and offset with what was last read or written (else FencedError)."""
-
     def read(self, unit: Unit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
         """Read progress without locks (status; after a commit of unknown outcome)."""
 
@@ -92,6 +95,18 @@ class Session(Protocol):
 
         `was`: what it was stopped by before it was taken over: if that is the same, it has been so since then.
         """
+
+    def ping(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+class Session(ProgressStore, Protocol):
+    """One connection to a target that keeps progress itself."""
+
+    def transaction(self, unit: Unit, guards: Sequence[LaneProgress]) -> AbstractContextManager[Transaction]:
+        """Begin READ COMMITTED, lock the lane rows of `guards` in lane order as first statement and compare epoch,
+        attempt and offset with what was last read or written (else FencedError)."""
 
     def read_table(self, schema: str, name: str) -> Table | None:
         """Read a table's real definition through SQLAlchemy's inspector; None when it does not exist."""
@@ -112,7 +127,3 @@ class Session(Protocol):
 
     def fetch_keys(self, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
         """Read the rows with exactly these keys."""
-
-    def ping(self) -> bool: ...
-
-    def close(self) -> None: ...

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from consumer.targets.base import ProgressStore
 from consumer.targets.session import SqlSession
 from schemas.target_kinds import TARGET_KINDS
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 class Dialect:
     """A kind of target. `open`: connects.
 
+    `progress`: opens the progress store; None: the session is it.
     `answers`: what is at the address of such a target (schemas.endpoints), where its driver does not tell that it met something
     else.
     """
@@ -25,6 +27,7 @@ class Dialect:
     name: str
     open: Callable[[TargetConfig, str], SqlSession]
     answers: str | None = None
+    progress: Callable[[TargetConfig, str], ProgressStore] | None = None
 
 
 def dialect_of(target: TargetConfig) -> Dialect:
@@ -40,3 +43,9 @@ def open_session(target: TargetConfig, *, name: str) -> SqlSession:
     Raises TransientError (not reachable) or TargetConfigError (password, database, grants).
     """
     return dialect_of(target).open(target, name)
+
+
+def open_progress(target: TargetConfig, *, name: str) -> ProgressStore:
+    """Connect to where progress of units into `target` is kept. Raises what `open_session` raises."""
+    dialect = dialect_of(target)
+    return (dialect.progress or dialect.open)(target, name)

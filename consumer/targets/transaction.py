@@ -1,24 +1,20 @@
-"""What is done in a target's transaction, once its guard has passed; the same for every dialect."""
+"""What is done with rows in a target's transaction, once its guard has passed, and reads of them; the same for every dialect."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from consumer.errors import FencedError
-from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, UnitState
+from consumer.model import NetChange, TargetTable, Unit
 from consumer.targets.bookkeeping import Books
 from consumer.targets.parts import Applier, Catalogue, Link
-from consumer.targets.sql import Fragment, Syntax, conjunction
+from consumer.targets.progress_writer import SqlProgressWriter
+from consumer.targets.sql import Syntax, conjunction
 from schemas.table import Key, Row
 
 
-class SqlTransaction:
-    """`consumer.targets.base.Transaction`: the session's open transaction, whose guard has passed."""
+class SqlTransaction(SqlProgressWriter):
+    """`consumer.targets.base.Transaction`: the session's open transaction, rows and progress over one link."""
 
     def __init__(self, unit: Unit, link: Link, books: Books, catalogue: Catalogue, applier: Applier) -> None:
-        self._unit = unit
-        self._link = link
-        self._books = books
+        super().__init__(unit, link, books)
         self._catalogue = catalogue
         self._applier = applier
 
@@ -28,37 +24,6 @@ class SqlTransaction:
     def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
         text, params = conjunction(self._catalogue.where(table, where))
         self._link.execute(f"DELETE FROM {self._catalogue.name(table)}{text}", params)
-
-    def hold(self, held: Sequence[Held]) -> None:
-        if held:
-            self._link.execute(*self._books.insert_held(self._unit, held))
-
-    def close_held(self, ids: Sequence[tuple[int, int]], why: str) -> None:
-        if ids:
-            self._each(self._books.close_held(self._unit, ids, why))
-
-    def close_held_before(self, offset: int, why: str) -> None:
-        self._each(self._books.close_held_before(self._unit, offset, why))
-
-    def _each(self, fragments: Sequence[Fragment]) -> None:
-        for fragment in fragments:
-            self._link.execute(*fragment)
-
-    def write_progress(self, rows: Sequence[LaneProgress]) -> None:
-        for fragment, expected in self._books.update_lanes(self._unit, rows):
-            self._link.execute(*fragment)
-            if self._link.affected != expected:
-                lanes = [row.lane for row in rows]
-                raise fenced(self._unit, f"lanes {lanes} of this attempt", f"{self._link.affected} rows")
-
-    def write_unit(self, state: UnitState) -> None:
-        self._link.execute(*self._books.update_unit(self._unit, state))
-        if self._link.affected != 1:
-            raise fenced(self._unit, "its row in rowlock_unit", f"{self._link.affected} rows")
-
-    def relayout(self, rows: Sequence[LaneProgress]) -> None:
-        self._link.execute(*self._books.delete_lanes(self._unit))
-        self._link.execute(*self._books.insert_lanes(self._unit, rows))
 
 
 def read_page(
@@ -76,9 +41,3 @@ def read_page(
     text, params = conjunction([*catalogue.where(table, where), *catalogue.page(table, after)])
     page = syntax.page(f"{select}{text}", catalogue.page_order(table), limit)
     return [decode(row) for row in link.execute(page, params)]
-
-
-def fenced(unit: Unit, expected: object, seen: object) -> FencedError:
-    return FencedError(
-        f"another worker owns {unit.topic} of pipeline {unit.pipeline} now: expected {expected}, the target has {seen}"
-    )

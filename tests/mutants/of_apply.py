@@ -68,7 +68,7 @@ MUTANTS = [
         ("if highest > end:", "if highest >= end:"),
         ("if highest > end:", "if highest > end + 1:"),
     ),
-    *_of("consumer/taking.py", ("    if refusal is not None:\n        session.stop_unit(", "    if refusal is None:\n        session.stop_unit(")),
+    *_of("consumer/taking.py", ("    if refusal is not None:\n        store.stop_unit(", "    if refusal is None:\n        store.stop_unit(")),
     *_of(
         "consumer/progress.py",
         ("start = min(offsets) + 1", "start = max(offsets) + 1"),

@@ -1,0 +1,57 @@
+"""What a guarded transaction writes of progress and quarantine; the same for every dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from consumer.errors import FencedError
+from consumer.model import Held, LaneProgress, Unit, UnitState
+from consumer.targets.bookkeeping import Books
+from consumer.targets.parts import Link
+from consumer.targets.sql import Fragment
+
+
+class SqlProgressWriter:
+    """`consumer.targets.base.ProgressWriter`: of a transaction whose guard has passed."""
+
+    def __init__(self, unit: Unit, link: Link, books: Books) -> None:
+        self._unit = unit
+        self._link = link
+        self._books = books
+
+    def hold(self, held: Sequence[Held]) -> None:
+        if held:
+            self._link.execute(*self._books.insert_held(self._unit, held))
+
+    def close_held(self, ids: Sequence[tuple[int, int]], why: str) -> None:
+        if ids:
+            self._each(self._books.close_held(self._unit, ids, why))
+
+    def close_held_before(self, offset: int, why: str) -> None:
+        self._each(self._books.close_held_before(self._unit, offset, why))
+
+    def _each(self, fragments: Sequence[Fragment]) -> None:
+        for fragment in fragments:
+            self._link.execute(*fragment)
+
+    def write_progress(self, rows: Sequence[LaneProgress]) -> None:
+        for fragment, expected in self._books.update_lanes(self._unit, rows):
+            self._link.execute(*fragment)
+            if self._link.affected != expected:
+                lanes = [row.lane for row in rows]
+                raise fenced(self._unit, f"lanes {lanes} of this attempt", f"{self._link.affected} rows")
+
+    def write_unit(self, state: UnitState) -> None:
+        self._link.execute(*self._books.update_unit(self._unit, state))
+        if self._link.affected != 1:
+            raise fenced(self._unit, "its row in rowlock_unit", f"{self._link.affected} rows")
+
+    def relayout(self, rows: Sequence[LaneProgress]) -> None:
+        self._link.execute(*self._books.delete_lanes(self._unit))
+        self._link.execute(*self._books.insert_lanes(self._unit, rows))
+
+
+def fenced(unit: Unit, expected: object, seen: object) -> FencedError:
+    return FencedError(
+        f"another worker owns {unit.topic} of pipeline {unit.pipeline} now: expected {expected}, the target has {seen}"
+    )
