@@ -1,0 +1,84 @@
+"""docs/how-to/add-a-target.md is true: what it names is there, and the target in the tests is made as it says."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import MISSING, fields
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumer.targets import parts
+from consumer.targets.sql import Syntax
+from tests import sqlite_target
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "how-to" / "add-a-target.md"
+TEXT = PAGE.read_text()
+#: (file, class, what SQLite has for it), of the table.
+TABLE = re.findall(r"^\| [^|`]+ \| `([\w/.]+)` \| `(\w+)` \| `(\w+)` \|$", TEXT, re.MULTILINE)
+#: Words in backticks that are no names of code.
+WORDS = {"%s", "%%", "deletes", "replaces", "updates", "displacing", "progress", "rowlock check", "rowlock_progress", "rowlock_displaced"}  # fmt: skip
+
+
+def defined(path: Path) -> set[str]:
+    """The names of classes, functions, methods and constants of a module."""
+    tree = ast.parse(path.read_text())
+    found = {
+        n.name for n in ast.walk(tree) if isinstance(n, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    targets = [t for n in tree.body if isinstance(n, ast.Assign) for t in n.targets]
+    return found | {t.id for t in targets if isinstance(t, ast.Name)}
+
+
+def test_every_file_that_it_names_is_there() -> None:
+    named = set(re.findall(r"`((?:consumer|schemas|tests|docs)/[\w/.]+)`", TEXT))
+    assert len(named) >= 10
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_every_name_is_defined_in_one_of_the_files_that_it_names() -> None:
+    files = [ROOT / name for name in re.findall(r"`([\w/]+\.py)`", TEXT)]
+    known = set[str]().union(*(defined(path) for path in files)) | {path.stem for path in (ROOT / "consumer/targets").glob("*.py")}  # fmt: skip
+    spoken = set(re.findall(r"`([^`\n]+)`", TEXT)) - WORDS
+    assert sorted(name for name in spoken if "/" not in name and name not in known) == []
+
+
+def test_the_table_names_what_is_where_it_says() -> None:
+    assert len(TABLE) == 6
+    for file, name, own in TABLE:
+        assert name in defined(ROOT / file)
+        assert hasattr(sqlite_target, own)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "own"), [(name, own) for file, name, own in TABLE if file.endswith("parts.py")]
+)
+def test_sqlite_has_what_a_protocol_asks(protocol: str, own: str) -> None:
+    asked = [name for name in vars(getattr(parts, protocol)) if not name.startswith("_")]
+    made: Any = getattr(sqlite_target, own)
+    has = {*dir(made), *(["affected"] if protocol == "Link" else [])}  # set by its __init__
+    assert len(asked) >= 2
+    assert [name for name in asked if name not in has] == []
+
+
+def test_sqlite_is_registered_by_its_entry_alone() -> None:
+    kind = sqlite_target.KIND
+    assert getattr(import_module(kind.module), kind.attribute) is sqlite_target.SQLITE
+    assert isinstance(sqlite_target.SYNTAX, Syntax)
+    assert [each.name for each in fields(Syntax) if each.default is not MISSING] == [], "the page says so"
+    naming = [
+        str(path.relative_to(ROOT))
+        for package in ("consumer", "rowlock", "schemas", "coordinator", "producer")
+        for path in (ROOT / package).rglob("*.py")
+        if re.search(r"sqlite", path.read_text(), re.IGNORECASE)
+    ]
+    assert naming == []
+
+
+def test_the_page_is_found() -> None:
+    assert "docs/how-to/add-a-target.md" in (ROOT / "README.md").read_text()
+    assert "add-a-target.md" in (ROOT / "schemas" / "target_kinds.py").read_text()
