@@ -16,7 +16,7 @@ from consumer.fitness import gone as gone_message
 from consumer.fitness import misfit
 from consumer.model import TargetTable
 from consumer.router import Route, Routed, resolve, target_table, wanted_table
-from consumer.targets.base import Session
+from consumer.targets.base import TargetTables
 from schemas.codec import decode_table, encode_table
 from schemas.debezium import Decoder, Modes
 from schemas.errors import SchemaError
@@ -45,7 +45,7 @@ class InForce:
 
 
 def prepare(
-    session: Session,
+    session: TargetTables,
     source: Table,
     *,
     source_name: str,
@@ -110,13 +110,15 @@ def wanted_of(source: Table, source_name: str, routes: tuple[Route, ...]) -> Tab
     return None if routed is None else wanted_table(source, routed)
 
 
-def read_real(session: Session, source: Table, source_name: str, routes: tuple[Route, ...]) -> Table | None:
+def read_real(
+    session: TargetTables, source: Table, source_name: str, routes: tuple[Route, ...]
+) -> Table | None:
     """Return the target table of `source` as it is now; None: it is missing, or no route names it."""
     wanted = wanted_of(source, source_name, routes)
     return None if wanted is None else session.read_table(wanted.db, wanted.name)
 
 
-def _real_table(session: Session, wanted: Table, create: bool, gone: bool) -> Table:
+def _real_table(session: TargetTables, wanted: Table, create: bool, gone: bool) -> Table:
     real = session.read_table(wanted.db, wanted.name)
     if real is None and gone:
         raise TargetConfigError(gone_message(f"{wanted.db}.{wanted.name}"))

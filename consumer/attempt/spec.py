@@ -11,7 +11,7 @@ from consumer.lanes import Limits
 from consumer.layout import Layout
 from consumer.model import Unit
 from consumer.router import Route, fingerprint
-from consumer.targets.base import Session
+from consumer.targets.base import TargetTables
 from schemas.codec import decode_table
 from schemas.debezium import Modes
 from schemas.table import Table
@@ -56,7 +56,7 @@ def initial_layout(routes: tuple[Route, ...], lanes: int) -> Layout:
     return Layout(lanes=lanes, routes=fingerprint(routes))
 
 
-def prepared(spec: UnitSpec, session: Session, table: Table, *, first: bool = False) -> InForce:
+def prepared(spec: UnitSpec, session: TargetTables, table: Table, *, first: bool = False) -> InForce:
     """Return what the source's `table` comes to in the target as it is now.
 
     `first`: nothing of the unit has been applied yet, so that the target table may have to be made. Later one that is
@@ -75,7 +75,7 @@ def prepared(spec: UnitSpec, session: Session, table: Table, *, first: bool = Fa
     )
 
 
-def definition_in_force(spec: UnitSpec, session: Session, text: str, tables: Tables) -> InForce:
+def definition_in_force(spec: UnitSpec, session: TargetTables, text: str, tables: Tables) -> InForce:
     """Return what the stored definition `text` comes to, from `tables` where it is known."""
     cached = tables.get(spec.place)
     if cached is None or cached.text != text:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, assert_never
 
 from consumer.attempt import effects as fx
@@ -16,15 +16,13 @@ from consumer.attempt.attempt import Attempt
 from consumer.attempt.effects import Effect, Machine, Operation, T, ask
 from consumer.attempt.lane_group import LaneGroup, Signals
 from consumer.attempt.reader import Slice
+from consumer.attempt.records import AttemptRecords, ReadMissing
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepared
 from consumer.attempt.transactions import retried
 from consumer.fitness import explained
 from consumer.reports import Report
 from consumer.targets.base import Session, Transaction
 from schemas.table import Table
-
-ReadMissing = Callable[[int, int], Iterable[Slice]]
-"""(start, upto) → the records of the topic in [start, upto), from Kafka itself."""
 
 
 class Sessions(Protocol):
@@ -97,9 +95,7 @@ class ThreadDriver:
         tables: Tables,
     ) -> None:
         self._spec, self._sessions, self._tables = spec, sessions, tables
-        self._slices = iter(slices)
-        self._read_missing = read_missing
-        self._missing: Iterator[Slice] | None = None
+        self._records = AttemptRecords(slices, read_missing)
         self._signals = ThreadSignals(0)
         self._group: LaneGroup | None = None
         self._threads: list[threading.Thread] = []
@@ -139,9 +135,9 @@ class ThreadDriver:
             case fx.Await() | fx.Pause():
                 return self._wait(effect, lane)
             case fx.NextSlice():
-                return next(self._slices, None)
+                return self._records.next_slice()
             case fx.ReadMissing():
-                return self._next_missing(effect)
+                return self._records.next_missing(effect)
             case fx.StartLanes():
                 return self._start(effect.lanes)
             case fx.JoinLanes():
@@ -180,16 +176,6 @@ class ThreadDriver:
         with session.transaction(self._spec.unit, effect.guards) as transaction:
             for operation in effect.operations:
                 carry_out(transaction, operation, effect.displaced)
-
-    # --- records
-
-    def _next_missing(self, effect: fx.ReadMissing) -> Slice | None:
-        if self._missing is None:
-            self._missing = iter(self._read_missing(effect.start, effect.upto))
-        records = next(self._missing, None)
-        if records is None:
-            self._missing = None
-        return records
 
     # --- lanes
 

@@ -101,24 +101,28 @@ class ProgressStore(Protocol):
     def close(self) -> None: ...
 
 
-class Session(ProgressStore, Protocol):
-    """One connection to a target that keeps progress itself."""
-
-    def transaction(self, unit: Unit, guards: Sequence[LaneProgress]) -> AbstractContextManager[Transaction]:
-        """Begin READ COMMITTED, lock the lane rows of `guards` in lane order as first statement and compare epoch,
-        attempt and offset with what was last read or written (else FencedError)."""
+class TargetTables(Protocol):
+    """The tables of a target, as far as putting a definition in force needs them."""
 
     def read_table(self, schema: str, name: str) -> Table | None:
         """Read a table's real definition through SQLAlchemy's inspector; None when it does not exist."""
-
-    def surroundings(self, schema: str, name: str) -> object:
-        """Return all that may keep rowlock from writing an existing table beside its definition: it compares, and has a repr."""
 
     def facts(self, schema: str, name: str) -> TableFacts:
         """Return what is judged of an existing table beside its definition (consumer.targets.findings)."""
 
     def create_table(self, table: Table) -> None:
         """CREATE TABLE IF NOT EXISTS from the neutral model, with key and unique indexes, through the type map."""
+
+
+class Session(ProgressStore, TargetTables, Protocol):
+    """One connection to a target that keeps progress itself."""
+
+    def transaction(self, unit: Unit, guards: Sequence[LaneProgress]) -> AbstractContextManager[Transaction]:
+        """Begin READ COMMITTED, lock the lane rows of `guards` in lane order as first statement and compare epoch,
+        attempt and offset with what was last read or written (else FencedError)."""
+
+    def surroundings(self, schema: str, name: str) -> object:
+        """Return all that may keep rowlock from writing an existing table beside its definition: it compares, and has a repr."""
 
     def fetch_rows(
         self, table: TargetTable, after: Key | None, limit: int, where: dict[str, str] | None = None

@@ -6,7 +6,7 @@ import contextlib
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from consumer.definition import InForce
 from consumer.fold import key_fold
 from consumer.lanes import Limits
 from consumer.layout import Layout
-from consumer.model import Unit
+from consumer.model import TargetTable, Unit
 from consumer.reports import Report
 from consumer.router import Route, target_table
 from consumer.targets.base import Session
@@ -34,13 +34,15 @@ from schemas.codec import encode_event
 from schemas.config import Config
 from schemas.event import Event
 from schemas.records import table_topic
-from schemas.table import ColumnType, Kind
+from schemas.table import ColumnType, Kind, Row
 from tests.apply_kit import FakeSource, account_table
 from tests.targets_kit import KINDS, Target, fresh
 
 
 class Real:
     """A target database with units of the pipeline "p" in it."""
+
+    lanes = 4
 
     def __init__(self, target: Target) -> None:
         self.target, self.schema, self.config = target, target.schema, target.config()
@@ -51,6 +53,20 @@ class Real:
 
     def execute(self, sql: str) -> Any:
         return self.target.sql(sql)
+
+    def displaced(self) -> int:
+        return int(self.execute("SELECT count(*) FROM rowlock_displaced")[0][0])
+
+    def narrow(self, table: str, column: str, length: int) -> None:
+        self.target.narrow(table, column, length)
+
+    def apply(
+        self, spec: UnitSpec, slices: Iterable[Slice], read_missing: Callable[[int, int], list[Slice]]
+    ) -> Report:
+        return apply_topic(spec, self.cache, slices, read_missing=read_missing, tables=self.tables)
+
+    def rows(self, unit: Unit, table: TargetTable) -> list[Row]:
+        return self.session.fetch_rows(table, None, 10_000)
 
     def close(self) -> None:
         self.cache.close()
@@ -65,7 +81,7 @@ class RealUnit:
         self.unit = Unit("p", table_topic("topic", source.name, source.table.db, source.table.name))
         self.topic: list[bytes] = []
         self.routes = (route,)
-        self.lanes = int(spec.pop("lanes", 4))
+        self.lanes = int(spec.pop("lanes", real.lanes))
         self.take_over()
         self.write([source.definition()])
 
@@ -86,13 +102,7 @@ class RealUnit:
             lanes=self.lanes,
             **self.spec,
         )
-        return apply_topic(
-            spec,
-            self.real.cache,
-            self._slices(start, len(self.topic)),
-            read_missing=self._slices,
-            tables=self.real.tables,
-        )
+        return self.real.apply(spec, self._slices(start, len(self.topic)), self._slices)
 
     def _slices(self, start: int, upto: int) -> list[Slice]:
         records: Slice = list(enumerate(self.topic))[start:upto]
@@ -100,7 +110,7 @@ class RealUnit:
 
     def rows(self) -> list[tuple[object, ...]]:
         in_force = self.real.tables[self.unit.topic, self.epoch]
-        return sorted(self.real.session.fetch_rows(in_force.target, None, 10_000), key=str)
+        return sorted(self.real.rows(self.unit, in_force.target), key=str)
 
 
 def rows_of(source: FakeSource, *added: str) -> list[tuple[object, ...]]:
@@ -137,8 +147,7 @@ def test_histories_and_replays_end_as_the_source(real: Real, short: int, gather:
         report = unit.apply(start)
         assert (report.state, report.held) == ("ok", 0), report
         assert unit.rows() == rows_of(source)
-    displaced = real.execute("SELECT count(*) FROM rowlock_displaced")
-    assert int(displaced[0][0]) == 0, "in correct operation no row of another key is ever met"
+    assert real.displaced() == 0, "in correct operation no row of another key is ever met"
 
 
 def test_a_stretch_read_again_after_the_lanes_came_apart(real: Real) -> None:
@@ -200,7 +209,7 @@ def test_a_value_the_target_cannot_hold_is_held_with_what_follows(real: Real) ->
     source = FakeSource()
     unit = RealUnit(real, source, _route(real))
     assert unit.apply().state == "ok"
-    real.target.narrow("acct", "owner", 20)
+    real.narrow("acct", "owner", 20)
     good = [source.put(source.row(n, f"{n}@x", 1)) for n in range(20)]
     poison = {**source.row(50, "50@x", 1), "owner": "x" * 30}
     unit.write([*good, source.put(poison)])
@@ -220,7 +229,7 @@ def test_a_truncate_ends_what_the_quarantine_holds_of_its_own_source(real: Real)
     units = [RealUnit(real, FakeSource(name=name), route) for name in ("north", "south")]
     for unit in units:
         assert unit.apply().state == "ok"
-    real.target.narrow("acct", "owner", 20)
+    real.narrow("acct", "owner", 20)
     for unit in units:
         poison = {**unit.source.row(50, "50@x", 1), "owner": "x" * 30}
         unit.write([unit.source.put(poison), unit.source.put(unit.source.row(1, None, 1))])
@@ -269,7 +278,7 @@ def test_drift_is_displaced_whole(real: Real) -> None:
         report = unit.apply(1)
     assert (report.state, report.displaced) == ("ok", 1)
     assert unit.rows() == rows_of(source)
-    assert int(real.execute("SELECT count(*) FROM rowlock_displaced")[0][0]) == 1
+    assert real.displaced() == 1
     [alarm] = [entry for entry in logs if "displaced" in entry["event"]]
     assert alarm["log_level"] == "warning"
     assert (alarm["topic"], alarm["table"], alarm["rows"]) == (unit.unit.topic, f"{real.schema}.acct", 1)
@@ -415,7 +424,7 @@ def test_the_table_in_the_target_keeps_its_own_unique_index(real: Real) -> None:
         holder = key
     assert unit.apply(1).state == "ok"
     assert unit.rows() == rows_of(source)
-    assert int(real.execute("SELECT count(*) FROM rowlock_displaced")[0][0]) == 0
+    assert real.displaced() == 0
 
 
 def test_keys_that_the_target_alone_holds_equal_go_to_one_lane(postgres: Any, pg_db: str) -> None:

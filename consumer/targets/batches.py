@@ -1,0 +1,63 @@
+"""Targets that take whole batches: no lanes, no row locks, no open transactions; one commit says what became of rows and progress.
+
+A table format or a folder of files cannot hold a lock while statements come in. It is given the net change of a stretch of the topic
+together with the progress that belongs to it, and commits both, or tells that somebody else owns the unit. How often that is,
+whoever drives it decides (consumer.attempt.batches): seldom, for each commit makes files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, UnitState
+from consumer.targets.base import ProgressStore, TargetTables
+
+
+@dataclass(frozen=True, slots=True)
+class Clearing:
+    """A table is emptied before the rows of a batch; `where`: only rows with these values in added columns."""
+
+    table: TargetTable
+    where: dict[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressChange:
+    """What a commit writes beside rows. `guards`: the unit's progress rows as last read or written; epoch, attempt and offset are compared
+    *in* the commit. `rows`: what replaces all of them. `state`: None leaves it. `held`: new entries of the quarantine. `closed_before`:
+    entries below this offset leave it, because of `why`."""
+
+    guards: Sequence[LaneProgress]
+    rows: Sequence[LaneProgress]
+    state: UnitState | None = None
+    held: Sequence[Held] = ()
+    closed_before: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCommitted:
+    """Rows and progress are durable, and seen by every reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFenced:
+    """Nothing was written: another attempt or epoch owns the unit. `seen`: what is there instead."""
+
+    seen: str
+
+
+class BatchTarget(TargetTables, Protocol):
+    """A target of whole batches. Raises consumer.errors: TransientError, CommitUnknownError, RefusedError (a row that it cannot hold:
+    the batch comes again in halves until that row stands alone)."""
+
+    @property
+    def progress(self) -> ProgressStore: ...
+
+    def apply(
+        self, unit: Unit, clearing: Clearing | None, nets: Sequence[NetChange], progress: ProgressChange
+    ) -> BatchCommitted | BatchFenced:
+        """Clear, write the net changes and the progress in one commit. The fence is a compare-and-set inside it: a comparison before the
+        commit would let a worker that paused in between overwrite its successor."""

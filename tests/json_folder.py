@@ -1,0 +1,250 @@
+"""A folder of JSON files as a target of whole batches (consumer.targets.batches).
+
+    FOLDER/tables/SCHEMA.NAME.json         the definition of a table
+    FOLDER/TOPIC/rows.NUMBER.json          the rows of a unit's table as of a commit, key → row
+    FOLDER/TOPIC/commit.NUMBER.json        a commit: epoch and progress, unit state, quarantine, which file has the rows
+
+A commit is there when its file has its name: it is written whole under another one, and then linked to the number behind the
+commit that it builds on. Of two writers one makes that link: that is the fence, and not the comparison before it. What a writer left
+behind that did not make it is never read.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from consumer.epochs import next_epoch
+from consumer.errors import FencedError, RefusedError
+from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, UnitState
+from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing, ProgressChange
+from consumer.targets.facts import TableFacts
+from schemas.codec import decode_table, encode_table
+from schemas.position import ZERO
+from schemas.table import Key, Row, Table, Value
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """`rows`: the name of the file that has them."""
+
+    number: int = 0
+    lanes: tuple[LaneProgress, ...] = ()
+    state: UnitState = UnitState(None, None, None)
+    held: tuple[Held, ...] = ()
+    closed: tuple[tuple[Held, str], ...] = ()
+    rows: str = ""
+
+
+class LostError(Exception):
+    """Somebody else made the commit of this number."""
+
+
+class Commits:
+    """The commits of one unit."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def last(self) -> Commit:
+        names = [int(path.name.split(".")[1]) for path in self.folder.glob("commit.*.json")]
+        if not names:
+            return Commit()
+        return msgspec.json.decode((self.folder / f"commit.{max(names)}.json").read_bytes(), type=Commit)
+
+    def make(self, commit: Commit) -> None:
+        """Raises LostError."""
+        whole = self.folder / f"written.{secrets.token_hex(8)}"
+        write_durably(whole, msgspec.json.encode(commit))
+        try:
+            os.link(whole, self.folder / f"commit.{commit.number}.json")
+        except FileExistsError as error:
+            raise LostError from error
+        finally:
+            whole.unlink()
+
+    def change(self, change: Callable[[Commit], Commit]) -> Commit:
+        """Make a commit of what `change` makes of the last one, whoever else makes some; none if it stays as it is."""
+        while True:
+            last = self.last()
+            wanted = change(last)
+            if wanted is last:
+                return last
+            made = msgspec.structs.replace(wanted, number=last.number + 1)
+            try:
+                self.make(made)
+            except LostError:
+                continue
+            return made
+
+    def rows(self, commit: Commit) -> dict[Key, Row]:
+        if not commit.rows:
+            return {}
+        pairs = msgspec.json.decode(
+            (self.folder / commit.rows).read_bytes(), type=list[tuple[tuple[Value, ...], tuple[Value, ...]]]
+        )
+        return dict(pairs)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+class FolderProgress:
+    """`consumer.targets.base.ProgressStore` in the same files."""
+
+    def __init__(self, folder: Path, now_ms: Callable[[], int] = lambda: 0) -> None:
+        self._folder = folder
+        self._now_ms = now_ms
+
+    def of(self, unit: Unit) -> Commits:
+        return Commits(self._folder / f"{unit.pipeline}.{unit.topic}")
+
+    def ensure_bookkeeping(self) -> None:
+        (self._folder / "tables").mkdir(parents=True, exist_ok=True)
+
+    def take_over(
+        self,
+        unit: Unit,
+        topic_id: str,
+        layout: str,
+        lanes: int,
+        *,
+        assigned: int | None = None,
+        above: int = 0,
+    ) -> tuple[int, list[LaneProgress], UnitState]:
+        before = UnitState(None, None, None)
+
+        def taken(last: Commit) -> Commit:
+            nonlocal before
+            before = last.state
+            rows = last.lanes or tuple(
+                LaneProgress(n, 0, 0, topic_id, -1, ZERO, 0, layout) for n in range(lanes)
+            )
+            highest = max(row.epoch for row in rows)
+            epoch = next_epoch(unit, highest, assigned=assigned, above=above, now_ms=self._now_ms())
+            return msgspec.structs.replace(
+                last,
+                lanes=tuple(replace(row, epoch=epoch) for row in rows),
+                state=replace(before, stopped=None),
+            )
+
+        made = self.of(unit).change(taken)
+        return made.lanes[0].epoch, list(made.lanes), before
+
+    def begin(self, unit: Unit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
+        def begun(last: Commit) -> Commit:
+            if not last.lanes or any(row.epoch != epoch for row in last.lanes):
+                raise FencedError(f"expected epoch {epoch}, there is {last.lanes}")
+            return msgspec.structs.replace(
+                last, lanes=tuple(replace(row, attempt=row.attempt + 1) for row in last.lanes)
+            )
+
+        made = self.of(unit).change(begun)
+        return list(made.lanes), made.state, list(made.held)
+
+    def read(self, unit: Unit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+        last = self.of(unit).last()
+        return list(last.lanes) if lanes else [], last.state if last.number else None
+
+    def stop_unit(self, unit: Unit, epoch: int, message: str, *, was: str | None = None) -> None:
+        def stopped(last: Commit) -> Commit:
+            ours = all(row.epoch == epoch for row in last.lanes)
+            return msgspec.structs.replace(last, state=replace(last.state, stopped=message)) if ours else last
+
+        self.of(unit).change(stopped)
+
+    def topics(self, pipeline: str) -> list[str]:
+        return sorted(path.name.removeprefix(f"{pipeline}.") for path in self._folder.glob(f"{pipeline}.*"))
+
+    def ping(self) -> bool:
+        return self._folder.is_dir()
+
+    def close(self) -> None: ...
+
+
+class JsonFolder:
+    """`consumer.targets.batches.BatchTarget`. `refuses`: which rows it does not take; `paused`: called before a commit is linked."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.progress = FolderProgress(folder)
+        self.refuses: Callable[[Row], bool] = lambda _row: False
+        self.paused: Callable[[], None] = lambda: None
+        self.commits = 0
+
+    def apply(
+        self, unit: Unit, clearing: Clearing | None, nets: Sequence[NetChange], progress: ProgressChange
+    ) -> BatchCommitted | BatchFenced:
+        commits = self.progress.of(unit)
+        last = commits.last()
+        if guards(last.lanes) != guards(progress.guards):
+            return BatchFenced(str(last.lanes))
+        name, number = last.rows, last.number + 1
+        if clearing is not None or nets:
+            name = f"rows.{number}.{secrets.token_hex(4)}.json"
+            rows = commits.rows(last) if clearing is None else {}
+            for net in nets:
+                self._write(rows, net)
+            write_durably(commits.folder / name, msgspec.json.encode(sorted(rows.items(), key=str)))
+        before = progress.closed_before
+        closed = () if before is None else tuple((e, progress.why) for e in last.held if e.offset < before)
+        gone = {entry.offset for entry, _ in closed}
+        self.paused()
+        try:
+            commits.make(
+                Commit(
+                    number=number,
+                    lanes=tuple(progress.rows),
+                    state=progress.state or last.state,
+                    held=(*(entry for entry in last.held if entry.offset not in gone), *progress.held),
+                    closed=(*last.closed, *closed),
+                    rows=name,
+                )
+            )
+        except LostError:
+            return BatchFenced(str(commits.last().lanes))
+        self.commits += 1
+        return BatchCommitted()
+
+    def _write(self, rows: dict[Key, Row], net: NetChange) -> None:
+        for key in net.deletes:
+            rows.pop(key, None)
+        for row in [*net.replaces, *net.updates]:
+            if self.refuses(row):
+                raise RefusedError(
+                    f"{net.table.schema}.{net.table.name}: this folder does not take {len(row)} values"
+                )
+            rows[tuple(row[at] for at in net.table.key_at)] = row
+
+    def _definition(self, schema: str, name: str) -> Path:
+        return self._folder / "tables" / f"{schema}.{name}.json"
+
+    def read_table(self, schema: str, name: str) -> Table | None:
+        path = self._definition(schema, name)
+        return decode_table(path.read_bytes()) if path.exists() else None
+
+    def facts(self, schema: str, name: str) -> TableFacts:
+        return TableFacts()
+
+    def create_table(self, table: Table) -> None:
+        """Without unique indexes: nothing here compares other values than keys."""
+        self.progress.ensure_bookkeeping()
+        plain = msgspec.structs.replace(table, unique=())
+        write_durably(self._definition(table.db, table.name), encode_table(plain))
+
+    def rows(self, unit: Unit, table: TargetTable) -> list[Row]:
+        commits = self.progress.of(unit)
+        return list(commits.rows(commits.last()).values())
+
+
+def guards(rows: Sequence[LaneProgress]) -> list[tuple[int, int, int, int]]:
+    return [(row.lane, row.epoch, row.attempt, row.offset) for row in rows]

@@ -1,0 +1,175 @@
+"""A folder of JSON files, written in whole batches by the machine that applies to sessions, passes what of their tests it can mean."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from consumer.attempt.batches import apply_batches
+from consumer.attempt.reader import Slice
+from consumer.attempt.spec import UnitSpec
+from consumer.definition import InForce
+from consumer.lanes import Limits
+from consumer.model import TargetTable, Unit
+from consumer.reports import Report
+from consumer.router import Route
+from schemas.table import Row
+from tests import json_folder
+from tests.apply_kit import FakeSource
+from tests.integration import test_apply_targets, test_targets_session
+from tests.integration.test_apply_targets import RealUnit, rows_of
+from tests.json_folder import FolderProgress, JsonFolder
+
+#: The tests of sessions that say something of a batch target, too. What is left out is about locks, lanes, unique indexes, displaced
+#: rows, tables that several topics write, or SQL.
+SHARED = (
+    test_apply_targets.test_histories_and_replays_end_as_the_source,
+    test_apply_targets.test_a_value_the_target_cannot_hold_is_held_with_what_follows,
+    test_apply_targets.test_an_old_epoch_cannot_write,
+    test_targets_session.test_take_over_makes_the_rows_and_raises_the_epoch,
+    test_targets_session.test_an_assignment_is_fenced_by_a_later_one_alone,
+    test_targets_session.test_begin_raises_the_attempt_and_refuses_any_other_epoch,
+    test_targets_session.test_two_take_overs_at_once_get_two_epochs,
+)
+globals().update({test.__name__: test for test in SHARED})
+
+
+class Folder:
+    """What tests.integration.test_apply_targets.Real is for databases."""
+
+    lanes = 1
+    schema = "s"
+
+    def __init__(self, path: Path) -> None:
+        self.folder = JsonFolder(path)
+        self.session = self.folder.progress
+        self.tables: dict[tuple[str, int], InForce] = {}
+
+    def narrow(self, _table: str, column: str, length: int) -> None:
+        def refuses(row: Row) -> bool:
+            (in_force,) = self.tables.values()
+            return len(str(row[in_force.target.table.column_names.index(column)])) > length
+
+        self.folder.refuses = refuses
+
+    def displaced(self) -> int:
+        return 0
+
+    def apply(
+        self, spec: UnitSpec, slices: Iterable[Slice], read_missing: Callable[[int, int], list[Slice]]
+    ) -> Report:
+        return apply_batches(spec, self.folder, slices, read_missing=read_missing, tables=self.tables)
+
+    def rows(self, unit: Unit, table: TargetTable) -> list[Row]:
+        return self.folder.rows(unit, table)
+
+
+class Stores:
+    """What tests.targets_kit.Target is for databases, as far as progress goes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def open(self) -> FolderProgress:
+        return FolderProgress(self._path)
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Stores:
+    return Stores(tmp_path)
+
+
+@pytest.fixture
+def unit(real: Any) -> RealUnit:
+    return RealUnit(real, FakeSource(), Route("bank.*", "s.{table}"), limits=Limits(pause=0.001))
+
+
+def test_what_is_handed_over_at_once_is_one_commit(real: Folder, unit: RealUnit) -> None:
+    assert unit.apply().state == "ok"
+    unit.write(unit.source.history(random.Random(1), 400, keys=40))
+    before = real.folder.commits
+    assert unit.apply(1).state == "ok"
+    assert real.folder.commits == before + 1
+    assert unit.rows() == rows_of(unit.source)
+
+
+def test_a_truncate_is_a_barrier(real: Folder, unit: RealUnit) -> None:
+    unit.write(unit.source.history(random.Random(2), 50, keys=10))
+    unit.write([unit.source.truncate(), unit.source.put(unit.source.row(3, "3@x", 1))])
+    assert unit.apply().state == "ok"
+    assert unit.rows() == rows_of(unit.source)
+    assert len(unit.rows()) == 1
+
+
+def test_a_truncate_ends_what_the_quarantine_holds(real: Folder, unit: RealUnit) -> None:
+    assert unit.apply().state == "ok"
+    real.narrow("acct", "owner", 20)
+    unit.write([unit.source.put({**unit.source.row(5, None, 1), "owner": "x" * 30})])
+    assert unit.apply(1).held == 1
+    unit.write([unit.source.truncate(), unit.source.put(unit.source.row(5, None, 2))])
+    assert unit.apply(2).state == "ok"
+    last = real.session.of(unit.unit).last()
+    assert (last.held, [why for _, why in last.closed]) == (
+        (),
+        ["the source's table was emptied at offset 2"],
+    )
+    assert unit.rows() == rows_of(unit.source)
+
+
+def test_a_gap_stops_the_unit_in_its_store(real: Folder, unit: RealUnit) -> None:
+    assert unit.apply().state == "ok"
+    unit.source.put(unit.source.row(1, None, 1))  # lost on the way
+    unit.write([unit.source.put(unit.source.row(2, None, 1))])
+    report = unit.apply(1)
+    assert report.state == "stopped"
+    state = real.session.read(unit.unit)[1]
+    assert state is not None
+    assert "gap in the topic" in str(state.stopped)
+    assert real.session.of(unit.unit).last().rows == "", "no commit had rows"
+
+
+@pytest.mark.parametrize("heir", ["only takes over", "writes as well"])
+def test_a_worker_that_pauses_before_its_commit_writes_nothing_after_the_take_over(
+    real: Folder, unit: RealUnit, heir: str
+) -> None:
+    """It compared when it was still the owner: the comparison is no fence, the commit is."""
+    assert unit.apply().state == "ok"
+    unit.write([unit.source.put(unit.source.row(1, None, 1))])
+    zombies_epoch = unit.epoch
+
+    def successor() -> None:
+        real.folder.paused = lambda: None
+        unit.take_over()
+        if heir == "writes as well":
+            assert unit.apply(1).state == "ok"
+        unit.epoch = zombies_epoch
+
+    real.folder.paused = successor
+    with capture_logs():
+        report = unit.apply(1)
+    assert report.state == "fenced"
+    last = real.session.of(unit.unit).last()
+    assert last.lanes[0].epoch > zombies_epoch
+    wrote = heir == "writes as well"
+    assert last.lanes[0].offset == (1 if wrote else 0)
+    assert len(real.session.of(unit.unit).rows(last)) == wrote
+
+
+def test_it_has_one_lane(real: Folder) -> None:
+    wide = RealUnit(real, FakeSource(), Route("bank.*", "s.{table}"), lanes=2)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="one lane"):
+        wide.apply()
+
+
+def test_it_is_small() -> None:
+    assert len(Path(json_folder.__file__).read_text().splitlines()) < 300
