@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from consumer.definition import prepare
 from consumer.errors import UnitStoppedError
 from consumer.fitness import misfit
 from consumer.router import Route, resolve, wanted_table
-from consumer.targets.facts import TableFacts
+from consumer.targets.facts import Remark, TableFacts
 from schemas.table import Table
 from tests.apply_kit import account_table
 
@@ -62,6 +63,24 @@ def test_what_check_refuses_stops_the_unit_with_a_remedy(
     with pytest.raises(UnitStoppedError) as stopped:
         prepare(session, SOURCE, source_name="b1", routes=ROUTES, create=True)
     assert str(stopped.value) == why
+
+
+def test_what_only_a_dialect_knows_of_is_said_in_its_words() -> None:
+    odd = Remark("is odd", "ALTER TABLE acct MAKE EVEN")
+    assert misfit(target(real_table(), TableFacts(remarks=(odd,))), SOURCE, "b1", ROUTES) == (
+        "target table public.acct: is odd: ALTER TABLE acct MAKE EVEN"
+    )
+    mild = replace(odd, level="warning")
+    assert misfit(target(real_table(), TableFacts(remarks=(mild,))), SOURCE, "b1", ROUTES) is None
+
+
+def test_a_remark_about_columns_counts_where_they_are_updated() -> None:
+    fixed = Remark("columns {columns} never change", "free {column}", columns=("owner", "note", "elsewhere"))
+    why = misfit(target(real_table(), TableFacts(remarks=(fixed,))), SOURCE, "b1", ROUTES)
+    assert why == "target table public.acct: columns note, owner never change: free note"
+    for columns in (("id",), ("elsewhere",)):  # of a key, which is only inserted; not ours
+        facts = TableFacts(remarks=(replace(fixed, columns=columns),))
+        assert misfit(target(real_table(), facts), SOURCE, "b1", ROUTES) is None
 
 
 def test_what_may_only_quarantine_rows_stops_nothing() -> None:

@@ -6,16 +6,17 @@ import sqlite3
 from dataclasses import replace
 from itertools import product
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.model import LaneProgress, Unit
-from consumer.targets.bookkeeping import held_from, lane_from, unit_from
+from consumer.targets import mysql_dialect, postgres_dialect
+from consumer.targets.bookkeeping import Books, held_from, lane_from, unit_from
 from consumer.targets.mysql_sql import MAX_ROWS, bytes_of, chunks, literal_key, mysql_plan
 from consumer.targets.mysql_values import key_encoder, literal, order_encoder
-from consumer.targets.postgres_dialect import books
 from consumer.targets.postgres_sql import postgres_plan
-from consumer.targets.sql import after_key, conjunction, keys_in, quote_with
+from consumer.targets.sql import Syntax, after_key, conjunction, keys_in, quote_with
 from schemas.table import Column, ColumnType, Kind, Table
 from tests.targets_kit import as_target, index, people
 
@@ -34,6 +35,7 @@ def selected(where: str, params: list[object]) -> set[tuple[int, ...]]:
     return found
 
 
+@settings(deadline=None)
 @given(KEYS)
 def test_a_page_holds_what_is_after_a_key(after: tuple[int, ...]) -> None:
     where, params = conjunction([after_key(COLUMNS, after)])
@@ -44,6 +46,7 @@ def test_no_bounds_are_no_condition() -> None:
     assert conjunction([]) == ("", [])
 
 
+@settings(deadline=None)
 @given(st.lists(KEYS, min_size=1, max_size=5))
 def test_a_list_of_keys_selects_exactly_them(keys: list[tuple[int, ...]]) -> None:
     text, params = keys_in(COLUMNS, keys)
@@ -56,6 +59,7 @@ def test_a_column_with_one_value_is_taken_out_of_the_list() -> None:
     assert keys_in(("branch", "id"), [("b", 1), ("b", 2)]) == ("branch = %s AND id IN (%s, %s)", ["b", 1, 2])
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 50), max_size=200), st.integers(1, 200))
 def test_chunks_cover_everything_once_and_respect_the_limit(sizes: list[int], limit: int) -> None:
     found = list(chunks(sizes, limit))
@@ -117,8 +121,14 @@ def _loose() -> Table:
     return structs.replace(people("s"), unique=(structs.replace(index("m", "mail"), nulls_distinct=False),))
 
 
-BOOKS = books()
+BOOKS = postgres_dialect.books()
 UNIT = Unit("p", "t")
+
+
+@pytest.mark.parametrize("syntax", [mysql_dialect.SYNTAX, postgres_dialect.SYNTAX])
+def test_a_guard_locks_its_rows_and_a_look_does_not(syntax: Syntax) -> None:
+    kept = Books("s", syntax)
+    assert kept.select_lanes(UNIT, lock=True)[0] == kept.select_lanes(UNIT)[0] + " FOR UPDATE"
 
 
 def test_lanes_with_the_same_content_are_written_by_one_statement() -> None:
