@@ -42,7 +42,7 @@ def test_every_file_that_it_names_is_there() -> None:
 
 def test_every_name_is_defined_in_one_of_the_files_that_it_names() -> None:
     files = [ROOT / name for name in re.findall(r"`([\w/]+\.py)`", TEXT)]
-    known = set[str]().union(*(defined(path) for path in files)) | {path.stem for path in (ROOT / "consumer/targets").glob("*.py")}  # fmt: skip
+    known = set[str]().union(*(defined(path) for path in files)) | {path.stem for path in (ROOT / "consumer/targets").rglob("*.py")}  # fmt: skip
     spoken = set(re.findall(r"`([^`\n]+)`", TEXT)) - WORDS
     assert sorted(name for name in spoken if "/" not in name and name not in known) == []
 

@@ -13,8 +13,10 @@ from schemas.target_kinds import TARGET_KINDS
 
 ROOT = Path(__file__).parents[2]
 TARGETS = ROOT / "consumer" / "targets"
-#: consumer.targets.mysql_dialect → "mysql": files of that family are the dialect's own.
-FAMILIES = {kind.module.rpartition(".")[2].removesuffix("_dialect") for kind in TARGET_KINDS.values()}
+#: "mysql" of consumer.targets.mysql_dialect, or of consumer.targets.mysql.dialect: files or a folder of that name are the dialect's own.
+FAMILIES = {
+    re.split(r"[._]", kind.module.removeprefix("consumer.targets."))[0] for kind in TARGET_KINDS.values()
+}
 #: What a dialect may use to make its `Syntax`, and nobody else.
 COMMON = TARGETS / "common_syntax.py"
 #: Modules of apply that are about *sources*, or about data of named servers, and why each may name one.
@@ -33,7 +35,8 @@ BOUND = re.compile(
 
 
 def is_dialects_own(path: Path) -> bool:
-    return path.parent == TARGETS and any(path.stem.startswith(f"{family}_") for family in FAMILIES)
+    place = path.relative_to(TARGETS).parts if path.is_relative_to(TARGETS) else ("",)
+    return any(place[0] == family or place[0].startswith(f"{family}_") for family in FAMILIES)
 
 
 def neutral(package: str) -> list[Path]:
@@ -75,7 +78,7 @@ def found(paths: list[Path], pattern: re.Pattern[str], *, code: bool) -> list[st
 
 def test_there_are_families_and_files_of_theirs() -> None:
     assert {"mysql", "postgres"} <= FAMILIES
-    assert len([path for path in TARGETS.glob("*.py") if is_dialects_own(path)]) >= 2 * 7
+    assert len([path for path in TARGETS.rglob("*.py") if is_dialects_own(path)]) >= 2 * 7
 
 
 def test_no_neutral_module_of_apply_names_a_database() -> None:
@@ -106,8 +109,8 @@ def test_no_neutral_module_writes_sql_of_its_own_dialect() -> None:
 
 
 def test_only_dialects_import_what_is_theirs() -> None:
-    theirs = {f"consumer.targets.{path.stem}" for path in TARGETS.glob("*.py") if is_dialects_own(path)}
-    theirs.add("consumer.targets.common_syntax")
+    own = [path for path in (*TARGETS.rglob("*.py"), COMMON) if is_dialects_own(path) or path == COMMON]
+    theirs = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in own}
     wrong = []
     for package in ("consumer", "rowlock", "coordinator", "producer"):
         for path in neutral(package):
