@@ -38,7 +38,7 @@ from producer.positions import PositionStore
 from producer.proving import ProvenLog
 from producer.reaches import Reaches
 from producer.reading import TopicReader
-from producer.snapshot import BackgroundReader, ChunkReader
+from producer.snapshot import BackgroundReader, ChunkReader, chunk_connections
 from producer.spill import spilling
 from producer.start import Starter, Term, now_ms
 from producer.stream import source_error
@@ -203,7 +203,7 @@ class CaptureShell:
     def _open_reader(self, started: LogPoint) -> BackgroundReader:
         settings = connect_settings(self._source)
         visibility = flavour_of(self._source).visibility(settings)
-        return BackgroundReader(ChunkReader(settings, visibility, started))
+        return BackgroundReader(ChunkReader(chunk_connections(settings), visibility, started))
 
     def _beat(self, writer: KafkaWriter) -> None:
         """While the log is scanned for statements: end when told to, and say once a second that capture is alive."""

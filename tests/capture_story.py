@@ -83,10 +83,11 @@ class Stored(NamedTuple):
 
 
 class Broker:
-    """Kafka's client. `holding`: it acknowledges to those only who wait for it."""
+    """Kafka's client. `holding`: it acknowledges to those only who wait for it, and `due` messages to anybody."""
 
     def __init__(self) -> None:
         self.holding = False
+        self.due = 0
         self.topics: dict[str, list[bytes]] = {}
         self.stored: list[Stored] = []
         self._acknowledged: dict[str, int] = {}
@@ -105,7 +106,8 @@ class Broker:
         return len(messages)
 
     def poll(self, timeout: float) -> None:
-        while self._callbacks and (timeout > 0 or not self.holding):
+        while self._callbacks and (timeout > 0 or not self.holding or self.due):
+            self.due = max(0, self.due - 1)
             topic, offset, callback = self._callbacks.popleft()
             self._acknowledged[topic] = offset + 1
             if callback is not None:
@@ -344,6 +346,21 @@ class Story:
             assert [proof.end for proof in record.proof] == [record.pos][: record.pos - 4], (
                 "the event before proves it"
             )
+            self._judge_anchor(record, acknowledged)
+
+    def _judge_anchor(self, record: StoredPosition, acknowledged: list[RowEvent]) -> None:
+        """The highest position that a record tells of the topic is one that the topic has, and none up to `end` is above it.
+
+        A higher one would be the `prev` of the next event after a start: a gap to readers.
+        """
+        anchor = record.anchors.get("bank.acct")
+        if anchor is None or anchor.highest is None:
+            return
+        positions = [event.source.position for event in acknowledged]
+        assert anchor.highest <= max([self.ceiling, *positions]), "its topic may never have that"
+        assert anchor.highest >= max([self.ceiling, *positions[: anchor.end + 1]]), (
+            "an event would be dropped"
+        )
 
     def _gtids(self, count: int) -> str | None:
         """Return the set of the first `count` transactions."""

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from producer.ports import Ports
 from producer.proof import Evidence, Proofs
 from producer.snapshots import Snapshots
 from producer.start import Started
+from producer.tables import TopicReach
 from producer.transaction_stream import TransactionStream
 from producer.transactions import Boundary, Header
+
+
+class Milestone(NamedTuple):
+    """A place that a record may name once all that was sent before is acknowledged, with what proves the log and how far topics were."""
+
+    boundary: Boundary
+    proof: Evidence
+    reached: TopicReach
 
 
 class CapturePosition:
@@ -33,8 +44,8 @@ class CapturePosition:
         self._clock = ports.clock
         self._record = started.record
         self.resume = beginning(started)
-        self._noted = self._acked = self.resume
-        self._acked_proof = self.evidence()
+        self._noted = self.resume
+        self._reached = started.captured.reached(ports.writer.offsets)
         self._stored: object = None
 
     def ended(self, boundary: Boundary) -> None:
@@ -53,33 +64,35 @@ class CapturePosition:
             self._noted = self.resume
             self._proofs.note(self._stream.evidence(self.resume.file, self.resume.pos))
 
-    def evidence(self) -> Evidence:
-        """Return what proves the log up to what was noted last."""
-        return Evidence(self._proofs.latest(), self._proofs.gtid_set)
+    def milestone(self, *, held: bool) -> Milestone:
+        """Return where capture may resume once everything sent until now is acknowledged.
 
-    def acknowledged(self, boundary: Boundary, evidence: Evidence) -> None:
-        """Everything before `boundary` is in Kafka: store it, with what proves the log there."""
-        self._acked, self._acked_proof = boundary, evidence
-        self._send()
+        `held`: an event is encoded that is not sent yet: the topics have reached what they had before.
+        """
+        if not held:
+            self._reached = self._started.captured.reached(self._writer.offsets)
+        return Milestone(self.resume, Evidence(self._proofs.latest(), self._proofs.gtid_set), self._reached)
 
     def store(self) -> None:
-        """Store where the last transaction ended; everything sent is acknowledged."""
+        """Store where the last transaction ended; everything encoded is sent and acknowledged."""
         self.note_proof()
-        self.acknowledged(self.resume, self.evidence())
+        self.acknowledged(self.milestone(held=False))
         self._writer.drain()
 
-    def _send(self) -> None:
+    def acknowledged(self, milestone: Milestone) -> None:
+        """Everything sent before the milestone is in Kafka: store it."""
+        boundary, proof, reached = milestone
         captured, done = self._started.captured, self._snapshots.done
         markers = sum(state.marker_offset or 0 for state in captured.tables.values())
-        state = (self._acked, len(done), markers, len(captured.stopped))
+        state = (boundary, len(done), markers, len(captured.stopped))
         if self._stored == state:
             return
         self._stored = state
         self._record = msgspec.structs.replace(
-            self._record, file=self._acked.file, pos=self._acked.pos, ts_ms=self._clock.now_ms(),
-            snapshot_done=tuple(sorted(done)), anchors=captured.anchors(self._writer.offsets),
-            stops=captured.stops(), prepared=self._acked.prepared, proof=self._acked_proof.proofs,
-            identity=msgspec.structs.replace(self._record.identity, gtid_set=self._acked_proof.gtid_set),
+            self._record, file=boundary.file, pos=boundary.pos, ts_ms=self._clock.now_ms(),
+            snapshot_done=tuple(sorted(done)), anchors=captured.anchors(reached),
+            stops=captured.stops(), prepared=boundary.prepared, proof=proof.proofs,
+            identity=msgspec.structs.replace(self._record.identity, gtid_set=proof.gtid_set),
         )  # fmt: skip
         self._store.send(self._writer, self._record)
 

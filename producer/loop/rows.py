@@ -93,11 +93,15 @@ class RowSender:
 
     def end(self) -> None:
         """The transaction is over: the row that is held was its last."""
-        held = self._held
-        if held is not None:
-            topic, key, value = held
+        if self._held is not None:
+            topic, key, value = self._held
             self._held = None
             self._writer.send(topic, key, mark_last(value))
+
+    @property
+    def holding(self) -> bool:
+        """Whether a row is held."""
+        return self._held is not None
 
     def release(self) -> None:
         """Send the row that is held, which is not the last event of its transaction."""

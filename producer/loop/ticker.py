@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from producer.errors import SnapshotFinishedError, TransientSourceError
 from producer.kafka_settings import RETENTION_MS
-from producer.loop.position import CapturePosition
+from producer.loop.position import CapturePosition, Milestone
 from producer.loop.rows import RowSender
 from producer.loop.table_stops import TableStops
 from producer.loop.watermarks import WatermarkSender
 from producer.ports import Ports
-from producer.proof import Evidence
 from producer.snapshots import Snapshots
 from producer.start import Started, definition_context, send_definition
 from producer.transaction_stream import TransactionStream
-from producer.transactions import Boundary, Fold
+from producer.transactions import Fold
 from schemas.position import binlog_file_number
 
 _TICK = 1.0
@@ -84,17 +83,17 @@ class CaptureTicker:
     def last(self) -> None:
         """Store the position and say the last watermark; everything sent is acknowledged."""
         self._position.note_proof()
-        self._acknowledged(self._position.resume, False, self._position.evidence())
+        self._acknowledged(self._position.milestone(held=self._rows.holding), idle=False)
 
     def _say_when_acknowledged(self, *, idle: bool) -> None:
         """Store the position and say the watermark once everything sent until now is acknowledged."""
-        boundary, evidence = self._position.resume, self._position.evidence()
-        self._writer.mark(lambda: self._acknowledged(boundary, idle, evidence))
+        milestone = self._position.milestone(held=self._rows.holding)
+        self._writer.mark(lambda: self._acknowledged(milestone, idle=idle))
 
-    def _acknowledged(self, boundary: Boundary, idle: bool, evidence: Evidence) -> None:
-        """Everything before `boundary` is in Kafka: say so."""
-        self._position.acknowledged(boundary, evidence)
-        self._watermarks.send(boundary, idle=idle, events=self._rows.sent)
+    def _acknowledged(self, milestone: Milestone, *, idle: bool) -> None:
+        """Everything before the milestone is in Kafka: say so."""
+        self._position.acknowledged(milestone)
+        self._watermarks.send(milestone.boundary, idle=idle, events=self._rows.sent)
 
     def _require_log_end(self) -> None:
         """Raise TransientSourceError when the log ends before what was read of it.

@@ -39,7 +39,7 @@ MUTANTS = [
     ),
     *_of(
         "producer/loop/ticker.py",
-        ("self._writer.mark(lambda: self._acknowledged(boundary, idle, evidence))", "self._acknowledged(boundary, idle, evidence)"),
+        ("self._writer.mark(lambda: self._acknowledged(milestone, idle=idle))", "self._acknowledged(milestone, idle=idle)"),
         ("        self._say_when_acknowledged(idle=idle)\n", "        self._position.moved(*self._stream.point)\n        self._say_when_acknowledged(idle=idle)\n"),
         ("        if end is None or (binlog_file_number(end[0])", "        if end is not None and (binlog_file_number(end[0])"),
         ("end[1]) < (binlog_file_number(point[0]), point[1]):", "end[1]) <= (binlog_file_number(point[0]), point[1]):"),
@@ -47,10 +47,12 @@ MUTANTS = [
     ),
     *_of(
         "producer/loop/position.py",
-        ("        self.acknowledged(self.resume, self.evidence())\n", "        self.acknowledged(self.resume._replace(pos=self._stream.point[1]), self.evidence())\n"),
+        ("        self.acknowledged(self.milestone(held=False))\n", "        self.moved(*self._stream.point)\n        self.acknowledged(self.milestone(held=False))\n"),
         ("        self.resume = boundary\n        self._proofs", "        self._proofs"),
         ("        if self._noted is not self.resume:\n", "        if self._noted is self.resume:\n"),
         ("        self._proofs.ended(boundary.header.gtid)\n", ""),
+        ("        if not held:\n", "        if True:\n"),
+        ("        boundary, proof, reached = milestone\n", "        boundary, proof, reached = self.milestone(held=False)\n"),
     ),
     *_of("producer/loop/table_stops.py", ("        self._snapshots.forget(name)\n", "")),
     *_of("producer/loop/watermarks.py", ("is not None and self._reported.get(t) != o", "is not None")),

@@ -109,6 +109,46 @@ def test_a_large_transaction_is_published_piece_by_piece_and_its_position_stays_
 
 
 @BOTH
+def test_a_record_names_no_event_of_a_topic_that_kafka_may_never_have(mysql: bool) -> None:
+    """What was sent since is lost with the process: it must not be what the next start's events follow (see the judge)."""
+    story = Story(mysql=mysql)
+
+    def telling() -> Iterator[Events]:
+        yield story.transaction([(1, None, 1)])
+        story.broker.holding = True
+        story.tick()
+        yield story.transaction([(2, None, 1)])
+        yield story.transaction([(3, None, 1)])
+        before = len(story.broker.stored)
+        story.broker.due = 3  # the first watermark and position, and the second event
+        yield []
+        yield []
+        (now,) = story.broker.stored[before:]
+        assert (now.record.pos, len(now.acknowledged), len(now.others)) == (story.written[1].end, 2, 1)
+
+    story.tell(telling())
+
+
+@BOTH
+def test_a_record_names_no_row_that_is_held_back(mysql: bool) -> None:
+    story = Story(mysql=mysql, limit=2000)
+
+    def telling() -> Iterator[Events]:
+        yield []
+        yield story.transaction([(1, None, 1)])
+        before = story.log.pos
+        events = story.transaction(*([(key, None, 1)] for key in range(2, 40)))
+        yield events[:20]
+        yield events[20:]
+        for events in story.again(before, 9):
+            story.tick()
+            yield events
+
+    story.tell(telling())
+    assert story.written[0].end in stored(story), "while a row of the next one was held"
+
+
+@BOTH
 def test_a_stop_in_the_middle_of_what_is_published_stores_where_the_one_before_it_ended(mysql: bool) -> None:
     story = Story(mysql=mysql, limit=2000)
 
