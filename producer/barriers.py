@@ -16,14 +16,13 @@ from producer.codec import SourceContext, TransactionContext
 from producer.codec_control import encode_truncate
 from producer.ddl import Dml, SchemaDrop, TableDdl
 from producer.definitions.index import LogPoint
-from producer.definitions.proof import Definitions, Place, Unproven
+from producer.definitions.places import Place, Unproven
 from producer.errors import TableStoppedError
 from producer.judgement import Rows, Verdict, judge
-from producer.kafka_writer import KafkaWriter
-from producer.reaches import Reaches
+from producer.ports import DefinitionProver, EventWriter, StatementReach, TopicMaker
 from producer.start import WAITS, Started, send_definition, unproven
 from producer.tables import Captured, TableName, TableState, dotted
-from producer.topics import EVENTS, Topics
+from producer.topics import EVENTS
 from producer.transactions import Barrier
 from schemas.findings import START_OVER
 from schemas.names import Names
@@ -42,16 +41,16 @@ class Barriers:
 
     context: SourceContext
     captured: Captured
-    writer: KafkaWriter
-    topics: Topics
+    writer: EventWriter
+    topics: TopicMaker
     selected: Callable[[str, str], bool]
     errors: dict[TableName, str]
     changed: Callable[[TableState, TransactionContext], None]
-    definitions: Definitions
+    definitions: DefinitionProver
     started: Started
     snapshots: bool
     names: Names
-    reaches: Reaches
+    reaches: StatementReach
 
     def concerned(self, barrier: Barrier) -> list[Verdict]:
         """Return what the statement does to captured tables, and to tables to capture from now on."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from schemas.records import SNAPSHOT_COMPLETE
+
 
 class CaptureError(Exception):
     """Root of all errors of this package that a person sees."""
@@ -63,3 +65,10 @@ class TableStoppedError(CaptureError):
 
 class ConfigError(CaptureError):
     """An option that would break a guarantee."""
+
+
+class SnapshotFinishedError(Exception):
+    """`snapshot: only`: everything is read and acknowledged."""
+
+    def __str__(self) -> str:
+        return SNAPSHOT_COMPLETE

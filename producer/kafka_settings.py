@@ -9,6 +9,11 @@ from schemas.config import KafkaConfig
 
 #: Largest event. Kafka's default of 1 MB is less than a row may have.
 MAX_MESSAGE_BYTES = 16 << 20
+_OVERHEAD = 1024
+#: Bytes of key and value that Kafka takes in one message.
+LARGEST = MAX_MESSAGE_BYTES - _OVERHEAD
+#: How long events are kept; a table's definition is repeated several times within it.
+RETENTION_MS = 7 * 24 * 3600 * 1000
 
 _GUARANTEES: dict[str, Any] = {
     "acks": "all",
@@ -89,3 +94,14 @@ def consumer_settings(kafka: KafkaConfig) -> dict[str, Any]:
         "fetch.message.max.bytes": 1 << 20,
         "queued.max.messages.kbytes": 16 << 10,
     }
+
+
+def fitting(records: list[tuple[bytes, bytes]]) -> tuple[int, int]:
+    """Return how many of the records, from the first on, Kafka takes, and the bytes of those."""
+    size = 0
+    for key, value in records:
+        length = len(key) + len(value)
+        if length > LARGEST:
+            return records.index((key, value)), size
+        size += length
+    return len(records), size

@@ -13,21 +13,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, cast
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from producer.errors import DeliveryError, KafkaRefusedError
-from producer.kafka_settings import MAX_MESSAGE_BYTES
+from producer.kafka_settings import LARGEST, MAX_MESSAGE_BYTES
 from schemas.logs import librdkafka_logger
 
 #: Bytes that may be unacknowledged before `flush` waits.
 IN_FLIGHT = 64 << 20
 #: Bytes that make a batch.
 BATCH = 1 << 19
-_OVERHEAD = 1024
-#: Bytes of key and value that Kafka takes in one message.
-_LARGEST = MAX_MESSAGE_BYTES - _OVERHEAD
 _MESSAGE_COST = 100  # librdkafka's own memory per message
 
 OnOffset = Callable[[int], None]
@@ -35,6 +32,24 @@ OnOffset = Callable[[int], None]
 
 class InterruptedWriteError(Exception):
     """The unit was asked to stop while Kafka was not taking anything."""
+
+
+class KafkaClient(Protocol):
+    """What the writer asks of confluent_kafka.Producer; `poll` calls the messages' callbacks."""
+
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int) -> int: ...
+    def poll(self, timeout: float, /) -> object: ...
+    def purge(self, *, in_queue: bool, in_flight: bool, blocking: bool) -> None: ...
+
+
+OnError = Callable[[KafkaError], None]
+
+
+def kafka_client(settings: dict[str, Any]) -> Callable[[OnError], KafkaClient]:
+    """Return what makes a client that tells errors of no message to whom it is given."""
+    return lambda on_error: cast(
+        KafkaClient, Producer({**settings, "error_cb": on_error}, logger=librdkafka_logger())
+    )
 
 
 class _Batch:
@@ -48,24 +63,11 @@ class _Batch:
         self.marks: list[Callable[[], None]] = []
 
 
-def fitting(records: list[tuple[bytes, bytes]]) -> tuple[int, int]:
-    """Return how many of the records, from the first on, Kafka takes, and the bytes of those."""
-    size = 0
-    for key, value in records:
-        length = len(key) + len(value)
-        if length > _LARGEST:
-            return records.index((key, value)), size
-        size += length
-    return len(records), size
-
-
 class KafkaWriter:
     """One producer. `stopping` is asked while it waits for Kafka. After DeliveryError the writer is of no more use."""
 
-    def __init__(self, settings: dict[str, Any], stopping: Callable[[], bool]) -> None:
-        self._producer: Producer | None = Producer(
-            {**settings, "error_cb": self._on_error}, logger=librdkafka_logger()
-        )
+    def __init__(self, client: Callable[[OnError], KafkaClient], stopping: Callable[[], bool]) -> None:
+        self._producer: KafkaClient | None = client(self._on_error)
         self.stopping = stopping
         self._pending: dict[str, list[dict[str, Any]]] = {}
         self._pending_bytes = 0
@@ -77,7 +79,7 @@ class KafkaWriter:
     def send(self, topic: str, key: bytes, value: bytes | None, on_offset: OnOffset | None = None) -> None:
         """Add a message; it leaves with the next `flush`. `on_offset` is called with its offset once acknowledged."""
         size = len(key) + (len(value) if value else 0)
-        if size > _LARGEST:
+        if size > LARGEST:
             self._too_large(topic, key, size)
         message: dict[str, Any] = {"key": key, "value": value}
         if on_offset is not None:

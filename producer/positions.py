@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from producer.errors import SourceRefusedError
-from producer.kafka_writer import KafkaWriter
+from producer.ports import EventWriter
 from producer.reading import TopicReader
 from schemas.codec import decode_stored_position, encode_stored_position
 from schemas.findings import START_OVER
@@ -121,7 +121,7 @@ class PositionStore:
         return select((message.key().decode(), message.value()) for message in messages)
 
     def claim(
-        self, writer: KafkaWriter, reader: TopicReader, record: StoredPosition, older: Iterable[str]
+        self, writer: EventWriter, reader: TopicReader, record: StoredPosition, older: Iterable[str]
     ) -> StoredPosition:
         """Write `record` durably under a gen that nobody else has, then remove the `older` keys. Returns it.
 
@@ -145,6 +145,6 @@ class PositionStore:
         offsets = (message.offset() for message in reader.read(self.topic, low, high) if message.key() == key)
         return int(next(offsets))
 
-    def send(self, writer: KafkaWriter, record: StoredPosition) -> None:
+    def send(self, writer: EventWriter, record: StoredPosition) -> None:
         """Write `record`; everything before its position must be acknowledged already."""
         writer.send(self.topic, str(record.gen).encode(), encode_stored_position(record))

@@ -14,7 +14,8 @@ from producer.catalog import Catalog
 from producer.closure import Reach, reach
 from producer.ddl import TableName, Token
 from producer.definitions.index import OBJECTS, LogPoint, StatementIndex
-from producer.definitions.proof import Definitions, Place
+from producer.definitions.places import Place
+from producer.definitions.proof import Definitions
 from producer.source_objects import SourceObjects, read_objects
 from schemas.names import EXACT, Names
 

@@ -46,14 +46,22 @@ class Visibility(Protocol):
     def log_end(self, cursor: Cursor) -> LogPoint: ...
 
 
+def chunk_connections(settings: dict[str, Any]) -> Callable[[], Connection[Any]]:
+    """Return what opens connections to read chunks on; `settings` are pymysql's."""
+    settings = {**settings, "init_command": SESSION_SQL, "autocommit": True, "charset": "utf8mb4"}
+    return lambda: open_connection(**settings)
+
+
 class ChunkReader:
     """Reads chunks through a connection of its own, opened when needed and again when lost; blocking.
 
-    `settings`: arguments of pymysql.connect. `started`: where the stream began.
+    `connect` opens it. `started`: where the stream began.
     """
 
-    def __init__(self, settings: dict[str, Any], visibility: Visibility, started: LogPoint) -> None:
-        self._settings = {**settings, "init_command": SESSION_SQL, "autocommit": True, "charset": "utf8mb4"}
+    def __init__(
+        self, connect: Callable[[], Connection[Any]], visibility: Visibility, started: LogPoint
+    ) -> None:
+        self._connect = connect
         self._visibility = visibility
         self._started = started
         self._prepared = False
@@ -88,7 +96,7 @@ class ChunkReader:
 
     def _open(self) -> Connection[Any]:
         if self._connection is None:
-            self._connection = open_connection(**self._settings)
+            self._connection = self._connect()
             with self._connection.cursor() as cursor:
                 cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         return self._connection

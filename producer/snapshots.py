@@ -7,25 +7,22 @@ has passed everything that its topic already holds: readers would drop its rows 
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from producer import chunks
-from producer.catalog import connect_settings
 from producer.codec import SourceContext, TransactionContext
 from producer.codec_control import encode_whole_chunk
 from producer.errors import TableStoppedError
-from producer.flavours.known import flavour_of
-from producer.kafka_writer import KafkaWriter, fitting
-from producer.snapshot import BackgroundReader, ChunkReader
-from producer.start import Started, now_ms
+from producer.kafka_settings import fitting
+from producer.ports import ChunkQueue, Clock, EventWriter
+from producer.snapshot_gtids import GtidSet
+from producer.start import Started
 from producer.stops import too_large
 from producer.tables import TableName, TableState, dotted
 from producer.tails import Marker, Tail
-from schemas.config import SourceConfig
 from schemas.position import FIRST_SNAPSHOT_ROW, Position, binlog_file_number
 from schemas.table import Key, Table
 
@@ -38,9 +35,9 @@ _GENS = 1 << 20
 
 
 class _Lane:
-    """A reading thread, and for whom its answers are, in order."""
+    """A reader of chunks, and for whom its answers are, in order."""
 
-    def __init__(self, reader: BackgroundReader) -> None:
+    def __init__(self, reader: ChunkQueue) -> None:
         self.reader = reader
         self.asked: deque[_Job] = deque()
 
@@ -65,20 +62,35 @@ class _Job:
 
 
 class Snapshots:
-    """All snapshots of a run. Every method is called from the thread that reads the stream."""
+    """All snapshots of a run. Every method is called from the thread that reads the stream.
 
-    def __init__(self, source: SourceConfig, started: Started, writer: KafkaWriter) -> None:
+    `wanted`: whether the source's tables are snapshotted at all. `open_reader`, `chunk_rows`: see Ports.
+    `delivered`: the set, still empty, of the GTIDs that the stream brings, where LOW is such a set.
+    """
+
+    def __init__(
+        self,
+        started: Started,
+        writer: EventWriter,
+        open_reader: Callable[[chunks.LogPoint], ChunkQueue],
+        clock: Clock,
+        chunk_rows: int,
+        *,
+        wanted: bool,
+        delivered: GtidSet | None,
+    ) -> None:
         self._context: SourceContext = started.context
         self._server_id = started.record.identity.server_id
         self._writer = writer
-        self._machine = chunks.SnapshotMachine()
-        self._wanted = source.snapshot != "never"
+        self._open_reader = open_reader
+        self._clock = clock
+        self._machine = chunks.SnapshotMachine(chunk_rows)
+        self._wanted = wanted
         self._fresh = started.fresh
         self._tails: dict[TableName, Tail] = started.tails
         self._waiting: dict[TableName, TableState] = {}
         self._jobs: dict[TableName, _Job] = {}
-        self._delivered = flavour_of(source).delivered()
-        self._source = source
+        self._delivered = delivered
         record = started.record
         self._started = (binlog_file_number(record.file), record.pos)
         self._lanes: list[_Lane] = []
@@ -121,7 +133,7 @@ class Snapshots:
     def rows_seen(self, state: TableState, mark: chunks.Mark, keys: Sequence[Key]) -> None:
         """Rows of a table that is `under_way` passed."""
         job = self._jobs[state.name]
-        job.state, _ = self._machine.step(job.state, chunks.RowsSeen(mark, keys), time.monotonic())
+        job.state, _ = self._machine.step(job.state, chunks.RowsSeen(mark, keys), self._clock.seconds())
 
     def under_way(self, name: TableName) -> bool:
         return name in self._jobs
@@ -170,7 +182,9 @@ class Snapshots:
 
     def _begin(self, state: TableState, point: chunks.LogPoint) -> None:
         resume = self._resume(state)
-        current, effects = self._machine.start(state.table, point, self._delivered, resume, time.monotonic())
+        current, effects = self._machine.start(
+            state.table, point, self._delivered, resume, self._clock.seconds()
+        )
         job = _Job(current, state, self._lane())
         self._jobs[state.name] = job
         if not resume.done:
@@ -187,7 +201,7 @@ class Snapshots:
         return resume_after(tail, state.table)
 
     def _step(self, job: _Job, event: chunks.Event) -> None:
-        job.state, effects = self._machine.step(job.state, event, time.monotonic())
+        job.state, effects = self._machine.step(job.state, event, self._clock.seconds())
         if effects:
             self._carry_out(job, effects)
 
@@ -213,9 +227,7 @@ class Snapshots:
         used = {id(job.lane) for job in self._jobs.values()}
         lane = next((lane for lane in self._lanes if id(lane) not in used), None)
         if lane is None:
-            settings = connect_settings(self._source)
-            visibility = flavour_of(self._source).visibility(settings)
-            lane = _Lane(BackgroundReader(ChunkReader(settings, visibility, self._started)))
+            lane = _Lane(self._open_reader(self._started))
             self._lanes.append(lane)
         return lane
 
@@ -234,7 +246,7 @@ class Snapshots:
         number, pos = effect.at
         transaction = TransactionContext(
             id=f"snapshot:{self._file}:{pos}", gtid=None, file=self._file, file_number=number, pos=pos,
-            ts_ms=now_ms(), server_id=self._server_id, made_ms=now_ms(),
+            ts_ms=self._clock.now_ms(), server_id=self._server_id, made_ms=self._clock.now_ms(),
         )  # fmt: skip
         first, before = self._row(state), state.topic.tail.last
         records = encode_whole_chunk(effect, self._context, state.topic.tail, transaction, first_row=first)

@@ -18,9 +18,10 @@ from producer.catalog import Catalog
 from producer.codec import SourceContext, TransactionContext
 from producer.codec_control import encode_definition, encode_stop
 from producer.definitions.index import LogPoint
-from producer.definitions.proof import Definitions, Place, Unproven
+from producer.definitions.places import Place, Unproven
+from producer.definitions.proof import Definitions
 from producer.errors import SourceRefusedError, SupersededError
-from producer.kafka_writer import KafkaWriter
+from producer.ports import EventWriter
 from producer.positions import PositionStore, Records
 from producer.proving import ProvenLog, require_same
 from producer.reading import TopicReader
@@ -93,7 +94,7 @@ class Starter:
 
     catalog: Catalog
     definitions: Definitions
-    writer: KafkaWriter
+    writer: EventWriter
     reader: TopicReader
     topics: Topics
     store: PositionStore
@@ -361,7 +362,7 @@ def definition_context(record: StoredPosition, position: Position) -> Transactio
 
 
 def send_definition(
-    writer: KafkaWriter,
+    writer: EventWriter,
     context: SourceContext,
     state: TableState,
     transaction: TransactionContext,
@@ -385,7 +386,7 @@ def send_definition(
 
 
 def send_stop(
-    writer: KafkaWriter, context: SourceContext, captured: Captured, name: TableName, record: StoredPosition
+    writer: EventWriter, context: SourceContext, captured: Captured, name: TableName, record: StoredPosition
 ) -> None:
     """Send the stop of a table at its `position`, and remember its offset once acknowledged."""
     stopped, topic = captured.stopped[name], captured.topic(name)

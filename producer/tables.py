@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from producer.codec import SourceContext, TableCodec, TableMap, TopicTail
 from producer.stops import Stopped
@@ -82,14 +83,17 @@ class TableState:
             found = self.codecs[table_map.layout] = TableCodec(self.table, table_map, source, self.topic.tail)
         return found
 
-    def anchor(self, end: int, stop: int | None = None) -> Anchor:
+    def anchor(self, end: int, highest: Position | None, stop: int | None) -> Anchor:
         return Anchor(
-            definition=self.definition_offset,
-            marker=self.marker_offset,
-            end=end,
-            highest=self.topic.ceiling,
-            stop=stop,
+            definition=self.definition_offset, marker=self.marker_offset, end=end, highest=highest, stop=stop
         )
+
+
+class TopicReach(NamedTuple):
+    """What topics had at one moment: per topic the last acknowledged offset, and the highest position that was sent."""
+
+    ends: dict[str, int]
+    highest: dict[str, Position | None]
 
 
 @dataclass(slots=True)
@@ -120,11 +124,18 @@ class Captured:
         topic = self.topic_of(name)
         return self.topics.setdefault(topic, TopicState(topic, TopicTail()))
 
-    def anchors(self, ends: dict[str, int]) -> dict[str, Anchor]:
-        """Return the anchors of all tables, given the acknowledged end of each topic."""
+    def reached(self, ends: dict[str, int]) -> TopicReach:
+        """Return how far the topics are, given the acknowledged end of each; everything encoded must have been sent."""
         for topic in self.topics.values():
             topic.note()
-        found = {}
+        return TopicReach(dict(ends), {name: topic.ceiling for name, topic in self.topics.items()})
+
+    def anchors(self, reached: TopicReach) -> dict[str, Anchor]:
+        """Return the anchors of all tables, once everything that was sent when the topics had `reached` so far is acknowledged.
+
+        What was sent since may never come: a highest position that the topic does not have would be a gap to its readers.
+        """
+        ends, found = reached.ends, {}
         for name in {*self.tables, *self.stopped}:
             state, stopped, topic = self.tables.get(name), self.stopped.get(name), self.topic(name)
             stop = stopped.offset if stopped else None
@@ -132,9 +143,9 @@ class Captured:
                 stop is None and (state is None or state.definition_offset is None)
             ):
                 continue
-            end = ends[topic.name]
+            end, highest = ends[topic.name], reached.highest[topic.name]
             found[dotted(name)] = (
-                state.anchor(end, stop) if state else Anchor(end=end, highest=topic.ceiling, stop=stop)
+                state.anchor(end, highest, stop) if state else Anchor(end=end, highest=highest, stop=stop)
             )
         return found
 

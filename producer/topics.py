@@ -13,12 +13,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from producer.errors import KafkaRefusedError, TransientSourceError
-from producer.kafka_settings import MAX_MESSAGE_BYTES, client_settings
+from producer.kafka_settings import MAX_MESSAGE_BYTES, RETENTION_MS, client_settings
 from schemas.config import KafkaConfig
 from schemas.logs import librdkafka_logger
 
-#: How long events are kept; a table's definition is repeated several times within it.
-RETENTION_MS = 7 * 24 * 3600 * 1000
 _LATEST: Any = cast(Any, kafka_admin).OffsetSpec.latest()
 _LEADERS_WITHIN, _LOOK_AGAIN = 60.0, 0.05
 _DAY_MS = 24 * 3600 * 1000

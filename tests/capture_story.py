@@ -9,30 +9,32 @@ acknowledged, and it lies between transactions), `judge_topic` (an unbroken chai
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import msgspec
-import pytest
 
-from producer import capture, chunks, kafka_writer, preflight, snapshots
+from producer import chunks
 from producer import log_event as log
 from producer.assembly import LIMIT, Assembly
+from producer.capture import ENDED_AS_ASKED, TOLD
 from producer.decoders.context import SourceContext, TopicTail
 from producer.flavours.mariadb import MARIADB
 from producer.flavours.mysql import MYSQL
+from producer.kafka_writer import KafkaWriter
 from producer.log_event import LogEvent
+from producer.loop.loop import CaptureLoop
+from producer.ports import Clock, Ports
+from producer.positions import PositionStore
 from producer.snapshot_gtids import GtidSet
-from producer.start import Started
+from producer.start import Started, now_ms
 from producer.tables import Captured, TableState, TopicState
 from producer.tails import Tail
 from schemas.codec import decode_event, decode_stored_position
-from schemas.config import load_config
+from schemas.config import SourceConfig
 from schemas.event import Event as RowEvent
 from schemas.names import EXACT
 from schemas.position import DEFINITION_ROW, Position, binlog_file_number
@@ -40,15 +42,8 @@ from schemas.records import Identity, StoredPosition, Watermark
 from tests.log_kit import Log
 from tests.row_images import DELETE, INT, UPDATE, WRITE, Made
 
-CONFIG = """\
-kafka: {{bootstrap: "127.0.0.1:1"}}
-sources:
-  b1: {{type: {kind}, host: 127.0.0.1, port: 1, user: u, password: p, tables: [bank.*], snapshot: {snapshot}}}
-targets:
-  hq: {{type: postgres, host: 127.0.0.1, port: 1, user: u, password: p, database: d}}
-pipelines:
-  p: {{sources: [b1], target: hq, routes: [{{from: bank.*, to: "public.{{table}}"}}]}}
-"""
+NOBODY: Any = None
+"""A port that no story comes to."""
 FILE = "binlog.000009"
 NUMBER = binlog_file_number(FILE)
 TOPIC = "rowlock.b1.bank.acct"
@@ -61,6 +56,14 @@ UUID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 Change = tuple[int, int | None, int | None]
 """(id, version before, version after) of a row of `acct`; None: there is no such row."""
 Events = list[LogEvent]
+
+
+def source_config(*, mysql: bool, snapshot: str) -> SourceConfig:
+    """Return the configuration of a source that nobody connects to."""
+    return SourceConfig.model_validate({
+        "type": "mysql" if mysql else "mariadb", "host": "127.0.0.1", "port": 1, "user": "u", "password": "p",
+        "tables": ["bank.*"], "snapshot": snapshot,
+    })  # fmt: skip
 
 
 class Written(NamedTuple):
@@ -80,10 +83,11 @@ class Stored(NamedTuple):
 
 
 class Broker:
-    """Kafka's client. `holding`: it acknowledges to those only who wait for it."""
+    """Kafka's client. `holding`: it acknowledges to those only who wait for it, and `due` messages to anybody."""
 
     def __init__(self) -> None:
         self.holding = False
+        self.due = 0
         self.topics: dict[str, list[bytes]] = {}
         self.stored: list[Stored] = []
         self._acknowledged: dict[str, int] = {}
@@ -102,7 +106,8 @@ class Broker:
         return len(messages)
 
     def poll(self, timeout: float) -> None:
-        while self._callbacks and (timeout > 0 or not self.holding):
+        while self._callbacks and (timeout > 0 or not self.holding or self.due):
+            self.due = max(0, self.due - 1)
             topic, offset, callback = self._callbacks.popleft()
             self._acknowledged[topic] = offset + 1
             if callback is not None:
@@ -122,7 +127,7 @@ class Broker:
 class Reader:
     """What stands in for the thread that reads chunks: the story answers."""
 
-    def __init__(self, _reader: object) -> None:
+    def __init__(self) -> None:
         self.asked: list[chunks.ReadChunk] = []
         self.answers: deque[chunks.ChunkRead | chunks.ChunkFailed] = deque()
 
@@ -274,8 +279,8 @@ class Story:
         for at in range(0, len(events), size):
             yield events[at : at + size]
 
-    def start(self, **_: object) -> Started:
-        """What capture asks of the Starter."""
+    def _started(self) -> Started:
+        """What a start has found out."""
         topic = TopicState(TOPIC, TopicTail(last=DEFINED), ceiling=self.ceiling)
         name = ("bank", "acct")
         captured = Captured("rowlock", "b1")
@@ -287,40 +292,40 @@ class Story:
         context = SourceContext(connector=kind.type, form=kind.table_map, name="b1", epoch=0, gen=1)
         return Started(record, context, captured, self.tails, {}, fresh=self.fresh)
 
-    def tell(self, telling: Iterator[Events], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    def tell(self, telling: Iterator[Events]) -> None:
         """Run capture through the story, then both judges."""
         self._telling = telling
-        file = folder / "c.yaml"
-        kind, snapshot = "mysql" if self.mysql else "mariadb", "initial" if self.snapshot else "never"
-        file.write_text(CONFIG.format(kind=kind, snapshot=snapshot))
-        nothing = SimpleNamespace(
-            ensure=lambda *_: set(),
-            close=lambda: None,
-            alive=True,
-            names=EXACT,
-            log_end=lambda *_: self.log_end(),
-            without_transactions=self.engines.get,
-        )
-
-        def reader(thread: object) -> Reader:
-            self.readers.append(Reader(thread))
-            return self.readers[-1]
-
-        parts = {
-            "Topics": lambda *_: nothing, "Starter": lambda *_: self, "TopicReader": lambda *_: contextlib.nullcontext(),
-            "ProvenLog": lambda *_: SimpleNamespace(open=lambda *_: self), "open_catalog": lambda *_: nothing,
-            "time": SimpleNamespace(monotonic=lambda: self.now),
-            "Assembly": lambda captured: Assembly(captured, limit=self.limit),
-        }  # fmt: skip
-        for name, part in parts.items():
-            monkeypatch.setattr(capture, name, part)
-        monkeypatch.setattr(preflight, "require_source", lambda *_: None)
-        monkeypatch.setattr(kafka_writer, "Producer", lambda *_, **__: self.broker)
-        monkeypatch.setattr(snapshots, "BackgroundReader", reader)
-        with capture.Run(load_config(file), "b1", self.stop, new_snapshot=False) as unit:
-            unit.loop()
+        source = source_config(mysql=self.mysql, snapshot="initial" if self.snapshot else "never")
+        writer = KafkaWriter(lambda _on_error: self.broker, self.stop.is_set)
+        started = self._started()
+        loop = CaptureLoop(source, started, self._ports(writer))
+        try:
+            while not self.stop.is_set():
+                loop.step()
+        except TOLD as error:
+            loop.farewell(str(error), restarts=True)
+            raise
+        finally:
+            loop.close()
+        writer.stopping = lambda: False
+        loop.farewell(ENDED_AS_ASKED, restarts=False)
         self.judge_positions()
         self.judge_topic()
+
+    def _ports(self, writer: KafkaWriter) -> Ports:
+        server = SimpleNamespace(
+            log_end=lambda *_: self.log_end(), without_transactions=self.engines.get, ensure=lambda *_: set()
+        )
+        return Ports(
+            writer=writer, store=PositionStore(POSITIONS), topics=server, open_log=lambda *_: self,
+            open_reader=self._open_reader, assembly=lambda captured: Assembly(captured, limit=self.limit),
+            server=lambda: server, names=EXACT, definitions=NOBODY, reaches=lambda _changed: NOBODY,
+            clock=Clock(lambda: self.now, now_ms), stopping=self.stop.is_set,
+        )  # fmt: skip
+
+    def _open_reader(self, _started: chunks.LogPoint) -> Reader:
+        self.readers.append(Reader())
+        return self.readers[-1]
 
     # --- the judges
 
@@ -341,6 +346,21 @@ class Story:
             assert [proof.end for proof in record.proof] == [record.pos][: record.pos - 4], (
                 "the event before proves it"
             )
+            self._judge_anchor(record, acknowledged)
+
+    def _judge_anchor(self, record: StoredPosition, acknowledged: list[RowEvent]) -> None:
+        """The highest position that a record tells of the topic is one that the topic has, and none up to `end` is above it.
+
+        A higher one would be the `prev` of the next event after a start: a gap to readers.
+        """
+        anchor = record.anchors.get("bank.acct")
+        if anchor is None or anchor.highest is None:
+            return
+        positions = [event.source.position for event in acknowledged]
+        assert anchor.highest <= max([self.ceiling, *positions]), "its topic may never have that"
+        assert anchor.highest >= max([self.ceiling, *positions[: anchor.end + 1]]), (
+            "an event would be dropped"
+        )
 
     def _gtids(self, count: int) -> str | None:
         """Return the set of the first `count` transactions."""

@@ -10,7 +10,8 @@ import os
 import signal
 import sys
 
-from producer import capture, main
+from producer import main
+from producer.loop.position import CapturePosition
 from producer.tables import Captured
 
 
@@ -23,14 +24,14 @@ def prepare(when: str) -> None:
     if when == "cause":
         Captured.stop = _die  # type: ignore[method-assign]
         return
-    store = capture.Run._store_position
+    store = CapturePosition.store
 
-    def store_or_die(run: capture.Run) -> None:
-        if run._captured.stopped:
+    def store_or_die(position: CapturePosition) -> None:
+        if position._started.captured.stopped:
             _die()
-        store(run)
+        store(position)
 
-    capture.Run._store_position = store_or_die  # type: ignore[method-assign]
+    CapturePosition.store = store_or_die  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import pymysql
 
 from producer.catalog import Catalog
 from producer.definitions.index import LogPoint, StatementIndex, TableName
+from producer.definitions.places import Place, Proof, Proven, Unproven
 from producer.definitions.scan import StatementScan, file_names
 from producer.definitions.visible import await_log, await_transaction
 from producer.effects import Effect
@@ -23,44 +24,8 @@ from producer.stream import source_error
 from producer.survey import Surveyed
 from schemas.config import SourceConfig
 from schemas.position import binlog_file_number
-from schemas.table import Table
 
 T = TypeVar("T")
-
-
-class Place(NamedTuple):
-    """Where definitions are asked for: from the event that starts at `pos` of `file` on.
-
-    `gtid`: of the transaction that stands there, if it has one. `beginning`: capture begins there, and has seen nothing before.
-    """
-
-    file: str
-    pos: int
-    gtid: str | None = None
-    beginning: bool = False
-
-    @property
-    def point(self) -> LogPoint:
-        return binlog_file_number(self.file), self.pos
-
-
-class Proven(NamedTuple):
-    """In force at the place, and up to the log's end as it was: `table`; or None, and `reason` why none can be captured.
-
-    Both None: there is no such table.
-    """
-
-    table: Table | None
-    reason: str | None
-
-
-class Unproven(NamedTuple):
-    """Statements on the table follow; `last`: where the last one that is known starts."""
-
-    last: LogPoint
-
-
-Proof = Proven | Unproven
 
 
 @dataclass(slots=True)

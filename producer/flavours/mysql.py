@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import random
 import struct
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pymysql
@@ -31,16 +33,16 @@ class MySQLVisibility:
     """gtid_executed, read before the SELECT opens InnoDB's snapshot: a GTID enters it after the engine's commit.
 
     What was in the log before the stream began is known to be visible once a dump that leaves out gtid_executed begins at
-    or behind that point; `settings` are pymysql's, for that dump.
+    or behind that point: `first_outside(executed)` says where it begins.
     """
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self._settings = settings
+    def __init__(self, first_outside: Callable[[str], LogPoint | None]) -> None:
+        self._first_outside = first_outside
 
     def prepare(self, connection: Connection[Any], started: LogPoint) -> bool:
         with connection.cursor(Cursor) as cursor:
             executed = _executed(cursor)
-        first = first_transaction_outside(self._settings, executed)
+        first = self._first_outside(executed)
         return first is None or first >= started
 
     def begin(self, cursor: Cursor) -> Low:
@@ -123,7 +125,7 @@ MYSQL = BinlogFlavour(
     stored_otherwise=lambda _column: False,
     runs_ahead=True,
     delivered=GtidSet,
-    visibility=MySQLVisibility,
+    visibility=lambda settings: MySQLVisibility(partial(first_transaction_outside, settings)),
     logs_cascades_from=(9, 6),
     own="@@global.server_uuid",
     uuid="@@global.server_uuid",

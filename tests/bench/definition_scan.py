@@ -16,7 +16,8 @@ from typing import Any
 
 from deploy.embedded.services import MariaDB, MySQL
 from producer.catalog import connect_settings, open_catalog
-from producer.definitions.proof import Definitions, Place, Unproven
+from producer.definitions.places import Place, Unproven
+from producer.definitions.proof import Definitions
 from producer.definitions.scan import file_names, statement_scan
 from producer.library import DumpConnection
 from producer.log_event import parse_header, parse_rotate

@@ -11,7 +11,8 @@ import pytest
 
 from deploy.embedded.services import EmbeddedError, MariaDB, MySQL
 from producer.catalog import open_catalog
-from producer.definitions.proof import Definitions, Place, Proof, Proven
+from producer.definitions.places import Place, Proof, Proven
+from producer.definitions.proof import Definitions
 from producer.definitions.scan import statement_scan
 from schemas.config import SourceConfig
 from tests.semisync_replica import SemiSyncReplica

@@ -10,7 +10,7 @@ import pytest
 
 from producer.chunks import ChunkFailed, ChunkRead, ReadChunk
 from producer.flavours.known import FLAVOURS
-from producer.snapshot import BackgroundReader, ChunkReader
+from producer.snapshot import BackgroundReader, ChunkReader, chunk_connections
 from schemas.mysql_catalog import read_table
 from schemas.mysql_connect import connect_mysql
 from schemas.table import Key, Row, Table
@@ -56,9 +56,8 @@ class Server:
         return read_table(self.connection, self.db, "t")
 
     def reader(self) -> ChunkReader:
-        return ChunkReader(
-            self.settings, FLAVOURS["mariadb" if self.mariadb else "mysql"].visibility(self.settings), (0, 0)
-        )
+        visibility = FLAVOURS["mariadb" if self.mariadb else "mysql"].visibility(self.settings)
+        return ChunkReader(chunk_connections(self.settings), visibility, (0, 0))
 
 
 @pytest.fixture(params=["mariadb", "mysql"])

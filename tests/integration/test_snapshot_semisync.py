@@ -28,7 +28,7 @@ from producer.chunks import (
 )
 from producer.flavours.known import FLAVOURS
 from producer.flavours.mysql import MYSQL, first_transaction_outside
-from producer.snapshot import ChunkReader
+from producer.snapshot import ChunkReader, chunk_connections
 from producer.snapshot_gtids import GtidSet
 from schemas.mysql_catalog import read_table
 from schemas.position import binlog_file_number
@@ -100,7 +100,9 @@ class Primary:
             self._session = None
 
     def reader(self) -> ChunkReader:
-        return ChunkReader(self.settings, FLAVOURS[self.kind].visibility(self.settings), (0, 0))
+        return ChunkReader(
+            chunk_connections(self.settings), FLAVOURS[self.kind].visibility(self.settings), (0, 0)
+        )
 
 
 @pytest.fixture(scope="module", params=["mariadb", "mysql"])

@@ -20,7 +20,7 @@ from consumer.errors import ConsumerError
 from consumer.lanes import Limits
 from consumer.model import Unit
 from consumer.reports import Report
-from tests.sim.source import Topic
+from tests.sim.kafka import Topic
 from tests.sim.target import PLANTED, Steps
 from tests.sim.wire import real_table, routes
 

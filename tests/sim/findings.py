@@ -29,6 +29,10 @@ RULE = {
     "14": "events and chunk markers of a lower gen are dropped",
     "16": "retry applies the final image, not the old events",
     "17": "after an error, halves by event order, not of the net change",
+    "acknowledged": "a position is stored once Kafka has acknowledged all that lies before it",
+    "window": "keys that the stream brings while a chunk is read are left out of it",
+    "begin": "a chunk is read again unless its LOW reaches where the stream stood when it was planned",
+    "emptied": "a chunk that was read before a TRUNCATE is read again",
     "tickets": 'tickets on before and after images ("Confirmed right")',
 }
 

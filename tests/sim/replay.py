@@ -20,7 +20,7 @@ def main() -> None:
         for topic, source in zip(world.topics, world.sources, strict=True):
             print(f"source {source.name}: {source.log}")
             for offset, record in enumerate(topic.records):
-                print(f"  {offset}: {record}")
+                print(f"  {offset}: {record.value()!r}")
         print(f"progress {world.target.progress}")
 
 

@@ -23,6 +23,10 @@ class Rules:
     zombies_are_dropped: bool = True  # 14: events and chunk markers of a lower gen
     retry_is_final_image: bool = True  # 16: never the old events
     halves_by_event: bool = True  # 17: not halves of net rows
+    positions_are_acknowledged: bool = True  # a position is stored once Kafka has all that lies before it
+    windows_leave_out_what_changes: bool = True  # keys that the stream brings are newer than the chunk
+    chunks_reach_their_begin: bool = True  # one whose LOW does not is read again
+    chunks_are_of_one_state: bool = True  # one that was read before a TRUNCATE is read again
     values_are_ticketed: bool = True  # "Confirmed right": tickets on before and after images
 
 
@@ -41,6 +45,10 @@ FINDINGS: dict[str, str] = {
     "14": "zombies_are_dropped",
     "16": "retry_is_final_image",
     "17": "halves_by_event",
+    "acknowledged": "positions_are_acknowledged",
+    "window": "windows_leave_out_what_changes",
+    "begin": "chunks_reach_their_begin",
+    "emptied": "chunks_are_of_one_state",
     "tickets": "values_are_ticketed",
 }
 """Number of the finding → the rule that it led to."""
@@ -53,6 +61,11 @@ EMPHASIS: dict[str, dict[str, float]] = {
     "6": {"faults": 0.03, "max_lanes": 2, "max_gather": 2, "overlap": 0.8},
     "7": {"max_lanes": 4, "max_gather": 1, "max_batch": 30, "moves": 0.6},
     "16": {"quarantine": 1},
+    "acknowledged": {"failing": 0.1, "faults": 0.04},
+    "window": {"snapshot": 1},
+    "begin": {"snapshot": 1},
+    "emptied": {"snapshot": 1, "truncates": 0.2},
+    "3": {"failing": 0.1},
     "tickets": {"max_lanes": 4, "max_gather": 1, "max_batch": 30, "faults": 0.0},
 }
 """What a world has more of when it is to show that a rule is needed."""

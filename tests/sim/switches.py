@@ -23,9 +23,18 @@ from consumer.layout import Layout
 from consumer.locks import LockTable, Wait
 from consumer.model import LaneProgress, NetChange, RowChange
 from consumer.progress import Plan, plan
-from schemas.position import Position
+from producer.chunks import EmitChunk, LogPoint, Low, Mark
+from producer.flavours.mariadb import MariaDBVisibility
+from producer.flavours.mysql import MySQLVisibility
+from producer.kafka_writer import KafkaWriter
+from producer.snapshot_gtids import GtidSet
+from producer.snapshots import Snapshots
+from producer.tables import TableName, TableState
+from producer.tails import TopicTails
+from schemas.position import FIRST_SNAPSHOT_ROW, Position
 from schemas.table import Row, Table
 
+_add, _emit = TopicTails.add, Snapshots._emit
 _judge, _init, _begin, _commit = (
     Deduplicator.judge, Deduplicator.__init__, EnvelopeReader.begin, Applier._commit,
 )  # fmt: skip
@@ -100,14 +109,59 @@ def _net_halves(self: Applier, lane: int, batch: Batch) -> Machine[None]:
         raise
 
 
+def _low_of_the_log(self: MariaDBVisibility, cursor: Any) -> Low:
+    """LOW is the log's end, also of what no SELECT sees yet."""
+    cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    return Low(self.log_end(cursor), None)
+
+
+def _gtids_of_the_log(_self: MySQLVisibility, cursor: Any) -> Low:
+    cursor.execute("START TRANSACTION READ ONLY")
+    return Low(None, GtidSet.parse(cursor.source.executed(len(cursor.source.log))))
+
+
+def _from_the_first_row(self: Snapshots, state: TableState, chunk: EmitChunk) -> None:
+    """Every chunk counts its rows from the same one on."""
+    self._next_row[state.topic.name] = FIRST_SNAPSHOT_ROW
+    _emit(self, state, chunk)
+
+
+def _abandon_without_purge(self: KafkaWriter) -> None:
+    """What is in flight behind the message that failed is still delivered."""
+    self._producer = None
+
+
+def _of_any_gen(self: TopicTails, offset: int, value: bytes, *, always: bool = False) -> None:
+    highest, self.gen = self.gen, 0
+    _add(self, offset, value, always=always)
+    self.gen = max(highest, self.gen)
+
+
+def _at_once(_self: KafkaWriter, action: Callable[[], None]) -> None:
+    action()
+
+
+def _not_under_way(_self: Snapshots, _name: TableName) -> bool:
+    return False
+
+
+def _reaches_anything(_self: Low, _at: LogPoint, _delivered: GtidSet | None) -> bool:
+    return True
+
+
+def _unchanged(_self: Snapshots, _state: TableState, _mark: Mark) -> None: ...
+
+
 def _no_wait(_self: LockTable, _holders: Any, _value: bytes, _ticket: Any) -> Wait | None:
     return None
 
 
 #: Number of the finding → what is changed in the product: (where, name, what stands there instead). The other findings' rules
-#: stand in the model (tests.sim.rules).
+#: stand in the model's target (tests.sim.rules).
 SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
-    "3": ((Deduplicator, "judge", _judge_without_prev),),
+    "1": ((MariaDBVisibility, "begin", _low_of_the_log), (MySQLVisibility, "begin", _gtids_of_the_log)),
+    "2": ((Snapshots, "_emit", _from_the_first_row),),
+    "3": ((KafkaWriter, "abandon", _abandon_without_purge), (Deduplicator, "judge", _judge_without_prev)),
     "4": ((Deduplicator, "__init__", _from_highest_lane),),
     "5": ((attempt_module, "plan", _hasty_plan), (attempt_module, "relaid", _hasty_rows)),
     "7": ((Dispatcher, "_move", _moves_whole),),
@@ -117,8 +171,12 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
         (EnvelopeReader, "begin", _begin_anywhere),
         (Deduplicator, "judge", _judge_without_prev),
     ),
-    "14": ((Deduplicator, "judge", _judge_without_gen),),
+    "14": ((TopicTails, "add", _of_any_gen), (Deduplicator, "judge", _judge_without_gen)),
     "17": ((Applier, "_commit", _net_halves),),
+    "acknowledged": ((KafkaWriter, "mark", _at_once),),
+    "window": ((Snapshots, "under_way", _not_under_way),),
+    "begin": ((Low, "reaches", _reaches_anything),),
+    "emptied": ((Snapshots, "table_changed", _unchanged),),
     "tickets": ((LockTable, "register", _no_wait),),
 }
 

@@ -1,18 +1,13 @@
-"""The model's topics as Kafka has them: events in the product's envelope, of one table, and where its rows go."""
+"""The model's table, at the source and at the target."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from consumer.router import Route, resolve, wanted_table
-from schemas.codec import encode_event, encode_table
-from schemas.event import ENVELOPE_VERSION, Chunk, Event, Source
+from schemas.codec import encode_table
 from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 
-if TYPE_CHECKING:
-    from tests.sim.source import Record, SourceRow
-
 CI = "utf8mb4_general_ci"
+SOURCE = "s"
 BRANCH = "branch"
 COLUMNS = ("k", "u1", "u2", "v")
 
@@ -21,7 +16,9 @@ def _column(name: str) -> Column:
     if name == "v":
         return Column(name=name, type=ColumnType(kind=Kind.INT, bits=64))
     return Column(
-        name=name, type=ColumnType(kind=Kind.VARCHAR, length=10, collation=CI), nullable=name != "k"
+        name=name,
+        type=ColumnType(kind=Kind.VARCHAR, length=10, charset="utf8mb4", collation=CI),
+        nullable=name != "k",
     )
 
 
@@ -46,31 +43,6 @@ def routes(branch: str) -> tuple[Route, ...]:
 
 def real_table(branch: str) -> bytes:
     """Return the target table as it is in the target, as JSON."""
-    routed = resolve(routes(branch), "s", TABLE.db, TABLE.name)
+    routed = resolve(routes(branch), SOURCE, TABLE.db, TABLE.name)
     assert routed is not None
     return encode_table(wanted_table(TABLE, routed))
-
-
-def event(record: Record) -> bytes:
-    """Return the Kafka value of a record."""
-    source = Source(
-        version=ENVELOPE_VERSION, connector="mysql", name="s", ts_ms=0, snapshot="true" if record.snapshot else "false",
-        db=TABLE.db, table=TABLE.name, server_id=1, gtid=None, file="binlog.000001",
-        pos=record.position[2], row=record.position[3], position=record.position, prev=record.prev, gen=record.gen,
-    )  # fmt: skip
-    if record.definition:
-        return encode_event(Event(op="m", source=source, definition=TABLE, ts_ms=0))
-    if record.truncate:
-        return encode_event(Event(op="t", source=source, ts_ms=0))
-    if record.chunk is not None:
-        chunk = Chunk(number=record.chunk, after=None, upto=None, first_row=0, rows=0, last=False)
-        return encode_event(Event(op="m", source=source, chunk=chunk, ts_ms=0))
-    before, after = _image(record.before), _image(record.after)
-    if record.snapshot:
-        return encode_event(Event(op="r", source=source, after=after, ts_ms=0))
-    op = "c" if before is None else "d" if after is None else "u"
-    return encode_event(Event(op=op, source=source, before=before, after=after, ts_ms=0))  # type: ignore[arg-type]
-
-
-def _image(row: SourceRow | None) -> dict[str, str | int | None] | None:
-    return None if row is None else dict(zip(COLUMNS, row, strict=True))

@@ -17,17 +17,21 @@ from consumer.errors import ConsumerError, UniqueViolationError
 from consumer.model import Held, NetChange
 from schemas.table import Row
 from tests.sim.attempt import Query, Wrong
+from tests.sim.binlog import Change, SourceRow
+from tests.sim.capture import EVENTS, POSITIONS, Capture, in_small
+from tests.sim.kafka import Broker
 from tests.sim.rules import ALL, EMPHASIS, Rules
-from tests.sim.source import Capture, Source, SourceRow, Topic
+from tests.sim.source import Source
 from tests.sim.target import RowKey, Steps, Target, entries, key_of, row_key
 
 KEYS = ("a", "b", "c", "d", "e")
 VALUES = ("x", "y", "z")
 FOREIGN = "zz"
 MAX_STEPS = 60_000
+DEPTH = 3
+"""How many capture tasks wait inside each other's waiting."""
 
 _TABLE: Any = None  # the model's target has one table
-Change = tuple[SourceRow | None, SourceRow | None]
 
 
 class World:
@@ -42,8 +46,9 @@ class World:
         # events that one transaction may do for all lanes
         self.small_batch = min(int(more.get("small_batch", rng.choice((0, 0, 3, 8)))), self.max_gather)
         self.transactions = int(more.get("transactions", rng.randint(8, 25)))
-        snapshot = rng.random() < more.get("snapshot", 0.6)
+        self.snapshot = rng.random() < more.get("snapshot", 0.6)
         self.truncates = more.get("truncates", rng.choice((0.0, 0.05)))  # share of the transactions
+        self.undone = rng.choice((0.0, 0.1))  # share of the transactions that are rolled back
         self.prefill = int(more.get("prefill", 3))
         self.quarantine = rng.random() < more.get("quarantine", 0.3)
         self.drift = not self.quarantine and rng.random() < 0.5
@@ -53,7 +58,8 @@ class World:
         self.overlap = more.get(
             "overlap", 0.0
         )  # share of the faults that are retries beside a running attempt
-        self.failing = rng.choice((0.0, 0.0, 0.15))
+        self.failing = more.get("failing", rng.choice((0.0, 0.0, 0.03)))  # share of the messages
+        self._depth = 0
         self.histories: dict[RowKey, list[Row | None]] = {}
         self.shown: dict[RowKey, int] = {}
         self.foreign: list[Row] = []
@@ -61,10 +67,12 @@ class World:
         self.target = Target(rules, rng, self._check)
         self.target.trouble = rng.choice((0.0, 0.05, 0.15))
         self.target.revoked = rng.choice((0.0, 0.0, 0.01))
-        self.sources = [Source(name, self) for name in ("A", "B")[: 1 + (rng.random() < 0.25)]]
-        self.chunks = [list(KEYS[:2]), list(KEYS[2:])] if snapshot else []
-        self.topics = [Topic() for _ in self.sources]
-        self.gens = [0 for _ in self.sources]
+        mysql = rng.random() < 0.5
+        self.sources = [Source(name, self, mysql=mysql) for name in ("A", "B")[: 1 + (rng.random() < 0.25)]]
+        self.brokers = [Broker() for _ in self.sources]
+        for broker in self.brokers:
+            broker.ensure([EVENTS], {})
+        self.topics = [broker.topics[EVENTS] for broker in self.brokers]
         self.captures: list[list[Capture]] = [[] for _ in self.sources]
         self._prefill()
         self.queries = [
@@ -81,7 +89,7 @@ class World:
 
     def _prefill(self) -> None:
         """Rows from before the log, where there is a snapshot to bring them over."""
-        for source in self.sources if self.chunks else []:
+        for source in self.sources if self.snapshot else []:
             for _ in range(self.rng.randint(0, self.prefill)):
                 change = self.random_change(source, self.rng)
                 if change is not None and change[0] is None and change[1] is not None:
@@ -132,6 +140,10 @@ class World:
             self.histories.setdefault((branch, after[0].lower()), [None]).append((*after, branch))
 
     def source_step(self, source: Source) -> None:
+        broker = self.brokers[self.sources.index(source)]
+        begun = self.snapshot or (POSITIONS in broker.topics and broker.topics[POSITIONS].records)
+        if not begun:  # without a snapshot nothing from before capture began is captured
+            return
         if self.transactions and self.rng.random() < 0.6:
             self.transactions -= 1
             source.transact(self.rng)
@@ -183,13 +195,14 @@ class World:
 
     def _assign(self, n: int) -> None:
         """Assign a capture unit anew; its predecessor may go on as a zombie."""
-        self.gens[n] += 1
-        live = self.captures[n][-1:] if self.rng.random() < 0.5 else []
-        fresh = Capture(self.sources[n], self.topics[n], self.gens[n], self.chunks, self.rules)
-        self.captures[n] = [*live, fresh]
-        self.note(
-            f"capture {self.sources[n].name} gen {self.gens[n]} from {fresh.at}, chunks done {fresh.done}"
-        )
+        live = [task for task in self.captures[n][-1:] if not task.dead and self.rng.random() < 0.5]
+        for task in self.captures[n]:
+            if task not in live and self.rng.random() < 0.5:
+                task.end()
+            elif task not in live:
+                task.kill()
+        self.captures[n] = [*live, Capture(self.sources[n], self.brokers[n], self)]
+        self.note(f"capture {self.sources[n].name} is assigned anew, {len(live)} goes on")
 
     def _fault(self) -> None:
         rng = self.rng
@@ -234,7 +247,8 @@ class World:
 
     def run(self) -> None:
         """Run to the end; raises Wrong, or whatever the core raised."""
-        with capture_logs():  # what the product says of quarantine and drift
+        # What the product says of quarantine and drift is not shown.
+        with capture_logs(), in_small():
             self._run()
 
     def _run(self) -> None:
@@ -259,8 +273,8 @@ class World:
             if task.dead:
                 if task is self.captures[n][-1]:
                     self._assign(n)
-            else:
-                task.step(rng, self.failing)
+            elif not task.busy:
+                task.step()
         elif luck < 0.31 and self.drift and len(self.foreign) < 3:
             self._drift()
         else:
@@ -275,6 +289,8 @@ class World:
                 source.show()
         for n in range(len(self.sources)):
             self._assign(n)
+            for task in self.captures[n][:-1]:
+                task.kill()
             self.captures[n] = self.captures[n][-1:]
         self._until(
             lambda: all(tasks[-1].idle for tasks in self.captures) and all(q.idle for q in self.queries)
@@ -289,6 +305,17 @@ class World:
                 return
             self._step()
         raise Wrong("it does not come to an end")
+
+    def meanwhile(self) -> None:
+        """Let others run while a capture task waits."""
+        if self._depth < DEPTH and self.rng.random() < 0.5:
+            self._depth += 1
+            try:
+                if self.rng.random() < self.faults:
+                    self._fault()
+                self._step()
+            finally:
+                self._depth -= 1
 
     # --- quarantine ---------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from producer import ddl
 from producer.barriers import Barriers
 from producer.closure import Reach
 from producer.codec import SourceContext, TransactionContext
-from producer.definitions.proof import Proven
+from producer.definitions.places import Proven
 from producer.errors import TableStoppedError
 from producer.flavours.mariadb import MARIADB
 from producer.start import Started

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from producer import capture
+from producer.assembly import Assembly
 from producer.decoders.context import SourceContext, TopicTail
 from producer.flavours.mariadb import MARIADB
+from producer.kafka_settings import RETENTION_MS
+from producer.loop import loop as loop_module
+from producer.loop.loop import CaptureLoop
+from producer.ports import Clock, Ports
+from producer.positions import PositionStore
 from producer.start import Started, definition_context, send_definition
 from producer.tables import Captured, TableState, TopicState
-from producer.topics import RETENTION_MS
 from schemas.codec import decode_event
-from schemas.config import load_config
 from schemas.event import Event as RowEvent
 from schemas.names import EXACT
 from schemas.position import DEFINITION_ROW, Position
 from schemas.records import Identity, StoredPosition
 from tests.apply_kit import account_table
+from tests.capture_story import NOBODY, source_config
 
-CONFIG = """\
-kafka: {bootstrap: "127.0.0.1:1"}
-sources:
-  b1: {type: mariadb, host: 127.0.0.1, port: 1, user: u, password: p, tables: [bank.*], snapshot: never}
-targets:
-  hq: {type: postgres, host: 127.0.0.1, port: 1, user: u, password: p, database: d}
-pipelines:
-  p: {sources: [b1], target: hq, routes: [{from: bank.*, to: "public.{table}"}]}
-"""
 DEFINED: Position = (0, 2, 700, DEFINITION_ROW)
 RECORD = StoredPosition(
     source="b1", gen=1, epoch=0, file="binlog.000003", pos=4, ts_ms=7,
@@ -108,43 +101,31 @@ class World:
 
     def close(self) -> None: ...
 
-    def start(self, **_: object) -> Started:
-        """What capture asks of the Starter."""
+    def started(self) -> Started:
+        """What a start has found out."""
         captured = Captured("rowlock", "b1")
         captured.tables = {state.name: state for state in self.states}
         captured.topics = {state.topic.name: state.topic for state in self.states}
         return Started(RECORD, CONTEXT, captured, {}, {}, fresh=False)
 
 
-@pytest.fixture
-def go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[World], None]:
+def go(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run capture in a World until its time is over."""
-    file = tmp_path / "c.yaml"
-    file.write_text(CONFIG)
-    config = load_config(file)
-
-    def run(world: World) -> None:
-        nothing = SimpleNamespace(
-            ensure=lambda *_: set(), close=lambda: None, alive=True, names=EXACT, log_end=lambda: world.point
-        )
-        parts = {
-            "KafkaWriter": lambda *_: world.writer, "Topics": lambda *_: nothing, "Starter": lambda *_: world,
-            "TopicReader": lambda *_: contextlib.nullcontext(), "Fold": lambda *_: world,
-            "ProvenLog": lambda *_: SimpleNamespace(open=lambda *_: world), "open_catalog": lambda *_: nothing,
-            "time": SimpleNamespace(monotonic=lambda: world.now), "now_ms": lambda: RECORD.ts_ms,
-        }  # fmt: skip
-        for name, part in parts.items():
-            monkeypatch.setattr(capture, name, part)
-        monkeypatch.setattr(capture.preflight, "require_source", lambda *_: None)
-        with capture.Run(config, "b1", world.stop, new_snapshot=False) as unit:
-            unit.loop()
-
-    return run
+    monkeypatch.setattr(loop_module, "Fold", lambda *_: world)
+    server = SimpleNamespace(log_end=lambda: world.point)
+    ports = Ports(
+        writer=world.writer, store=PositionStore("rowlock.b1.position"), topics=NOBODY, open_log=lambda *_: world,
+        open_reader=NOBODY, assembly=Assembly, server=lambda: server, names=EXACT, definitions=NOBODY,
+        reaches=lambda _changed: NOBODY, clock=Clock(lambda: world.now, lambda: RECORD.ts_ms), stopping=world.stop.is_set,
+    )  # fmt: skip
+    loop = CaptureLoop(source_config(mysql=False, snapshot="never"), world.started(), ports)
+    while not world.stop.is_set():
+        loop.step()
 
 
-def test_every_definition_comes_again_well_within_retention(go: Callable[[World], None]) -> None:
+def test_every_definition_comes_again_well_within_retention(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(ends=2 * RETENTION_S)
-    go(world)
+    go(world, monkeypatch)
     for state in world.states:
         sent = world.writer.events(state.topic.name)
         times = [0.0, *(at for at, _ in sent), world.ends]
@@ -157,10 +138,10 @@ def test_every_definition_comes_again_well_within_retention(go: Callable[[World]
             assert event.source.ts_ms == event.ts_ms > RECORD.ts_ms, "it would be taken for a lag"
 
 
-def test_no_definition_in_the_middle_of_a_transaction(go: Callable[[World], None]) -> None:
+def test_no_definition_in_the_middle_of_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(ends=RETENTION_S)
     world.inside_from, world.inside_to = 0.0, RETENTION_S * 0.6
-    go(world)
+    go(world, monkeypatch)
     times = [at for at, _ in world.writer.events("rowlock.b1.bank.acct")]
     assert times
     assert world.inside_to <= times[0] <= world.inside_to + 2 * STEP_S, "and not a whole period later"

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, Producer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer import kafka_writer
+from producer import kafka_settings, kafka_writer
 from producer import log_event as log
 from producer.errors import (
     ConfigError,
@@ -79,14 +79,12 @@ class _Delivered:
 
 
 @pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
-    fake = FakeProducer()
-    monkeypatch.setattr(kafka_writer, "Producer", lambda *_, **__: fake)
-    return fake
+def client() -> FakeProducer:
+    return FakeProducer()
 
 
 def test_a_mark_waits_for_everything_before_it(client: FakeProducer) -> None:
-    writer = KafkaWriter({}, lambda: False)
+    writer = KafkaWriter(lambda _: client, lambda: False)
     reached: list[str] = []
     writer.send("a", b"k", b"1")
     writer.send_all("b", [(b"k", b"2"), (b"k", b"3")], 4)
@@ -105,17 +103,17 @@ def test_a_mark_waits_for_everything_before_it(client: FakeProducer) -> None:
 
 
 def test_of_records_those_fit_that_stand_before_the_first_one_that_is_too_large() -> None:
-    small, limit = (b"k", b"v"), kafka_writer._LARGEST
-    assert kafka_writer.fitting([]) == (0, 0)
-    assert kafka_writer.fitting([small, (b"k", bytes(limit - 1))]) == (2, limit + 2), (
+    small, limit = (b"k", b"v"), kafka_settings.LARGEST
+    assert kafka_settings.fitting([]) == (0, 0)
+    assert kafka_settings.fitting([small, (b"k", bytes(limit - 1))]) == (2, limit + 2), (
         "together they may be more"
     )
-    assert kafka_writer.fitting([small, small, (b"k", bytes(limit)), small]) == (2, 4)
+    assert kafka_settings.fitting([small, small, (b"k", bytes(limit)), small]) == (2, 4)
 
 
 def test_no_records_are_no_message(client: FakeProducer) -> None:
     """A rows event with a single row, the last one read so far: its record is held back, and what is left is flushed."""
-    writer = KafkaWriter({}, lambda: False)
+    writer = KafkaWriter(lambda _: client, lambda: False)
     writer.send_all("a", [], 0)
     writer.flush()
     assert client.taken == []
@@ -123,7 +121,7 @@ def test_no_records_are_no_message(client: FakeProducer) -> None:
 
 
 def test_the_first_failure_purges_and_nothing_more_is_produced(client: FakeProducer) -> None:
-    writer = KafkaWriter({}, lambda: False)
+    writer = KafkaWriter(lambda _: client, lambda: False)
     writer.send("a", b"k", b"1")
     writer.flush()
     client.deliver(1)
@@ -137,7 +135,7 @@ def test_the_first_failure_purges_and_nothing_more_is_produced(client: FakeProdu
 
 
 def test_a_batch_that_is_not_taken_whole_is_a_failure(client: FakeProducer) -> None:
-    writer = KafkaWriter({}, lambda: False)
+    writer = KafkaWriter(lambda _: client, lambda: False)
     client.refuse = True
     writer.send("a", b"k", b"1")
     with pytest.raises(DeliveryError, match="refused"):
@@ -150,7 +148,7 @@ def test_what_is_in_flight_is_bounded_and_a_stop_ends_the_wait(
 ) -> None:
     monkeypatch.setattr(kafka_writer, "IN_FLIGHT", 1000)
     asked = iter([False, False, True])
-    writer = KafkaWriter({}, lambda: next(asked))
+    writer = KafkaWriter(lambda _: client, lambda: next(asked))
     writer.send("a", b"k", bytes(2000))
     with pytest.raises(InterruptedWriteError):
         writer.flush()
@@ -159,9 +157,9 @@ def test_what_is_in_flight_is_bounded_and_a_stop_ends_the_wait(
 
 
 def test_too_large_an_event_names_its_row(client: FakeProducer) -> None:
-    writer = KafkaWriter({}, lambda: False)
+    writer = KafkaWriter(lambda _: client, lambda: False)
     with pytest.raises(KafkaRefusedError, match=r'"id":7.*max\.message\.bytes'):
-        writer.send("a", b'{"id":7}', bytes(kafka_writer.MAX_MESSAGE_BYTES))
+        writer.send("a", b'{"id":7}', bytes(kafka_settings.MAX_MESSAGE_BYTES))
     assert client.purged
 
 

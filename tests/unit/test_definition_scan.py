@@ -11,7 +11,8 @@ import pytest
 
 from producer import log_event as log
 from producer.definitions.index import LogPoint, StatementIndex, Touched
-from producer.definitions.proof import Proven, Unproven, judged, refuted
+from producer.definitions.places import Proven, Unproven
+from producer.definitions.proof import judged, refuted
 from producer.definitions.scan import StatementScan, file_names
 from producer.errors import TransientSourceError
 from producer.survey import MISSING, Surveyed

@@ -11,7 +11,7 @@ import pytest
 from producer import ddl
 from producer.barriers import Barriers
 from producer.codec import SourceContext, TransactionContext
-from producer.definitions.proof import Place, Proof, Proven, Unproven
+from producer.definitions.places import Place, Proof, Proven, Unproven
 from producer.errors import TableStoppedError
 from producer.flavours.mariadb import MARIADB
 from producer.start import Started

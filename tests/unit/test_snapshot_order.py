@@ -9,9 +9,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from producer import snapshot
-from producer.chunks import ChunkFailed, ChunkRead, Mark, ReadChunk
-from producer.flavours import mysql
+from producer.chunks import ChunkFailed, ChunkRead, LogPoint, Mark, ReadChunk
 from producer.flavours.mariadb import MariaDBVisibility
 from producer.flavours.mysql import MySQLVisibility
 from producer.snapshot import ChunkReader
@@ -38,6 +36,7 @@ class Server:
         self._in_transaction = False
         self._rows: list[tuple[Any, ...]] = []
         self.fails: Exception | None = None
+        self.first_outside: LogPoint | None = None
 
     # --- a connection and its cursor in one
 
@@ -89,16 +88,16 @@ class Server:
 
 
 @pytest.fixture(params=["mariadb", "mysql"])
-def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Server:
-    found = Server(mysql=request.param == "mysql")
-    monkeypatch.setattr(snapshot, "open_connection", lambda **_: found)
-    monkeypatch.setattr(mysql, "first_transaction_outside", lambda *_: None)
-    return found
+def server(request: pytest.FixtureRequest) -> Server:
+    return Server(mysql=request.param == "mysql")
 
 
 def read(server: Server) -> ChunkRead | ChunkFailed:
-    visibility = MySQLVisibility({}) if server.mysql else MariaDBVisibility()
-    return ChunkReader({}, visibility, (1, 4)).read(ReadChunk(7, TABLE, None, 100, 0.0))
+    visibility = (
+        MySQLVisibility(lambda _executed: server.first_outside) if server.mysql else MariaDBVisibility()
+    )
+    connect: Any = lambda: server  # noqa: E731
+    return ChunkReader(connect, visibility, (1, 4)).read(ReadChunk(7, TABLE, None, 100, 0.0))
 
 
 def mark(number: int) -> Mark:
@@ -127,7 +126,7 @@ def test_the_select_sees_one_state_and_the_transaction_ends_with_it(server: Serv
 
 def test_mysql_asks_what_is_executed_before_its_select_and_inside_the_transaction() -> None:
     server = Server(mysql=True)
-    low = MySQLVisibility({}).begin(server)  # type: ignore[arg-type]
+    low = MySQLVisibility(lambda _executed: None).begin(server)  # type: ignore[arg-type]
     assert [sql.split()[0] for sql in server.said] == ["START", "SELECT"]
     assert low.gtids is not None
     assert f"{UUID}:{server.committed}" in low.gtids
@@ -153,12 +152,10 @@ def test_a_chunk_is_read_again_where_that_may_heal(server: Server, code: int, ag
             read(server)
 
 
-def test_what_was_logged_before_the_stream_must_be_visible_first(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_logged_before_the_stream_must_be_visible_first(server: Server) -> None:
     """MariaDB's LOW is a position, which the machine compares; MySQL's says nothing of what the stream did not deliver."""
     for first, waits in ((1, 3), True), ((1, 4), False), ((1, 9), False), (None, False):
-        monkeypatch.setattr(mysql, "first_transaction_outside", lambda *_, first=first: first)
+        server.first_outside = first
         assert isinstance(read(server), ChunkFailed) == (waits and server.mysql)
 
 

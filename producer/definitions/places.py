@@ -1,0 +1,44 @@
+"""What is asked about definitions, and what can be answered: pure data."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from producer.definitions.index import LogPoint
+from schemas.position import binlog_file_number
+from schemas.table import Table
+
+
+class Place(NamedTuple):
+    """Where definitions are asked for: from the event that starts at `pos` of `file` on.
+
+    `gtid`: of the transaction that stands there, if it has one. `beginning`: capture begins there, and has seen nothing before.
+    """
+
+    file: str
+    pos: int
+    gtid: str | None = None
+    beginning: bool = False
+
+    @property
+    def point(self) -> LogPoint:
+        return binlog_file_number(self.file), self.pos
+
+
+class Proven(NamedTuple):
+    """In force at the place, and up to the log's end as it was: `table`; or None, and `reason` why none can be captured.
+
+    Both None: there is no such table.
+    """
+
+    table: Table | None
+    reason: str | None
+
+
+class Unproven(NamedTuple):
+    """Statements on the table follow; `last`: where the last one that is known starts."""
+
+    last: LogPoint
+
+
+Proof = Proven | Unproven

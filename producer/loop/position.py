@@ -1,0 +1,104 @@
+"""Where capture may resume, how much of it Kafka has acknowledged, and what the position record says of that."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from producer.ports import Ports
+from producer.proof import Evidence, Proofs
+from producer.snapshots import Snapshots
+from producer.start import Started
+from producer.tables import TopicReach
+from producer.transaction_stream import TransactionStream
+from producer.transactions import Boundary, Header
+
+
+class Milestone(NamedTuple):
+    """A place that a record may name once all that was sent before is acknowledged, with what proves the log and how far topics were."""
+
+    boundary: Boundary
+    proof: Evidence
+    reached: TopicReach
+
+
+class CapturePosition:
+    """`resume`: where the last transaction ended, or where the log goes on behind it. A record says less: what is acknowledged."""
+
+    def __init__(
+        self,
+        started: Started,
+        ports: Ports,
+        *,
+        stream: TransactionStream,
+        proofs: Proofs,
+        snapshots: Snapshots,
+    ) -> None:
+        self._started = started
+        self._stream = stream
+        self._proofs = proofs
+        self._snapshots = snapshots
+        self._writer = ports.writer
+        self._store = ports.store
+        self._clock = ports.clock
+        self._record = started.record
+        self.resume = beginning(started)
+        self._noted = self.resume
+        self._reached = started.captured.reached(ports.writer.offsets)
+        self._stored: object = None
+
+    def ended(self, boundary: Boundary) -> None:
+        """A transaction is over: capture may resume behind it."""
+        self.resume = boundary
+        self._proofs.ended(boundary.header.gtid)
+
+    def moved(self, file: str, pos: int) -> None:
+        """The log goes on at `file`, `pos`, between transactions: it may have moved without one."""
+        if (file, pos) != (self.resume.file, self.resume.pos):
+            self.resume = self.resume._replace(file=file, pos=pos)
+
+    def note_proof(self) -> None:
+        """Keep what proves the log up to where capture may resume; it came with the last events, or was kept before."""
+        if self._noted is not self.resume:
+            self._noted = self.resume
+            self._proofs.note(self._stream.evidence(self.resume.file, self.resume.pos))
+
+    def milestone(self, *, held: bool) -> Milestone:
+        """Return where capture may resume once everything sent until now is acknowledged.
+
+        `held`: an event is encoded that is not sent yet: the topics have reached what they had before.
+        """
+        if not held:
+            self._reached = self._started.captured.reached(self._writer.offsets)
+        return Milestone(self.resume, Evidence(self._proofs.latest(), self._proofs.gtid_set), self._reached)
+
+    def store(self) -> None:
+        """Store where the last transaction ended; everything encoded is sent and acknowledged."""
+        self.note_proof()
+        self.acknowledged(self.milestone(held=False))
+        self._writer.drain()
+
+    def acknowledged(self, milestone: Milestone) -> None:
+        """Everything sent before the milestone is in Kafka: store it."""
+        boundary, proof, reached = milestone
+        captured, done = self._started.captured, self._snapshots.done
+        markers = sum(state.marker_offset or 0 for state in captured.tables.values())
+        state = (boundary, len(done), markers, len(captured.stopped))
+        if self._stored == state:
+            return
+        self._stored = state
+        self._record = msgspec.structs.replace(
+            self._record, file=boundary.file, pos=boundary.pos, ts_ms=self._clock.now_ms(),
+            snapshot_done=tuple(sorted(done)), anchors=captured.anchors(reached),
+            stops=captured.stops(), prepared=boundary.prepared, proof=proof.proofs,
+            identity=msgspec.structs.replace(self._record.identity, gtid_set=proof.gtid_set),
+        )  # fmt: skip
+        self._store.send(self._writer, self._record)
+
+
+def beginning(started: Started) -> Boundary:
+    """Return where a stretch of capture begins."""
+    record = started.record
+    header = Header(record.file, record.pos, record.ts_ms, 0, None)
+    return Boundary(header, record.file, record.pos, False, prepared=record.prepared)

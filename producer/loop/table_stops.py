@@ -1,0 +1,93 @@
+"""Stops of single tables while capture runs: noted at their cause, said in the topics, shown in watermarks."""
+
+from __future__ import annotations
+
+import structlog
+
+from producer.errors import TableStoppedError
+from producer.log_event import LogEvent
+from producer.loop.choice import TableChoice
+from producer.ports import Ports
+from producer.snapshots import Snapshots
+from producer.start import Started, send_stop
+from producer.stops import Cause, Stopped, event_position
+from producer.tables import TableName, dotted
+from schemas.position import STOP_ROW, binlog_file_number
+from schemas.records import TableStop
+
+_log = structlog.get_logger("capture")
+
+
+class TableStops:
+    """The rules are in producer/stops.py."""
+
+    def __init__(self, started: Started, ports: Ports, choice: TableChoice, snapshots: Snapshots) -> None:
+        self._started = started
+        self._captured = started.captured
+        self._epoch = started.context.epoch
+        self._names = ports.names
+        self._choice = choice
+        self._snapshots = snapshots
+        self._writer = ports.writer
+
+    @property
+    def unsaid(self) -> bool:
+        """Whether there is a stop that its topic does not have yet."""
+        return bool(self._captured.unsaid)
+
+    def stop(self, error: TableStoppedError, event: LogEvent) -> None:
+        """Publish nothing of the tables from `event` on; their topics say so at its transaction's end."""
+        number = binlog_file_number(event.file)
+        cause = Cause(self._epoch, event.file, number, event.start, event.timestamp * 1000)
+        for part in error.parts:
+            names = part.tables if part.tables is not None else self._captured.known
+            for place, name in enumerate(sorted({self._names.same(each) for each in names})):
+                if name not in self._captured.stopped:
+                    self._stop_table(name, part, cause, place)
+
+    def _stop_table(self, name: TableName, error: TableStoppedError, cause: Cause, number: int) -> None:
+        source = self._captured.source
+        if name not in self._captured.known:  # nothing of it was ever published
+            self._started.errors[name] = str(error)
+            _log.error("table left out", source=source, table=dotted(name), reason=str(error))
+            return
+        stop = cause.stop(name, error)
+        self._captured.stop(name, Stopped(stop, place=cause.place(number)))
+        self._snapshots.forget(name)
+        self._started.late.pop(name, None)
+        _log.error(
+            "table stopped", source=source, table=dotted(name), cause=stop.cause, reason=stop.reason,
+            remedy=stop.remedy, file=stop.file, pos=stop.pos,
+        )  # fmt: skip
+
+    def say(self, file: str, pos: int) -> bool:
+        """Send the stops that their topics do not have yet, as far as they have a place; returns whether there was one."""
+        at = (self._epoch, binlog_file_number(file), pos)
+        said = False
+        for name in sorted(self._captured.unsaid):
+            stopped, topic = self._captured.stopped[name], self._captured.topic(name)
+            topic.note()
+            position = event_position(stopped.place, topic.ceiling, (*at, STOP_ROW))
+            if position is None:
+                continue
+            stopped.position = position
+            self._captured.unsaid.discard(name)
+            self.send(name)
+            said = True
+        return said
+
+    def send(self, name: TableName) -> None:
+        """Send the stop of a table at its place."""
+        send_stop(self._writer, self._started.context, self._captured, name, self._started.record)
+
+    def visible(self) -> dict[str, TableStop]:
+        """The stops of tables that are to be captured: one that is not selected is nobody's trouble."""
+        return {
+            dotted(name): stopped.stop
+            for name, stopped in sorted(self._captured.stopped.items())
+            if self._choice.selected(*name)
+        }
+
+    def left_out(self) -> dict[str, str]:
+        """Return why tables are not captured of which nothing was published."""
+        return {dotted(name): reason for name, reason in sorted(self._started.errors.items())}

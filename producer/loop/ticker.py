@@ -1,0 +1,119 @@
+"""What capture does once a second, whatever the log brings: say how far it is, and look whether all is as it was."""
+
+from __future__ import annotations
+
+from producer.errors import SnapshotFinishedError, TransientSourceError
+from producer.kafka_settings import RETENTION_MS
+from producer.loop.position import CapturePosition, Milestone
+from producer.loop.rows import RowSender
+from producer.loop.table_stops import TableStops
+from producer.loop.watermarks import WatermarkSender
+from producer.ports import Ports
+from producer.snapshots import Snapshots
+from producer.start import Started, definition_context, send_definition
+from producer.transaction_stream import TransactionStream
+from producer.transactions import Fold
+from schemas.position import binlog_file_number
+
+_TICK = 1.0
+#: How often the source is asked, while it is idle, whether its log is still the one that is read.
+_LOOK = 10.0
+_REPEAT_DEFINITIONS = RETENTION_MS / 1000 / 7
+
+
+class CaptureTicker:
+    """`behind`: whether the last read of the log brought anything. Times are in seconds of the clock."""
+
+    def __init__(
+        self,
+        started: Started,
+        ports: Ports,
+        *,
+        fold: Fold,
+        stream: TransactionStream,
+        position: CapturePosition,
+        rows: RowSender,
+        snapshots: Snapshots,
+        stops: TableStops,
+        watermarks: WatermarkSender,
+        only_snapshot: bool,
+    ) -> None:
+        self.behind = True
+        self._started = started
+        self._server = ports.server
+        self._seconds = ports.clock.seconds
+        self._writer = ports.writer
+        self._fold = fold
+        self._stream = stream
+        self._position = position
+        self._rows = rows
+        self._snapshots = snapshots
+        self._stops = stops
+        self._watermarks = watermarks
+        self._only_snapshot = only_snapshot
+        self._next_tick = self._next_look = self._seconds()
+        self._next_repeat = self._next_tick + _REPEAT_DEFINITIONS
+
+    def beat(self) -> None:
+        """Say that capture is alive, once a second, where it waits in the middle of something."""
+        if self._seconds() >= self._next_tick:
+            self._next_tick = self._seconds() + _TICK
+            self._position.note_proof()
+            self._say_when_acknowledged(idle=False)
+
+    def tick(self) -> None:
+        """Do what is due, if a second is over. Raises SnapshotFinishedError, TransientSourceError, and what writing raises."""
+        now = self._seconds()
+        if now < self._next_tick:
+            return
+        self._next_tick = now + _TICK
+        # Between transactions: one may have a row held back, and counts its rows.
+        if now >= self._next_repeat and not self._fold.inside:
+            self._next_repeat = now + _REPEAT_DEFINITIONS
+            self._repeat_definitions()
+        idle = not self.behind and not self._fold.inside and not self._stream.inside
+        self._say_when_acknowledged(idle=idle)
+        if idle and now >= self._next_look:
+            self._next_look = now + _LOOK
+            self._require_log_end()
+        if self._only_snapshot and not self._snapshots.pending:
+            self._writer.drain()
+            raise SnapshotFinishedError
+
+    def last(self) -> None:
+        """Store the position and say the last watermark; everything sent is acknowledged."""
+        self._position.note_proof()
+        self._acknowledged(self._position.milestone(held=self._rows.holding), idle=False)
+
+    def _say_when_acknowledged(self, *, idle: bool) -> None:
+        """Store the position and say the watermark once everything sent until now is acknowledged."""
+        milestone = self._position.milestone(held=self._rows.holding)
+        self._writer.mark(lambda: self._acknowledged(milestone, idle=idle))
+
+    def _acknowledged(self, milestone: Milestone, *, idle: bool) -> None:
+        """Everything before the milestone is in Kafka: say so."""
+        self._position.acknowledged(milestone)
+        self._watermarks.send(milestone.boundary, idle=idle, events=self._rows.sent)
+
+    def _require_log_end(self) -> None:
+        """Raise TransientSourceError when the log ends before what was read of it.
+
+        A server that is reset goes on sending heartbeats from the file that it has deleted.
+        """
+        end, point = self._server().log_end(), self._stream.point
+        if end is None or (binlog_file_number(end[0]), end[1]) < (binlog_file_number(point[0]), point[1]):
+            ends = "there is none" if end is None else f"it ends at {end[0]}:{end[1]}"
+            raise TransientSourceError(f"the log was read up to {point[0]}:{point[1]}, and now {ends}")
+
+    def _repeat_definitions(self) -> None:
+        """Send definitions and stops again, long before retention takes the last ones away."""
+        started, captured = self._started, self._started.captured
+        for state in captured.tables.values():
+            if state.name in captured.stopped:
+                continue
+            at = definition_context(started.record, state.defined_at)
+            at.ts_ms = at.made_ms  # the time of its first sending would look like a lag
+            send_definition(self._writer, started.context, state, at)
+        for name, stopped in captured.stopped.items():
+            if stopped.position is not None:
+                self._stops.send(name)

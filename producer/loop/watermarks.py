@@ -1,0 +1,62 @@
+"""Watermarks: about once a second, how far Kafka has what the source has written, and what is wrong."""
+
+from __future__ import annotations
+
+from producer.loop.table_stops import TableStops
+from producer.ports import Ports
+from producer.snapshots import Snapshots
+from producer.start import Started
+from producer.transactions import Boundary
+from schemas.codec import encode_watermark
+from schemas.position import binlog_file_number
+from schemas.records import Watermark, watermark_topic
+
+
+class WatermarkSender:
+    """`ended`: why the next one is the last; `restarts`: and another stretch follows at once."""
+
+    def __init__(
+        self,
+        started: Started,
+        ports: Ports,
+        *,
+        snapshots: Snapshots,
+        stops: TableStops,
+    ) -> None:
+        self.ended: str | None = None
+        self.restarts = False
+        self._context = started.context
+        self._captured = started.captured
+        self._topic = watermark_topic(started.captured.prefix, started.captured.source)
+        self._snapshots = snapshots
+        self._stops = stops
+        self._writer = ports.writer
+        self._clock = ports.clock
+        self._on_watermark = ports.on_watermark
+        self._reported: dict[str, int] = {}
+
+    def send(self, boundary: Boundary, *, idle: bool, events: int) -> None:
+        """Everything before `boundary` is in Kafka: say so. `idle`: nothing is behind it; `events`: rows so far."""
+        source, now, left_out = self._captured.source, self._clock.now_ms(), self._stops.left_out()
+        watermark = Watermark(
+            source=source, gen=self._context.gen,
+            position=(self._context.epoch, binlog_file_number(boundary.file), boundary.pos, -1),
+            file=boundary.file, commit_ts_ms=now if idle else boundary.header.ts_ms, ts_ms=now, idle=idle,
+            snapshot_pending=tuple(sorted(self._snapshots.pending)), topics=self._news(), events=events,
+            error="; ".join(f"{name}: {reason}" for name, reason in left_out.items()) or None,
+            stops=self._stops.visible(), left_out=left_out, ended=self.ended, restarts=self.restarts,
+        )  # fmt: skip
+        self._writer.send(self._topic, source.encode(), encode_watermark(watermark))
+        if self._on_watermark is not None:
+            self._on_watermark(watermark)
+
+    def _news(self) -> dict[str, int]:
+        """Return the last acknowledged offset of every topic where it is another one than was said before."""
+        offsets = self._writer.offsets
+        topics = {
+            t: o
+            for t in self._captured.topics
+            if (o := offsets.get(t)) is not None and self._reported.get(t) != o
+        }
+        self._reported.update(topics)
+        return topics
