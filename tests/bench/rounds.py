@@ -119,7 +119,6 @@ class Figures:
     counts: Counter[str] = field(default_factory=Counter)
     first_record: float = 0.0
     last_start: float = 0.0
-    answered: list[float] = field(default_factory=list)
 
 
 class Stage:
