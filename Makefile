@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-sim test-mutants lint bench clean
+.PHONY: help venv demo test test-slow test-sim test-mutants lint bench clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -33,6 +33,10 @@ demo: $(STAMP) ## two branch databases flow into a head office (KEEP=1: leave it
 test: $(STAMP) ## all tests but the slow ones, with real services; those that need none run beside
 	@$(BIN)/python -m deploy.embedded fetch
 	@$(BIN)/python -m pytest -m "not slow" -n 2 $(ARGS)
+
+test-slow: $(STAMP) ## the slow tests, which `make test` leaves out (ARGS="--turn N": those of one turn)
+	@$(BIN)/python -m deploy.embedded fetch
+	@$(BIN)/python -m pytest -m slow $(ARGS)
 
 test-sim: $(STAMP) ## the simulations, 2,000 seeds each
 	@ROWLOCK_SIM_SEEDS=2000 $(BIN)/python -m pytest tests/sim -m "" $(ARGS)

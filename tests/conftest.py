@@ -9,7 +9,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-pytest_plugins = ("tests.services", "tests.capturing")
+pytest_plugins = ("tests.services", "tests.capturing", "tests.turns")
 
 _MARKED_FOLDERS = {"integration": "integration", "faults": "faults"}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import pytest
 
@@ -17,6 +17,8 @@ from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL, Postg
 
 S = TypeVar("S", bound=Service)
 _started: list[Service] = []
+#: How the reason begins for which a test is skipped that needs one.
+NO_MYSQL = "no MySQL here: "
 
 
 def _shared(service: S) -> Iterator[S]:
@@ -29,6 +31,26 @@ def _shared(service: S) -> Iterator[S]:
 def _revive(service: Service) -> None:
     service.resume()
     service.start()
+
+
+def without_mysql(reason: str) -> NoReturn:
+    """Skip a test for want of a MySQL; where one is required (`.ci/run`), fail it."""
+    if os.environ.get("ROWLOCK_REQUIRE_MYSQL"):
+        pytest.fail(f"{NO_MYSQL}{reason} (ROWLOCK_REQUIRE_MYSQL is set)", pytrace=False)
+    pytest.skip(f"{NO_MYSQL}{reason}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say at the end what was not tested."""
+    left = [one for one in terminalreporter.stats.get("skipped", ()) if NO_MYSQL in str(one.longrepr)]
+    if left:
+        terminalreporter.section("NOT TESTED: MySQL", sep="!", red=True, bold=True)
+        terminalreporter.write_line(
+            f"{len(left)} tests need a real MySQL and were skipped: {left[0].longrepr[-1]}"
+        )
+        terminalreporter.write_line(
+            "ROWLOCK_REQUIRE_MYSQL=1 turns that into failures, as .ci/run does", red=True
+        )
 
 
 @pytest.fixture(scope="session")
@@ -55,9 +77,7 @@ def mysql() -> Iterator[MySQL]:
     try:
         MySQL.fetch()
     except EmbeddedError as error:
-        if os.environ.get("ROWLOCK_REQUIRE_MYSQL"):
-            raise
-        pytest.skip(error.seen)
+        without_mysql(error.seen)
     yield from _shared(MySQL(durable=False))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from coordinator.batch.fsm import Fsm
 from coordinator.batch.mailbox import F, M, Mailbox, MailboxClosedError, SendError
@@ -76,10 +76,10 @@ class Router(Generic[F, M, C]):
             raise NoMailboxError(f"no machine is registered as {address!r}")
         return mailbox
 
-    def broadcast(self, make: Callable[[], M]) -> int:
-        """Force-send `make()` to every machine; returns how many took it."""
+    def broadcast(self, make: Callable[[], Any]) -> int:
+        """Force-send `make()` to every machine, also to the control machine; returns how many took it."""
         with self._lock:
-            boxes = list(self._mailboxes.values())
+            boxes: list[Mailbox[Any, Any]] = [*self._mailboxes.values(), self.control]
         count = 0
         for mailbox in boxes:
             try:

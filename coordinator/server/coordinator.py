@@ -199,8 +199,8 @@ class Coordinator:
 
     # Outside: what the owner's machine does
 
-    def push(self, agent: str, message: Down) -> bool:
-        return self._transport.push(agent, message)
+    def push(self, agent: str, messages: list[Down]) -> int:
+        return self._transport.push(agent, messages)
 
     def append(self, rev: int, token: int, changes: tuple[Change, ...]) -> None:
         if self._log is not None:

@@ -65,12 +65,17 @@ class ControlMachine(Protocol):
 
     def handle(self, message: object) -> None: ...
 
+    def has_decided(self) -> bool: ...
+
+    def end(self) -> None: ...
+
 
 class Handler:
     """One poller's handler (`batch.PollHandler`). `tell`: sends to the owner."""
 
     def __init__(self, tell: Callable[[Mail], None]) -> None:
         self._tell = tell
+        self._owner: ControlMachine | None = None
 
     def begin(self, batch_size: int) -> None: ...
 
@@ -78,7 +83,8 @@ class Handler:
         messages = mailbox.drain(ROUND)
         for message in messages:
             fsm.handle(message)
-        return 0 if len(messages) < ROUND else None
+        self._owner = fsm if fsm.has_decided() else None
+        return 0 if len(messages) < ROUND and self._owner is None else None
 
     def handle_normal(self, fsm: AgentMachine, mailbox: Mailbox[AgentMachine, Up]) -> HandleResult:
         messages = mailbox.drain(ROUND)
@@ -89,6 +95,9 @@ class Handler:
 
     def light_end(self, batch: list[AgentMachine]) -> None: ...
 
-    def end(self, batch: list[AgentMachine]) -> None: ...
+    def end(self, batch: list[AgentMachine]) -> None:
+        if self._owner is not None:
+            self._owner.end()
+            self._owner = None
 
     def pause(self) -> None: ...

@@ -3,6 +3,8 @@
 The control machine of the batch system, so never in two threads at once, and nothing in it is locked. Between two terms it
 keeps nothing but who leads: a new term begins from the durable records and from what agents report.
 
+What it decides in a round of the batch system is one write of the log (server.round), and `end` hands it on.
+
 An error in the core ends the term and not the process: the state is thrown away, another coordinator (or this one) begins
 anew from the records, and agents go on meanwhile as long as their leases last.
 """
@@ -36,6 +38,7 @@ from coordinator.server.asked import CommandAsked, FenceDone, Found, Joined, Lef
 from coordinator.server.control import LeaderView, NotLeaderError, RefusedError, View
 from coordinator.server.journal import Journal
 from coordinator.server.machines import AgentMachine, Mail
+from coordinator.server.round import Round
 from coordinator.server.view import build
 from coordinator.transport.events import LeaderInfo
 
@@ -45,7 +48,8 @@ log = structlog.get_logger("coordinator")
 class Outside(Protocol):
     """What the owner's machine does to the world; nothing of it blocks."""
 
-    def push(self, agent: str, message: Down) -> bool: ...
+    def push(self, agent: str, messages: list[Down]) -> int:
+        """Return how many of them were taken."""
 
     def append(self, rev: int, token: int, changes: tuple[Change, ...]) -> None: ...
 
@@ -79,6 +83,7 @@ class OwnerMachine:
         self.leader: LeaderView | None = None
         self._since = 0.0
         self._state: OwnerState | None = None
+        self._round = Round()
         self._streams: dict[str, AgentMachine] = {}
         self._errors: dict[str, str] = {}
         self._commands: dict[int, CommandAsked] = {}
@@ -112,6 +117,29 @@ class OwnerMachine:
                 message.answer.fail(NotLeaderError(None))
             self._end("internal error")
 
+    def has_decided(self) -> bool:
+        """Whether `end` has something to do."""
+        return bool(self._round)
+
+    def end(self) -> None:
+        """The round is over: what it decided becomes one write of the log, and then what it says goes out; an error ends the term."""
+        try:
+            self._hand_on()
+        except Exception:
+            log.exception("owner failed", message="end of a round")
+            self.counts["owner.failures"] += 1
+            self._end("internal error")
+
+    def _hand_on(self) -> None:
+        if self._state is None:
+            return
+        write = self._round.write()
+        if write is not None:
+            self._outside.append(self._state.rev, *write)
+        for agent, messages in self._round.speak().items():
+            taken = self._outside.push(agent, messages) if self._speaks() else 0
+            self.counts["owner.unsent"] += len(messages) - taken
+
     def _handle(self, message: object) -> None:
         early = self._confirmed
         if self._state is not None and self._is(early.rev) and early.at > self._state.confirmed_at:
@@ -122,8 +150,7 @@ class OwnerMachine:
             case TickDue():
                 self._tick()
             case Persisted(rev, token) if self._is(rev):
-                self._step(core.Persisted(token))
-                self._durable(token)
+                self._stored(token)
             case Confirmed(rev, at) if self._is(rev):
                 self._step(core.Confirmed(at))
             case FenceDone(rev, unit, epoch) if self._is(rev):
@@ -191,7 +218,7 @@ class OwnerMachine:
         if self._state is None:
             return
         self.journal.tell(self._state.rev, what, {"why": why})
-        rev, self._state = self._state.rev, None
+        rev, self._state, self._round = self._state.rev, None, Round()
         self._errors.clear()
         waiting, self._commands = self._commands, {}
         for asked in waiting.values():
@@ -249,10 +276,9 @@ class OwnerMachine:
     def _effect(self, state: OwnerState, effect: Effect) -> None:
         match effect:
             case Send(agent, message):
-                if not self._outside.push(agent, message):
-                    self.counts["owner.unsent"] += 1
+                self._round.say(agent, message)
             case Persist(token, changes):
-                self._outside.append(state.rev, token, changes)
+                self._round.store(token, changes)
                 if self._asked is not None:
                     self._commands[token] = self._asked
             case Fence(unit, uid, epoch):
@@ -303,6 +329,12 @@ class OwnerMachine:
     def _speaks(self) -> bool:
         """Whether this owner may still say something: its claim was confirmed not long ago."""
         return self._state is not None and not self._state.silent
+
+    def _stored(self, token: int) -> None:
+        """A round's write is committed."""
+        for one in self._round.durable(token):
+            self._step(core.Persisted(one))
+            self._durable(one)
 
     def _durable(self, token: int) -> None:
         asked = self._commands.pop(token, None)

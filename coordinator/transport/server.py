@@ -139,13 +139,17 @@ class HeartbeatServer:
         for stream in streams:
             stream.end("not the leader", NotLeader(leader.rev, leader.address))
 
-    def push(self, agent: str, message: Down) -> bool:
-        """Whether the message was queued: not when the agent has no stream, or its queue is full. Never blocks."""
-        stream = self._registry.find(agent, message)
-        if stream is None:
-            self._past["no stream"] += 1
-            return False
-        return stream.put(message)
+    def push(self, agent: str, messages: list[Down]) -> int:
+        """Return how many messages were queued: not what has no stream, nor finds its queue full. Never blocks."""
+        taken = 0
+        for _, run in itertools.groupby(messages, key=lambda one: one.header.agent_epoch):
+            same = list(run)
+            stream = self._registry.find(agent, same[0])
+            if stream is None:
+                self._past["no stream"] += len(same)
+            else:
+                taken += stream.put(same)
+        return taken
 
     def counters(self) -> dict[str, int]:
         """Return streams, messages and bytes each way, drops, and how dispatches ended."""

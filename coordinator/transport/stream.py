@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Sequence
 
 from coordinator.core.messages import Dispatch, Down
 from coordinator.transport.mailbox import Mailbox, Waiting
@@ -53,19 +54,20 @@ class Stream:
         self._queue: deque[FromOwner] = deque()
         self._changed = threading.Condition()
 
-    def put(self, message: FromOwner) -> bool:
-        """Whether the message was taken: not when the stream has ended, nor (counted) when too many wait already."""
+    def put(self, messages: Sequence[FromOwner]) -> int:
+        """Return how many messages were taken: none when the stream has ended, no more (counted) when too many wait already."""
         with self._changed:
             if self.why is not None:
-                return False
-            if len(self._queue) >= self._capacity:
-                self.dropped += 1
-                return False
-            if isinstance(message, Dispatch):
-                self.mailbox.register(message.header.op_seq, message.unit, time.monotonic())
-            self._queue.append(message)
+                return 0
+            taken = messages[: max(0, self._capacity - len(self._queue))]
+            self.dropped += len(messages) - len(taken)
+            now = time.monotonic()
+            for message in taken:
+                if isinstance(message, Dispatch):
+                    self.mailbox.register(message.header.op_seq, message.unit, now)
+            self._queue.extend(taken)
             self._changed.notify()
-            return True
+            return len(taken)
 
     def take(self) -> list[FromOwner]:
         """Return what waits, in order, at most a frame; block until there is something. Empty: the stream has ended."""

@@ -178,10 +178,15 @@ def _watched() -> type[Any]:
                     if member is not None and member.state is MemberState.EXPIRED:
                         self.expired[name] = time.monotonic()
 
-        def push(self, agent: str, message: Down) -> bool:
-            if isinstance(message, Dispatch) and message.op is Op.PREPARE and message.unit in self.watched:
-                self.prepared.setdefault(message.unit, time.monotonic())
-            return super().push(agent, message)
+        def push(self, agent: str, messages: list[Down]) -> int:
+            for message in messages:
+                if (
+                    isinstance(message, Dispatch)
+                    and message.op is Op.PREPARE
+                    and message.unit in self.watched
+                ):
+                    self.prepared.setdefault(message.unit, time.monotonic())
+            return super().push(agent, messages)
 
         def figures(self, what: str) -> dict[str, Any]:
             view = self.view(timeout=60)

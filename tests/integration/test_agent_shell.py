@@ -306,9 +306,11 @@ def test_over_real_streams() -> None:
         server.lead(REV)
         hello = until(server.arrived)[0]
         assert isinstance(hello, Hello)
-        assert server.server.push("a", Announce(Header(REV, EPOCH, 0, 1), "o", hello.incarnation, 0.05, 60.0))
+        assert server.server.push(
+            "a", [Announce(Header(REV, EPOCH, 0, 1), "o", hello.incarnation, 0.05, 60.0)]
+        )
         until(lambda: [m for m in server.arrived() if isinstance(m, Sync)])
-        assert server.server.push("a", Dispatch(Header(REV, EPOCH, 10, 2), UNIT, Op.PREPARE, MARK))
+        assert server.server.push("a", [Dispatch(Header(REV, EPOCH, 10, 2), UNIT, Op.PREPARE, MARK)])
         until(lambda: [m for m in server.arrived() if isinstance(m, DispatchResponse)])
         stop.set()
         thread.join(20)

@@ -28,6 +28,7 @@ from deploy.embedded.services import MySQL
 from schemas.config import TargetConfig
 from tests.apply_kit import FakeSource, Topic, account_table, until
 from tests.assigned_kit import AssignedApply, Writer, assigned_apply
+from tests.services import without_mysql
 
 KINDS = ["postgres", "mysql"]
 EPOCHS = count(int(time.time() * 1000))
@@ -175,7 +176,7 @@ def world(
 @pytest.fixture(params=KINDS)
 def place(world: World, request: pytest.FixtureRequest) -> Place:
     if request.param not in world.places:
-        pytest.skip(f"no MySQL here: {MySQL.available()}")
+        without_mysql(str(MySQL.available()))
     return world.places[request.param]
 
 

@@ -30,6 +30,7 @@ from deploy.embedded.guard import NOBODY
 from deploy.embedded.ivy import pyspark_jars
 from deploy.embedded.ports import HOST
 from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL, PostgreSQL, Service, stack
+from tests.services import without_mysql
 
 ROOT = Path(__file__).parents[2]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="is about what root does differently")
@@ -197,17 +198,10 @@ def test_the_cache_is_not_in_the_work_tree() -> None:
 # --- each service: data survives, loopback only, paused and resumed
 
 
-def database_kinds() -> list[Any]:
-    reason = MySQL.available()
-    return [
-        MariaDB,
-        PostgreSQL,
-        pytest.param(MySQL, marks=pytest.mark.skipif(bool(reason), reason=f"{reason}")),
-    ]
-
-
-@pytest.fixture(scope="module", params=database_kinds())
+@pytest.fixture(scope="module", params=[MariaDB, PostgreSQL, MySQL])
 def database(request: pytest.FixtureRequest) -> Iterator[MariaDB | MySQL | PostgreSQL]:
+    if request.param is MySQL and (reason := MySQL.available()):
+        without_mysql(reason)
     with request.param() as service:
         yield service
 
@@ -299,7 +293,7 @@ def test_mysql_logs_whole_rows(mysql: MySQL) -> None:
 
 def test_mysql_without_gtids() -> None:
     if reason := MySQL.available():
-        pytest.skip(reason)
+        without_mysql(reason)
     with MySQL(gtid_mode="OFF") as service:
         assert service.execute("SELECT @@gtid_mode") == [("OFF",)]
 

@@ -34,6 +34,7 @@ from schemas.mysql_catalog import read_table
 from schemas.position import binlog_file_number
 from schemas.table import Row, Table
 from tests.semisync_replica import SemiSyncReplica
+from tests.services import without_mysql
 
 _PLUGIN = {"mariadb": [], "mysql": ["--plugin-load-add=semisync_source.so"]}
 _SEMI_SYNC = {
@@ -114,7 +115,7 @@ def primary(request: pytest.FixtureRequest) -> Iterator[Primary]:
         try:
             MySQL.fetch()
         except EmbeddedError as error:
-            pytest.skip(error.seen)
+            without_mysql(error.seen)
     with service:
         found = Primary(request.param, service)
         yield found

@@ -51,7 +51,7 @@ def test_a_streams_events_come_in_order_and_messages_both_ways(server: Server) -
         until(lambda: all(agent.beat() for _ in range(50)))
         until(lambda: len(server.arrived()) >= 50)
         said = [Superseded(Header(5, 1, 0, number)) for number in range(300)]
-        assert all(server.server.push("a", message) for message in said)
+        assert all(server.server.push("a", [message]) for message in said)
         until(lambda: len(agent.heard) == 300)
         assert agent.heard == said
         assert agent.client.known_rev == 5
@@ -60,7 +60,7 @@ def test_a_streams_events_come_in_order_and_messages_both_ways(server: Server) -
     assert sent == sorted(sent)
     kinds = [type(event) for event in server.events]
     assert kinds == [Opened, *[Arrived] * len(sent), Closed]
-    assert not server.server.push("a", said[0])
+    assert not server.server.push("a", [said[0]])
     counters = server.server.counters()
     assert counters["no stream"] == 1
     assert counters["up messages"] == len(sent)
@@ -175,7 +175,7 @@ def test_the_end_of_an_old_stream_leaves_the_new_one(other: Server) -> None:
             until(lambda: len(server.opened()) >= 2)
             until(lambda: len(server.closed()) == len(server.opened()) - 1)
             until(agent.beat)
-            assert server.server.push("a", Superseded(Header(5, 1)))
+            assert server.server.push("a", [Superseded(Header(5, 1))])
             until(lambda: agent.heard)
             assert server.server.counters()["streams"] == 1
 
@@ -201,7 +201,7 @@ def test_a_cut_network_is_noticed_and_healed(up: bool, down: bool) -> None:
             until(agent.beat)
             before = len(server.arrived())
             until(lambda: agent.beat() and len(server.arrived()) > before)
-            assert server.server.push("a", Superseded(Header(5, 1)))
+            assert server.server.push("a", [Superseded(Header(5, 1))])
             until(lambda: agent.heard)
 
 
@@ -235,15 +235,15 @@ def test_a_slow_reader_is_bounded_and_holds_up_nobody(other: Server) -> None:
             agent.client._on_message = lambda message: (gate.wait(), agent.heard.append(message))
             grants = "x" * 100_000
             taken = 0
-            while server.server.push("a", _dispatch(taken, grants)):
+            while server.server.push("a", [_dispatch(taken, grants)]):
                 taken += 1
             assert server.server.counters()["down dropped"] == 1
-            assert server.server.push("b", Superseded(Header(5, 1)))
+            assert server.server.push("b", [Superseded(Header(5, 1))])
             until(lambda: quick.heard)
             gate.set()
             until(lambda: len(agent.heard) == taken)
             assert [message.header.op_seq for message in agent.heard] == list(range(taken))
-            assert server.server.push("a", Superseded(Header(5, 1)))
+            assert server.server.push("a", [Superseded(Header(5, 1))])
             until(lambda: len(agent.heard) == taken + 1)
 
 
@@ -257,7 +257,7 @@ def test_dispatches_and_their_answers_are_counted() -> None:
         with calling("a", server.address) as agent:
             until(agent.beat)
             for op_seq, unit in [(1, "u"), (2, "v"), (3, "v"), (4, "w")]:
-                assert server.server.push("a", _dispatch(op_seq, unit))
+                assert server.server.push("a", [_dispatch(op_seq, unit)])
             until(lambda: len(agent.heard) == 4)
             for answers in (1, 1, 0):
                 status = UnitStatus("u", 8, Reported.PREPARING)
@@ -268,7 +268,7 @@ def test_dispatches_and_their_answers_are_counted() -> None:
                 how: counters[f"dispatch {how}"] for how in ("replied", "late", "superseded", "timed out")
             }
             assert ended == {"replied": 1, "late": 1, "superseded": 1, "timed out": 2}
-            assert server.server.push("a", _dispatch(5, "x"))
+            assert server.server.push("a", [_dispatch(5, "x")])
         until(server.closed)
         counters = server.server.counters()
         assert counters["dispatch waiting"] == 0
@@ -380,9 +380,9 @@ def test_two_processes_of_one_name_are_both_heard(server: Server) -> None:
         until(lambda: old.beat(agent_epoch=1))
         until(lambda: new.beat(agent_epoch=2))
         until(lambda: len(server.arrived()) >= 2)
-        assert server.server.push("a", Superseded(Header(5, 1)))
+        assert server.server.push("a", [Superseded(Header(5, 1))])
         until(lambda: old.heard)
-        assert server.server.push("a", Superseded(Header(5, 2)))
+        assert server.server.push("a", [Superseded(Header(5, 2))])
         until(lambda: new.heard)
         assert len(old.heard) == len(new.heard) == 1
 

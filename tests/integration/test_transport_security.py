@@ -55,7 +55,7 @@ def test_both_sides_know_each_other(server: Server, ours: Authority) -> None:
     with calling("a", server.address, security=security) as agent:
         until(agent.beat)
         until(server.arrived)
-        assert server.server.push("a", Superseded(Header(5, 1)))
+        assert server.server.push("a", [Superseded(Header(5, 1))])
         until(lambda: agent.heard)
     asked = ask_leader([server.address], 0, ours.security("somebody at the command line"), timeout=60)
     assert asked is not None

@@ -383,13 +383,14 @@ def test_hot_machines_go_back_every_second_time() -> None:
 
 
 def test_broadcast_reaches_all_and_shutdown_refuses() -> None:
-    system, poller, _, _ = by_hand()
+    system, poller, log, _ = by_hand()
     machines = {name: Counting() for name in "abc"}
     for name, machine in machines.items():
         system.router.register(name, machine)
-    assert system.router.broadcast(lambda: 1) == 3
+    assert system.router.broadcast(lambda: 1) == 4
     poller.round()
     assert [machine.total for machine in machines.values()] == [1, 1, 1]
+    assert "control 1" in log
     boxes = [system.router.mailbox(name) for name in machines]
     system.router.send("a", 2)
     system.router.shut_down()

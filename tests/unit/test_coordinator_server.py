@@ -143,6 +143,12 @@ class Notices:
         self.notices += 1
         self.taken += message.machine.take()[0]
 
+    def has_decided(self) -> bool:
+        return False
+
+    def end(self) -> None:
+        raise AssertionError("it has decided nothing")
+
 
 def test_whatever_agents_say_reaches_the_owner_once_and_in_order() -> None:
     notices = Notices()
@@ -221,11 +227,12 @@ class World:
 
     # Outside
 
-    def push(self, agent: str, message: Down) -> bool:
+    def push(self, agent: str, messages: list[Down]) -> int:
         if agent not in self.agents:
-            return False
-        self._agent(agent, _received(message))
-        return True
+            return 0
+        for message in messages:
+            self._agent(agent, _received(message))
+        return len(messages)
 
     def append(self, rev: int, token: int, changes: tuple[Change, ...]) -> None:
         self.stored += [key for key, _ in changes if key.startswith("pipeline/")]
@@ -268,6 +275,7 @@ class World:
             if not self.inbox:
                 return
             self.machine.handle(self.inbox.pop(0))
+            self.machine.end()
         raise AssertionError("it never settles")
 
     def say(self, *messages: object) -> None:
@@ -758,3 +766,81 @@ def test_a_confirmation_of_another_term_says_nothing() -> None:
     world.machine.confirmed(Confirmed(9, world.now))
     with pytest.raises(NotLeaderError):
         world.command(Rebalance()).wait(0)
+
+
+# rounds
+
+
+def test_what_a_term_decided_and_did_not_hand_on_is_never_written() -> None:
+    world = World().elect()
+    world.join("a")
+    world.run(1.0)
+    world.machine.handle(CommandAsked(Pause("apply/p/t00000"), asked := Answer()))
+    assert world.machine.has_decided()
+    world.machine.handle(Lost(10, "a test"))
+    assert not world.machine.has_decided()
+    world.machine.end()
+    assert "paused/apply/p/t00000" not in world.records
+    with pytest.raises(NotLeaderError):
+        asked.wait(0)
+    world.elect(20)
+    assert "paused/apply/p/t00000" not in world.records
+
+
+def test_records_are_handed_on_before_the_messages_of_their_round() -> None:
+    world = World().elect()
+    world.join("a")
+    world.run(1.0)
+    order: list[str] = []
+    append, push = world.append, world.push
+
+    def appended(rev: int, token: int, changes: tuple[Change, ...]) -> None:
+        order.append("records")
+        append(rev, token, changes)
+
+    def pushed(agent: str, messages: list[Down]) -> int:
+        order.append("messages")
+        return push(agent, messages)
+
+    world.append, world.push = appended, pushed  # type: ignore[method-assign]
+    machine, _ = world.agents["a"]
+    machine.put([beat(900)])
+    world.machine.handle(Mail(machine))
+    world.machine.handle(CommandAsked(Pause("apply/p/t00000"), Answer()))
+    assert order == []
+    world.machine.end()
+    assert order == ["records", "messages"]
+
+
+def test_an_error_at_the_end_of_a_round_ends_the_term() -> None:
+    world = World().elect()
+    world.join("a")
+    world.run(1.0)
+
+    def fails(*_: object) -> None:
+        raise OSError("a test")
+
+    world.append = fails  # type: ignore[assignment, method-assign]
+    world.machine.handle(CommandAsked(Pause("apply/p/t00000"), asked := Answer()))
+    world.machine.end()
+    assert world.resigned == ["internal error"]
+    with pytest.raises(NotLeaderError):
+        asked.wait(0)
+    world.machine.end()
+    assert world.machine.counts["owner.failures"] == 1
+
+
+def test_an_owner_that_must_be_silent_says_nothing_that_it_had_decided_before() -> None:
+    world = World().elect()
+    world.join("a")
+    world.run(1.0)
+    machine, _ = world.agents["a"]
+    machine.put([beat(900)])
+    world.machine.handle(Mail(machine))
+    assert world.machine.has_decided()
+    said: list[Down] = []
+    world.push = lambda agent, messages: len(said.extend(messages) or messages)  # type: ignore[assignment, func-returns-value, method-assign]
+    world.now += 10.0
+    world.machine.handle(TickDue())
+    world.machine.end()
+    assert said == []

@@ -26,7 +26,7 @@ FILES = (
     "setup.cfg", "pyproject.toml", "ruff.toml", "Makefile", "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md",
     "CONTRIBUTING.md", ".ci/run", "docs/adr", "docs/benchmarks.md", "deploy/config.example.yaml", "deploy/embedded",
 )  # fmt: skip
-TARGETS = {"help", "demo", "test", "test-sim", "test-mutants", "lint", "bench", "clean"}
+TARGETS = {"help", "demo", "test", "test-slow", "test-sim", "test-mutants", "lint", "bench", "clean"}
 
 
 @pytest.mark.parametrize("name", [*FILES, *(f"{package}/__init__.py" for package in MAY_IMPORT)])

@@ -46,7 +46,7 @@ def test_a_later_dispatch_supersedes_of_the_same_unit_only() -> None:
 def test_a_closed_channel_ends_what_went_down_it() -> None:
     stream = Stream("a", "x", 1, capacity=2)
     for op_seq in (1, 2, 3):  # the third does not fit: it is not waited for
-        stream.put(Dispatch(Header(1, 1, 5, op_seq), f"u{op_seq}", Op.PREPARE))
+        stream.put([Dispatch(Header(1, 1, 5, op_seq), f"u{op_seq}", Op.PREPARE)])
     stream.answered([1])
     stream.end("over")
     found = stream.counters()
@@ -122,11 +122,11 @@ def test_two_processes_of_one_name_are_told_apart_by_their_epoch() -> None:
 def test_a_stream_is_bounded_and_counts_what_it_drops() -> None:
     stream = _stream(1, "x")
     said = [Superseded(Header(1, 1, 0, number)) for number in range(3)]
-    assert [stream.put(message) for message in said] == [True, True, False]
+    assert (stream.put(said[:1]), stream.put(said[1:])) == (1, 1)
     assert stream.dropped == 1
     assert stream.take() == said[:2]
-    assert stream.put(said[2])
+    assert stream.put(said[2:]) == 1
     stream.end("first")
     stream.end("second")
-    assert (stream.why, stream.take(), stream.put(said[0])) == ("first", [], False)
+    assert (stream.why, stream.take(), stream.put(said[:1])) == ("first", [], 0)
     assert Counter(dropped=stream.dropped) == {"dropped": 1}

@@ -11,6 +11,7 @@ from coordinator.core import owner as owners
 from coordinator.core import owner_state as o
 from coordinator.core.messages import Down
 from coordinator.core.schedulers import Kind
+from coordinator.server.round import Round
 from tests.sim.coordination.control import Open, Producer, Wrote
 from tests.sim.coordination.ground import Ground
 from tests.sim.coordination.nodes import (
@@ -260,9 +261,9 @@ class Candidates(Ground):
         for effect in out:
             match effect:
                 case o.Send(to, message):
-                    self.carry(node.name, to, lambda to=to, m=message: self._down(node, to, m))  # type: ignore[misc]
+                    node.round.say(to, message)
                 case o.Persist(token, records):
-                    self._commit(node, records, lambda t=token: self.step_owner(node, o.Persisted(t)))  # type: ignore[misc]
+                    node.round.store(token, records)
                 case o.Fence(unit, _, epoch):
                     self.at(self.rng.uniform(0.01, 0.3), lambda u=unit, e=epoch: self._fence(node, u, e))  # type: ignore[misc]
                 case o.StepDown(why):
@@ -272,6 +273,31 @@ class Candidates(Ground):
                     self.judge.alarm(what, about)
                 case _:
                     pass
+        if node.round and not node.rounding:
+            node.rounding = True
+            self.on(node, self._round_takes(), lambda: self._end_round(node))
+
+    def _round_takes(self) -> float:
+        """What else comes up meanwhile is decided in the same round."""
+        if self.healed or "long rounds" not in self.faults or self.later.random() < 0.3:
+            return 0.0
+        self.happened["long round"] += 1
+        return self.later.uniform(0.01, 0.4)
+
+    def _end_round(self, node: OwnerNode) -> None:
+        """As server.owner_machine does: one write, and then what is to be said."""
+        node.rounding = False
+        write = node.round.write()
+        if write is not None:
+            token, records = write
+            self._commit(node, records, lambda: self._stored(node, token))
+        for to, messages in node.round.speak().items():
+            for message in messages:
+                self.carry(node.name, to, lambda to=to, m=message: self._down(node, to, m))  # type: ignore[misc]
+
+    def _stored(self, node: OwnerNode, token: int) -> None:
+        for one in node.round.durable(token):
+            self.step_owner(node, o.Persisted(one))
 
     def _fence(self, node: OwnerNode, unit: str, epoch: int) -> None:
         """A captured topic needs none: the next capture's gen does it (rowlock/fences.py)."""
@@ -283,7 +309,7 @@ class Candidates(Ground):
         self.on(node, 0.01, lambda: self.step_owner(node, o.Fenced(unit, epoch)))
 
     def end_owner(self, node: OwnerNode) -> None:
-        node.state = None
+        node.state, node.round, node.rounding = None, Round(), False
         node.life += 1
         node.queue.clear()
         node.producer.jobs.clear()

@@ -38,6 +38,7 @@ from coordinator.core.replication import Assign, Instruct, RefusedError, Replica
 from coordinator.core.replication_table import CELLS, SETTLE, Act, Primary, Role, Secondary, Seen, SetState
 from coordinator.core.schedulers import Kind, Loads, UnitSpec
 from coordinator.server import view as views
+from coordinator.server.round import Round
 from tests.sim.coordination import ground
 from tests.sim.coordination.capture import CaptureRules, CaptureTopic
 from tests.sim.coordination.control import ControlTopic
@@ -334,6 +335,14 @@ def _silent_unless_changed(state: agents.AgentState, message: Any, now: float, o
         ]
 
 
+_durable = Round.durable
+
+
+def _last_durable(self: Round, token: int) -> tuple[int, ...]:
+    """Of a round's decisions only the last hears that it is stored."""
+    return _durable(self, token)[-1:]
+
+
 S, R, N = SetState, Role, Seen
 #: Modules that know `fence_unless_wanted`.
 _FENCING = (owner_feed, owner_catalogue, owner_commands, owner_ticks)
@@ -373,6 +382,7 @@ MUTATIONS = (
     Mutation("the minimum waits for a dropped unit", "ticdc#5710", (attribute(owner_ticks, "pipeline_units", _wait_for_dropped),), faults=("catalogue",)),
     Mutation("progress is shown before it is stored", "found here", (attribute(views, "pipelines", _shown_before_stored),)),
     Mutation("dispatched before it is durable", "ticdc PR#5434", (attribute(replication, "_assign", _assign_at_once),), faults=("two owners", "crash owner", "clock", "commands", "commit unknown", "hanging commit")),
+    Mutation("of a round only the last decision is told", "ADR 18", (attribute(Round, "durable", _last_durable),), faults=("long rounds", "commands", "crash agent", "catalogue")),
     Mutation("a removed epoch can be prepared again", "ticdc#5083", (attribute(agent_unit, "_remove", _told_without_tombstone),), faults=("ancient", "delay", "double", "stuck worker", "commands", "drop")),
     Mutation("an older owner is obeyed", "ticdc#4827", (attribute(agents, "_receive", _any_term),), faults=("ancient", "delay", "double", "two owners", "crash owner", "crash agent")),
     Mutation("an older owner can still store", "KIP-618", (_unfenced_topic,), faults=("hanging commit", "crash owner", "two owners", "pause owner", "commands", "reader lags")),

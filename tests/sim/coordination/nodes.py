@@ -13,6 +13,7 @@ from coordinator.core import owner_state as o
 from coordinator.core.health import HealthConfig
 from coordinator.core.owner_state import OwnerConfig, OwnerState
 from coordinator.core.schedulers import Limits
+from coordinator.server.round import Round
 from tests.sim.coordination.control import Producer
 from tests.sim.coordination.target import Worker
 
@@ -56,6 +57,7 @@ LATER_FAULTS = (
     "late answer",
     "hostile agent",
     "busy machine",
+    "long rounds",
 )
 #: What a hostile agent says of epochs, marks and terms; also "later than now" in the modelled clock of the day.
 FAR = 10**15
@@ -103,9 +105,12 @@ class Node:
 
 @dataclass(slots=True)
 class OwnerNode(Node):
-    """`fold`: what it has read of the control topic. `records`, `base`, `end`: as its writer knows the topic while it leads."""
+    """`fold`: what it has read of the control topic. `records`, `base`, `end`: as its writer knows the topic while it leads.
+    `round`: what it has decided and not handed on yet; `rounding`: the end of the round will come."""
 
     state: OwnerState | None = None
+    round: Round = field(default_factory=Round)
+    rounding: bool = False
     fold: folds.Fold = field(default_factory=folds.Fold)
     election: elections.Election = field(default_factory=lambda: elections.begin(0.0, 0.0))
     producer: Producer = field(default_factory=Producer)

@@ -1,0 +1,199 @@
+"""The owner's processor time a heartbeat and a unit taken over, without threads, clock or network: only what the rounds themselves cost.
+
+The owner's machine and the agents' sessions on the batch system, one poller driven by hand; agents of the real core answer between the
+rounds, and a log in memory commits what it was given. Half of the agents fall silent (docs/adr/0018).
+
+python -m tests.bench.owner_cost [--units 2000] [--agents 20] [--times 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from coordinator.batch import BatchSystem
+from coordinator.control.codec import Candidate, Change, batches
+from coordinator.control.events import Confirmed, Elected, Persisted
+from coordinator.core import agent as core
+from coordinator.core.messages import Up
+from coordinator.core.owner_state import OwnerConfig
+from coordinator.server.asked import Found, Joined, TickDue
+from coordinator.server.machines import AgentMachine, Handler
+from coordinator.server.owner_machine import OwnerMachine
+from tests.bench.heartbeats import Simulated, agent_name, catalogue, held, records
+
+STEP_S, BEAT_S, STEADY_S = 0.1, 0.5, 20.0
+
+
+@dataclass
+class Clocked(Simulated):
+    """An agent with the bench's clock."""
+
+    clock: list[float] = field(default_factory=list)
+
+    def step(self, event: core.AgentEvent) -> None:
+        self.todo.append(event)
+        while self.todo:
+            self.state, effects = core.step(self.state, self.todo.pop(0), self.clock[0])
+            for effect in effects:
+                self._carry_out(effect)
+
+
+class Stage:
+    """`server.owner_machine.Outside`, and everything else; one thread."""
+
+    def __init__(self, units: int, agents: int) -> None:
+        self.clock = [time.monotonic()]
+        config = OwnerConfig(interval=BEAT_S, lease=3.0, balance_every=1e9)
+        me = Candidate("bench", "127.0.0.1:1")
+        self.machine = OwnerMachine(lambda: me, config, self, clock=lambda: self.clock[0])
+        self.system: BatchSystem[AgentMachine, Up] = BatchSystem(
+            self.machine, lambda _: Handler(self.system.router.send_control)
+        )
+        self.poller = self.system.poller(0)
+        self.inbox: list[tuple[str, Any]] = []
+        self.pending: list[int] = []
+        self.counts: Counter[str] = Counter()
+        self.cpu = 0.0
+        self.agents = {agent_name(n): self._agent(n, units, agents) for n in range(agents)}
+        self.lost = {unit for n in range(agents // 2) for unit in held(units, agents, n)}
+        self.dead: set[str] = set()
+        self.tell(Elected(1, records(units, agents)), Found(1, catalogue(units)))
+
+    def _agent(self, number: int, units: int, agents: int) -> Clocked:
+        name = agent_name(number)
+        agent = Clocked(name, core.AgentState(name, f"{name}-i"), clock=self.clock)
+        agent.state.agent_epoch, agent.state.units = number + 1, held(units, agents, number)
+        machine = AgentMachine(name, number, 10_000)
+        self.system.router.register(number, machine)
+        self.tell(Joined(machine))
+
+        def send(message: Up) -> bool:
+            self.counts["heard"] += 1
+            self.system.router.send(number, message)
+            return True
+
+        agent.send = send
+        return agent
+
+    def tell(self, *messages: object) -> None:
+        for message in messages:
+            self.system.router.send_control(message)
+
+    # Outside
+
+    def push(self, agent: str, messages: Any) -> int:
+        some = messages if isinstance(messages, list) else [messages]
+        self.inbox += [(agent, message) for message in some]
+        self.counts["pushes"] += 1
+        self.counts["said"] += len(some)
+        return len(some)
+
+    def append(self, rev: int, token: int, changes: tuple[Change, ...]) -> None:
+        self.pending.append(token)
+        self.counts["appends"] += 1
+        self.counts["records"] += len(changes)
+        self.counts["record bytes"] += sum(map(len, batches(rev, changes)))
+
+    def resign(self, why: str) -> None:
+        raise RuntimeError(f"resigned: {why}")
+
+    def fence(self, rev: int, unit: str, uid: str, epoch: int) -> None: ...
+
+    def set_leader(self, leader: Any) -> None: ...
+
+    def leading(self, rev: int) -> None: ...
+
+    def ticked(self, took: float) -> None: ...
+
+    def counters(self) -> dict[str, int]:
+        return {}
+
+    # time
+
+    def step(self) -> None:
+        """A tick, heartbeats that are due, and everything that comes of them."""
+        self.clock[0] += STEP_S
+        self.tell(Confirmed(1, self.clock[0]), TickDue())
+        for name, agent in self.agents.items():
+            if name not in self.dead and self.clock[0] >= agent.state.next_beat:
+                agent.step(core.Tick())
+        while self._busy() or self.pending or self.inbox:
+            self._rounds()
+            tokens, self.pending = self.pending, []
+            self.counts["transactions"] += bool(tokens)
+            self.tell(*(Persisted(1, token) for token in tokens))
+            said, self.inbox = self.inbox, []
+            for name, message in said:
+                if name not in self.dead:
+                    self.agents[name].step(core.Received(message))
+
+    def _busy(self) -> bool:
+        return bool(len(self.system.scheduler) or self.poller._batch or self.poller._control)
+
+    def _rounds(self) -> None:
+        began = time.thread_time()
+        while self._busy():
+            self.poller.round()
+            self.counts["rounds"] += 1
+        self.cpu += time.thread_time() - began
+
+    def settled(self) -> bool:
+        state = self.machine._state
+        assert state is not None
+        return all(
+            one.state.value == "replicating"
+            and one.primary is not None
+            and one.primary.agent not in self.dead
+            for one in state.sets.values()
+        )
+
+    def until_settled(self) -> None:
+        for _ in range(1000):
+            self.step()
+            if self.settled():
+                return
+        raise TimeoutError("the bench does not get on")
+
+    def reset(self) -> None:
+        self.counts.clear()
+        self.cpu = 0.0
+
+
+def run(units: int, agents: int) -> dict[str, Any]:
+    """Return the figures of one measurement."""
+    stage = Stage(units, agents)
+    stage.step()
+    stage.until_settled()
+    stage.reset()
+    for _ in range(round(STEADY_S / STEP_S)):
+        stage.step()
+    steady = {"us_per_heartbeat": round(1e6 * stage.cpu / stage.counts["heard"], 1), "rounds_per_heartbeat": round(stage.counts["rounds"] / stage.counts["heard"], 1)}  # fmt: skip
+    stage.dead = {agent_name(n) for n in range(agents // 2)}
+    while not stage.counts["records"] or stage.settled():
+        stage.reset()
+        stage.step()
+    stage.until_settled()
+    return steady | {"us_per_unit": round(1e6 * stage.cpu / len(stage.lost), 1), **stage.counts}
+
+
+def main() -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.owner_cost", description=__doc__)
+    parser.add_argument("--units", type=int, default=2000)
+    parser.add_argument("--agents", type=int, default=20)
+    parser.add_argument("--times", type=int, default=5)
+    options = parser.parse_args()
+    for _ in range(options.times):
+        print(json.dumps(run(options.units, options.agents)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Slow tests in turn, and what becomes of tests on MySQL where there is none."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.services import NO_MYSQL, pytest_terminal_summary, without_mysql
+from tests.turns import CASES, TOO_LONG, of_turn
+
+MANY = next(iter(CASES))
+NAMES = ["b.py::one", *(f"{MANY}[{n}]" for n in range(15)), "a.py::two[x]", "a.py::two[y]"]
+
+
+def test_every_case_has_its_turn_and_each_test_as_often_as_any_other() -> None:
+    turns = [of_turn(NAMES, turn) for turn in range(9)]
+    assert {name for names in turns for name in names} == set(NAMES)
+    tests = [names[0].partition("[")[0] for names in turns]
+    assert [tests.count(test) for test in set(tests)] == [3, 3, 3]
+    assert [len(names) for names in turns] == [1, 1, 6, 1, 1, 6, 1, 1, 3]
+
+
+def test_what_is_too_long_has_no_turn_and_nothing_is_nothing() -> None:
+    assert of_turn([f"{TOO_LONG[0]}x"], 3) == []
+    assert of_turn([], 3) == []
+
+
+def test_a_missing_mysql_skips_a_test_or_fails_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ROWLOCK_REQUIRE_MYSQL", raising=False)
+    with pytest.raises(pytest.skip.Exception, match=f"{NO_MYSQL}needs root"):
+        without_mysql("needs root")
+    monkeypatch.setenv("ROWLOCK_REQUIRE_MYSQL", "1")
+    with pytest.raises(pytest.fail.Exception, match=r"needs root.*ROWLOCK_REQUIRE_MYSQL"):
+        without_mysql("needs root")
+
+
+@pytest.mark.parametrize(
+    ("reasons", "said"), [((f"{NO_MYSQL}x", "other", f"{NO_MYSQL}x"), "2 tests"), (("other",), "")]
+)
+def test_the_end_of_a_run_says_how_many_tests_had_no_mysql(reasons: tuple[str, ...], said: str) -> None:
+    lines: list[str] = []
+    reporter: Any = SimpleNamespace(
+        stats={
+            "skipped": [SimpleNamespace(longrepr=("file", 1, f"Skipped: {reason}")) for reason in reasons]
+        },
+        section=lambda title, **_: lines.append(title),
+        write_line=lambda line, **_: lines.append(line),
+    )
+    pytest_terminal_summary(reporter)
+    assert (said in "\n".join(lines)) if said else not lines
