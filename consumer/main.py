@@ -7,62 +7,26 @@ fenced, exit 0. stdout carries JSON lines (consumer.assigned.lines, consumer.sta
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import structlog
 
 from consumer.assigned.lines import Lines
 from consumer.assigned.own_folder import own_folder
-from consumer.assigned.process import AssignedProcess
-from consumer.assigned.warming import AFTER_S
+from consumer.assigned.process import WARM_AFTER_S, AssignedProcess
 from consumer.logs import log_to_stderr
-from consumer.query import (
-    DAEMON_ENV,
-    JARS_ENV,
-    assigned_master,
-    end_with_java,
-    java_of,
-    session_settings,
-    slots_of,
-    start_session,
-)
+from consumer.query import slots_of
 from schemas.config import Config, ConfigErrors, load_config
 from schemas.signals import stopped_by_signals
 
 log = structlog.get_logger(__name__)
 
-LOG4J = """\
-rootLogger.level = warn
-rootLogger.appenderRef.file.ref = console
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS} spark %p %c{1}: %m%n%ex{3}
-logger.kafka.name = org.apache.kafka
-logger.kafka.level = error
-logger.bound.name = org.apache.spark.sql.kafka010
-logger.bound.level = error
-logger.stream.name = org.apache.spark.sql.execution.streaming
-logger.stream.level = error
-logger.native.name = org.apache.hadoop.util.NativeCodeLoader
-logger.native.level = error
-logger.task.name = org.apache.spark.scheduler
-logger.task.level = error
-logger.executor.name = org.apache.spark.executor
-logger.executor.level = error
-"""
-
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the process. Returns the exit code: 0 after a clean stop, 2 for a wrong configuration or no Spark."""
+    """Run the process. Returns the exit code: 0 after a clean stop, 2 for a wrong configuration, 5 where Spark cannot be started."""
     arguments = _arguments(argv)
     log_to_stderr()
     try:
@@ -81,40 +45,20 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--config", required=True, type=Path)
     parser.add_argument(
-        "--warm-after", type=float, default=AFTER_S, help="seconds without a unit before Spark is warmed up"
+        "--warm-after",
+        type=float,
+        default=WARM_AFTER_S,
+        help="seconds without a unit before Spark is warmed up",
     )
     return parser.parse_args(argv)
 
 
 def _run(config: Config, slots: int, stop: threading.Event, warm_after: float) -> int:
     lines = Lines(sys.stdout)
-    started = time.monotonic()
-    master = assigned_master(config.spark.master, 2 * len(config.pipelines))
-    spark = _start_spark(config, config.state_dir, master)
-    lines.write(json.dumps({"kind": "ready", "seconds": round(time.monotonic() - started, 2)}) + "\n")
-    end_with_java(java_of(spark), stop, os._exit)
-    try:
-        AssignedProcess(config, spark, slots, lines, warm_after).run(stop)
-    finally:
-        spark.stop()
+    process = AssignedProcess(config, slots, lines, warm_after)
+    code = process.run(stop)
     log.info("apply process ended")
-    return 0
-
-
-def _start_spark(config: Config, where: Path, master: str) -> Any:
-    folder = where.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    log4j = folder / "log4j2.properties"
-    log4j.write_text(LOG4J)
-    settings = session_settings(
-        master=master,
-        memory=config.spark.memory,
-        jars=os.environ.get(JARS_ENV),
-        local_dir=str(folder / "spark"),
-        log4j=str(log4j),
-        daemon=os.environ.get(DAEMON_ENV),
-    )
-    return start_session(settings)
+    return code
 
 
 if __name__ == "__main__":

@@ -11,9 +11,30 @@ from consumer.discovery import select_topics
 from consumer.lanes import Limits
 from consumer.model import Unit
 from consumer.router import Route
-from consumer.worker import TaskConfig
 from schemas.config import Config, PipelineConfig, SourceConfig, TargetConfig
 from schemas.debezium import Modes
+
+
+@dataclass(frozen=True, slots=True)
+class TaskConfig:
+    """What a query hands to its workers. Pickled, never printed: it holds the target's password.
+
+    `run`: through which workers keep what they have (connections, definitions); `query`: this start of the query.
+    `units`: what the query reads; `board`: the file that says which of them it applies now, under which epoch.
+    `attempts`: the file of the locks that running attempts hold (consumer.board).
+    """
+
+    run: str
+    query: str
+    pipeline: str
+    target: TargetConfig = field(repr=False)
+    bootstrap: str
+    kafka_options: Mapping[str, str] = field(repr=False)
+    units: Mapping[str, UnitSpec]
+    board: str
+    attempts: str
+    report_port: int
+    report_token: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,3 +247,10 @@ def start_query(
         .trigger(processingTime="0 seconds")
         .start()
     )
+
+
+def cause(lines: list[str]) -> str:
+    """Return the last line of a Java or Python trace that says something."""
+    said = [line.strip() for line in lines if line.strip() and not line.strip().startswith(("at ", "..."))]
+    errors = [line for line in said if "Error" in line or "Exception" in line]
+    return (errors or said or ["unknown"])[-1][:400]

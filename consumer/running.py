@@ -17,10 +17,9 @@ from typing import Any
 import structlog
 
 from consumer.board import post
-from consumer.pipeline import Pipeline
-from consumer.query import MAX_OFFSETS_PER_TRIGGER, kafka_options, start_query
+from consumer.pipeline import Pipeline, TaskConfig
+from consumer.query import MAX_OFFSETS_PER_TRIGGER, cause, kafka_options, start_query
 from consumer.task import run_task
-from consumer.worker import TaskConfig
 
 log = structlog.get_logger(__name__)
 
@@ -132,10 +131,3 @@ def end_offsets(ends: Iterable[str | None]) -> dict[str, int]:
     for text in ends:
         found |= {topic: parts["0"] for topic, parts in (json.loads(text) if text else {}).items()}
     return found
-
-
-def cause(lines: list[str]) -> str:
-    """Return the last line of a Java or Python trace that says something."""
-    said = [line.strip() for line in lines if line.strip() and not line.strip().startswith(("at ", "..."))]
-    errors = [line for line in said if "Error" in line or "Exception" in line]
-    return (errors or said or ["unknown"])[-1][:400]

@@ -16,9 +16,10 @@ from typing import Any
 import pyarrow.compute as pc
 
 from consumer.attempt.reader import Slice
+from consumer.pipeline import TaskConfig
 from consumer.read_ahead import read_ahead
 from consumer.reports import Report
-from consumer.worker import TaskConfig, Worker
+from consumer.worker import Worker
 
 TopicSlice = tuple[str, Slice]
 

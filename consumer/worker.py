@@ -7,9 +7,9 @@ number), never per topic: slots × lanes of them, whatever the number of topics.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import structlog
 
@@ -20,6 +20,7 @@ from consumer.board import Attempts, BoardReader
 from consumer.definition import InForce
 from consumer.errors import ConsumerError, TransientError
 from consumer.kafka_reader import client_options, read_range
+from consumer.pipeline import TaskConfig
 from consumer.reports import Report, ReportSender, said_again
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
@@ -32,28 +33,6 @@ BOARDS = 8
 """Queries of a pipeline that a worker can meet at the same time, and more: one, two while one takes the other's place."""
 PAUSE_S = 1.0
 """After a failed connection: how long other topics of the task do not try again."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskConfig:
-    """What a query hands to its workers. Pickled, never printed: it holds the target's password.
-
-    `run`: through which workers keep what they have (connections, definitions); `query`: this start of the query.
-    `units`: what the query reads; `board`: the file that says which of them it applies now, under which epoch.
-    `attempts`: the file of the locks that running attempts hold (consumer.board).
-    """
-
-    run: str
-    query: str
-    pipeline: str
-    target: TargetConfig = field(repr=False)
-    bootstrap: str
-    kafka_options: Mapping[str, str] = field(repr=False)
-    units: Mapping[str, UnitSpec]
-    board: str
-    attempts: str
-    report_port: int
-    report_token: str = field(repr=False)
 
 
 class SessionCache:

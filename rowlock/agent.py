@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import structlog
 
 from coordinator.agent.shell import SUPERSEDED, Agent
+from rowlock.credentials import agent_token, security_of
 from rowlock.errors import CommandError
-from rowlock.leader import agent_token, security_of
 from rowlock.workers import LocalWorkers
 from schemas.config import Config
 from schemas.signals import stopped_by_signals

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rowlock.credentials import security_of
 from rowlock.errors import CommandError
-from rowlock.leader import security_of
 from schemas.config import Config
 from schemas.findings import Finding
 

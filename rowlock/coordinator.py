@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -12,17 +14,19 @@ from coordinator.control.topic import ControlTopicError
 from coordinator.core.health import HealthConfig
 from coordinator.core.owner_state import OwnerConfig
 from coordinator.core.schedulers import Limits
-from coordinator.rest import RestServer, create_app
-from coordinator.rest.server import Certificate
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
+from coordinator.server.listening import listening_socket
 from rowlock.catalogue import CatalogueReader
+from rowlock.credentials import agent_token, security_of
 from rowlock.errors import CommandError
 from rowlock.fences import Fences
-from rowlock.leader import agent_token, security_of
 from schemas.addresses import join_address, split_address
 from schemas.config import Config, CoordinationConfig
 from schemas.signals import stopped_by_signals
+
+if TYPE_CHECKING:
+    from coordinator.rest import RestServer
 
 _LOG = structlog.get_logger()
 
@@ -78,47 +82,72 @@ def run(config: Config, name: str, *, or_any_port: bool = False, without: Sequen
     """
     wanted = config.coordination
     with stopped_by_signals() as stop:
+        listening, address = listen_for_rest(wanted, or_any_port=or_any_port)
         coordinator = Coordinator(
             server_config(wanted, name),
             config.kafka,
             CatalogueReader(config, without=without),
             Fences(config),
         )
-        rest = serve_rest(wanted, coordinator, config.kafka.prefix, or_any_port=or_any_port)
         try:
-            coordinator.start(rest=_reachable(wanted, rest.address))
+            coordinator.start(rest=_reachable(wanted, address))
         except OSError as error:
-            rest.close()
+            listening.close()
             raise CommandError(f"coordinator cannot listen on {wanted.listen}: {error}; {_FREE}") from error
         except ControlTopicError as error:
-            rest.close()
+            listening.close()
             raise CommandError(str(error)) from error
-        _LOG.info("coordinator serves REST", name=name, address=rest.address)
-        try:
-            return coordinator.run(stop)
-        finally:
-            rest.close()
+        return _serve(config, name, coordinator, listening, stop)
+
+
+def _serve(
+    config: Config, name: str, coordinator: Coordinator, listening: socket.socket, stop: threading.Event
+) -> int:
+    try:
+        rest = serve_rest(config.coordination, coordinator, config.kafka.prefix, listening)
+    except BaseException:
+        listening.close()
+        coordinator.close()
+        raise
+    _LOG.info("coordinator serves REST", name=name, address=rest.address)
+    try:
+        return coordinator.run(stop)
+    finally:
+        rest.close()
 
 
 _FREE = "choose a free address of this machine with --listen, --rest or in the configuration"
 
 
-def serve_rest(
-    config: CoordinationConfig, coordinator: Coordinator, prefix: str, *, or_any_port: bool
-) -> RestServer:
-    """Return REST that serves. Raises CommandError when it cannot listen. `or_any_port`: see `run`."""
-    certificate = Certificate(config.tls.cert, config.tls.key) if config.tls else None
+def listen_for_rest(config: CoordinationConfig, *, or_any_port: bool) -> tuple[socket.socket, str]:
+    """Return a socket that listens for REST, and its address. Raises CommandError when it cannot. `or_any_port`: see `run`."""
     host, _ = split_address(config.rest)
-    for listen in (config.rest, *([join_address(host, 0)] if or_any_port else [])):
-        app = create_app(coordinator, token=config.token, prefix=prefix)
-        server = RestServer(app, listen, certificate)
+    for address in (config.rest, *([join_address(host, 0)] if or_any_port else [])):
         try:
-            server.start()
+            listening = listening_socket(address)
         except OSError as error:
             refused = error
         else:
-            return server
+            return listening, join_address(host, listening.getsockname()[1])
     raise CommandError(f"REST cannot listen on {config.rest}: {refused}; {_FREE}") from refused
+
+
+def serve_rest(
+    config: CoordinationConfig, coordinator: Coordinator, prefix: str, listening: socket.socket
+) -> RestServer:
+    """Return REST that serves on `listening`. Raises CommandError for a certificate that cannot be used."""
+    # Here and not above: FastAPI is a third of what this process imports, and the election waits for Kafka meanwhile.
+    from coordinator.rest import RestServer, create_app
+    from coordinator.rest.server import Certificate
+
+    certificate = Certificate(config.tls.cert, config.tls.key) if config.tls else None
+    app = create_app(coordinator, token=config.token, prefix=prefix)
+    server = RestServer(app, config.rest, certificate, listening)
+    try:
+        server.start()
+    except OSError as error:
+        raise CommandError(f"REST cannot be served on {config.rest}: {error}; {_FREE}") from error
+    return server
 
 
 def _reachable(config: CoordinationConfig, listening: str) -> str:

@@ -13,17 +13,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import httpx
 
 from deploy.embedded.patience import patient
+from rowlock.credentials import agent_token, security_of, unreadable
 from rowlock.errors import CommandError
 from schemas.addresses import ASKED_BY, SYSTEM
 from schemas.config import CoordinationConfig, CoordinationTls
-
-if TYPE_CHECKING:
-    from coordinator.transport.security import Security
 
 PATIENCE_S = 15.0
 """How long an election may take before a command gives up."""
@@ -157,37 +155,10 @@ def find_rest(config: CoordinationConfig, prefix: str = "") -> str | None:
     return found.rest if found is not None and found.rest else None
 
 
-def agent_token(config: CoordinationConfig) -> str:
-    """Return what agents prove themselves with to coordinators; "" where their certificates do, or nothing is set."""
-    if config.tls is not None and config.tls.mutual:
-        return ""
-    return config.token.get_secret_value() if config.token else ""
-
-
-def security_of(tls: CoordinationTls | None) -> Security | None:
-    """Return the transport's security; None: none. Raises CommandError for a file that cannot be read."""
-    if tls is None:
-        return None
-    from coordinator.transport.security import Security
-
-    for file in (tls.ca, tls.cert, tls.key):
-        try:
-            file.read_bytes()
-        except OSError as error:
-            raise _unreadable(error) from error
-    return Security(tls.ca, tls.cert, tls.key, tls.mutual)
-
-
 def _trust(tls: CoordinationTls | None) -> ssl.SSLContext | bool:
     if tls is None:
         return False  # it is plain HTTP: no certificates are read for it, which costs a tenth of a second
     try:
         return ssl.create_default_context(cafile=str(tls.ca))
     except OSError as error:
-        raise _unreadable(error, tls.ca) from error
-
-
-def _unreadable(error: OSError, file: object = None) -> CommandError:
-    return CommandError(
-        f"cannot use {error.filename or file}: {error.strerror or error}; correct coordination.tls in the configuration"
-    )
+        raise unreadable(error, tls.ca) from error

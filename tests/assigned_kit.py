@@ -128,6 +128,7 @@ import sys
 from consumer.assigned import hands
 from consumer.main import main
 hands.misfit = lambda *_: None
+hands.explained = lambda *_: None
 sys.exit(main(sys.argv[1:]))
 """
 

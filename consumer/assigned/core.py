@@ -20,6 +20,8 @@ from consumer.assigned.units import (
     Failed,
     Fence,
     Fenced,
+    Follow,
+    Followed,
     Kind,
     Looked,
     Open,
@@ -29,6 +31,7 @@ from consumer.assigned.units import (
     QueryUp,
     Reported,
     Say,
+    SparkUp,
     Start,
     Stop,
     Take,
@@ -54,6 +57,11 @@ triggers, rules and the like change rows, or keep them away, without any error."
 SMALL = 5_000
 """Events that a unit may lack and still be applied by the live query, which gets them from Kafka beside Spark."""
 
+FOLLOW_S = 0.1
+"""How often a hand looks whether something has come to a unit that no query applies yet."""
+FOLLOWED = 10
+"""Units that are followed so often; more of them are less often, for each look is two questions to Kafka."""
+
 
 @dataclass(slots=True)
 class State:
@@ -71,13 +79,15 @@ def step(state: State, event: Event, now: float) -> tuple[State, list[Effect]]:
     match event:
         case Open() | Start() | Stop():
             _asked(state, event, out)
-        case Warmed() | Took() | Fenced() | Failed() | Examined():
+        case Warmed() | Took() | Followed() | Fenced() | Failed() | Examined():
             _answered(state, event, now, out)
         case Checked():
             _checked(state, event, now, out)
         case Reported(reports):
             for query, report in reports:
                 _reported(state, query, report, now, out)
+        case SparkUp():
+            state.queries.spark = True
         case QueryUp():
             _query_up(state, event)
         case QueryFailed(kind):
@@ -157,7 +167,7 @@ def _gone(
 
 
 def _answered(
-    state: State, event: Warmed | Took | Fenced | Failed | Examined, now: float, out: list[Effect]
+    state: State, event: Warmed | Took | Followed | Fenced | Failed | Examined, now: float, out: list[Effect]
 ) -> None:
     unit = state.units.get(event.topic)
     if unit is None or unit.assignment != event.assignment:
@@ -171,6 +181,8 @@ def _answered(
             unit.topic_id, unit.real = event.topic_id, event.real
         case Took():
             _took(unit, event, now)
+        case Followed():
+            _followed(state, unit, event, now)
         case Fenced():
             _gone(state, unit, out, event.offset, event.position)
         case Failed():
@@ -198,10 +210,21 @@ def _took(unit: UnitHere, event: Took, now: float) -> None:
         unit.told = unit.told if event.behind else None  # else the same trouble is told anew
 
 
+def _followed(state: State, unit: UnitHere, event: Followed, now: float) -> None:
+    """Note what a hand has applied; it looks again at once where there is more, else after a while."""
+    if event.report is not None:
+        _noted(unit, event.report, "ok")
+    if unit.phase is Phase.RUNNING:
+        unit.behind = event.left > SMALL
+        followed = sum(each.phase is Phase.RUNNING and each.home is None for each in state.units.values())
+        unit.try_at = now if event.left else now + FOLLOW_S * max(1.0, followed / FOLLOWED)
+
+
 def _failed(state: State, unit: UnitHere, event: Failed, now: float, out: list[Effect]) -> None:
     unit.epoch = max(unit.epoch, event.epoch)
     if event.again:
         unit.watched = replace(unit.watched, state="behind", message=event.error)
+        unit.phase = Phase.TAKING if unit.phase is Phase.RUNNING else unit.phase  # a hand followed it
         unit.backoff = unit.backoff.after_trouble(now)
         unit.try_at = unit.backoff.next_at
     elif event.waits:
@@ -258,17 +281,22 @@ def _reported(state: State, query: int, report: Report, now: float, out: list[Ef
     if unit is None or report.epoch != unit.epoch or unit.phase is not Phase.RUNNING:
         return
     said = report.state if query == unit.home or report.state == "stopped" else "ok"
-    facts = {name: getattr(report, name) for name in FIGURES} | {"state": said}
-    if report.offset >= unit.watched.offset and report.position is not None:
-        unit.position = report.position
-    unit.watched = reported(unit.watched, **facts)
+    _noted(unit, report, said)
     if said == "ok":
-        unit.told = None if report.applied else unit.told
         return
     if said == "stopped":
         _wait(unit, report.message, now, out)
     else:
         _again(unit, now)
+
+
+def _noted(unit: UnitHere, report: Report, said: str) -> None:
+    facts = {name: getattr(report, name) for name in FIGURES} | {"state": said}
+    if report.offset >= unit.watched.offset and report.position is not None:
+        unit.position = report.position
+    unit.watched = reported(unit.watched, **facts)
+    if said == "ok" and report.applied:
+        unit.told = None
 
 
 def _again(unit: UnitHere, now: float) -> None:
@@ -353,6 +381,10 @@ def _continue(state: State, now: float, out: list[Effect]) -> None:
         if unit.phase is Phase.TAKING and not unit.busy:
             unit.busy = True
             out.append(Take(unit.about, unit.epoch, look=unit.waits))
+        elif unit.homeless and (not unit.behind or not state.queries.spark):
+            # What is behind while Spark is up belongs to the catching-up query from the moment on that it is asked for.
+            unit.busy = True
+            out.append(Follow(unit.about, unit.epoch, unit.watched.offset))
         elif unit.phase is Phase.WAITING and not unit.looking:
             unit.looking = True
             out.append(Examine(unit.about))
@@ -379,6 +411,7 @@ def _get_ready(state: State, unit: UnitHere, out: list[Effect]) -> None:
     if not unit.topic_id:
         unit.busy = True
         out.append(Warm(unit.about))
-    elif state.queries.reads(Kind.LIVE, unit):
+    elif state.queries.reads(Kind.LIVE, unit) or Kind.LIVE not in state.queries.current:
+        # Without a live query hands apply what is started, so nobody needs to wait for Spark's first one, which takes its time.
         unit.phase = Phase.READY
         out.append(Say(unit.topic, unit.source, unit.assignment, "ready"))

@@ -2,7 +2,8 @@
 
 A hand has connections of its own; a few of them serve all units of a pipeline, each unit one at a time (the core sees to
 that). A unit that lacks little is applied here, by the same code as in Spark's workers, before it goes onto a query's
-board: so a move interrupts it for as long as this takes, and no query is touched.
+board: so a move interrupts it for as long as this takes, and no query is touched. It goes on being applied here, a stretch at a time,
+until a query is there that reads it: a start does not wait for Spark.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from consumer.assigned.units import (
     Failed,
     Fence,
     Fenced,
+    Follow,
+    Followed,
     Take,
     Took,
     Warm,
     Warmed,
 )
-from consumer.attempt.applier import SMALL_BATCH
-from consumer.attempt.spec import UnitSpec
+from consumer.attempt.spec import SMALL_BATCH, UnitSpec
 from consumer.attempt.threads import apply_topic, stop_topic
 from consumer.board import Attempts
 from consumer.definition import InForce, read_real, stored_table, wanted_of
@@ -210,7 +212,7 @@ class Hands:
                 try:
                     return self._go_on(unit, taken, bounds[1], sessions, look)
                 except Exception as error:  # noqa: BLE001  # see consumer.trouble
-                    return self._given_up(unit, taken, error, sessions)
+                    return self._given_up(unit, taken.epoch, error, sessions, lambda: self._spec(unit, taken))
         except Exception as error:  # noqa: BLE001  # see consumer.trouble
             return _failed(unit, error)
 
@@ -248,13 +250,14 @@ class Hands:
             return None
         return misfit(session, stored_table(definition), unit.source, self._pipeline.routes)
 
-    def _given_up(self, unit: About, taken: Taken, error: Exception, sessions: SessionCache) -> Failed:
+    def _given_up(
+        self, unit: About, epoch: int, error: Exception, sessions: SessionCache, spec: Callable[[], UnitSpec]
+    ) -> Failed:
         """Record in the target what a unit waits for that we own; it waits all the same where that cannot be."""
-        epoch = taken.epoch
         failed = replace(_failed(unit, error), epoch=epoch)
         if failed.waits:
             try:
-                stop_topic(self._spec(unit, taken), sessions, failed.error)
+                stop_topic(spec(), sessions, failed.error)
             except Exception as failure:  # noqa: BLE001  # said here, and held in memory
                 log.error("a stop cannot be recorded", topic=unit.topic, error=str(failure)[:300])
                 sessions.drop(0)
@@ -326,7 +329,7 @@ class Hands:
             return replace(took, behind=True)
         while took.offset + 1 < end and (unit.topic, unit.assignment) not in self._aborted:
             upto = min(took.offset + 1 + SMALL, end)
-            report = self._apply(unit, taken, sessions, took.offset + 1, upto)
+            report = self._apply(self._spec(unit, taken), sessions, took.offset + 1, upto)
             if report.state == "stopped":
                 return _refused(unit, taken.epoch, report.message)
             if report.state != "ok":
@@ -357,24 +360,56 @@ class Hands:
         """Return how many events a hand applies itself now: when many units start at once, Spark is better at it."""
         return BY_HAND if self._taking <= 2 else SMALL_BATCH
 
-    def _apply(self, unit: About, taken: Taken, sessions: SessionCache, start: int, end: int) -> Report:
-        spec = self._spec(unit, taken)
+    def follow(self, asked: Follow) -> Followed | Failed:
+        """Apply a stretch of what has come to a unit that is ours and that no query applies yet."""
+        unit, start = asked.unit, asked.offset + 1
+        try:
+            _, end = self._present(unit)
+            if end <= start or (unit.topic, unit.assignment) in self._aborted:
+                return Followed(unit.topic, unit.assignment)
+            with self._hand() as sessions:
+                try:
+                    spec = self._spec_under(unit, asked.epoch)
+                    return self._followed(unit, spec, sessions, start, end)
+                except Exception as error:  # noqa: BLE001  # see consumer.trouble
+                    return self._given_up(
+                        unit, asked.epoch, error, sessions, lambda: self._spec_under(unit, asked.epoch)
+                    )
+        except Exception as error:  # noqa: BLE001  # see consumer.trouble
+            return _failed(unit, error)
+
+    def _followed(
+        self, unit: About, spec: UnitSpec, sessions: SessionCache, start: int, end: int
+    ) -> Followed | Failed:
+        report = self._apply(spec, sessions, start, min(start + SMALL, end))
+        if report.state == "stopped":
+            return _refused(unit, spec.epoch, report.message)
+        if report.state != "ok":
+            return Failed(unit.topic, unit.assignment, report.message, again=True, epoch=spec.epoch)
+        if report.offset < start:
+            return self._no_records(unit, spec.epoch, start, end)
+        return Followed(unit.topic, unit.assignment, report, end - (report.offset + 1))
+
+    def _apply(self, spec: UnitSpec, sessions: SessionCache, start: int, end: int) -> Report:
+        topic = spec.unit.topic
         return apply_topic(
             replace(
                 spec, small_batch=min(SMALL, spec.limits.max_gather)
             ),  # one transaction, where that can be
             sessions,
-            read_range(self._reader, unit.topic, start, end),
-            read_missing=lambda first, upto: read_range(self._reader, unit.topic, first, upto),
+            read_range(self._reader, topic, start, end),
+            read_missing=lambda first, upto: read_range(self._reader, topic, first, upto),
             tables=self._tables,
         )
 
     def _spec(self, unit: About, taken: Taken) -> UnitSpec:
-        spec = self._pipeline.spec(
+        return replace(self._spec_under(unit, taken.epoch), was=taken.was)
+
+    def _spec_under(self, unit: About, epoch: int) -> UnitSpec:
+        return self._pipeline.spec(
             unit.topic, unit.source,
-            epoch=taken.epoch, topic_id=unit.topic_id, assigned=unit.assignment, real=unit.real,
+            epoch=epoch, topic_id=unit.topic_id, assigned=unit.assignment, real=unit.real,
         )  # fmt: skip
-        return replace(spec, was=taken.was)
 
     # -- stop
 

@@ -36,7 +36,7 @@ class QueryHere:
 class Queries:
     """`current`: of each kind the one that units go to. `wanted_since`: since when a start is wanted.
 
-    `boards`: of queries that are being started, what they begin with.
+    `boards`: of queries that are being started, what they begin with. `spark`: whether it is up; before, no query is started.
     """
 
     here: dict[int, QueryHere] = field(default_factory=dict)
@@ -47,6 +47,7 @@ class Queries:
     backoff: dict[Kind, Backoff] = field(default_factory=dict)
     boards: dict[int, dict[str, int]] = field(default_factory=dict)
     numbers: int = 0
+    spark: bool = False
 
     def reads(self, kind: Kind, unit: UnitHere) -> bool:
         query = self.here.get(self.current.get(kind, -1))
@@ -83,17 +84,13 @@ def plan(queries: Queries, units: Mapping[str, UnitHere], now: float, out: list[
     """Find homes, start and stop queries, and write the boards that changed (departures before arrivals)."""
     for unit in units.values():
         kind = Kind.CATCHING_UP if unit.behind else Kind.LIVE
-        if _homeless(unit) and queries.reads(kind, unit):
+        if unit.homeless and queries.reads(kind, unit):
             unit.home = queries.current[kind]
             unit.moved()
     for kind in Kind:
         _start(queries, kind, units, now, out)
     _post(queries, units, out)
     _retire(queries, units, now, out)
-
-
-def _homeless(unit: UnitHere) -> bool:
-    return unit.phase is Phase.RUNNING and unit.home is None and not unit.stop_asked
 
 
 def _members(kind: Kind, units: Mapping[str, UnitHere]) -> list[UnitHere]:
@@ -114,8 +111,10 @@ def _start(
         queries.wanted_since.pop(kind, None)
         return
     since = queries.wanted_since.setdefault(kind, now)
-    if kind in queries.starting or now < queries.not_before.get(kind, now):
+    if not queries.spark or kind in queries.starting or now < queries.not_before.get(kind, now):
         return
+    if kind is Kind.CATCHING_UP and any(unit.busy for unit in members):
+        return  # they are on its board from the first batch on: no hand is to be at any of them
     if now < since + GATHER_S and any(unit.busy for unit in units.values()):
         return
     queries.numbers += 1

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 import structlog
 from py4j.protocol import Py4JError
@@ -33,6 +33,8 @@ from consumer.assigned.units import (
     Examine,
     Failed,
     Fence,
+    Follow,
+    Followed,
     Kind,
     Looked,
     Open,
@@ -42,6 +44,7 @@ from consumer.assigned.units import (
     QueryUp,
     Reported,
     Say,
+    SparkUp,
     Start,
     StartQuery,
     Stop,
@@ -54,14 +57,17 @@ from consumer.assigned.units import (
 )
 from consumer.board import Attempts
 from consumer.discovery import table_of
-from consumer.errors import ConsumerError
+from consumer.errors import ConsumerError, TransientError
 from consumer.pipeline import Pipeline
-from consumer.query import CATCH_UP_PER_TRIGGER, MAX_OFFSETS_PER_TRIGGER
+from consumer.query import CATCH_UP_PER_TRIGGER, MAX_OFFSETS_PER_TRIGGER, cause
 from consumer.reports import ReportReceiver
-from consumer.running import RunningQuery, cause
 from consumer.status import StatusWriter
 from consumer.supervision import drift
 from schemas.findings import split_remedy
+
+if TYPE_CHECKING:  # it is loaded beside us, with Spark
+    from consumer.assigned.spark import Spark
+    from consumer.running import RunningQuery
 
 log = structlog.get_logger(__name__)
 
@@ -89,11 +95,11 @@ def fault_ends_process(pipeline: str) -> Iterator[None]:
 
 
 class PipelineShell:
-    """`spark`: a SparkSession, shared. Instructions may come from any thread."""
+    """Instructions may come from any thread, and so may Spark, once it is up (`spark_up`); units are applied by hands until then."""
 
-    def __init__(self, pipeline: Pipeline, spark: Any, lines: Lines, times: SourceTimes) -> None:
+    def __init__(self, pipeline: Pipeline, lines: Lines, times: SourceTimes) -> None:
         self._pipeline = pipeline
-        self._spark = spark
+        self._spark: Spark | None = None
         self._lines = lines
         self._status = StatusWriter(pipeline.name, lines)
         self._speaker = Speaker(pipeline.name, lines, times, frozenset(pipeline.debezium))
@@ -147,6 +153,11 @@ class PipelineShell:
     def stop_unit(self, topic: str, assignment: int) -> None:
         self._events.put(Stop(topic, assignment))
 
+    def spark_up(self, spark: Spark) -> None:
+        """Spark has started: queries can be."""
+        self._spark = spark
+        self._events.put(SparkUp())
+
     def _source_of(self, topic: str) -> str | None:
         return self._pipeline.select([topic]).get(topic)
 
@@ -198,6 +209,8 @@ class PipelineShell:
             case Take():
                 self._hands.announce()
                 self._submit(self._takers, lambda: self._hands.take(effect))
+            case Follow():
+                self._submit(self._takers, lambda: self._hands.follow(effect))
             case Examine():
                 self._submit(self._lookers, lambda: self._hands.examine(effect))
             case Check():
@@ -250,6 +263,8 @@ class PipelineShell:
                 self._status.problem(f"unit {event.topic} in trouble", event.error)
             elif isinstance(event, Took):
                 self._noted(event.topic, event.displaced)
+            elif isinstance(event, Followed) and event.report is not None:
+                self._noted(event.topic, event.report.displaced)
             self._events.put(event)
 
     # -- queries
@@ -280,17 +295,22 @@ class PipelineShell:
         return QueryUp(asked.number, asked.kind, topics)
 
     def _resolved(self, asked: StartQuery) -> dict[str, int]:
-        """Put the topics' last records where "the end" is asked for.
+        """Put the topics' last records where "the end" is asked for, and everywhere where there is nothing else to read.
 
         Spark would look for the end later, behind what a hand does. And with a record the query has a first batch, which
-        is the slow one: consumers, workers and code are there when a unit needs them.
+        is the slow one: consumers, workers and code are there when a unit needs them. Whoever applies drops what is applied.
         """
-        bounds = self._hands.bounds([topic for topic, first in asked.starting.items() if first < 0])
-        return {
-            topic: first if first >= 0 else max(bounds[topic][0], bounds[topic][1] - 1)
+        bounds = self._hands.bounds(list(asked.starting))
+        ends = {topic: end for topic, (_, end) in bounds.items()}
+        last = {topic: max(first, end - 1) for topic, (first, end) in bounds.items()}
+        found = {
+            topic: first if first >= 0 else last[topic]
             for topic, first in asked.starting.items()
-            if first >= 0 or topic in bounds
+            if first >= 0 or topic in last
         }
+        if any(first < ends.get(topic, 0) for topic, first in found.items()):
+            return found
+        return {topic: min(first, last.get(topic, first)) for topic, first in found.items()}
 
     def _warm(self, query: RunningQuery) -> None:
         """Wait for the first batch, if there is one, for as long as it takes.
@@ -325,13 +345,13 @@ class PipelineShell:
         }
         name = f"{self._run}-{asked.number}"
         config = pipeline.task_config(self._run, name, specs, self._receiver.port, self._receiver.token)
-        return RunningQuery(
-            self._spark,
+        if self._spark is None:
+            raise TransientError("Spark is not up")  # nothing asks for a query before
+        return self._spark.query(
             pipeline,
             config,
             starting,
             epochs=asked.epochs,
-            slots=pipeline.slots,
             per_trigger=PER_TRIGGER[asked.kind],
         )
 

@@ -1,14 +1,17 @@
 """One pipeline's units in this process, and what is said about them. Values only.
 
 ```
-  open ─▶ OPENING ──(a query reads it)──▶ READY ──start──▶ TAKING ──(taken over, what was missing applied)──▶ RUNNING
-             │                              │                 ▲  └──────────── trouble: again ───────────────────┘
-             └──────────── stop ────────────┴─▶ gone          │ stop                  waits for a person ─▶ WAITING
-                                                              └─▶ STOPPING ──(epoch raised: nobody can write)──▶ gone
+  open ─▶ OPENING ──(looked at)──▶ READY ──start──▶ TAKING ──(taken over, what was missing applied)──▶ RUNNING
+             │                       │                 ▲  └──────────── trouble: again ───────────────────┘
+             └───────── stop ────────┴─▶ gone          │ stop                  waits for a person ─▶ WAITING
+                                                       └─▶ STOPPING ──(epoch raised: nobody can write)──▶ gone
 ```
+While the pipeline has a live query, a unit is READY only when that one reads it; without one, as soon as it has been looked at.
 A WAITING unit stays here, on no board: it is looked at now and then, and taken over anew (TAKING) when something has changed,
 or once in a long while.
-`home` of a running unit is the query on whose board it is. Reading a topic and applying it are two things: a query reads
+`home` of a running unit is the query on whose board it is. A running unit without one (Spark starts, or a query that reads it does) is
+applied by hands, a stretch at a time: either a hand is at it (`busy`) or it has a home, never both, and both write under the epoch of
+the takeover.  Reading a topic and applying it are two things: a query reads
 all topics that are open here, and applies those that are on its board. So a start or stop touches no query.
 """
 
@@ -85,6 +88,12 @@ class UnitHere:
     try_at: float = 0.0
     backoff: Backoff = field(default_factory=Backoff)
 
+    @property
+    def homeless(self) -> bool:
+        """Whether it is to be applied, and neither a query nor a hand does: a board is for one that no hand works on."""
+        free = self.home is None and not self.busy and not self.stop_asked
+        return self.phase is Phase.RUNNING and free
+
     def moved(self) -> None:
         """Note that it is on another board now, or on none."""
         self.since, self.suspect, self.checked = None, None, False
@@ -158,6 +167,17 @@ class Took:
 
 
 @dataclass(frozen=True, slots=True)
+class Followed:
+    """A hand has applied a stretch of what came, and does nothing for the unit any more. `report`: what came of it; None: there was nothing.
+    `left`: events that were there behind it."""
+
+    topic: str
+    assignment: int
+    report: Report | None = None
+    left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Fenced:
     """Nothing of ours can write any more. `offset`: None where the target could not be asked."""
 
@@ -211,6 +231,11 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
+class SparkUp:
+    """Spark has started: queries can be."""
+
+
+@dataclass(frozen=True, slots=True)
 class QueryUp:
     """A query runs. `topics`: what it reads, and the version of it that it knows."""
 
@@ -256,11 +281,13 @@ Event = (
     | Stop
     | Warmed
     | Took
+    | Followed
     | Fenced
     | Failed
     | Examined
     | Checked
     | Reported
+    | SparkUp
     | QueryUp
     | QueryFailed
     | QueryLost
@@ -289,6 +316,15 @@ class Take:
     unit: About
     above: int
     look: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Ask a hand to apply, under `epoch`, a stretch of what has come behind `offset` to a unit without a home; then Followed or Failed."""
+
+    unit: About
+    epoch: int
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,4 +408,4 @@ class Say:
     error: str | None = None
 
 
-Effect = Warm | Take | Examine | Check | Waits | Abort | Fence | StartQuery | StopQuery | Post | Say
+Effect = Warm | Take | Follow | Examine | Check | Waits | Abort | Fence | StartQuery | StopQuery | Post | Say

@@ -26,8 +26,6 @@ from schemas.records import watermark_topic
 
 log = structlog.get_logger(__name__)
 
-AFTER_S = 60.0
-"""How long a process waits for its first unit before it warms up: it shall not compete with a start that is under way."""
 AGAIN_S = 5.0
 LONGEST_S = 60.0
 

@@ -19,6 +19,7 @@ import structlog
 
 from consumer.attempt.effects import Hold, Machine, Operation, Write
 from consumer.attempt.lane_group import LaneGroup, Signals
+from consumer.attempt.spec import SMALL_BATCH
 from consumer.attempt.transactions import Progress
 from consumer.dispatch import Dispatcher
 from consumer.errors import ConsumerError, RefusedError, TransientError
@@ -34,8 +35,6 @@ log = structlog.get_logger(__name__)
 
 KEYS_SAID = 5
 """Keys that a line of the log names."""
-SMALL_BATCH = 500
-"""Events up to which one transaction is cheaper than waking the lanes."""
 SignalsFor = Callable[[int], Signals]
 """Number of lanes → how they share state under the driver of this attempt."""
 

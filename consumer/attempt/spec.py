@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 
-from consumer.attempt.applier import SMALL_BATCH
 from consumer.definition import InForce, prepare, stored_table
 from consumer.lanes import Limits
 from consumer.layout import Layout
@@ -15,6 +14,9 @@ from consumer.targets.base import TargetTables
 from schemas.codec import decode_table
 from schemas.debezium import Modes
 from schemas.table import Table
+
+SMALL_BATCH = 500
+"""Events up to which one transaction is cheaper than waking the lanes."""
 
 Tables = MutableMapping[tuple[str, int], InForce]
 """Definitions in force by (topic, epoch or assignment), kept by the process."""

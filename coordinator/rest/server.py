@@ -12,6 +12,7 @@ from pathlib import Path
 import uvicorn
 from starlette.types import ASGIApp
 
+from coordinator.server.listening import listening_socket
 from schemas.addresses import join_address, split_address
 
 STOP_S = 5.0
@@ -26,10 +27,13 @@ class Certificate:
 
 
 class RestServer:
-    """Listens on "host:port" (port 0: a free one). `start` raises OSError where that is not possible."""
+    """Listens on "host:port" (port 0: a free one). `start` raises OSError where that is not possible. `at`: a socket that listens already."""
 
-    def __init__(self, app: ASGIApp, listen: str, ssl: Certificate | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, listen: str, ssl: Certificate | None = None, at: socket.socket | None = None
+    ) -> None:
         self._listen = listen
+        self._at = at
         self._config = uvicorn.Config(
             app,
             log_config=None,
@@ -48,9 +52,8 @@ class RestServer:
 
     def start(self) -> str:
         """Listen and serve; return the address with the port that it has."""
-        host, port = split_address(self._listen)
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.create_server(address[:2], family=family, backlog=128)
+        host, _ = split_address(self._listen)
+        listening = self._at or listening_socket(self._listen)
         self._config.load()  # a bad certificate is said here, not in a thread
         self.address = join_address(host, listening.getsockname()[1])
         server = uvicorn.Server(self._config)

@@ -48,8 +48,12 @@ class Ticker:
                 self._tick()
 
 
+FRESH_S, FRESH = 15.0, 4
+"""How long a term is fresh, and how many times as often the catalogue is asked for then: capture, just started, makes topics."""
+
+
 class CataloguePoller:
-    """Asks for the catalogue while somebody leads: at once when a term begins, then every `every` seconds.
+    """Asks for the catalogue while somebody leads: at once when a term begins, then every `every` seconds, at first more often.
 
     `give(rev, catalogue)`: each answer, as the same object while it says the same (the owner believes some only when they have
     been given for long enough). An error is logged, once while it stays the same; the
@@ -62,6 +66,7 @@ class CataloguePoller:
         self._ask, self._give, self._every = ask, give, every
         self._changed = threading.Condition()
         self._rev = 0
+        self._fresh_until = 0.0
         self._stopping = False
         self._trouble = ""
         self.errors = 0
@@ -74,6 +79,7 @@ class CataloguePoller:
         """A term begins; 0: none."""
         with self._changed:
             self._rev = rev
+            self._fresh_until = time.monotonic() + FRESH_S
             self._changed.notify()
 
     def close(self) -> None:
@@ -98,7 +104,8 @@ class CataloguePoller:
         """Wait for the next time to ask; returns the term, None to end."""
         with self._changed:
             if self._rev == known and not self._stopping:
-                self._changed.wait(self._every)
+                fresh = time.monotonic() < self._fresh_until
+                self._changed.wait(self._every / FRESH if fresh else self._every)
             while not self._rev and not self._stopping:
                 self._changed.wait()
             return None if self._stopping else self._rev

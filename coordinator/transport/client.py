@@ -47,7 +47,8 @@ class ClientTiming:
     """All in seconds. Their sum from a lost leader to the next stream has to be below the lease.
 
     `ask`: for all peers together. `opening`: until a stream is served. `quiet`: without a word from the owner although we
-    have sent something: the stream is given up. `retry_first`, `retry_most`: back-off, doubled, with full jitter.
+    have sent something: the stream is given up. `retry_first`, `retry_most`: back-off, doubled, with full jitter. `retry_unknown`:
+    its most until a leader is known: everything has just been started, and waits for it.
     """
 
     ask: float = 1.0
@@ -55,6 +56,7 @@ class ClientTiming:
     quiet: float = 5.0
     retry_first: float = 0.05
     retry_most: float = 1.0
+    retry_unknown: float = 0.2
     keepalive: Keepalive = field(default_factory=Keepalive)
 
 
@@ -184,7 +186,8 @@ class HeartbeatClient:
             if leader is not None and leader.address and not self._closing.is_set():
                 self.known_rev = max(self.known_rev, leader.rev)
                 served = self._serve(leader)
-            wait = self._timing.retry_first if served else min(2 * wait, self._timing.retry_most)
+            most = self._timing.retry_most if self.known_rev else self._timing.retry_unknown
+            wait = self._timing.retry_first if served else min(2 * wait, most)
             self._closing.wait(random.uniform(wait / 4, wait))  # noqa: S311  # not all at once
 
     def _refused(self, peer: str, why: str) -> None:

@@ -1,6 +1,6 @@
 """`make bench`: every figure with its baseline, measured in one run and written to docs/benchmarks.md.
 
-python -m tests.bench [--events 300000] [--only capture,apply,latency,topics,coordination] [--no-write]
+python -m tests.bench [--events 300000] [--only capture,apply,start,latency,topics,coordination] [--no-write]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import structlog
 
-from tests.bench import cluster, core_scale, heartbeats, messages, takeover
+from tests.bench import cluster, core_scale, heartbeats, messages, start, takeover
 from tests.bench.backlogs import apply
 from tests.bench.kit import APPLY_KINDS, Figures, Tree, percentiles, tree, wait
 from tests.bench.stage import SOURCE_DB, TOPIC, Bench, benches, rowlock_run, stock_run
@@ -176,6 +176,12 @@ def _round(source: Any, target: Any, count: int, number: int) -> float:
     return time.monotonic() - started
 
 
+def starts(bench: Bench) -> None:
+    """`rowlock run` → the first row of a small table, against the last revision in which it waited for Spark."""
+    made = start.Starts(bench.folder, bench.kafka, bench.source, bench.targets["postgres"])
+    start.figures(start.measure(made, start.BEFORE, start.TIMES), bench.figures)
+
+
 def coordination(bench: Bench) -> None:
     """The batch system against a thread a machine; heartbeats of many agents; take-overs; moves. They need nothing of `bench`."""
     for what, rate in messages.run().items():
@@ -219,7 +225,7 @@ def coordination(bench: Bench) -> None:
 
 
 PARTS: dict[str, Callable[[Bench], None]] = {
-    "capture": capture, "apply": apply, "latency": latency, "topics": topics, "coordination": coordination,
+    "capture": capture, "apply": apply, "start": starts, "latency": latency, "topics": topics, "coordination": coordination,
 }  # fmt: skip
 
 

@@ -138,8 +138,13 @@ def _peak_mib(pid: int) -> float:
 
 
 @contextlib.contextmanager
-def tree(module: str, *arguments: str, log: Path, env: Mapping[str, str] | None = None) -> Iterator[Tree]:
-    """Run `python -m module arguments` until the block ends. `env`: beside what is in this process's environment."""
+def tree(
+    module: str, *arguments: str, log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> Iterator[Tree]:
+    """Run `python -m module arguments` until the block ends. `env`: beside what is in this process's environment.
+
+    `cwd`: a tree of another revision, whose modules are run.
+    """
     jars = ",".join(map(str, spark_kafka_jars()))
     environment = {**os.environ, "ROWLOCK_SPARK_JARS": jars, **(env or {})}
     with log.open("ab") as out:
@@ -149,6 +154,7 @@ def tree(module: str, *arguments: str, log: Path, env: Mapping[str, str] | None 
             stdout=out,
             stderr=out,
             env=environment,
+            cwd=cwd,
         )
     made = Tree(process)
     sampler = threading.Thread(target=made.sample, daemon=True)

@@ -20,10 +20,10 @@ import consumer.task
 from consumer.attempt.spec import UnitSpec, initial_layout
 from consumer.board import post
 from consumer.model import Unit
+from consumer.pipeline import TaskConfig
 from consumer.router import Route
 from consumer.targets.dialect import open_session
 from consumer.task import run_task
-from consumer.worker import TaskConfig
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from producer.capture import run_capture
 from schemas.config import TargetConfig, load_config

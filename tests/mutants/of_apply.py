@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _ORDER = ("tests/unit/test_lane_order.py",)
+_CORE = ("tests/unit/test_assigned_core.py",)
+_BESIDE = ("tests/unit/test_spark_beside.py",)
 _TRUNCATE = (
     "tests/unit/test_unit_apply.py::test_rows_before_a_truncate_in_one_batch_are_gone_behind_it",
     "tests/unit/test_unit_apply.py::test_a_row_lost_inside_a_transaction_stops_the_unit_before_what_follows",
@@ -16,6 +18,29 @@ def _of(file: str, *changes: tuple[str, str], tests: tuple[str, ...] = _ORDER) -
 
 
 MUTANTS = [
+    *_of("consumer/assigned/units.py", ("self.home is None and not self.busy and not self.stop_asked", "self.home is None and not self.stop_asked"), tests=_CORE),
+    *_of(
+        "consumer/assigned/core.py",
+        ("unit.homeless and (not unit.behind or not state.queries.spark)", "unit.homeless"),
+        ("unit.homeless and (not unit.behind or not state.queries.spark)", "unit.homeless and not unit.behind"),
+        (" or Kind.LIVE not in state.queries.current:", ":"),
+        ("unit.phase = Phase.TAKING if unit.phase is Phase.RUNNING else unit.phase  # a hand followed it", "pass"),
+        ("unit.behind = event.left > SMALL", "pass"),
+        tests=_CORE,
+    ),
+    *_of(
+        "consumer/assigned/queries.py",
+        ("if kind is Kind.CATCHING_UP and any(unit.busy for unit in members):", "if False:"),
+        ("if not queries.spark or kind", "if kind"),
+        tests=_CORE,
+    ),
+    *_of(
+        "consumer/assigned/hands.py",
+        ("if report.offset < start:", "if False:"),
+        ("min(start + SMALL, end)", "end"),
+        tests=_BESIDE,
+    ),
+    *_of("consumer/assigned/shell.py", ("min(first, last.get(topic, first))", "first"), tests=_BESIDE),
     *_of(
         "consumer/attempt/lane_group.py",
         (

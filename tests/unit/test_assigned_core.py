@@ -14,10 +14,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.assigned.core import AGAIN_S, CHECK_S, LOOK_S, LOOKS, NEAR_LOOKS, SMALL, State, step
+from consumer.assigned.core import (
+    AGAIN_S,
+    CHECK_S,
+    FOLLOW_S,
+    FOLLOWED,
+    LOOK_S,
+    LOOKS,
+    NEAR_LOOKS,
+    SMALL,
+    State,
+    step,
+)
 from consumer.assigned.queries import APART_S, LEFTOVER_S
 from consumer.assigned.units import (
     Abort,
+    About,
     Check,
     Checked,
     Effect,
@@ -27,6 +39,8 @@ from consumer.assigned.units import (
     Failed,
     Fence,
     Fenced,
+    Follow,
+    Followed,
     Kind,
     Looked,
     Open,
@@ -37,6 +51,7 @@ from consumer.assigned.units import (
     QueryUp,
     Reported,
     Say,
+    SparkUp,
     Start,
     StartQuery,
     Stop,
@@ -62,7 +77,7 @@ class World:
     trouble: bool = True
     now: float = 0.0
     state: State = field(default_factory=State)
-    asked: list[Warm | Take | Examine | Check | Fence | StartQuery] = field(default_factory=list)
+    asked: list[Warm | Take | Follow | Examine | Check | Fence | StartQuery] = field(default_factory=list)
     boards: dict[int, dict[str, int]] = field(default_factory=dict)
     queries: dict[int, StartQuery] = field(default_factory=dict)
     rows: dict[str, list[int]] = field(default_factory=lambda: {t: [0, -1] for t in TOPICS})
@@ -70,6 +85,7 @@ class World:
     said: Counter[tuple[str, int, str]] = field(default_factory=Counter)
     wanted: dict[str, int] = field(default_factory=dict)
     number: int = 0
+    spark: bool = False
 
     def do(self, event: Event) -> None:
         self.now += self.rng.choice([0.0, 0.01, 0.3])
@@ -80,15 +96,20 @@ class World:
 
     def take(self, effect: Effect) -> None:
         match effect:
-            case Warm() | Take() | Fence() | Examine():
-                writing = {each.unit.topic for each in self.asked if isinstance(each, Take | Fence)}
+            case Warm() | Take() | Follow() | Fence() | Examine():
+                writing = {each.unit.topic for each in self.asked if isinstance(each, Take | Follow | Fence)}
                 assert effect.unit.topic not in writing, "one hand a unit; one that only looks may be late"
                 if isinstance(effect, Fence):
                     topics = [topic for board in self.boards.values() for topic in board]
                     assert effect.unit.topic not in topics, "off the boards before the fence"
                 self.asked.append(effect)
             case StartQuery():
+                assert self.spark, "no query before Spark is up"
                 assert effect.starting
+                followed = {each.unit.topic for each in self.asked if isinstance(each, Follow)}
+                assert not followed & effect.epochs.keys(), (
+                    "no hand is at what the query applies from its begin on"
+                )
                 assert not any(isinstance(e, StartQuery) and e.kind is effect.kind for e in self.asked)
                 self.asked.append(effect)
             case Post(number, epochs):
@@ -109,7 +130,14 @@ class World:
             case Abort():
                 pass
 
+    def on_boards(self) -> set[tuple[str, int]]:
+        """(topic, epoch) that a query may be applying, or will from its first batch on."""
+        coming = [each.epochs for each in self.asked if isinstance(each, StartQuery)]
+        return {entry for board in (*self.boards.values(), *coming) for entry in board.items()}
+
     def check_boards(self) -> None:
+        followed = {(each.unit.topic, each.epoch) for each in self.asked if isinstance(each, Follow)}
+        assert not followed & self.on_boards(), "a hand and a query, under one epoch"
         held = Counter(entry for board in self.boards.values() for entry in board.items())
         assert not held or max(held.values()) == 1, f"on two boards: {self.boards}"
 
@@ -120,9 +148,15 @@ class World:
         for topic in TOPICS:
             self.ends[topic] += rng.choice([0, 0, 1, 50, SMALL * 3 if rng.random() < 0.05 else 0])
         choices = [self.instruct, self.answer, self.answer, self.work, self.look]
+        if not self.spark and rng.random() < 0.05:
+            self.start_spark()
         if self.trouble and rng.random() < 0.1:
             choices = [self.lose_query, self.bad_report]
         rng.choice(choices)()
+
+    def start_spark(self) -> None:
+        self.spark = True
+        self.do(SparkUp())
 
     def instruct(self) -> None:
         topic = self.rng.choice(TOPICS)
@@ -167,6 +201,8 @@ class World:
                     row[1] = self.ends[unit.topic] - 1
                 behind = row[1] + 1 < self.ends[unit.topic]
                 return self.do(Took(unit.topic, unit.assignment, row[0], row[1], behind))
+            case Follow(unit, epoch, offset):
+                return self.follow(unit, epoch, offset, bad=bad)
             case Examine(unit):
                 seen = None if bad else self.rng.choice(["x", "x", "y"])
                 return self.do(
@@ -179,6 +215,20 @@ class World:
                 row = self.rows[unit.topic]
                 row[0] += 1
                 return self.do(Fenced(unit.topic, unit.assignment, row[1]))
+
+    def follow(self, unit: About, epoch: int, offset: int, *, bad: bool) -> None:
+        row, end = self.rows[unit.topic], self.ends[unit.topic]
+        assert row[0] == epoch, "under the epoch of the takeover"
+        if bad:
+            again = self.rng.random() < 0.5
+            return self.do(
+                Failed(unit.topic, unit.assignment, "no", again=again, epoch=epoch, waits=not again)
+            )
+        if row[1] + 1 >= end:
+            return self.do(Followed(unit.topic, unit.assignment))
+        row[1] = min(row[1] + SMALL, end - 1)
+        report = Report(topic=unit.topic, state="ok", epoch=epoch, offset=row[1], applied=row[1] - offset)
+        return self.do(Followed(unit.topic, unit.assignment, report, end - row[1] - 1))
 
     def work(self) -> None:
         """A worker's attempt on whatever board, if the row has its epoch."""
@@ -237,6 +287,11 @@ def test_any_order_of_events(seed: int, steps: int) -> None:
     world.settle()
     units = world.state.units
     assert set(units) == set(world.wanted), "what has not been stopped and has not ended is here"
+    if not world.spark:
+        assert not world.queries
+        assert all(world.rows[topic][1] == world.ends[topic] - 1 for topic in units), "by hands alone"
+        world.start_spark()
+        world.settle()
     on_board = {topic: epoch for board in world.boards.values() for topic, epoch in board.items()}
     assert on_board == {unit.topic: unit.epoch for unit in units.values()}, "and is applied"
     assert all(world.rows[topic][0] == epoch for topic, epoch in on_board.items())
@@ -256,8 +311,10 @@ def test_any_order_of_events(seed: int, steps: int) -> None:
 class Script:
     """Steps by hand: returns what each event comes to."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, spark: bool = True) -> None:
         self.state, self.now = State(), 0.0
+        if spark:
+            self(SparkUp())
 
     def __call__(self, event: Event, wait: float = 0.0) -> list[Effect]:
         self.now += wait
@@ -284,11 +341,12 @@ def test_many_opens_are_one_query_and_a_later_one_takes_its_place_beside_it() ->
     for topic in "abcdef":
         assert run(Open(topic, "s", 1)) == [Warm(run.state.units[topic].about)]
     started = [effect for topic in "abcdef" for effect in run(Warmed(topic, 1, "id"))]
-    (query,) = started
-    assert isinstance(query, StartQuery)
+    (query,) = (effect for effect in started if isinstance(effect, StartQuery))
     assert query.starting == dict.fromkeys("abcdef", -1)
-    said = run(QueryUp(query.number, Kind.LIVE, dict.fromkeys("abcdef", ("id", b""))))
-    assert [effect.what for effect in said if isinstance(effect, Say)] == ["ready"] * 6
+    assert [effect.what for effect in started if isinstance(effect, Say)] == ["ready"] * 6, (
+        "none waits for it"
+    )
+    assert run(QueryUp(query.number, Kind.LIVE, dict.fromkeys("abcdef", ("id", b"")))) == []
     run(Start("a", 1))
     assert run(Took("a", 1, 10, 99)) == [Post(1, {"a": 10})]
     run(Open("g", "s", 1), APART_S)
@@ -297,6 +355,111 @@ def test_many_opens_are_one_query_and_a_later_one_takes_its_place_beside_it() ->
     assert second.starting == {**dict.fromkeys("bcdefg", -1), "a": 100}
     effects = run(QueryUp(2, Kind.LIVE, dict.fromkeys("abcdefg", ("id", b""))))
     assert effects[:3] == [Post(1, {}), Post(2, {"a": 10}), StopQuery(1)], "off the one board, onto the other"
+
+
+def cold(*topics: str) -> Script:
+    """Units that are taken over while Spark starts."""
+    run = Script(spark=False)
+    for topic in topics:
+        run(Open(topic, "s", 1))
+        (said,) = run(Warmed(topic, 1, "id"))
+        assert said == Say(topic, "s", 1, "ready")
+        (take,) = run(Start(topic, 1))
+        assert isinstance(take, Take)
+    return run
+
+
+def applied(topic: str, upto: int, epoch: int = 10, rows: int = 1) -> Report:
+    return Report(topic=topic, state="ok", epoch=epoch, offset=upto, applied=rows, position=(1, 2, 3, upto))
+
+
+def test_without_spark_hands_go_on_applying_what_comes() -> None:
+    run = cold("a")
+    follow = Follow(run.state.units["a"].about, 10, 99)
+    assert run(Took("a", 1, 10, 99)) == [follow]
+    assert run(Followed("a", 1)) == [], "nothing was there"
+    assert run(Tick(), FOLLOW_S / 2) == []
+    assert run(Tick(), FOLLOW_S) == [follow]
+    (again,) = run(Followed("a", 1, applied("a", 199, rows=100), left=50))
+    assert again == Follow(run.state.units["a"].about, 10, 199), "there is more: at once"
+    unit = run.state.units["a"]
+    assert (unit.watched.offset, unit.watched.applied, unit.position) == (199, 100, (1, 2, 3, 199))
+    assert run(Followed("a", 1, applied("a", 249, rows=50))) == []
+    assert unit.watched.applied == 150
+
+
+def test_a_unit_goes_onto_a_board_only_when_its_hand_has_ended() -> None:
+    run = cold("a")
+    run(Took("a", 1, 10, 99))
+    (query,) = run(SparkUp(), 1.0)
+    assert isinstance(query, StartQuery)
+    assert (query.kind, query.starting, query.epochs) == (Kind.LIVE, {"a": 100}, {})
+    assert run(QueryUp(1, Kind.LIVE, {"a": ("id", b"")})) == [], "a hand is still at it"
+    assert run(Tick(), 1.0) == []
+    assert run(Followed("a", 1, applied("a", 120), left=SMALL - 1)) == [Post(1, {"a": 10})]
+    assert run(Tick(), 1.0) == [], "and no hand any more"
+
+
+def test_a_backlog_is_applied_by_hands_until_spark_is_up_and_then_by_a_query_that_no_hand_is_beside() -> None:
+    run = cold("a")
+    (follow,) = run(Took("a", 1, 10, 99, behind=True))
+    assert isinstance(follow, Follow)
+    (live,) = run(SparkUp(), 1.0)
+    assert isinstance(live, StartQuery)
+    assert live.kind is Kind.LIVE, "the other one is for what no hand is at"
+    (query,) = run(Followed("a", 1, applied("a", 99 + SMALL), left=SMALL + 1), APART_S)
+    assert isinstance(query, StartQuery)
+    assert (query.kind, query.starting, query.epochs) == (Kind.CATCHING_UP, {"a": 100 + SMALL}, {"a": 10})
+    assert run(Tick(), 5.0) == [], "it is on that query's board from the first batch on: no hand"
+    effects = run(QueryFailed(Kind.CATCHING_UP, "no"))
+    assert not [effect for effect in effects if isinstance(effect, Follow)]
+
+
+def test_hands_that_meet_trouble_take_the_unit_over_anew() -> None:
+    run = cold("a")
+    run(Took("a", 1, 10, 99))
+    assert run(Failed("a", 1, "fenced", again=True, epoch=10)) == []
+    (take,) = run(Tick(), 1.0)
+    assert isinstance(take, Take)
+    assert take.above == 10
+    (follow,) = run(Took("a", 1, 11, 99))
+    assert isinstance(follow, Follow)
+    assert follow.epoch == 11
+    effects = run(Failed("a", 1, "gap", again=False, epoch=11, waits=True))
+    assert effects == [Waits("a", "s", "gap"), Examine(run.state.units["a"].about)]
+
+
+def test_a_unit_that_a_hand_follows_is_fenced_when_the_hand_has_ended() -> None:
+    run = cold("a")
+    run(Took("a", 1, 10, 99))
+    assert run(Stop("a", 1)) == [Abort("a", 1)]
+    (fence,) = run(Followed("a", 1, applied("a", 120)))
+    assert isinstance(fence, Fence)
+    assert fence.above == 10
+    assert run.state.units["a"].watched.offset == 120
+
+
+def test_many_units_are_followed_less_often() -> None:
+    many = FOLLOWED * 10
+    run = cold(*(f"t{number}" for number in range(many)))
+    waiting = [effect for topic in run.state.units for effect in run(Took(topic, 1, 10, 99))]
+    looks = 0
+    for _ in range(100):
+        while waiting:
+            effect = waiting.pop()
+            if isinstance(effect, Follow):
+                looks += 1
+                waiting += run(Followed(effect.unit.topic, 1))
+        waiting = run(Tick(), FOLLOW_S)
+    assert many * 8 <= looks <= many * 13, "each once in ten times the usual pause"
+
+
+def test_a_unit_whose_query_has_died_is_followed_until_there_is_another_one() -> None:
+    run = Script().running("a")
+    run(QueryLost(1, "broker gone"))
+    run(Tick(), 1.0)
+    effects = run(Took("a", 1, 11, 99))
+    assert Follow(run.state.units["a"].about, 11, 99) in effects
 
 
 def test_a_stop_takes_the_unit_off_its_board_and_then_fences_it() -> None:

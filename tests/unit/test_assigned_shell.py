@@ -67,6 +67,7 @@ def test_displaced_rows_are_a_problem_whoever_displaced_them() -> None:
 def test_a_hand_adds_up_what_its_stretches_displaced(monkeypatch: pytest.MonkeyPatch) -> None:
     hand = object.__new__(Hands)
     hand._aborted, hand._misfits, hand._taking = set(), set(), 1
+    monkeypatch.setattr(hand, "_spec", lambda *_: None)
     ends = iter([Report("a", "ok", 1, SMALL - 1, displaced=2), Report("a", "ok", 1, SMALL + 6, displaced=1)])
     monkeypatch.setattr(hand, "_apply", lambda *_: next(ends))
     lowest = LaneProgress(0, 1, 0, "id", -1, ZERO, 0, "")
@@ -83,6 +84,7 @@ def test_the_end_of_a_topic_without_records_is_not_tried_for_ever(
     """Marks of transactions are never applied, and nobody would be current; a new leader knows more in a moment."""
     hand = object.__new__(Hands)
     hand._aborted, hand._misfits, hand._taking = set(), set(), 1
+    monkeypatch.setattr(hand, "_spec", lambda *_: None)
     hand._pipeline = SimpleNamespace(debezium={"s"} if debezium else {})  # type: ignore[assignment]
     monkeypatch.setattr(hand, "_apply", lambda *_: Report("a", "ok", 1, 4))
     lowest = LaneProgress(0, 1, 0, "id", -1, ZERO, 0, "")

@@ -11,8 +11,8 @@ from coordinator.core.schedulers import Kind
 from rowlock.catalogue import IDS_EVERY_S, CatalogueReader, apply_unit, capture_unit, parts_of, uid_of
 from rowlock.coordination_check import coordination_findings
 from rowlock.coordinator import server_config
+from rowlock.credentials import security_of
 from rowlock.errors import CommandError
-from rowlock.leader import security_of
 from rowlock.run import commands
 from rowlock.units import captured_sources, debezium_sources, units
 from schemas.config import Config, CoordinationTls, load_config

@@ -8,7 +8,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -38,7 +37,7 @@ from rowlock import agent as agent_command
 from rowlock import leader as leader_module
 from rowlock.cli import main
 from rowlock.coordination_view import agents_table, units_table
-from rowlock.coordinator import serve_rest
+from rowlock.coordinator import listen_for_rest, serve_rest
 from rowlock.errors import CommandError
 from rowlock.leader import LeaderClient
 from rowlock.tables import plain
@@ -108,12 +107,12 @@ def test_rest_may_take_another_port_where_its_own_is_taken() -> None:
     """Two runs that start together find the same port free."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         config = CoordinationConfig(rest=f"127.0.0.1:{other.getsockname()[1]}")
-        serve = partial(serve_rest, config, cast(Coordinator, FakeControl()), "p")
         with pytest.raises(CommandError, match="cannot listen"):
-            serve(or_any_port=False)
-        server = serve(or_any_port=True)
+            listen_for_rest(config, or_any_port=False)
+        listening, address = listen_for_rest(config, or_any_port=True)
+        server = serve_rest(config, cast(Coordinator, FakeControl()), "p", listening)
         try:
-            assert server.address != config.rest
+            assert server.address == address != config.rest
             assert httpx.get(f"http://{server.address}/v1/leader", trust_env=False).status_code in {200, 503}
         finally:
             server.close()

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from rowlock.leader import agent_token
+from rowlock.credentials import agent_token
 from rowlock.run import commands
 from schemas.config import Config, ConfigErrors, PipelineConfig, SourceConfig, TargetConfig, load_config
 from schemas.config_docs import render

@@ -26,13 +26,14 @@ from consumer import daemon
 from consumer.attempt.spec import UnitSpec
 from consumer.board import post
 from consumer.model import Unit
+from consumer.pipeline import TaskConfig
 from consumer.query import java_options, kafka_options, session_settings, slots_of, start_query
 from consumer.reports import MAX_REPORTS, Report, ReportReceiver, ReportSender, said_again
 from consumer.running import cause, end_offsets
 from consumer.status import StatusWriter
 from consumer.supervision import LONGEST_PAUSE_S, QUIET_S, Backoff, Watched, reported
 from consumer.task import by_topic
-from consumer.worker import TaskConfig, Worker
+from consumer.worker import Worker
 from schemas.config import TargetConfig
 
 

@@ -1,0 +1,14 @@
+"""A socket that listens before there is anybody to answer: whoever connects meanwhile waits."""
+
+from __future__ import annotations
+
+import socket
+
+from schemas.addresses import split_address
+
+
+def listening_socket(address: str) -> socket.socket:
+    """Return a socket that listens on "host:port" (port 0: a free one). Raises OSError where that is not possible."""
+    host, port = split_address(address)
+    family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return socket.create_server(place[:2], family=family, backlog=128)

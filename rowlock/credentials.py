@@ -1,0 +1,39 @@
+"""What coordinators and agents prove themselves with to each other, as the configuration says it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rowlock.errors import CommandError
+from schemas.config import CoordinationConfig, CoordinationTls
+
+if TYPE_CHECKING:
+    from coordinator.transport.security import Security
+
+
+def agent_token(config: CoordinationConfig) -> str:
+    """Return what agents prove themselves with to coordinators; "" where their certificates do, or nothing is set."""
+    if config.tls is not None and config.tls.mutual:
+        return ""
+    return config.token.get_secret_value() if config.token else ""
+
+
+def security_of(tls: CoordinationTls | None) -> Security | None:
+    """Return the transport's security; None: none. Raises CommandError for a file that cannot be read."""
+    if tls is None:
+        return None
+    from coordinator.transport.security import Security
+
+    for file in (tls.ca, tls.cert, tls.key):
+        try:
+            file.read_bytes()
+        except OSError as error:
+            raise unreadable(error) from error
+    return Security(tls.ca, tls.cert, tls.key, tls.mutual)
+
+
+def unreadable(error: OSError, file: object = None) -> CommandError:
+    """Return what to say of a file of coordination.tls that cannot be read."""
+    return CommandError(
+        f"cannot use {error.filename or file}: {error.strerror or error}; correct coordination.tls in the configuration"
+    )

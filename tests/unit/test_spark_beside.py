@@ -1,0 +1,239 @@
+"""Spark starts beside the work: who is told when, what is loaded before, and what hands do meanwhile."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from consumer.assigned import beside as module
+from consumer.assigned import process as process_module
+from consumer.assigned.beside import SparkBeside
+from consumer.assigned.core import SMALL
+from consumer.assigned.hands import Hands
+from consumer.assigned.lines import Lines
+from consumer.assigned.process import NO_SPARK, AssignedProcess
+from consumer.assigned.shell import PipelineShell
+from consumer.assigned.units import About, Failed, Follow, Followed, Kind, StartQuery
+from consumer.errors import TransientError, UnitStoppedError
+from consumer.reports import Report
+from tests.apply_kit import ROOT
+
+#: Process → what it must not load before it has begun: each costs the first seconds of a start.
+LATER = {
+    "consumer.main": ("pyspark", "pyarrow", "numpy", "sqlalchemy", "grpc", "fastapi", "httpx"),
+    "rowlock.agent": ("pyspark", "pyarrow", "sqlalchemy", "confluent_kafka", "fastapi", "httpx", "pymysql"),
+    "rowlock.coordinator": ("pyspark", "pyarrow", "sqlalchemy", "fastapi", "httpx", "pymysql", "psycopg"),
+    "producer.main": ("pyspark", "pyarrow", "sqlalchemy", "grpc", "fastapi", "httpx"),
+    "rowlock.run": ("pyspark", "pyarrow", "sqlalchemy", "grpc", "fastapi", "httpx", "confluent_kafka"),
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_a_process_does_not_load_what_its_first_seconds_do_not_need(name: str) -> None:
+    code = f"import sys, {name}; print(' '.join(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not set(LATER[name]) & set(found.stdout.split())
+
+
+class Session:
+    """A Spark that is up."""
+
+    java = None
+
+    def __init__(self) -> None:
+        self.stopped = 0
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+@contextmanager
+def starting(
+    monkeypatch: pytest.MonkeyPatch, start: Callable[[Any], Any]
+) -> Iterator[tuple[SparkBeside, list[str]]]:
+    said: list[str] = []
+    fake = SimpleNamespace(start_spark=start)
+    monkeypatch.setitem(sys.modules, "consumer.assigned.spark", cast(Any, fake))
+    beside = SparkBeside(
+        cast(Any, None),
+        on_up=lambda _spark, seconds: said.append("up" if seconds >= 0 else "?"),
+        on_slow=lambda _seconds: said.append("slow"),
+        on_failure=lambda: said.append("failure"),
+    )
+    beside.start()
+    yield beside, said
+    beside._thread.join(5)
+    assert not beside._thread.is_alive()
+
+
+def test_who_started_it_is_told_when_it_is_up_and_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = Session()
+    with starting(monkeypatch, lambda _config: spark) as (beside, said):
+        beside._thread.join(5)
+        beside.stop()
+    assert (said, spark.stopped) == (["up"], 1)
+
+
+def test_a_spark_that_cannot_be_started_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_config: Any) -> Any:
+        raise RuntimeError("no Java")
+
+    with starting(monkeypatch, start) as (beside, said):
+        beside._thread.join(5)
+        beside.stop()
+    assert said == ["failure"]
+
+
+def test_a_spark_that_takes_long_is_said_to_and_is_not_waited_for_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "SLOW_S", 0.01)
+    monkeypatch.setattr(module, "END_S", 0.01)
+    go, slow, spark = threading.Event(), threading.Event(), Session()
+
+    def start(_config: Any) -> Any:
+        assert go.wait(5)
+        return spark
+
+    with starting(monkeypatch, start) as (beside, said):
+        beside._on_slow = lambda _seconds: slow.set()
+        assert slow.wait(5)
+        beside.stop()
+        assert spark.stopped == 0
+        go.set()
+    assert said[-1] == "up"
+
+
+@pytest.mark.parametrize("spark_first", [True, False])
+def test_a_shell_gets_spark_whichever_comes_first(monkeypatch: pytest.MonkeyPatch, spark_first: bool) -> None:
+    given: list[Any] = []
+    shell = SimpleNamespace(spark_up=given.append, start=lambda: None)
+    monkeypatch.setattr(process_module, "PipelineShell", lambda *_: shell)
+    monkeypatch.setattr(process_module, "Pipeline", SimpleNamespace(of=lambda *_: None))
+    monkeypatch.setattr(process_module, "end_with_java", lambda *_: None)
+    config = SimpleNamespace(sources={}, kafka=SimpleNamespace(prefix="p", bootstrap="b", options={}))
+    out = io.StringIO()
+    process = AssignedProcess(cast(Any, config), 2, Lines(out))
+    spark = SimpleNamespace(java=None, warm_up=lambda *_, **__: True)
+    steps: list[Callable[[], Any]] = [
+        lambda: process._spark_is_up(cast(Any, spark), 1.25, threading.Event()),
+        lambda: process._shell("p"),
+    ]
+    for step in steps if spark_first else reversed(steps):
+        step()
+    assert given == [spark]
+    assert out.getvalue() == '{"kind": "ready", "seconds": 1.25}\n'
+
+
+def test_a_process_whose_spark_cannot_be_started_ends_with_a_code_of_its_own() -> None:
+    config = SimpleNamespace(sources={}, kafka=SimpleNamespace(prefix="p", bootstrap="b", options={}))
+    process, stop = AssignedProcess(cast(Any, config), 2, Lines(io.StringIO())), threading.Event()
+    process._end(stop, NO_SPARK)
+    assert stop.is_set()
+    assert process._code == NO_SPARK != 0
+
+
+# -- hands
+
+
+def hand(monkeypatch: pytest.MonkeyPatch, end: int, apply: Callable[..., Report]) -> Hands:
+    made = object.__new__(Hands)
+    made._aborted, made._pipeline = set(), cast(Any, SimpleNamespace(debezium={}))
+
+    @contextmanager
+    def free() -> Iterator[Any]:
+        yield SimpleNamespace(drop=lambda _: None)
+
+    monkeypatch.setattr(made, "_hand", free)
+    monkeypatch.setattr(made, "_present", lambda _unit: (0, end))
+    monkeypatch.setattr(made, "_spec_under", lambda _unit, epoch: SimpleNamespace(epoch=epoch))
+    monkeypatch.setattr(made, "_apply", apply)
+    return made
+
+
+ABOUT = About("a", "s", 1)
+
+
+def test_a_hand_applies_one_stretch_of_what_came_and_says_what_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[int, int, int]] = []
+
+    def apply(spec: Any, _sessions: Any, start: int, end: int) -> Report:
+        asked.append((spec.epoch, start, end))
+        return Report("a", "ok", spec.epoch, end - 1, applied=end - start)
+
+    follow = Follow(ABOUT, 7, 9)
+    done = hand(monkeypatch, 10 + SMALL + 3, apply).follow(follow)
+    assert isinstance(done, Followed)
+    assert asked == [(7, 10, 10 + SMALL)]
+    assert (done.report and done.report.applied, done.left) == (SMALL, 3)
+    assert hand(monkeypatch, 10, apply).follow(follow) == Followed("a", 1), "nothing has come"
+    aborted = hand(monkeypatch, 12, apply)
+    aborted.abort("a", 1)
+    assert aborted.follow(follow) == Followed("a", 1), "of no use any more"
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("report", "again", "waits"),
+    [
+        (Report("a", "fenced", 7, 9, message="no"), True, False),
+        (Report("a", "behind", 7, 9, message="no"), True, False),
+        (Report("a", "stopped", 7, 9, message="no"), False, True),
+        (Report("a", "ok", 7, 9), True, False),
+    ],
+)
+def test_a_hand_that_meets_trouble_says_so_with_the_epoch(
+    monkeypatch: pytest.MonkeyPatch, report: Report, again: bool, waits: bool
+) -> None:
+    """ "ok" without a step forward as well: else it would be asked for ever, and nobody would know."""
+    failed = hand(monkeypatch, 12, lambda *_: report).follow(Follow(ABOUT, 7, 9))
+    assert isinstance(failed, Failed)
+    assert (failed.again, failed.waits, failed.epoch) == (again, waits, 7)
+
+
+def test_a_stop_that_a_hand_finds_is_recorded_and_an_outage_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded: list[str] = []
+    monkeypatch.setattr(
+        "consumer.assigned.hands.stop_topic", lambda _spec, _sessions, why: recorded.append(why)
+    )
+
+    def raising(error: Exception) -> Callable[..., Report]:
+        def apply(*_: Any) -> Report:
+            raise error
+
+        return apply
+
+    failed = hand(monkeypatch, 12, raising(UnitStoppedError("retention"))).follow(Follow(ABOUT, 7, 9))
+    assert isinstance(failed, Failed)
+    assert (failed.waits, failed.epoch, recorded) == (True, 7, ["retention"])
+    failed = hand(monkeypatch, 12, raising(TransientError("target down"))).follow(Follow(ABOUT, 7, 9))
+    assert isinstance(failed, Failed)
+    assert (failed.again, failed.epoch, recorded) == (True, 7, ["retention"])
+
+
+# -- queries
+
+
+def resolved(starting: dict[str, int], bounds: dict[str, tuple[int, int]]) -> dict[str, int]:
+    shell = object.__new__(PipelineShell)
+    shell._hands = cast(Any, SimpleNamespace(bounds=lambda _topics: bounds))
+    return shell._resolved(StartQuery(1, Kind.LIVE, starting, []))
+
+
+def test_a_query_has_something_to_read_first_else_its_slow_first_batch_meets_a_row() -> None:
+    assert resolved({"a": 100, "b": -1}, {"a": (0, 100), "b": (0, 50)}) == {"a": 100, "b": 49}
+    assert resolved({"a": 100}, {"a": (0, 100)}) == {"a": 99}, (
+        "all is applied: one is read again, and dropped"
+    )
+    assert resolved({"a": 90}, {"a": (0, 100)}) == {"a": 90}
+    assert resolved({"a": 100, "b": -1}, {"a": (100, 100)}) == {"a": 100}, "nothing is there; b is gone"
