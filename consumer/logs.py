@@ -7,7 +7,7 @@ import sys
 
 import structlog
 
-from schemas.logs import bridge
+from schemas.io.logs import bridge
 
 
 def log_to_stderr() -> None:

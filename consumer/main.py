@@ -1,7 +1,7 @@
 """`python -m consumer.main --config F`: the apply process of an agent, for the units of all pipelines that it is given on stdin.
 
 Ends when SIGTERM or SIGINT arrives, or when stdin reaches its end (the agent is gone): the batch in flight ends, every unit is
-fenced, exit 0. stdout carries JSON lines (consumer.assigned.lines, consumer.status), stderr the log.
+fenced, exit 0. stdout carries JSON lines (consumer.reporting.protocol, consumer.reporting.status_lines), stderr the log.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 
 import structlog
 
-from consumer.assigned.lines import Lines
-from consumer.assigned.own_folder import own_folder
-from consumer.assigned.process import WARM_AFTER_S, AssignedProcess
 from consumer.logs import log_to_stderr
-from consumer.query import slots_of
-from schemas.config import Config, ConfigErrors, load_config
-from schemas.signals import stopped_by_signals
+from consumer.process.instructions import WARM_AFTER_S, AssignedProcess
+from consumer.process.scratch_dir import own_folder
+from consumer.reporting.protocol import Lines
+from consumer.spark.query import slots_of
+from schemas.config.model import Config, ConfigErrors, load_config
+from schemas.io.signals import stopped_by_signals
 
 log = structlog.get_logger(__name__)
 

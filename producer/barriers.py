@@ -11,23 +11,23 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from producer import ddl
-from producer.codec import SourceContext, TransactionContext
-from producer.codec_control import encode_truncate
-from producer.ddl import Dml, SchemaDrop, TableDdl
+from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.index import LogPoint
 from producer.definitions.places import Place, Unproven
 from producer.errors import TableStoppedError
-from producer.judgement import Rows, Verdict, judge
+from producer.kafka.control_events import encode_truncate
+from producer.kafka.topics import EVENTS
 from producer.ports import DefinitionProver, EventWriter, StatementReach, TopicMaker
-from producer.start import WAITS, Started, send_definition, unproven
+from producer.resume.startup import WAITS, Started, send_definition, unproven
+from producer.sources.binlog.transactions import Barrier
+from producer.statements import ddl
+from producer.statements.ddl import Dml, SchemaDrop, TableDdl
+from producer.statements.judgement import Rows, StatementVerdict, judge
 from producer.tables import Captured, TableName, TableState, dotted
-from producer.topics import EVENTS
-from producer.transactions import Barrier
 from schemas.findings import START_OVER
-from schemas.names import Names
-from schemas.position import Position
-from schemas.table import Table, same_definition
+from schemas.table.model import Table, same_definition
+from schemas.table.names import Names
+from schemas.wire.position import Position
 
 _log = structlog.get_logger("capture")
 
@@ -52,7 +52,7 @@ class Barriers:
     names: Names
     reaches: StatementReach
 
-    def concerned(self, barrier: Barrier) -> list[Verdict]:
+    def concerned(self, barrier: Barrier) -> list[StatementVerdict]:
         """Return what the statement does to captured tables, and to tables to capture from now on."""
         statement = barrier.statement
         known, names = self.captured.known, self.names
@@ -64,18 +64,20 @@ class Barriers:
                 for each in judge(barrier.sql, barrier.db, escapes=barrier.escapes)
             ]
             if statement.action == "truncate" and barrier.temporary:
-                verdicts = [Verdict(each.table, "unknown", logged=True, why=_HIDDEN) for each in verdicts]
+                verdicts = [
+                    StatementVerdict(each.table, "unknown", logged=True, why=_HIDDEN) for each in verdicts
+                ]
             found = [each for each in verdicts if self.selected(*each.table) or each.table in known]
             return found + self._written(barrier) if statement.action == "create" else found
         if isinstance(statement, SchemaDrop):
             return [
-                Verdict(name, "gone", "changed")
+                StatementVerdict(name, "gone", "changed")
                 for name in sorted(known)
                 if name[0] == names.fold(statement.db)
             ]
-        return [Verdict(name, "unknown") for name in sorted(known)]
+        return [StatementVerdict(name, "unknown") for name in sorted(known)]
 
-    def _written(self, barrier: Barrier) -> list[Verdict]:
+    def _written(self, barrier: Barrier) -> list[StatementVerdict]:
         """Return which captured tables a change that is logged as a statement may have changed."""
         statement, tokens = ddl.read(barrier.sql, barrier.db, escapes=barrier.escapes)
         if not isinstance(statement, Dml) and not _selects(tokens):
@@ -90,10 +92,10 @@ class Barriers:
                 sql=ddl.without_values(barrier.sql)[:500],
                 reason=reach.why,
             )
-        return [Verdict(name, "unknown", logged=True, why=reach.why) for name in sorted(going)]
+        return [StatementVerdict(name, "unknown", logged=True, why=reach.why) for name in sorted(going)]
 
     def carry_out(
-        self, barrier: Barrier, verdicts: Iterable[Verdict], transaction: TransactionContext
+        self, barrier: Barrier, verdicts: Iterable[StatementVerdict], transaction: TransactionContext
     ) -> tuple[int, TableStoppedError | None]:
         """Send the events of the statement; returns how many positions they took, and which tables it stops."""
         row, stops = barrier.row, []
@@ -124,7 +126,9 @@ class Barriers:
 
     # --- one table
 
-    def _one(self, barrier: Barrier, verdict: Verdict, transaction: TransactionContext, row: int) -> int:
+    def _one(
+        self, barrier: Barrier, verdict: StatementVerdict, transaction: TransactionContext, row: int
+    ) -> int:
         statement, name = barrier.statement, verdict.table
         state = self.captured.tables.get(name)
         position = (self.context.epoch, transaction.file_number, transaction.pos, row)
@@ -139,16 +143,16 @@ class Barriers:
             return 0
         # Of a table that was there when capture began, and is made later in the log, the start has the definition.
         if action in ("create", "rename") and state.defined_at[3] >= 0 and state.defined_at != position:
-            raise _stopped(barrier, Verdict(name, "replaced", "changed"))
+            raise _stopped(barrier, StatementVerdict(name, "replaced", "changed"))
         if (
             verdict.needs == "no list"
             and self.definitions.partitioning(_place(barrier), name) not in NOT_LIST
         ):
-            raise _stopped(barrier, Verdict(name, "unknown"))
+            raise _stopped(barrier, StatementVerdict(name, "unknown"))
         return self._alter(state, barrier, verdict, transaction, position)
 
     def _appeared(
-        self, barrier: Barrier, verdict: Verdict, transaction: TransactionContext, position: Position
+        self, barrier: Barrier, verdict: StatementVerdict, transaction: TransactionContext, position: Position
     ) -> int:
         """Take up a table that is not captured, if it is there and fit now."""
         if verdict.rows == "gone":
@@ -178,7 +182,7 @@ class Barriers:
         self,
         state: TableState,
         barrier: Barrier,
-        verdict: Verdict,
+        verdict: StatementVerdict,
         transaction: TransactionContext,
         position: Position,
     ) -> int:
@@ -201,7 +205,7 @@ class Barriers:
         """Return why a captured table is stopped that the statement made unfit, or that was dropped behind it."""
         seen, colon, remedy = self.errors.pop(name, "").rpartition(": ")
         if not colon:
-            return _stopped(barrier, Verdict(name, "gone"))
+            return _stopped(barrier, StatementVerdict(name, "gone"))
         reason = f"{dotted(name)} cannot be captured since {barrier.sql[:200]}: {seen}"
         return TableStoppedError(frozenset([name]), "unfit", reason, f"{remedy}, then {START_OVER}")
 
@@ -297,7 +301,7 @@ _WHAT: dict[Rows, str] = {
 }
 
 
-def _stopped(barrier: Barrier, verdict: Verdict) -> TableStoppedError:
+def _stopped(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:
     """Return why the statement stops a table."""
     if verdict.logged:
         return _written_unseen(barrier, verdict)
@@ -310,7 +314,7 @@ def _stopped(barrier: Barrier, verdict: Verdict) -> TableStoppedError:
     return TableStoppedError(frozenset([verdict.table]), cause, reason, remedy)
 
 
-def _written_unseen(barrier: Barrier, verdict: Verdict) -> TableStoppedError:
+def _written_unseen(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:
     """Return why a change that is logged as a statement stops a table."""
     reason = f"a change logged as a statement, not as rows, may have changed {dotted(verdict.table)}: {ddl.without_values(barrier.sql)[:200]}"
     remedy = f"binlog_format must be ROW for every session (SET GLOBAL binlog_format=ROW, reconnect the clients), then {START_OVER}"

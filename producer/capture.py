@@ -2,7 +2,7 @@
 
 `run_capture` keeps the unit alive: transient errors of the source and delivery errors of Kafka end a stretch, and the next
 one starts from the stored position under the next gen. Here connections are opened and closed; what is done with them, in the
-order of the log and on one thread, is producer/loop. Only snapshot chunks are read on helper threads (producer/snapshot.py).
+order of the log and on one thread, is producer/loop. Only snapshot chunks are read on helper threads (producer/snapshot/reader.py).
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ from threading import Event
 import pymysql
 import structlog
 
-from producer import preflight
-from producer.assembly import Assembly
-from producer.catalog import Catalog, connect_settings, open_catalog
-from producer.chunks import LogPoint
+from producer.checks import preflight
 from producer.definitions.proof import Definitions
+from producer.definitions.reaches import Reaches
 from producer.definitions.scan import StatementScan, statement_scan
 from producer.errors import (
     DeliveryError,
@@ -30,22 +28,24 @@ from producer.errors import (
     TransientSourceError,
 )
 from producer.flavours.known import flavour_of
-from producer.kafka_settings import producer_settings
-from producer.kafka_writer import InterruptedWriteError, KafkaWriter, kafka_client
+from producer.kafka.settings import producer_settings
+from producer.kafka.topic_reader import TopicReader
+from producer.kafka.topics import POSITIONS, WATERMARKS, Topics
+from producer.kafka.writer import InterruptedWriteError, KafkaWriter, kafka_client
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, OnWatermark, Ports
-from producer.positions import PositionStore
-from producer.proving import ProvenLog
-from producer.reaches import Reaches
-from producer.reading import TopicReader
-from producer.snapshot import BackgroundReader, ChunkReader, chunk_connections
-from producer.spill import spilling
-from producer.start import Starter, Term, now_ms
-from producer.stream import source_error
+from producer.resume.positions import PositionStore
+from producer.resume.proven_log import ProvenLog
+from producer.resume.startup import CaptureAssignment, Starter, now_ms
+from producer.snapshot.chunks import LogPoint
+from producer.snapshot.reader import BackgroundReader, ChunkReader, chunk_connections
+from producer.sources.binlog.assembly import Assembly
+from producer.sources.binlog.log_stream import source_error
+from producer.sources.binlog.spill import spilling
+from producer.sources.catalog import Catalog, connect_settings, open_catalog
 from producer.tables import Captured
-from producer.topics import POSITIONS, WATERMARKS, Topics
-from schemas.config import Config, SourceConfig
-from schemas.records import position_topic, watermark_topic
+from schemas.config.model import Config, SourceConfig
+from schemas.wire.records import position_topic, watermark_topic
 
 _log = structlog.get_logger("capture")
 
@@ -70,14 +70,14 @@ def run_capture(
 ) -> None:
     """Capture `source` until `stop` is set (or its snapshot is complete, with `snapshot: only`).
 
-    `gen_at_least`: of the assignment (producer.start.Term). `on_watermark`: is given every watermark that is sent;
+    `gen_at_least`: of the assignment (producer.resume.startup.CaptureAssignment). `on_watermark`: is given every watermark that is sent;
     `on_trouble`: why it begins anew.
 
     Raises SourceRefusedError, KafkaRefusedError, StreamStoppedError, ConfigError: a person must act. Transient errors of
     source and Kafka are retried for ever, with backoff.
     """
     delay = _BACKOFF[0]
-    term = Term(gen_at_least or 0)
+    term = CaptureAssignment(gen_at_least or 0)
     scan = statement_scan(config.sources[source])
     while not stop.is_set():
         began = time.monotonic()
@@ -131,7 +131,7 @@ class CaptureShell:
         name: str,
         stop: Event,
         *,
-        term: Term,
+        term: CaptureAssignment,
         scan: StatementScan,
         on_watermark: OnWatermark | None = None,
     ) -> None:

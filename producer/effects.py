@@ -1,4 +1,4 @@
-"""A row of the page "What stops what, and what does not" (producer/effects_doc.py): what each module knows of its own."""
+"""A row of the page "What stops what, and what does not" (tools/docs/effects.py): what each module knows of its own."""
 
 from __future__ import annotations
 

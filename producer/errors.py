@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schemas.records import SNAPSHOT_COMPLETE
+from schemas.wire.records import SNAPSHOT_COMPLETE
 
 
 class CaptureError(Exception):

@@ -23,9 +23,9 @@ import structlog
 
 from producer.capture import run_capture
 from producer.errors import CaptureError, SupersededError
-from schemas.config import ConfigErrors, load_config
-from schemas.records import Watermark
-from schemas.signals import on_stop_signals
+from schemas.config.model import ConfigErrors, load_config
+from schemas.io.signals import on_stop_signals
+from schemas.wire.records import Watermark
 
 SUPERSEDED = 4
 """Exit code of a process that ends because another one captures the source."""

@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from producer.assembly import Assembly
-from producer.chunks import ChunkFailed, ChunkRead, LogPoint, ReadChunk
-from producer.closure import Reach
-from producer.ddl import TableName, Token
 from producer.definitions.places import Place, Proof
-from producer.transaction_stream import Stream
-from schemas.names import Names
-from schemas.records import LogProof, StoredPosition, Watermark
+from producer.snapshot.chunks import ChunkFailed, ChunkRead, LogPoint, ReadChunk
+from producer.sources.binlog.assembly import Assembly
+from producer.sources.binlog.transaction_stream import EventStream
+from producer.statements.closure import Reach
+from producer.statements.ddl import TableName, Token
+from schemas.table.names import Names
+from schemas.wire.records import LogProof, StoredPosition, Watermark
 
 OnWatermark = Callable[[Watermark], None]
 
 
 class EventWriter(Protocol):
-    """Kafka, written in order and without a gap; producer.kafka_writer.KafkaWriter says what each method does.
+    """Kafka, written in order and without a gap; producer.kafka.writer.KafkaWriter says what each method does.
 
     `offsets`: of the last acknowledged message of each topic. `stopping` is asked while it waits.
     """
@@ -44,7 +44,7 @@ class EventWriter(Protocol):
 
 
 class SourceServer(Protocol):
-    """What the loop asks of the source beside its log: producer.catalog.Catalog."""
+    """What the loop asks of the source beside its log: producer.sources.catalog.Catalog."""
 
     def log_end(self) -> tuple[str, int] | None: ...
     def without_transactions(self, name: TableName, /) -> str | None: ...
@@ -58,7 +58,7 @@ class DefinitionProver(Protocol):
 
 
 class StatementReach(Protocol):
-    """Which tables a statement may write: producer.reaches.Reaches."""
+    """Which tables a statement may write: producer.definitions.reaches.Reaches."""
 
     def of(
         self, place: Place, tokens: list[Token], db: str, captured: Iterable[TableName] = (), /
@@ -66,7 +66,7 @@ class StatementReach(Protocol):
 
 
 class ChunkQueue(Protocol):
-    """Has chunks read one after the other, beside the stream: producer.snapshot.BackgroundReader."""
+    """Has chunks read one after the other, beside the stream: producer.snapshot.reader.BackgroundReader."""
 
     def submit(self, request: ReadChunk, /) -> None: ...
     def poll(self) -> ChunkRead | ChunkFailed | None: ...
@@ -74,13 +74,13 @@ class ChunkQueue(Protocol):
 
 
 class PositionKeeper(Protocol):
-    """Stores positions: producer.positions.PositionStore."""
+    """Stores positions: producer.resume.positions.PositionStore."""
 
     def send(self, writer: EventWriter, record: StoredPosition, /) -> None: ...
 
 
 class TopicMaker(Protocol):
-    """Creates topics: producer.topics.Topics."""
+    """Creates topics: producer.kafka.topics.Topics."""
 
     def ensure(self, names: Iterable[str], settings: dict[str, str], /) -> set[str]: ...
 
@@ -101,7 +101,7 @@ class Ports:
     writer: EventWriter
     store: PositionKeeper
     topics: TopicMaker
-    open_log: Callable[[Sequence[LogProof], str, int], Stream]
+    open_log: Callable[[Sequence[LogProof], str, int], EventStream]
     open_reader: Callable[[LogPoint], ChunkQueue]
     assembly: Callable[[Callable[[str, str], bool]], Assembly]
     server: Callable[[], SourceServer]

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from producer.decoders.errors import DecodeError, DefinitionMismatch, ImageNotFull
+from producer.binlog_format.errors import DecodeError, DefinitionMismatch, ImageNotFull
 from producer.errors import TableStoppedError
-from producer.kafka_settings import MAX_MESSAGE_BYTES
+from producer.kafka.settings import MAX_MESSAGE_BYTES
 from schemas.findings import START_OVER
-from schemas.position import STOP_ROW, Position
-from schemas.records import TableStop
+from schemas.wire.position import STOP_ROW, Position
+from schemas.wire.records import TableStop
 
 TableName = tuple[str, str]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from producer.codec import SourceContext, TableCodec, TableMap, TopicTail
+from producer.decoders.row_codec import SourceContext, TableCodec, TableMap, TopicTail
 from producer.stops import Stopped
-from schemas.position import DEFINITION_ROW, Position
-from schemas.records import Anchor, TableStop, table_topic, topic_refusal
-from schemas.table import Table
+from schemas.table.model import Table
+from schemas.wire.position import DEFINITION_ROW, Position
+from schemas.wire.records import Anchor, TableStop, table_topic, topic_refusal
 
 TableName = tuple[str, str]
 

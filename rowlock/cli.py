@@ -14,10 +14,11 @@ from typing import Any
 
 import click
 
-from rowlock import __version__, log
-from rowlock.cli_kit import FINDING, FINE, config_option, fail, output_option, reported
-from rowlock.coordination_cli import COMMANDS
-from schemas.config import Config, load_config
+from rowlock import __version__
+from rowlock.commands.cluster import COMMANDS
+from rowlock.commands.options import FINDING, FINE, config_option, fail, output_option, reported
+from rowlock.processes import log
+from schemas.config.model import Config, load_config
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -49,9 +50,9 @@ def run(config_file: Path, until_caught_up: bool) -> None:
     """
     config = load_config(config_file)
     without = _left_out(config, all_needed=until_caught_up)
-    from rowlock.caught_up import CaughtUp
-    from rowlock.run import run as run_processes
-    from rowlock.spark_jars import provide_spark_jars
+    from rowlock.inspect.caught_up import CaughtUp
+    from rowlock.processes.run import run as run_processes
+    from rowlock.processes.spark_jars import provide_spark_jars
 
     provide_spark_jars()
     goal = CaughtUp(config, _say) if until_caught_up else None
@@ -67,8 +68,8 @@ def _left_out(config: Config, *, all_needed: bool) -> list[str]:
 
     Returns the sources and pipelines that are not to be started.
     """
-    from rowlock.check import look
-    from rowlock.scopes import consequences, not_started, refusal
+    from rowlock.inspect.check import look
+    from rowlock.inspect.scopes import consequences, not_started, refusal
 
     found = look(config)
     for finding in dict.fromkeys(each.finding for each in found):
@@ -87,9 +88,9 @@ def _left_out(config: Config, *, all_needed: bool) -> list[str]:
 def check(config_file: Path, output: str) -> None:
     """Check configuration, servers, grants and tables. Exit 1 when something would stop a run."""
     config = load_config(config_file)
-    from rowlock.check import check as find
-    from rowlock.findings import as_dict, has_errors
-    from rowlock.tables import console, findings_table
+    from rowlock.commands.tables import console, findings_table
+    from rowlock.inspect.check import check as find
+    from rowlock.inspect.findings import as_dict, has_errors
 
     findings = find(config)
     if output == "json":
@@ -109,7 +110,7 @@ def check(config_file: Path, output: str) -> None:
 def status(config_file: Path, output: str, watch: bool) -> None:
     """Show how far capture and apply are, and what does not run and why. Exit 1 when something does not."""
     config = load_config(config_file)
-    from rowlock.status import StatusReader
+    from rowlock.inspect.status import StatusReader
 
     reader = StatusReader(config)
     try:
@@ -123,7 +124,7 @@ def status(config_file: Path, output: str, watch: bool) -> None:
 
 
 def _show_status(reader: Any, output: str) -> bool:
-    from rowlock.tables import console, sources_table, stops_table, units_table
+    from rowlock.commands.tables import console, sources_table, stops_table, units_table
 
     seen = reader.read()
     healthy: bool = seen.healthy
@@ -161,9 +162,9 @@ def verify(  # noqa: PLR0917 - click passes options by name
 ) -> None:
     """Compare the rows of sources and targets. Exit 1 when they differ."""
     config = load_config(config_file)
-    from rowlock.tables import SHOWN, verify_lines
-    from rowlock.verify import pairs
-    from rowlock.verify import verify as compare
+    from rowlock.commands.tables import SHOWN, verify_lines
+    from rowlock.inspect.verify import pairs
+    from rowlock.inspect.verify import verify as compare
 
     wanted = pairs(config, [_known(config, pipeline)] if pipeline else config.pipelines, table)
     if not wanted:
@@ -199,7 +200,7 @@ def quarantine() -> None:
 def quarantine_list(config_file: Path, output: str) -> None:
     """List the held events."""
     config = load_config(config_file)
-    from rowlock.quarantine import held_events, held_lines
+    from rowlock.inspect.quarantine import held_events, held_lines
 
     entries = held_events(config)
     if output == "json":
@@ -239,7 +240,7 @@ def quarantine_skip(
 
 def _resolve(config_file: Path, how: str, pipeline: str | None, topic: str | None, key: str | None) -> None:
     config = load_config(config_file)
-    from rowlock.quarantine import Selection, resolve_held
+    from rowlock.inspect.quarantine import Selection, resolve_held
 
     outcome = resolve_held(config, how, Selection(pipeline, topic, key))
     click.echo("\n".join(outcome.lines))
@@ -258,7 +259,7 @@ def _resolve(config_file: Path, how: str, pipeline: str | None, topic: str | Non
 @reported
 def demo(keep: bool, seconds: int) -> None:
     """Two branch databases flow into a head office, on this machine, with figures and a row-by-row verdict."""
-    from rowlock.demo import demo as show
+    from rowlock.demo.run import demo as show
 
     sys.exit(show(keep=keep, seconds=seconds))
 

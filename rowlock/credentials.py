@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rowlock.errors import CommandError
-from schemas.config import CoordinationConfig, CoordinationTls
+from schemas.config.model import CoordinationConfig, CoordinationTls
 
 if TYPE_CHECKING:
     from coordinator.transport.security import Security

@@ -18,10 +18,10 @@ import msgspec
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from schemas.codec import encode_event
-from schemas.event import Chunk, Event, Op, Source, Transaction
-from schemas.records import table_topic
-from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
+from schemas.wire.codec import encode_event
+from schemas.wire.event import Chunk, Event, Op, Source, Transaction
+from schemas.wire.records import table_topic
 
 TEXT = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
 ROOT = Path(__file__).resolve().parent.parent
@@ -242,7 +242,7 @@ def write_config(folder: Path, *, kafka: Any, prefix: str, target: dict[str, Any
 
 
 def spark_jars() -> str:
-    from deploy.embedded.downloads import spark_kafka_jars
+    from deploy.embedded.fetch.downloads import spark_kafka_jars
 
     return ",".join(str(path) for path in spark_kafka_jars())
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import psutil
 
-from coordinator.core.schedulers import Kind
-from rowlock.catalogue import CatalogueReader
-from schemas.config import load_config
+from coordinator.core.schedulers import UnitKind
+from rowlock.coordinator.unit_catalogue import CatalogueReader
+from schemas.config.model import load_config
 from tests.apply_kit import ROOT, spark_jars, until
 
 Line = dict[str, Any]
@@ -101,7 +101,7 @@ class AssignedApply:
         found = []
         for child in psutil.Process(self.popen.pid).children(recursive=True):
             parent = child.parent()
-            if parent is not None and "consumer.daemon" in " ".join(parent.cmdline()):
+            if parent is not None and "consumer.spark.daemon" in " ".join(parent.cmdline()):
                 found.append(child)
         return found
 
@@ -125,7 +125,7 @@ class AssignedApply:
 #: The process with hands that judge no target table: for tests that look at it through triggers of their own.
 _UNJUDGED = """
 import sys
-from consumer.assigned import hands
+from consumer.process import unit_operations as hands
 from consumer.main import main
 hands.misfit = lambda *_: None
 hands.explained = lambda *_: None
@@ -228,7 +228,7 @@ class Agent:
             self.error = error
 
     def _look(self) -> None:
-        wanted = {spec.unit: spec.uid for spec in self._catalogue().units if spec.kind is Kind.APPLY}
+        wanted = {spec.unit: spec.uid for spec in self._catalogue().units if spec.kind is UnitKind.APPLY}
         for unit, uid in list(self._uids.items()):
             if wanted.get(unit) != uid:
                 self._process.do("stop", unit, self.assignments[unit])

@@ -15,13 +15,13 @@ import msgspec
 import yaml
 from confluent_kafka import Consumer, TopicPartition
 
-from producer.preflight import check_source
-from schemas.config import load_config
-from schemas.event import Event
+from producer.checks.preflight import check_source
+from schemas.config.model import load_config
 from schemas.findings import Finding
-from schemas.position import Position
-from schemas.records import StoredPosition, Watermark
-from schemas.table import Table
+from schemas.table.model import Table
+from schemas.wire.event import Event
+from schemas.wire.position import Position
+from schemas.wire.records import StoredPosition, Watermark
 
 _decode = msgspec.json.Decoder(Event).decode
 ROOT = Path(__file__).parent.parent

@@ -17,28 +17,28 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from producer import chunks
-from producer import log_event as log
-from producer.assembly import LIMIT, Assembly
+from producer.binlog_format import log_event as log
+from producer.binlog_format.log_event import LogEvent
 from producer.capture import ENDED_AS_ASKED, TOLD
 from producer.decoders.context import SourceContext, TopicTail
 from producer.flavours.mariadb import MARIADB
 from producer.flavours.mysql import MYSQL
-from producer.kafka_writer import KafkaWriter
-from producer.log_event import LogEvent
+from producer.kafka.writer import KafkaWriter
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
-from producer.positions import PositionStore
-from producer.snapshot_gtids import GtidSet
-from producer.start import Started, now_ms
+from producer.resume.positions import PositionStore
+from producer.resume.startup import Started, now_ms
+from producer.resume.topic_recovery import Tail
+from producer.snapshot import chunks
+from producer.sources.binlog.assembly import LIMIT, Assembly
+from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.tables import Captured, TableState, TopicState
-from producer.tails import Tail
-from schemas.codec import decode_event, decode_stored_position
-from schemas.config import SourceConfig
-from schemas.event import Event as RowEvent
-from schemas.names import EXACT
-from schemas.position import DEFINITION_ROW, Position, binlog_file_number
-from schemas.records import Identity, StoredPosition, Watermark
+from schemas.config.model import SourceConfig
+from schemas.table.names import EXACT
+from schemas.wire.codec import decode_event, decode_stored_position
+from schemas.wire.event import Event as RowEvent
+from schemas.wire.position import DEFINITION_ROW, Position, binlog_file_number
+from schemas.wire.records import Identity, StoredPosition, Watermark
 from tests.log_kit import Log
 from tests.row_images import DELETE, INT, UPDATE, WRITE, Made
 

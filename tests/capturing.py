@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import Kafka
-from schemas.event import Event
+from schemas.wire.event import Event
 from tests.capture_kit import (
     events,
     position,

@@ -19,8 +19,8 @@ from typing import Any
 
 import psutil
 
-from deploy.embedded.downloads import spark_kafka_jars
-from deploy.embedded.guard import spawn
+from deploy.embedded.fetch.downloads import spark_kafka_jars
+from deploy.embedded.guard.processes import spawn
 from tests.proxy import TcpProxy
 
 Unit = dict[str, Any]
@@ -155,8 +155,8 @@ class Processes:
 
     def leader(self) -> dict[str, Any]:
         """Return who leads. Raises CommandError while nobody does for long."""
-        from rowlock.leader import LeaderClient
-        from schemas.config import load_config
+        from rowlock.coordinator.leader_client import LeaderClient
+        from schemas.config.model import load_config
 
         with LeaderClient(load_config(self.config, {}).coordination) as client:
             return client.get("/v1/leader")
@@ -177,9 +177,9 @@ class Checkpoints(threading.Thread):
         self.regressions: list[tuple[str, str, int, int]] = []
 
     def run(self) -> None:
+        from rowlock.coordinator.leader_client import LeaderClient
         from rowlock.errors import CommandError
-        from rowlock.leader import LeaderClient
-        from schemas.config import load_config
+        from schemas.config.model import load_config
 
         with LeaderClient(load_config(self._config, {}).coordination, patience_s=0.5) as client:
             while not self._ending.wait(0.2):

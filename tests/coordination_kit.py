@@ -19,22 +19,25 @@ from typing import Any, Self
 
 import structlog
 
-from coordinator.agent.shell import Agent
+from coordinator.agent.shell import AgentShell
 from coordinator.core.agent_unit import Ended, Progressed, Ready, WorkerEvent
 from coordinator.core.messages import Mark
-from coordinator.core.owner_state import Catalogue, Drain, Move, OwnerConfig, Pause, Resign, Resume
-from coordinator.core.schedulers import Kind, UnitSpec
+from coordinator.core.owner.state import Catalogue, Drain, Move, OwnerConfig, Pause, Resign, Resume
+from coordinator.core.schedulers import CatalogueUnit, UnitKind
 from coordinator.server.config import ServerConfig
-from coordinator.server.control import ControlError, LeaderView
 from coordinator.server.coordinator import Coordinator
-from schemas.config import KafkaConfig
+from coordinator.server.operators.api import ControlError, LeaderView
+from schemas.config.model import KafkaConfig
 
 SOURCE, PIPELINE = "s", "p"
 
 
 def catalogue(count: int) -> Catalogue:
     """Return `count` apply units of one pipeline."""
-    units = [UnitSpec(f"apply/{PIPELINE}/t{n:05}", Kind.APPLY, SOURCE, PIPELINE, "1") for n in range(count)]
+    units = [
+        CatalogueUnit(f"apply/{PIPELINE}/t{n:05}", UnitKind.APPLY, SOURCE, PIPELINE, "1")
+        for n in range(count)
+    ]
     return Catalogue(tuple(units), {PIPELINE: (SOURCE,)})
 
 
@@ -86,7 +89,7 @@ class AgentThread:
 
     def __init__(self, name: str, peers: Sequence[str]) -> None:
         self.name, self.workers = name, Instant()
-        self.agent = Agent.connect(name, peers, self.workers)
+        self.agent = AgentShell.connect(name, peers, self.workers)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.agent.run, args=(self._stop,), name=name, daemon=True)
 

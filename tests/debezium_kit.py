@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from schemas.table import Column, Kind, Table, Value
+from schemas.table.model import Column, Kind, Table, Value
 
 Values = Mapping[str, Value]
 Record = bytes | None

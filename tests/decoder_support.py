@@ -9,7 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from producer.codec import (
+from producer.binlog_format.types import TABLE_MAP_EVENT
+from producer.decoders.row_codec import (
     SourceContext,
     TableCodec,
     TableMap,
@@ -20,11 +21,10 @@ from producer.codec import (
     plain_rows_event,
     table_id_of,
 )
-from producer.decoders.types import TABLE_MAP_EVENT
 from producer.flavours.known import FLAVOURS
 from producer.flavours.mysql import MYSQL
-from schemas.mysql_catalog import charset_ids
-from schemas.table import Row, Table
+from schemas.io.mysql_catalog import charset_ids
+from schemas.table.model import Row, Table
 
 SOURCE = SourceContext(connector="mysql", form=MYSQL.table_map, name="s", epoch=0, gen=1)
 _HEADER = struct.Struct("<IBIIIH")

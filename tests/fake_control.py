@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coordinator.core.owner_state import Command
-from coordinator.server.control import (
+from coordinator.core.owner.state import Command
+from coordinator.server.operators.api import (
     AgentRow,
     ControlError,
     LeaderView,
@@ -15,7 +15,7 @@ from coordinator.server.control import (
     UnitRow,
     View,
 )
-from coordinator.server.journal import EventRow, Journal
+from coordinator.server.operators.journal import EventRow, Journal
 
 LEADER = LeaderView(7, "c1", "127.0.0.1:7701", "127.0.0.1:7780", 3.5, am_i=True)
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from consumer.errors import CommitUnknownError, FencedError, TransientError, UniqueViolationError
-from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, UnitState
-from consumer.targets.facts import TableFacts
-from schemas.position import ZERO
-from schemas.table import Key, Row, Table
+from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
+from consumer.targets.checks.table_facts import TableFacts
+from schemas.table.model import Key, Row, Table
+from schemas.wire.position import ZERO
 
 
 @dataclass
@@ -69,7 +69,7 @@ class FakeSession:
 
     def take_over(
         self,
-        unit: Unit,
+        unit: ApplyUnit,
         topic_id: str,
         layout: str,
         lanes: int,
@@ -86,7 +86,7 @@ class FakeSession:
         before, state.unit = state.unit, replace(state.unit, stopped=None)
         return epoch, list(state.lanes.values()), before
 
-    def begin(self, unit: Unit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
+    def begin(self, unit: ApplyUnit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
         with self._target.mutex:
             self._fault()
             state = self._target.state
@@ -96,7 +96,7 @@ class FakeSession:
             return list(state.lanes.values()), state.unit, list(state.held.values())
 
     @contextmanager
-    def transaction(self, unit: Unit, guards: Sequence[LaneProgress]) -> Iterator[FakeTransaction]:
+    def transaction(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[FakeTransaction]:
         with self._target.mutex:
             state = self._target.state
             for guard in guards:
@@ -121,10 +121,10 @@ class FakeSession:
         if self._target.faults and isinstance(self._target.faults[0], ConnectionFaultError):
             raise self._target.faults.pop(0) or AssertionError
 
-    def read(self, unit: Unit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+    def read(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
         return list(self._target.state.lanes.values()), self._target.state.unit
 
-    def stop_unit(self, unit: Unit, epoch: int, message: str, *, was: str | None = None) -> None:
+    def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
         self._target.state.unit = replace(self._target.state.unit, stopped=message)
 
     def ensure_bookkeeping(self) -> None: ...

@@ -24,8 +24,8 @@ PRODUCT = ("schemas", "producer", "consumer", "coordinator", "rowlock", "deploy"
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 #: The processes that start a unit → the module of each.
 PROCESSES = {
-    "coordinator": "rowlock.coordinator",
-    "agent": "rowlock.agent",
+    "coordinator": "rowlock.coordinator.run",
+    "agent": "rowlock.agent.run",
     "capture": "producer.main",
     "apply": "consumer.main",
 }
@@ -156,7 +156,7 @@ class Calls:
 def rows() -> dict[str, Any]:
     """Return what rows touch on their way into Kafka, and from there into the target, few and many of them at once."""
     from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, stack
-    from schemas.records import table_topic
+    from schemas.wire.records import table_topic
     from tests.capture_kit import messages
     from tests.integration import test_the_way_of_a_row as way
 

@@ -17,21 +17,21 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
 
+from consumer.attempt.drivers.threads import ThreadDriver
 from consumer.attempt.effects import Machine
 from consumer.attempt.lane_group import LaneGroup
-from consumer.attempt.threads import ThreadDriver
-from consumer.dedup import Deduplicator
-from consumer.dispatch import Dispatcher, TablePlan
-from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor
-from consumer.layout import Layout
-from consumer.locks import LockTable
-from consumer.model import LaneProgress, RowChange, TargetTable, Unit
-from consumer.progress import Mark, advanced
-from consumer.progress import plan as plan_start
-from schemas.position import Position
-from schemas.table import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
+from consumer.ordering.dedup import Deduplicator
+from consumer.ordering.dispatch import Dispatcher, TablePlan
+from consumer.ordering.lanes import Apply, Batch, Idle, Lane, LaneLimits, WaitFor
+from consumer.ordering.layout import Layout
+from consumer.ordering.locks import LockTable
+from consumer.ordering.model import ApplyUnit, LaneProgress, RowChange, TargetTable
+from consumer.ordering.progress import Mark, advanced
+from consumer.ordering.progress import plan as plan_start
+from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
+from schemas.wire.position import Position
 
-UNIT = Unit("history", "topic")
+UNIT = ApplyUnit("history", "topic")
 
 
 def target_table(db: str = "public", name: str = "history") -> TargetTable:
@@ -220,7 +220,7 @@ def run_pure(
         end = min(len(history.topic), attempt.start + rng.randint(1, 12))
         crash = rng.random() < 0.3
         done = end == len(history.topic) and not crash
-        _run_batch(attempt, session, history, end, Limits(max_gather=max_gather), rng, crash=crash)
+        _run_batch(attempt, session, history, end, LaneLimits(max_gather=max_gather), rng, crash=crash)
 
 
 def _run_batch(
@@ -228,7 +228,7 @@ def _run_batch(
     session: Any,
     history: History,
     end: int,
-    limits: Limits,
+    limits: LaneLimits,
     rng: random.Random,
     *,
     crash: bool,
@@ -331,7 +331,7 @@ def _threaded_batch(
         attempt.dispatcher,
         attempt.locks,
         commit,
-        limits=Limits(max_gather=max_gather),
+        limits=LaneLimits(max_gather=max_gather),
         signals=driver.signals(attempt.layout.lanes),
     )
 

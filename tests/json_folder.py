@@ -19,14 +19,14 @@ from pathlib import Path
 
 import msgspec
 
-from consumer.epochs import next_epoch
 from consumer.errors import FencedError, RefusedError
-from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, UnitState
+from consumer.ordering.fencing_tokens import next_epoch
+from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
 from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing, ProgressChange
-from consumer.targets.facts import TableFacts
-from schemas.codec import decode_table, encode_table
-from schemas.position import ZERO
-from schemas.table import Key, Row, Table, Value
+from consumer.targets.checks.table_facts import TableFacts
+from schemas.table.model import Key, Row, Table, Value
+from schemas.wire.codec import decode_table, encode_table
+from schemas.wire.position import ZERO
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -105,7 +105,7 @@ class FolderProgress:
         self._folder = folder
         self._now_ms = now_ms
 
-    def of(self, unit: Unit) -> Commits:
+    def of(self, unit: ApplyUnit) -> Commits:
         return Commits(self._folder / f"{unit.pipeline}.{unit.topic}")
 
     def ensure_bookkeeping(self) -> None:
@@ -113,7 +113,7 @@ class FolderProgress:
 
     def take_over(
         self,
-        unit: Unit,
+        unit: ApplyUnit,
         topic_id: str,
         layout: str,
         lanes: int,
@@ -140,7 +140,7 @@ class FolderProgress:
         made = self.of(unit).change(taken)
         return made.lanes[0].epoch, list(made.lanes), before
 
-    def begin(self, unit: Unit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
+    def begin(self, unit: ApplyUnit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
         def begun(last: Commit) -> Commit:
             if not last.lanes or any(row.epoch != epoch for row in last.lanes):
                 raise FencedError(f"expected epoch {epoch}, there is {last.lanes}")
@@ -151,11 +151,11 @@ class FolderProgress:
         made = self.of(unit).change(begun)
         return list(made.lanes), made.state, list(made.held)
 
-    def read(self, unit: Unit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+    def read(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
         last = self.of(unit).last()
         return list(last.lanes) if lanes else [], last.state if last.number else None
 
-    def stop_unit(self, unit: Unit, epoch: int, message: str, *, was: str | None = None) -> None:
+    def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
         def stopped(last: Commit) -> Commit:
             ours = all(row.epoch == epoch for row in last.lanes)
             return msgspec.structs.replace(last, state=replace(last.state, stopped=message)) if ours else last
@@ -182,7 +182,7 @@ class JsonFolder:
         self.commits = 0
 
     def apply(
-        self, unit: Unit, clearing: Clearing | None, nets: Sequence[NetChange], progress: ProgressChange
+        self, unit: ApplyUnit, clearing: Clearing | None, nets: Sequence[NetChange], progress: ProgressChange
     ) -> BatchCommitted | BatchFenced:
         commits = self.progress.of(unit)
         last = commits.last()
@@ -241,7 +241,7 @@ class JsonFolder:
         plain = msgspec.structs.replace(table, unique=())
         write_durably(self._definition(table.db, table.name), encode_table(plain))
 
-    def rows(self, unit: Unit, table: TargetTable) -> list[Row]:
+    def rows(self, unit: ApplyUnit, table: TargetTable) -> list[Row]:
         commits = self.progress.of(unit)
         return list(commits.rows(commits.last()).values())
 

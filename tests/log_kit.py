@@ -7,8 +7,8 @@ from itertools import count
 
 import zstandard
 
-from producer import log_event as log
-from producer.log_event import LogEvent
+from producer.binlog_format import log_event as log
+from producer.binlog_format.log_event import LogEvent
 
 CAPTURED, OTHER = ("bank", "acct"), ("bank", "log")
 IDS = {CAPTURED: 7, OTHER: 8}

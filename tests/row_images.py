@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from producer.codec import TableCodec, TableMap, TopicTail, count_rows, parse_table_map
-from schemas.codec import decode_event
-from schemas.event import Event
-from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex, Value
+from producer.decoders.row_codec import TableCodec, TableMap, TopicTail, count_rows, parse_table_map
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex, Value
+from schemas.wire.codec import decode_event
+from schemas.wire.event import Event
 from tests.decoder_support import SOURCE, transaction
 
 WRITE, UPDATE, DELETE = 30, 31, 32

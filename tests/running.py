@@ -23,8 +23,8 @@ from typing import Any, Protocol
 import psutil
 import yaml
 
-from deploy.embedded.downloads import spark_kafka_jars
-from deploy.embedded.guard import spawn
+from deploy.embedded.fetch.downloads import spark_kafka_jars
+from deploy.embedded.guard.processes import spawn
 
 COLUMNS = "id, version, owner, amount"
 DDL = """CREATE TABLE acct (id BIGINT NOT NULL PRIMARY KEY, version BIGINT NOT NULL, owner VARCHAR(40) NULL UNIQUE,

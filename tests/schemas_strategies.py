@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from hypothesis import strategies as st
 
-from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex, Value
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex, Value
 
 UTF8 = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
 LATIN1 = {"charset": "latin1", "collation": "latin1_swedish_ci"}

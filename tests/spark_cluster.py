@@ -15,9 +15,9 @@ from typing import Any
 import httpx
 import psutil
 
-from consumer.query import set_environment
-from deploy.embedded.ivy import pyspark_jars
-from deploy.embedded.java import find_java
+from consumer.spark.query import set_environment
+from deploy.embedded.fetch.ivy import pyspark_jars
+from deploy.embedded.fetch.java import find_java
 from deploy.embedded.ports import pick
 from deploy.embedded.service import Service
 from tests.running import saying

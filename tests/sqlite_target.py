@@ -1,6 +1,6 @@
 """SQLite as a target of sessions: what docs/how-to/add-a-target.md asks for, and nothing else of rowlock knows of it.
 
-`KIND` is its entry in schemas.target_kinds. A target's `database` is the file. SQLite has one writer at a time: a lane's transaction
+`KIND` is its entry in schemas.config.target_kinds. A target's `database` is the file. SQLite has one writer at a time: a lane's transaction
 begins by becoming it, so that its guard is a plain read.
 """
 
@@ -23,19 +23,19 @@ from consumer.errors import (
     TransientError,
     UniqueViolationError,
 )
-from consumer.model import NetChange, TargetTable, Unit
+from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
 from consumer.targets.bookkeeping import Books
-from consumer.targets.common_syntax import create_if_missing, insert_values, limited
+from consumer.targets.checks.rights import MissingRight, Wanted
+from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.dialect import Dialect
-from consumer.targets.facts import Remark, TableFacts
-from consumer.targets.keyed_reads import KeyedReads
-from consumer.targets.parts import Parts, Rows
-from consumer.targets.rights import MissingRight, Wanted
+from consumer.targets.dialect_components import DialectComponents, Rows
 from consumer.targets.session import SqlSession
+from consumer.targets.shared.common_syntax import create_if_missing, insert_values, limited
+from consumer.targets.shared.keyed_reads import KeyedReads
 from consumer.targets.sql import Fragment, Params, Syntax, keys_in, qualified, quote_with
-from schemas.config import TargetConfig
-from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
-from schemas.target_kinds import TargetKind
+from schemas.config.model import TargetConfig
+from schemas.config.target_kinds import TargetKind
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 
 SCHEMA = "main"
 
@@ -114,7 +114,7 @@ def connected(path: str) -> sqlite3.Connection:
 
 
 class SqliteLink:
-    """A `consumer.targets.parts.Link`."""
+    """A `consumer.targets.dialect_components.Link`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -193,7 +193,7 @@ COLUMNS = 'SELECT name, type, "notnull" FROM pragma_table_info(%s)'
 
 
 class SqliteCatalogue(KeyedReads):
-    """A `consumer.targets.parts.Catalogue`."""
+    """A `consumer.targets.dialect_components.TargetCatalogue`."""
 
     quote = staticmethod(quote)
 
@@ -243,7 +243,7 @@ def _columns(index: UniqueIndex) -> str:
 
 
 class SqliteApplier:
-    """A `consumer.targets.parts.Applier`: row by row, for there is no round trip to save."""
+    """A `consumer.targets.dialect_components.NetChangeApplier`: row by row, for there is no round trip to save."""
 
     def __init__(self, link: SqliteLink, books: Books) -> None:
         self._link = link
@@ -251,7 +251,7 @@ class SqliteApplier:
 
     def ended(self, *, committed: bool) -> None: ...
 
-    def apply(self, unit: Unit, net: NetChange, displacing: str | None) -> int:
+    def apply(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
         table, name = net.table, qualified(quote, net.table.schema, net.table.name)
         key = tuple(map(quote, table.table.key.columns))
         for gone in [*net.deletes, *(tuple(row[at] for at in table.key_at) for row in net.replaces)]:
@@ -266,7 +266,7 @@ class SqliteApplier:
                 self._link.execute(text, list(row))
         return kept
 
-    def _displace(self, unit: Unit, net: NetChange, displacing: str, name: str) -> int:
+    def _displace(self, unit: ApplyUnit, net: NetChange, displacing: str, name: str) -> int:
         kept, table = 0, net.table
         for row in [*net.replaces, *net.updates]:
             own, own_params = keys_in(
@@ -291,7 +291,7 @@ class SqliteApplier:
 def open_sqlite(target: TargetConfig, name: str) -> SqlSession:
     link, books = SqliteLink(target.database), Books(SCHEMA, SYNTAX)
     parts = (link, books, SqliteCatalogue(link), SqliteApplier(link, books))
-    return SqlSession(Parts(*parts, fresh=lambda: SqliteLink(target.database)))
+    return SqlSession(DialectComponents(*parts, fresh=lambda: SqliteLink(target.database)))
 
 
 SQLITE = Dialect("sqlite", open_sqlite)

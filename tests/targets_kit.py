@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from consumer.model import LaneProgress, TargetTable, Unit
-from consumer.model import NetChange as NetChange
+from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable
+from consumer.ordering.model import NetChange as NetChange
 from consumer.targets.dialect import open_session
 from consumer.targets.session import SqlSession
-from schemas.config import TargetConfig
-from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
-from schemas.target_kinds import TARGET_KINDS
+from schemas.config.model import TargetConfig
+from schemas.config.target_kinds import TARGET_KINDS
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from tests import sqlite_target
 
 KINDS = ("postgres", "mariadb", "mysql")
@@ -190,12 +190,12 @@ class Lane:
     """A worker with one lane: takes the unit over, and applies net changes one after the other."""
 
     session: SqlSession
-    unit: Unit
+    unit: ApplyUnit
     row: LaneProgress
 
     @classmethod
     def start(cls, session: SqlSession, topic: str = "topic", lanes: int = 1) -> Lane:
-        unit = Unit("pipe", topic)
+        unit = ApplyUnit("pipe", topic)
         session.ensure_bookkeeping()
         epoch, _, _ = session.take_over(unit, "topic-id", LAYOUT, lanes)
         rows, _, _ = session.begin(unit, epoch)

@@ -24,12 +24,12 @@ from click.testing import CliRunner, Result
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from rowlock.cli import main
-from schemas.collations import chooser
-from schemas.mysql_catalog import collations
-from schemas.mysql_values import connect_mysql, quote_name, to_mysql
-from schemas.postgres_values import SESSION_OPTIONS, quote_pg, to_postgres
-from schemas.table import Column, Kind, Row
-from schemas.typemap import mysql_type
+from schemas.io.mysql_catalog import collations
+from schemas.table.collations import chooser
+from schemas.table.model import Column, Kind, Row
+from schemas.table.typemap import mysql_type
+from schemas.values.mysql import connect_mysql, quote_name, to_mysql
+from schemas.values.postgres import SESSION_OPTIONS, quote_pg, to_postgres
 from tests.running import Run, source_config, target_config, until
 from tests.schemas_strategies import TABLE
 

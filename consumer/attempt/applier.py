@@ -21,15 +21,15 @@ from consumer.attempt.effects import Hold, Machine, Operation, Write
 from consumer.attempt.lane_group import LaneGroup, Signals
 from consumer.attempt.spec import SMALL_BATCH
 from consumer.attempt.transactions import Progress
-from consumer.dispatch import Dispatcher
 from consumer.errors import ConsumerError, RefusedError, TransientError
-from consumer.lanes import HELD_BEHIND, Batch, Limits
-from consumer.layout import Layout
-from consumer.locks import LockTable
-from consumer.model import Held, RowChange, TargetTable, Unit
-from consumer.netchange import net_change
-from consumer.progress import Mark
-from schemas.table import Key, Table
+from consumer.ordering.dispatch import Dispatcher
+from consumer.ordering.lanes import HELD_BEHIND, Batch, LaneLimits
+from consumer.ordering.layout import Layout
+from consumer.ordering.locks import LockTable
+from consumer.ordering.model import ApplyUnit, Held, RowChange, TargetTable
+from consumer.ordering.netchange import net_change
+from consumer.ordering.progress import Mark
+from schemas.table.model import Key, Table
 
 log = structlog.get_logger(__name__)
 
@@ -44,14 +44,14 @@ class Applier:
 
     def __init__(
         self,
-        unit: Unit,
+        unit: ApplyUnit,
         progress: Progress,
         layout: Layout,
         target: TargetTable,
         *,
         wanted: Table | None = None,
         held: Sequence[Held] = (),
-        limits: Limits | None = None,
+        limits: LaneLimits | None = None,
         replace: bool = True,
         small_batch: int = SMALL_BATCH,
         signals: SignalsFor | None = None,
@@ -63,7 +63,7 @@ class Applier:
         self._target = target
         self._wanted = wanted
         self._held = held
-        self._limits = limits or Limits()
+        self._limits = limits or LaneLimits()
         self._replace = replace
         self._signals_for: SignalsFor = signals or (lambda _lanes: Signals())
         self._pending: list[RowChange] = []

@@ -33,20 +33,29 @@ from consumer.attempt.effects import (
     WriteUnit,
     ask,
 )
-from consumer.attempt.reader import Emptied, EnvelopeReader, Reader, Rows, Slice, Taken, Told, undefined
+from consumer.attempt.reader import (
+    Emptied,
+    EnvelopeReader,
+    RecordReader,
+    Rows,
+    Slice,
+    Taken,
+    TopicNotice,
+    undefined,
+)
+from consumer.attempt.reports import Report, State
 from consumer.attempt.spec import UnitSpec, initial_layout
 from consumer.attempt.transactions import Progress, retried
-from consumer.definition import InForce, definition_change
+from consumer.attempt.trouble import InputLostError, Trouble, trouble_of
 from consumer.errors import MissingGrantError, TargetConfigError, TransientError, UnitStoppedError
-from consumer.fold import refolded
-from consumer.layout import Layout, keys_fingerprint
-from consumer.model import Held, LaneProgress, RowChange, UnitState
-from consumer.progress import Mark, Plan, advanced, plan, relaid
-from consumer.reports import Report, State
-from consumer.trouble import InputLostError, Trouble, trouble_of
-from schemas.event import Event
+from consumer.ordering.fold import refolded
+from consumer.ordering.layout import Layout, keys_fingerprint
+from consumer.ordering.model import Held, LaneProgress, RowChange, UnitState
+from consumer.ordering.progress import Mark, ResumePlan, advanced, plan, relaid
+from consumer.tables.definition import InForce, definition_change
 from schemas.findings import START_OVER
-from schemas.table import Table
+from schemas.table.model import Table
+from schemas.wire.event import Event
 
 log = structlog.get_logger(__name__)
 
@@ -59,12 +68,12 @@ class Attempt:
         self.spec = spec
         topic = spec.unit.topic
         self._signals = signals
-        self._reader: Reader = EnvelopeReader(topic) if spec.debezium is None else DebeziumReader(topic)
+        self._reader: RecordReader = EnvelopeReader(topic) if spec.debezium is None else DebeziumReader(topic)
         self._progress = Progress(())
         self._applier: Applier | None = None
         self._in_force: InForce | None = None
         self._held: Sequence[Held] = ()
-        self._plan = Plan(0, self._wanted_layout(None))
+        self._plan = ResumePlan(0, self._wanted_layout(None))
         self._mark: Mark | None = None
         self._applied = 0
         self._dropped = 0
@@ -81,7 +90,7 @@ class Attempt:
             yield from self.consume()
         except InputLostError:
             raise
-        except Exception as error:  # see consumer.trouble
+        except Exception as error:  # see consumer.attempt.trouble
             trouble = trouble_of(self.spec.unit.topic, error)
             if trouble.fault:
                 log.error("a unit failed by a fault of rowlock", topic=self.spec.unit.topic, exc_info=True)
@@ -295,7 +304,7 @@ class Attempt:
         if isinstance(taken, Emptied):
             yield from self._drain()
             yield from self._truncate(taken.mark)
-        elif isinstance(taken, Told):
+        elif isinstance(taken, TopicNotice):
             if taken.event.chunk is None:
                 yield from self._define(taken.event, taken.mark)
             elif taken.event.chunk.repeated:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from consumer.attempt.reader import Emptied, Reader, Slice, Taken, undefined
-from consumer.dedup import Verdict
-from consumer.definition import InForce
+from consumer.attempt.reader import Emptied, RecordReader, Slice, Taken, undefined
 from consumer.errors import UnitStoppedError
-from consumer.model import LaneProgress, RowChange
-from schemas.debezium import Change
+from consumer.ordering.dedup import Verdict
+from consumer.ordering.model import LaneProgress, RowChange
+from consumer.tables.definition import InForce
 from schemas.errors import EnvelopeError
 from schemas.findings import START_OVER
-from schemas.position import Position
-from schemas.table import Row
+from schemas.table.model import Row
+from schemas.wire.debezium import Change
+from schemas.wire.position import Position
 
 AGAIN_MS = 60_000
 """A repeated event was committed before the last one that was applied, by the source's clock; this much is left to clocks."""
@@ -26,7 +26,7 @@ REMEMBERED = 1000
 """Rows of one log event whose content is kept, to tell whether what comes under their positions again is the same."""
 
 
-class DebeziumReader(Reader):
+class DebeziumReader(RecordReader):
     """Commit times only rise, so that the highest says how far the log is read."""
 
     def __init__(self, topic: str) -> None:

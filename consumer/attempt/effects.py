@@ -1,5 +1,5 @@
 """What an attempt asks of whoever drives it. Data only: the product carries it out with threads and connections
-(consumer.attempt.threads), the simulation with a modelled target and a schedule of its own (tests/sim).
+(consumer.attempt.drivers.threads), the simulation with a modelled target and a schedule of its own (tests/sim).
 
 A machine is a generator: it yields an effect, is sent what the effect came to, or is thrown the error it ended with.
 
@@ -16,8 +16,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from consumer.model import Held, LaneProgress, NetChange, TargetTable, UnitState
-from schemas.table import Table
+from consumer.ordering.model import Held, LaneProgress, NetChange, TargetTable, UnitState
+from schemas.table.model import Table
 
 if TYPE_CHECKING:
     from consumer.attempt.lane_group import LaneGroup
@@ -174,7 +174,7 @@ class ReadMissing:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class Sleep:
     """Let `seconds` go by; a lane's pause ends early when the lanes are stopping."""
 
     seconds: float
@@ -213,7 +213,7 @@ Effect = (
     | Explain
     | NextSlice
     | ReadMissing
-    | Pause
+    | Sleep
     | Await
     | StartLanes
     | JoinLanes

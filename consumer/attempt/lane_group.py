@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-from consumer.attempt.effects import Await, JoinLanes, Machine, Pause, StartLanes
-from consumer.dispatch import Dispatcher, TablePlan
-from consumer.lanes import Apply, Batch, Effect, Idle, Lane, Limits, WaitFor
-from consumer.locks import LockTable, Wait
-from consumer.model import Held, RowChange
-from consumer.progress import Mark
+from consumer.attempt.effects import Await, JoinLanes, Machine, Sleep, StartLanes
+from consumer.ordering.dispatch import Dispatcher, TablePlan
+from consumer.ordering.lanes import Apply, Batch, Effect, Idle, Lane, LaneLimits, WaitFor
+from consumer.ordering.locks import LockTable, Wait
+from consumer.ordering.model import Held, RowChange
+from consumer.ordering.progress import Mark
 
 Commit = Callable[[int, Batch], Machine[None]]
 """(lane, batch) → the machine that applies the batch in one transaction, with the lane's progress."""
@@ -41,7 +41,7 @@ class LaneGroup:
         locks: LockTable,
         commit: Commit,
         *,
-        limits: Limits,
+        limits: LaneLimits,
         held: Sequence[Held] = (),
         replace: bool = True,
         signals: Signals | None = None,
@@ -144,7 +144,7 @@ class LaneGroup:
 
     def _apply(self, number: int, lane: Lane, effect: Apply) -> Machine[None]:
         if effect.pause:
-            yield Pause(effect.pause)
+            yield Sleep(effect.pause)
             if self.stopping:
                 return
         batch = lane.batch()

@@ -9,17 +9,17 @@ from typing import Any
 
 import msgspec
 
-from consumer import undecodable
-from consumer.dedup import Deduplicator
-from consumer.definition import InForce
+from consumer.attempt.kafka_reader import Record
 from consumer.errors import UnitStoppedError
-from consumer.events import ROW_OPS, Decode, bad_event, decode_any, decode_none, full_event
-from consumer.kafka_reader import Record
-from consumer.model import LaneProgress, RowChange
-from consumer.progress import Mark
-from schemas.event import Event
+from consumer.ordering.dedup import Deduplicator
+from consumer.ordering.model import LaneProgress, RowChange
+from consumer.ordering.progress import Mark
+from consumer.tables import undecodable
+from consumer.tables.definition import InForce
+from consumer.tables.event_decoder import ROW_OPS, Decode, bad_event, decode_any, decode_none, full_event
 from schemas.findings import START_OVER
-from schemas.table import Row
+from schemas.table.model import Row
+from schemas.wire.event import Event
 
 Slice = list[Record]
 """Records of one topic in offset order."""
@@ -41,17 +41,17 @@ class Emptied:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TopicNotice:
     """An event that is neither row nor truncate (definition, stop, chunk marker): a barrier at `mark`."""
 
     mark: Mark
     event: Event
 
 
-Taken = Rows | Emptied | Told
+Taken = Rows | Emptied | TopicNotice
 
 
-class Reader(ABC):
+class RecordReader(ABC):
     """How the records of one topic become what is applied. `dropped`: records that were not new."""
 
     def __init__(self, topic: str) -> None:
@@ -81,7 +81,7 @@ class Reader(ABC):
         return Rows(changes, self._mark)
 
 
-class EnvelopeReader(Reader):
+class EnvelopeReader(RecordReader):
     """Reads the topics that rowlock captures (design.md §4)."""
 
     def read(self, records: Slice) -> Iterator[Taken]:
@@ -175,7 +175,7 @@ class EnvelopeReader(Reader):
         event = full_event(self._topic, offset, raw)
         source = event.source
         self._mark = (offset, source.position, source.gen, source.ts_ms)
-        return Emptied(self._mark) if event.op == "t" else Told(self._mark, event)
+        return Emptied(self._mark) if event.op == "t" else TopicNotice(self._mark, event)
 
 
 def undefined(topic: str) -> UnitStoppedError:

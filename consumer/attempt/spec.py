@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 
-from consumer.definition import InForce, prepare, stored_table
-from consumer.lanes import Limits
-from consumer.layout import Layout
-from consumer.model import Unit
-from consumer.router import Route, fingerprint
+from consumer.ordering.lanes import LaneLimits
+from consumer.ordering.layout import Layout
+from consumer.ordering.model import ApplyUnit
+from consumer.tables.definition import InForce, prepare, stored_table
+from consumer.tables.router import TableRoute, fingerprint
 from consumer.targets.base import TargetTables
-from schemas.codec import decode_table
-from schemas.debezium import Modes
-from schemas.table import Table
+from schemas.table.model import Table
+from schemas.wire.codec import decode_table
+from schemas.wire.debezium import Modes
 
 SMALL_BATCH = 500
 """Events up to which one transaction is cheaper than waking the lanes."""
@@ -32,15 +32,15 @@ class UnitSpec:
     Debezium writes the topic. `was`: what it was stopped by before this takeover.
     """
 
-    unit: Unit
+    unit: ApplyUnit
     source: str
     epoch: int
     topic_id: str
-    routes: tuple[Route, ...]
+    routes: tuple[TableRoute, ...]
     lanes: int
     create_tables: bool = True
     replace: bool = True
-    limits: Limits = field(default_factory=Limits)
+    limits: LaneLimits = field(default_factory=LaneLimits)
     small_batch: int = SMALL_BATCH
     assigned: int | None = None
     real: bytes = b""
@@ -53,7 +53,7 @@ class UnitSpec:
         return self.unit.topic, self.epoch if self.assigned is None else self.assigned
 
 
-def initial_layout(routes: tuple[Route, ...], lanes: int) -> Layout:
+def initial_layout(routes: tuple[TableRoute, ...], lanes: int) -> Layout:
     """Return the layout of a unit that has no definition yet."""
     return Layout(lanes=lanes, routes=fingerprint(routes))
 

@@ -10,16 +10,16 @@ from consumer.attempt.effects import (
     DropSession,
     Machine,
     Operation,
-    Pause,
     ReadProgress,
     Relayout,
+    Sleep,
     T,
     Transact,
     WriteProgress,
 )
 from consumer.errors import AttemptLostError, CommitUnknownError, RefusedError, TransientError
-from consumer.model import LaneProgress
-from consumer.progress import Mark, advanced, committed
+from consumer.ordering.model import LaneProgress
+from consumer.ordering.progress import Mark, advanced, committed
 from schemas.errors import ValueRefusedError
 
 FIRST_PAUSE_S = 0.05
@@ -34,7 +34,7 @@ def retried(act: Callable[[], Machine[T]]) -> Machine[T]:
     for attempt in range(TRIES - 1):
         with suppress(TransientError):
             return (yield from act())
-        yield Pause(FIRST_PAUSE_S * 2**attempt)
+        yield Sleep(FIRST_PAUSE_S * 2**attempt)
     return (yield from act())
 
 
@@ -110,5 +110,5 @@ class Progress:
                 rows: Sequence[LaneProgress] = yield ReadProgress(number)
                 found = [row for row in rows if row.lane == guard.lane]
                 return committed(found[0] if found else None, guard, wrote)
-            yield Pause(FIRST_PAUSE_S * 2**attempt)
+            yield Sleep(FIRST_PAUSE_S * 2**attempt)
         raise AttemptLostError("the target did not answer after a commit of unknown outcome")

@@ -1,1 +1,1 @@
-"""See docs/explanation/architecture.md."""
+"""Target databases: what is the same for all of them; a folder for each."""

@@ -3,7 +3,7 @@
 A `ProgressStore` knows the units: epoch (the fencing token), how far each lane is, their layout, what waits for a person. A
 `Session` is a target whose tables and progress commit in one transaction, and so a progress store itself; a target that cannot
 have that (a topic, a table format) has a store elsewhere. A `Session` owns one connection and is used by one thread at a time. Statement outcomes are translated once, here,
-into consumer.errors. Every value that reaches a session is a wire value (schemas/table.py).
+into consumer.errors. Every value that reaches a session is a wire value (schemas/table/model.py).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, UnitState
-from consumer.targets.facts import TableFacts
-from schemas.table import Key, Row, Table
+from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
+from consumer.targets.checks.table_facts import TableFacts
+from schemas.table.model import Key, Row, Table
 
 
 class ProgressWriter(Protocol):
@@ -38,7 +38,7 @@ class ProgressWriter(Protocol):
         """Replace all lane rows of the unit by `rows` (another lane count or layout)."""
 
 
-class Transaction(ProgressWriter, Protocol):
+class TargetTransaction(ProgressWriter, Protocol):
     """An open target transaction whose guard has passed. Leaving the `with` block commits; an exception rolls back."""
 
     def apply(self, net: NetChange, *, displacing: str | None = None) -> int:
@@ -65,7 +65,7 @@ class ProgressStore(Protocol):
 
     def take_over(
         self,
-        unit: Unit,
+        unit: ApplyUnit,
         topic_id: str,
         layout: str,
         lanes: int,
@@ -75,7 +75,7 @@ class ProgressStore(Protocol):
     ) -> tuple[int, list[LaneProgress], UnitState]:
         """Raise the epoch of the unit, creating its rows where missing (offset -1). Clears `stopped`.
 
-        `assigned`: the coordinator's epoch of the unit; the new epoch is then within it (consumer.epochs), and a row of
+        `assigned`: the coordinator's epoch of the unit; the new epoch is then within it (consumer.ordering.fencing_tokens), and a row of
         a later assignment raises FencedError. `above`: an epoch that the caller had already, never given again.
 
         Waits a bounded time for a zombie's lock, then finds the blocker from the lock wait itself, ends its
@@ -83,14 +83,14 @@ class ProgressStore(Protocol):
         unit was stopped by is in the state that is returned, and no more in the target.
         """
 
-    def begin(self, unit: Unit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
+    def begin(self, unit: ApplyUnit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
         """Begin a task attempt: in one transaction lock all lane rows in lane order, compare the epoch (any
         mismatch, either way, or no row: FencedError), add 1 to attempt, read everything. Commits."""
 
-    def read(self, unit: Unit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+    def read(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
         """Read progress without locks (status; after a commit of unknown outcome)."""
 
-    def stop_unit(self, unit: Unit, epoch: int, message: str, *, was: str | None = None) -> None:
+    def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
         """Record that the unit waits for a person; does nothing when the epoch is no longer `epoch`.
 
         `was`: what it was stopped by before it was taken over: if that is the same, it has been so since then.
@@ -108,7 +108,7 @@ class TargetTables(Protocol):
         """Read a table's real definition through SQLAlchemy's inspector; None when it does not exist."""
 
     def facts(self, schema: str, name: str) -> TableFacts:
-        """Return what is judged of an existing table beside its definition (consumer.targets.findings)."""
+        """Return what is judged of an existing table beside its definition (consumer.targets.checks.table_findings)."""
 
     def create_table(self, table: Table) -> None:
         """CREATE TABLE IF NOT EXISTS from the neutral model, with key and unique indexes, through the type map."""
@@ -117,7 +117,9 @@ class TargetTables(Protocol):
 class Session(ProgressStore, TargetTables, Protocol):
     """One connection to a target that keeps progress itself."""
 
-    def transaction(self, unit: Unit, guards: Sequence[LaneProgress]) -> AbstractContextManager[Transaction]:
+    def transaction(
+        self, unit: ApplyUnit, guards: Sequence[LaneProgress]
+    ) -> AbstractContextManager[TargetTransaction]:
         """Begin READ COMMITTED, lock the lane rows of `guards` in lane order as first statement and compare epoch,
         attempt and offset with what was last read or written (else FencedError)."""
 

@@ -2,7 +2,7 @@
 
 A table format or a folder of files cannot hold a lock while statements come in. It is given the net change of a stretch of the topic
 together with the progress that belongs to it, and commits both, or tells that somebody else owns the unit. How often that is,
-whoever drives it decides (consumer.attempt.batches): seldom, for each commit makes files.
+whoever drives it decides (consumer.attempt.drivers.batches): seldom, for each commit makes files.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from consumer.model import Held, LaneProgress, NetChange, TargetTable, Unit, UnitState
+from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
 from consumer.targets.base import ProgressStore, TargetTables
 
 
@@ -57,7 +57,7 @@ class BatchTarget(TargetTables, Protocol):
     def progress(self) -> ProgressStore: ...
 
     def apply(
-        self, unit: Unit, clearing: Clearing | None, nets: Sequence[NetChange], progress: ProgressChange
+        self, unit: ApplyUnit, clearing: Clearing | None, nets: Sequence[NetChange], progress: ProgressChange
     ) -> BatchCommitted | BatchFenced:
         """Clear, write the net changes and the progress in one commit. The fence is a compare-and-set inside it: a comparison before the
         commit would let a worker that paused in between overwrite its successor."""

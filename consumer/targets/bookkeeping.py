@@ -13,9 +13,9 @@ from itertools import groupby
 
 import orjson
 
-from consumer.model import Held, LaneProgress, Unit, UnitState
+from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
 from consumer.targets.sql import Fragment, Params, Syntax, placeholders, qualified
-from schemas.position import Position
+from schemas.wire.position import Position
 
 NO_STATE = UnitState(None, None, None)
 
@@ -104,7 +104,9 @@ class Books:
     def _insert(self, name: str, columns: Sequence[str], rows: int) -> str:
         return self.syntax.insert(self.table(name), columns, rows)
 
-    def select_lanes(self, unit: Unit, lanes: Sequence[int] | None = None, *, lock: bool = False) -> Fragment:
+    def select_lanes(
+        self, unit: ApplyUnit, lanes: Sequence[int] | None = None, *, lock: bool = False
+    ) -> Fragment:
         """Select lane rows in lane order; `lock` makes it the guard: a locking read sees the latest commit."""
         params: Params = [unit.pipeline, unit.topic]
         some = ""
@@ -114,11 +116,11 @@ class Books:
         text = f"SELECT {', '.join(_PROGRESS)} FROM {self.table('rowlock_progress')} WHERE {_UNIT}{some} ORDER BY lane"
         return self.syntax.locked(text) if lock else text, params
 
-    def insert_lanes(self, unit: Unit, rows: Sequence[LaneProgress]) -> Fragment:
+    def insert_lanes(self, unit: ApplyUnit, rows: Sequence[LaneProgress]) -> Fragment:
         params = [value for row in rows for value in (unit.pipeline, unit.topic, *_lane_values(row))]
         return self._insert("rowlock_progress", ("pipeline", "topic", *_PROGRESS), len(rows)), params
 
-    def update_lanes(self, unit: Unit, rows: Sequence[LaneProgress]) -> list[tuple[Fragment, int]]:
+    def update_lanes(self, unit: ApplyUnit, rows: Sequence[LaneProgress]) -> list[tuple[Fragment, int]]:
         """Return (statement, rows it must match) for each group of lanes that get the same values.
 
         Idle lanes all write the end of the batch, so there are mostly one or two groups.
@@ -126,7 +128,7 @@ class Books:
         ordered = sorted(rows, key=_lane_content)
         return [self._update_group(unit, list(group)) for _, group in groupby(ordered, key=_lane_content)]
 
-    def _update_group(self, unit: Unit, rows: list[LaneProgress]) -> tuple[Fragment, int]:
+    def _update_group(self, unit: ApplyUnit, rows: list[LaneProgress]) -> tuple[Fragment, int]:
         row = rows[0]
         text = (
             f"UPDATE {self.table('rowlock_progress')} SET topic_id = %s, kafka_offset = %s, position = %s, gen = %s, "
@@ -139,33 +141,33 @@ class Books:
         ]  # fmt: skip
         return (text, params), len(rows)
 
-    def raise_epoch(self, unit: Unit, epoch: int) -> Fragment:
+    def raise_epoch(self, unit: ApplyUnit, epoch: int) -> Fragment:
         text = f"UPDATE {self.table('rowlock_progress')} SET epoch = %s, updated_at = {self.syntax.now}"
         return f"{text} WHERE {_UNIT}", [epoch, unit.pipeline, unit.topic]
 
-    def raise_attempt(self, unit: Unit, epoch: int) -> Fragment:
+    def raise_attempt(self, unit: ApplyUnit, epoch: int) -> Fragment:
         text = f"UPDATE {self.table('rowlock_progress')} SET attempt = attempt + 1"
         return f"{text} WHERE {_UNIT} AND epoch = %s", [unit.pipeline, unit.topic, epoch]
 
-    def delete_lanes(self, unit: Unit) -> Fragment:
+    def delete_lanes(self, unit: ApplyUnit) -> Fragment:
         return f"DELETE FROM {self.table('rowlock_progress')} WHERE {_UNIT}", [unit.pipeline, unit.topic]
 
-    def select_unit(self, unit: Unit) -> Fragment:
+    def select_unit(self, unit: ApplyUnit) -> Fragment:
         since = self.syntax.millis("updated_at")
         text = f"SELECT definition, ddl, stopped, {since} FROM {self.table('rowlock_unit')} WHERE {_UNIT}"
         return text, [unit.pipeline, unit.topic]
 
-    def insert_unit(self, unit: Unit) -> Fragment:
+    def insert_unit(self, unit: ApplyUnit) -> Fragment:
         return self._insert("rowlock_unit", ("pipeline", "topic"), 1), [unit.pipeline, unit.topic]
 
-    def update_unit(self, unit: Unit, state: UnitState) -> Fragment:
+    def update_unit(self, unit: ApplyUnit, state: UnitState) -> Fragment:
         text = (
             f"UPDATE {self.table('rowlock_unit')} SET definition = %s, ddl = %s, stopped = %s, "
             f"updated_at = {self.syntax.now} WHERE {_UNIT}"
         )
         return text, [state.definition, state.ddl, state.stopped, unit.pipeline, unit.topic]
 
-    def update_stopped(self, unit: Unit, message: str | None, *, still: bool = False) -> Fragment:
+    def update_stopped(self, unit: ApplyUnit, message: str | None, *, still: bool = False) -> Fragment:
         """Set why a unit is stopped, or that it is not; `still`: the same as before it was tried again, and since then."""
         text = f"UPDATE {self.table('rowlock_unit')} SET stopped = %s"
         if message is not None and not still:
@@ -176,24 +178,24 @@ class Books:
         text = f"SELECT topic FROM {self.table('rowlock_unit')} WHERE pipeline = %s ORDER BY topic"
         return text, [pipeline]
 
-    def select_held(self, unit: Unit) -> Fragment:
+    def select_held(self, unit: ApplyUnit) -> Fragment:
         text = f"SELECT {', '.join(_HELD)} FROM {self.table('rowlock_quarantine')} WHERE {_UNIT}"
         return f"{text} ORDER BY kafka_offset, part", [unit.pipeline, unit.topic]
 
-    def insert_held(self, unit: Unit, held: Sequence[Held]) -> Fragment:
+    def insert_held(self, unit: ApplyUnit, held: Sequence[Held]) -> Fragment:
         params = [value for entry in held for value in (unit.pipeline, unit.topic, *_held_values(entry))]
         return self._insert("rowlock_quarantine", ("pipeline", "topic", *_HELD), len(held)), params
 
-    def close_held(self, unit: Unit, ids: Sequence[tuple[int, int]], why: str) -> list[Fragment]:
+    def close_held(self, unit: ApplyUnit, ids: Sequence[tuple[int, int]], why: str) -> list[Fragment]:
         """Move entries by (offset, part) to the history."""
         some = " OR ".join(["(kafka_offset = %s AND part = %s)"] * len(ids))
         return self._close(unit, f"({some})", [value for pair in ids for value in pair], why)
 
-    def close_held_before(self, unit: Unit, offset: int, why: str) -> list[Fragment]:
+    def close_held_before(self, unit: ApplyUnit, offset: int, why: str) -> list[Fragment]:
         """Move the entries below an offset to the history."""
         return self._close(unit, "kafka_offset < %s", [offset], why)
 
-    def _close(self, unit: Unit, which: str, values: Params, why: str) -> list[Fragment]:
+    def _close(self, unit: ApplyUnit, which: str, values: Params, why: str) -> list[Fragment]:
         columns = ", ".join(("pipeline", "topic", *_HELD, "held_at"))
         held, closed = self.table("rowlock_quarantine"), self.table("rowlock_quarantine_closed")
         where = f"FROM {held} WHERE {_UNIT} AND {which}"

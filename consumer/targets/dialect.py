@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from consumer.targets.base import ProgressStore
 from consumer.targets.session import SqlSession
-from schemas.target_kinds import TARGET_KINDS
+from schemas.config.target_kinds import TARGET_KINDS
 
 if TYPE_CHECKING:
-    from schemas.config import TargetConfig
+    from schemas.config.model import TargetConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Dialect:
     """A kind of target. `open`: connects.
 
     `progress`: opens the progress store; None: the session is it.
-    `answers`: what is at the address of such a target (schemas.endpoints), where its driver does not tell that it met something
+    `answers`: what is at the address of such a target (schemas.io.endpoints), where its driver does not tell that it met something
     else.
     """
 

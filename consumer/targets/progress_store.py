@@ -17,7 +17,6 @@ from typing import TypeVar
 
 import structlog
 
-from consumer.epochs import next_epoch
 from consumer.errors import (
     AlreadyThereError,
     ConsumerError,
@@ -25,12 +24,13 @@ from consumer.errors import (
     TransientError,
     UniqueViolationError,
 )
-from consumer.model import Held, LaneProgress, Unit, UnitState
+from consumer.ordering.fencing_tokens import next_epoch
+from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
 from consumer.targets.bookkeeping import NO_STATE, Books, held_from, lane_from, unit_from
-from consumer.targets.parts import Link, Rows
+from consumer.targets.dialect_components import Link, Rows
 from consumer.targets.progress_writer import fenced
 from consumer.targets.sql import Fragment
-from schemas.position import ZERO
+from schemas.wire.position import ZERO
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +65,7 @@ class SqlProgressStore:
 
     def take_over(
         self,
-        unit: Unit,
+        unit: ApplyUnit,
         topic_id: str,
         layout: str,
         lanes: int,
@@ -94,7 +94,7 @@ class SqlProgressStore:
         ) from last
 
     def _take_over_once(
-        self, unit: Unit, topic_id: str, layout: str, lanes: int, epoch_after: Callable[[int], int]
+        self, unit: ApplyUnit, topic_id: str, layout: str, lanes: int, epoch_after: Callable[[int], int]
     ) -> tuple[int, list[LaneProgress], UnitState]:
         self._link.connect()
         with self._rolled_back_on_error():
@@ -112,7 +112,7 @@ class SqlProgressStore:
             self._link.commit()
         return epoch, [replace(row, epoch=epoch) for row in rows], state or NO_STATE
 
-    def _lock_ending_blockers(self, unit: Unit) -> Rows:
+    def _lock_ending_blockers(self, unit: ApplyUnit) -> Rows:
         """Lock all lane rows; when that waits longer than PATIENCE_S, end the connections that hold them."""
         text, params = self._books.select_lanes(unit, lock=True)
         with ThreadPoolExecutor(1, "take-over") as pool:
@@ -125,7 +125,7 @@ class SqlProgressStore:
                         raise
             return waiting.result()
 
-    def _end_blockers(self, unit: Unit, waiting: Future[Rows]) -> None:
+    def _end_blockers(self, unit: ApplyUnit, waiting: Future[Rows]) -> None:
         """Ask from a second connection who blocks the first. A lock wait shows up late on some servers: ask again."""
         mine = self._link.identity()
         second = self._fresh()
@@ -143,7 +143,7 @@ class SqlProgressStore:
         finally:
             second.close()
 
-    def begin(self, unit: Unit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
+    def begin(self, unit: ApplyUnit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
         self._link.connect()
         books = self._books
         with self._rolled_back_on_error():
@@ -165,7 +165,7 @@ class SqlProgressStore:
         return [replace(row, attempt=row.attempt + 1) for row in rows], state or NO_STATE, held
 
     @contextmanager
-    def guarded(self, unit: Unit, guards: Sequence[LaneProgress]) -> Iterator[None]:
+    def guarded(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[None]:
         """A transaction whose guard has passed: what is written over the link in it is committed as a whole, or not at all."""
         if not guards:
             raise ValueError("a transaction needs the lane rows it is guarded by")
@@ -180,7 +180,7 @@ class SqlProgressStore:
             yield
             self._link.commit()
 
-    def read(self, unit: Unit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+    def read(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
         def run() -> tuple[list[LaneProgress], UnitState | None]:
             rows = self._run(self._books.select_lanes(unit)) if lanes else []
             return [lane_from(row) for row in rows], unit_from(self._run(self._books.select_unit(unit)))
@@ -191,7 +191,7 @@ class SqlProgressStore:
         """Return the topics of which `pipeline` has a unit here (status)."""
         return self._alone(lambda: [str(row[0]) for row in self._run(self._books.select_topics(pipeline))])
 
-    def held(self, unit: Unit) -> list[Held]:
+    def held(self, unit: ApplyUnit) -> list[Held]:
         """Return the quarantine entries of the unit by (offset, part), without locks (list)."""
         return self._alone(lambda: [held_from(row) for row in self._run(self._books.select_held(unit))])
 
@@ -204,7 +204,7 @@ class SqlProgressStore:
 
         return self._alone(run)
 
-    def stop_unit(self, unit: Unit, epoch: int, message: str, *, was: str | None = None) -> None:
+    def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
         self._link.connect()
         with self._rolled_back_on_error():
             rows = [

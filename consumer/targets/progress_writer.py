@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from consumer.errors import FencedError
-from consumer.model import Held, LaneProgress, Unit, UnitState
+from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
 from consumer.targets.bookkeeping import Books
-from consumer.targets.parts import Link
+from consumer.targets.dialect_components import Link
 from consumer.targets.sql import Fragment
 
 
 class SqlProgressWriter:
     """`consumer.targets.base.ProgressWriter`: of a transaction whose guard has passed."""
 
-    def __init__(self, unit: Unit, link: Link, books: Books) -> None:
+    def __init__(self, unit: ApplyUnit, link: Link, books: Books) -> None:
         self._unit = unit
         self._link = link
         self._books = books
@@ -51,7 +51,7 @@ class SqlProgressWriter:
         self._link.execute(*self._books.insert_lanes(self._unit, rows))
 
 
-def fenced(unit: Unit, expected: object, seen: object) -> FencedError:
+def fenced(unit: ApplyUnit, expected: object, seen: object) -> FencedError:
     return FencedError(
         f"another worker owns {unit.topic} of pipeline {unit.pipeline} now: expected {expected}, the target has {seen}"
     )

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from consumer.model import LaneProgress, TargetTable, Unit
-from consumer.targets.base import Transaction
-from consumer.targets.facts import Remark, TableFacts
-from consumer.targets.parts import Parts
+from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable
+from consumer.targets.base import TargetTransaction
+from consumer.targets.checks.rights import MissingRight, Place, Wanted
+from consumer.targets.checks.table_facts import Remark, TableFacts
+from consumer.targets.dialect_components import DialectComponents
 from consumer.targets.progress_store import SqlProgressStore
-from consumer.targets.rights import MissingRight, Place, Wanted
 from consumer.targets.sql import keys_in
 from consumer.targets.transaction import SqlTransaction, read_page
-from schemas.table import Key, Row, Table
+from schemas.table.model import Key, Row, Table
 
 KEYS_PER_STATEMENT = 500
 
@@ -21,13 +21,13 @@ KEYS_PER_STATEMENT = 500
 class SqlSession(SqlProgressStore):
     """`consumer.targets.base.Session`: the target is its own progress store, so that rows and progress commit together."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DialectComponents) -> None:
         super().__init__(parts.link, parts.books, parts.fresh)
         self.catalogue = parts.catalogue
         self._applier = parts.applier
 
     @contextmanager
-    def transaction(self, unit: Unit, guards: Sequence[LaneProgress]) -> Iterator[Transaction]:
+    def transaction(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[TargetTransaction]:
         committed = False
         try:
             with self.guarded(unit, guards):

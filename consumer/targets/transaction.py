@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from consumer.model import NetChange, TargetTable, Unit
+from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
 from consumer.targets.bookkeeping import Books
-from consumer.targets.parts import Applier, Catalogue, Link
+from consumer.targets.dialect_components import Link, NetChangeApplier, TargetCatalogue
 from consumer.targets.progress_writer import SqlProgressWriter
 from consumer.targets.sql import Syntax, conjunction
-from schemas.table import Key, Row
+from schemas.table.model import Key, Row
 
 
 class SqlTransaction(SqlProgressWriter):
-    """`consumer.targets.base.Transaction`: the session's open transaction, rows and progress over one link."""
+    """`consumer.targets.base.TargetTransaction`: the session's open transaction, rows and progress over one link."""
 
-    def __init__(self, unit: Unit, link: Link, books: Books, catalogue: Catalogue, applier: Applier) -> None:
+    def __init__(
+        self, unit: ApplyUnit, link: Link, books: Books, catalogue: TargetCatalogue, applier: NetChangeApplier
+    ) -> None:
         super().__init__(unit, link, books)
         self._catalogue = catalogue
         self._applier = applier
@@ -28,7 +30,7 @@ class SqlTransaction(SqlProgressWriter):
 
 def read_page(
     link: Link,
-    catalogue: Catalogue,
+    catalogue: TargetCatalogue,
     syntax: Syntax,
     table: TargetTable,
     after: Key | None,

@@ -23,7 +23,7 @@ from coordinator.transport.client import HeartbeatClient, Security
 
 _log = structlog.get_logger(__name__)
 
-#: Exit codes of `Agent.run`.
+#: Exit codes of `AgentShell.run`.
 CLEAN, SUPERSEDED = 0, 3
 _SHUT_DOWN = "shut down"
 #: Seconds between two looks at the stop event.
@@ -67,7 +67,7 @@ class Workers(Protocol):
 
 
 class Client(Protocol):
-    """What `Agent` needs of a HeartbeatClient."""
+    """What `AgentShell` needs of a HeartbeatClient."""
 
     def start(self) -> None: ...
 
@@ -76,7 +76,7 @@ class Client(Protocol):
     def close(self) -> None: ...
 
 
-class Agent:
+class AgentShell:
     """One incarnation of an agent. The client has to give `receive` what comes down, and should call `opened` when it has
     a new stream. `patience`: seconds that workers have to end after a shutdown; then they are closed."""
 
@@ -108,7 +108,7 @@ class Agent:
         security: Security | None = None,
         system: str = "",
         token: str = "",
-    ) -> Agent:
+    ) -> AgentShell:
         """Return an agent with a client of its own. `peers`: every coordinator's "host:port". `system`: the Kafka prefix. `token`:
         what it proves itself with, where that is not its certificate."""
         client = HeartbeatClient(
@@ -125,7 +125,7 @@ class Agent:
 
     def receive(self, message: Down) -> None:
         """From any thread."""
-        self._events.put(core.Received(message))
+        self._events.put(core.InstructionReceived(message))
 
     def opened(self) -> None:
         """There is a new stream: the owner shall hear of us at once. From any thread."""
@@ -133,7 +133,7 @@ class Agent:
 
     def drain(self) -> None:
         """Ask for this agent's units to be moved away, for good. From any thread."""
-        self._events.put(core.Drain())
+        self._events.put(core.DrainSelf())
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -173,7 +173,7 @@ class Agent:
         except queue.Empty:
             pass
         if self._clock() >= due:
-            self._step(core.Tick())
+            self._step(core.AgentTick())
 
     def _due(self) -> float:
         state = self._state
@@ -191,7 +191,7 @@ class Agent:
         self._state, effects = core.step(self._state, event, self._clock())
         for effect in effects:
             match effect:
-                case core.Send(message):
+                case core.SendUp(message):
                     self._client.send(message)
                 case core.Ends(why):
                     self._ends = why
@@ -201,7 +201,7 @@ class Agent:
     def _beat(self) -> None:
         """The next heartbeat is due now."""
         self._state.next_beat = min(self._state.next_beat, self._clock())
-        self._step(core.Tick())
+        self._step(core.AgentTick())
 
     def _end_when_due(self, stop: bool) -> None:
         """Shut down once when asked to; close workers that do not end in time, which ends them."""
@@ -240,7 +240,7 @@ class Agent:
 
     def _worker_said(self, unit: str, event: WorkerEvent) -> None:
         """From any thread."""
-        self._events.put(core.Worker(unit, event))
+        self._events.put(core.WorkerHappening(unit, event))
 
     def _close_workers(self) -> None:
         if not self._closed:

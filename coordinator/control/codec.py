@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from coordinator.core.owner_state import (
+from coordinator.core.owner.state import (
     AgentRecord,
     CounterRecord,
     MoveRecord,

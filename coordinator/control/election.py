@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 
-class Phase(Enum):
+class ElectionPhase(Enum):
     FOLLOWING = "following"
     CLAIMING = "claiming"
     CLAIMED = "claimed"
@@ -46,7 +46,7 @@ class Election:
     quiet_since: float
     stepped_at: float
     jitter: float
-    phase: Phase = Phase.FOLLOWING
+    phase: ElectionPhase = ElectionPhase.FOLLOWING
     rev: int = 0
     newest: int = 0
     vacant: bool = True
@@ -86,7 +86,7 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class WriteFailed:
     """A claim or a write of ours failed, or its outcome is not known: the producer is never used again."""
 
     why: str
@@ -104,7 +104,7 @@ class Discarded:
     jitter: float
 
 
-ElectionEvent = Observed | Reachable | Unreachable | Claimed | Failed | ResignAsked | Discarded
+ElectionEvent = Observed | Reachable | Unreachable | Claimed | WriteFailed | ResignAsked | Discarded
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,49 +161,49 @@ def step(state: Election, event: ElectionEvent, now: float, config: ElectionConf
             return _reachable(state, now, config)
         case Unreachable():
             return _settle(replace(state, reached=False), now)
-        case Claimed(rev) if state.phase is Phase.CLAIMING:
+        case Claimed(rev) if state.phase is ElectionPhase.CLAIMING:
             deadline = now + config.read_back
-            return _settle(replace(state, phase=Phase.CLAIMED, rev=rev, deadline=deadline), now)
-        case Failed(why) if state.phase not in {Phase.FOLLOWING, Phase.FENCED}:
+            return _settle(replace(state, phase=ElectionPhase.CLAIMED, rev=rev, deadline=deadline), now)
+        case WriteFailed(why) if state.phase not in {ElectionPhase.FOLLOWING, ElectionPhase.FENCED}:
             return _fence(state, why)
-        case ResignAsked(why) if state.phase is Phase.LEADING:
+        case ResignAsked(why) if state.phase is ElectionPhase.LEADING:
             return _resign(state, why)
-        case Discarded(jitter) if state.phase is Phase.FENCED:
+        case Discarded(jitter) if state.phase is ElectionPhase.FENCED:
             later = now + config.patience + jitter
-            return replace(state, phase=Phase.FOLLOWING, jitter=jitter, not_before=later), ()
+            return replace(state, phase=ElectionPhase.FOLLOWING, jitter=jitter, not_before=later), ()
     return state, ()
 
 
 def _reachable(state: Election, now: float, config: ElectionConfig) -> Stepped:
     if not state.reached:
         state = replace(state, reached=True, quiet_since=now)
-    if state.phase is not Phase.FOLLOWING:
+    if state.phase is not ElectionPhase.FOLLOWING:
         return _settle(state, now)
     patience = state.jitter if state.vacant else config.patience + state.jitter
     if not state.readable or now < max(state.not_before, state.quiet_since + patience):
         return state, ()
-    return replace(state, phase=Phase.CLAIMING), (StartClaim(),)
+    return replace(state, phase=ElectionPhase.CLAIMING), (StartClaim(),)
 
 
 def _settle(state: Election, now: float) -> Stepped:
     """Follow from what was read what becomes of a claim or a term of ours."""
-    if state.phase not in {Phase.CLAIMED, Phase.LEADING}:
+    if state.phase not in {ElectionPhase.CLAIMED, ElectionPhase.LEADING}:
         return state, ()
     if state.newest > state.rev:
         return _fence(state, f"another coordinator has claimed at {state.newest}")
     if not state.readable:
         return _fence(state, "a newer version has written to the control topic")
-    if state.phase is Phase.CLAIMED and state.newest == state.rev:
-        return replace(state, phase=Phase.LEADING), (Elect(state.rev),)
-    if state.phase is Phase.CLAIMED and now >= state.deadline:
+    if state.phase is ElectionPhase.CLAIMED and state.newest == state.rev:
+        return replace(state, phase=ElectionPhase.LEADING), (Elect(state.rev),)
+    if state.phase is ElectionPhase.CLAIMED and now >= state.deadline:
         return _fence(state, "the claim could not be read back in time")
     return state, ()
 
 
 def _fence(state: Election, why: str) -> Stepped:
-    lost: tuple[ElectionEffect, ...] = (Lose(why),) if state.phase is Phase.LEADING else ()
-    return replace(state, phase=Phase.FENCED, rev=0), (*lost, Discard(why))
+    lost: tuple[ElectionEffect, ...] = (Lose(why),) if state.phase is ElectionPhase.LEADING else ()
+    return replace(state, phase=ElectionPhase.FENCED, rev=0), (*lost, Discard(why))
 
 
 def _resign(state: Election, why: str) -> Stepped:
-    return replace(state, phase=Phase.FENCED, rev=0), (Lose(why), GiveUp(state.rev), Discard(why))
+    return replace(state, phase=ElectionPhase.FENCED, rev=0), (Lose(why), GiveUp(state.rev), Discard(why))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coordinator.control.codec import Candidate
-from coordinator.core.owner_state import Record
+from coordinator.core.owner.state import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Persisted:
+class RecordsCommitted:
     """The records appended in term `rev` under `token` are committed."""
 
     rev: int
@@ -44,7 +44,7 @@ class Persisted:
 
 
 @dataclass(frozen=True, slots=True)
-class Confirmed:
+class WriteConfirmed:
     """A write of term `rev` that began at `at` (own monotonic seconds) was committed: nobody else led before that."""
 
     rev: int
@@ -59,4 +59,4 @@ class Lost:
     why: str
 
 
-LogEvent = Elected | NewLeader | Heard | Persisted | Confirmed | Lost
+LogEvent = Elected | NewLeader | Heard | RecordsCommitted | WriteConfirmed | Lost

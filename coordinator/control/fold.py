@@ -20,7 +20,7 @@ from coordinator.control.codec import (
     Resigned,
     Snapshot,
 )
-from coordinator.core.owner_state import Record
+from coordinator.core.owner.state import Record
 
 
 @dataclass(slots=True)

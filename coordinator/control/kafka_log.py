@@ -26,18 +26,26 @@ from coordinator.control.election import (
     ElectionConfig,
     ElectionEffect,
     ElectionEvent,
+    ElectionPhase,
     GiveUp,
     Lose,
     Observed,
-    Phase,
     ResignAsked,
     StartClaim,
 )
-from coordinator.control.events import Confirmed, Elected, Heard, LogEvent, Lost, NewLeader, Persisted
+from coordinator.control.events import (
+    Elected,
+    Heard,
+    LogEvent,
+    Lost,
+    NewLeader,
+    RecordsCommitted,
+    WriteConfirmed,
+)
 from coordinator.control.reader import ControlReader
 from coordinator.control.topic import ControlTopic
 from coordinator.control.writer import ControlWriter, WriterConfig
-from schemas.config import KafkaConfig
+from schemas.config.model import KafkaConfig
 
 log = structlog.get_logger("control")
 
@@ -99,7 +107,7 @@ class ControlLog:
         self._step(ResignAsked(why))
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> ElectionPhase:
         return self._election.phase
 
     def counters(self) -> dict[str, int]:
@@ -171,5 +179,5 @@ class ControlLog:
     def _tell(self, event: LogEvent) -> None:
         """Pass on what the writer says of a term, unless it is over."""
         with self._lock:
-            if isinstance(event, Persisted | Confirmed) and event.rev == self._led:
+            if isinstance(event, RecordsCommitted | WriteConfirmed) and event.rev == self._led:
                 self._on_event(event)

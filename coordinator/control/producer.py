@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from coordinator.control.topic import producer_settings, quiet_logger, topic_name
-from schemas.config import KafkaConfig
+from schemas.config.model import KafkaConfig
 
 _FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 

@@ -15,7 +15,7 @@ from coordinator.control.codec import NewerVersionError, UndecodableError, decod
 from coordinator.control.election import Observed, Reachable, Unreachable
 from coordinator.control.fold import Fold
 from coordinator.control.topic import ControlTopic, consumer_settings, quiet_logger, topic_name
-from schemas.config import KafkaConfig
+from schemas.config.model import KafkaConfig
 
 log = structlog.get_logger("control")
 

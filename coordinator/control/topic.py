@@ -18,8 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewTopic
 
-from schemas.config import KafkaConfig
-from schemas.logs import librdkafka_logger
+from schemas.config.model import KafkaConfig
+from schemas.io.logs import librdkafka_logger
 
 #: Nothing is ever deleted but what an owner deletes behind its snapshot; LogAppendTime because candidates' clocks differ.
 TOPIC_CONFIG = {

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 import structlog
 
 from coordinator.control.codec import Beat, Candidate, Change, Claim, Resigned, batches, encode, snapshot
-from coordinator.control.election import Claimed, Failed
-from coordinator.control.events import Confirmed, LogEvent, Persisted
+from coordinator.control.election import Claimed, WriteFailed
+from coordinator.control.events import LogEvent, RecordsCommitted, WriteConfirmed
 from coordinator.control.fold import due
 from coordinator.control.producer import TermProducer, WriteFailedError
 from coordinator.control.topic import ControlTopic
-from coordinator.core.owner_state import Record
-from schemas.config import KafkaConfig
+from coordinator.core.owner.state import Record
+from schemas.config.model import KafkaConfig
 
 log = structlog.get_logger("control")
 
@@ -61,7 +61,7 @@ class ControlWriter:
         nonce: str,
         config: WriterConfig,
         *,
-        report: Callable[[Claimed | Failed], None],
+        report: Callable[[Claimed | WriteFailed], None],
         tell: Callable[[LogEvent], None],
         discarded: Callable[[], None],
     ) -> None:
@@ -96,7 +96,7 @@ class ControlWriter:
             self._do(lambda: self._trim(base))  # the owner before may have died between its snapshot and this
 
     def append(self, rev: int, token: int, changes: tuple[Change, ...]) -> None:
-        """Write after everything appended before; then Persisted(token). Of a term that is over: dropped."""
+        """Write after everything appended before; then RecordsCommitted(token). Of a term that is over: dropped."""
         with self._changed:
             if self._term is None or self._term.rev != rev:
                 self.dropped += 1
@@ -138,10 +138,10 @@ class ControlWriter:
             try:
                 job()
             except WriteFailedError as error:
-                self._report(Failed(str(error)))
+                self._report(WriteFailed(str(error)))
             except Exception as error:
                 log.exception("control writer failed")
-                self._report(Failed(f"internal error: {error}"))
+                self._report(WriteFailed(f"internal error: {error}"))
         self._throw_away()
 
     def _next(self) -> Callable[[], None] | None:
@@ -178,9 +178,9 @@ class ControlWriter:
         term.end = self._producer.commit(payloads, "write") + len(payloads) + 1
         term.size += sum(map(len, payloads))
         _apply(term.records, changes)
-        self._tell(Confirmed(term.rev, began))
+        self._tell(WriteConfirmed(term.rev, began))
         for token in tokens:
-            self._tell(Persisted(term.rev, token))
+            self._tell(RecordsCommitted(term.rev, token))
         self._shorten(term)
 
     def _gather(self, term: Term) -> tuple[list[int], list[Change]]:
@@ -210,7 +210,7 @@ class ControlWriter:
         term.base = self._producer.commit(payloads, "snapshot")
         term.end = term.base + len(payloads) + 1
         term.size = term.cost = sum(map(len, payloads))
-        self._tell(Confirmed(term.rev, began))
+        self._tell(WriteConfirmed(term.rev, began))
         log.info("control topic shortened", before=term.base, records=len(term.records), bytes=term.cost)
         self._trim(term.base)
 

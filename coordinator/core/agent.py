@@ -11,8 +11,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from coordinator.core import agent_unit
-from coordinator.core.agent_unit import Granted, Halt, Held, Told, UnitEffect, UnitEvent, WorkerEvent
-from coordinator.core.agent_unit import Tick as UnitTick
+from coordinator.core.agent_unit import (
+    AgentUnit,
+    Granted,
+    Halt,
+    Instruction,
+    UnitEffect,
+    UnitEvent,
+    WorkerEvent,
+)
+from coordinator.core.agent_unit import UnitTick as UnitTick
 from coordinator.core.messages import (
     Announce,
     Checkpoint,
@@ -50,18 +58,18 @@ class AgentState:
     next_checkpoint: float = float("-inf")
     liveness: Liveness = Liveness.ALIVE
     ending: str | None = None
-    units: dict[str, Held] = field(default_factory=dict)
+    units: dict[str, AgentUnit] = field(default_factory=dict)
     moved: dict[str, None] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class InstructionReceived:
     message: Down
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerHappening:
     """Something happened in a unit's worker."""
 
     unit: str
@@ -69,12 +77,12 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class AgentTick:
     """Time has passed: to be given no later than `next_wakeup`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class DrainSelf:
     """Somebody at this machine wants its units gone; for good in this incarnation."""
 
 
@@ -85,11 +93,11 @@ class Shutdown:
     why: str = "shut down"
 
 
-AgentEvent = Received | Worker | Tick | Drain | Shutdown
+AgentEvent = InstructionReceived | WorkerHappening | AgentTick | DrainSelf | Shutdown
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendUp:
     message: Up
 
 
@@ -100,20 +108,20 @@ class Ends:
     why: str
 
 
-AgentEffect = Send | Ends | UnitEffect
+AgentEffect = SendUp | Ends | UnitEffect
 
 
 def step(state: AgentState, event: AgentEvent, now: float) -> tuple[AgentState, list[AgentEffect]]:
     """Return the agent after `event` at `now` and what the shell is to do, in order. The old state is used up."""
     out: list[AgentEffect] = []
     match event:
-        case Received(message):
+        case InstructionReceived(message):
             _receive(state, message, now, out)
-        case Worker(unit, worker_event):
+        case WorkerHappening(unit, worker_event):
             _worker(state, unit, worker_event, now, out)
-        case Tick():
+        case AgentTick():
             _tick(state, now, out)
-        case Drain():
+        case DrainSelf():
             state.liveness = Liveness.STOPPING
         case Shutdown(why):
             _shutdown(state, why, now, out)
@@ -149,7 +157,7 @@ def _receive(state: AgentState, message: Down, now: float, out: list[AgentEffect
     header = message.header
     if header.owner_rev < state.owner_rev:
         state.dropped["old owner"] += 1
-        out.append(Send(Rejected(_header(state), state.name, state.owner_rev)))
+        out.append(SendUp(Rejected(_header(state), state.name, state.owner_rev)))
     elif isinstance(message, Announce):
         _announced(state, message, now, out)
     elif isinstance(message, Superseded) and header.agent_epoch == state.agent_epoch:
@@ -191,16 +199,16 @@ def _sync(state: AgentState, now: float, out: list[AgentEffect]) -> None:
         else:
             kinds["removing"].append(status)
     parts = {name: tuple(found) for name, found in kinds.items()}
-    out.append(Send(Sync(_header(state), state.name, now, liveness=state.liveness, **parts)))
+    out.append(SendUp(Sync(_header(state), state.name, now, liveness=state.liveness, **parts)))
 
 
 def _dispatched(state: AgentState, message: Dispatch, now: float, out: list[AgentEffect]) -> None:
-    told = Told(message.op, message.header.unit_epoch, message.mark, message.echo + message.lease)
-    held = state.units.get(message.unit, Held(message.unit))
+    told = Instruction(message.op, message.header.unit_epoch, message.mark, message.echo + message.lease)
+    held = state.units.get(message.unit, AgentUnit(message.unit))
     if state.ending is None or message.op in {Op.REMOVE, Op.FORGET}:
         held = _unit(state, message.unit, told, now, out)
     header = _header(state, held.epoch)
-    out.append(Send(DispatchResponse(header, state.name, message.header.op_seq, held.status, message.op)))
+    out.append(SendUp(DispatchResponse(header, state.name, message.header.op_seq, held.status, message.op)))
 
 
 def _renewed(state: AgentState, message: HeartbeatResponse, now: float, out: list[AgentEffect]) -> None:
@@ -214,8 +222,8 @@ def _renewed(state: AgentState, message: HeartbeatResponse, now: float, out: lis
 # what comes from here
 
 
-def _unit(state: AgentState, unit: str, event: UnitEvent, now: float, out: list[AgentEffect]) -> Held:
-    held, effects = agent_unit.step(state.units.get(unit, Held(unit)), event, now)
+def _unit(state: AgentState, unit: str, event: UnitEvent, now: float, out: list[AgentEffect]) -> AgentUnit:
+    held, effects = agent_unit.step(state.units.get(unit, AgentUnit(unit)), event, now)
     state.units[unit] = held
     out.extend(effects)
     return held
@@ -230,7 +238,7 @@ def _worker(state: AgentState, unit: str, event: WorkerEvent, now: float, out: l
     if held.mark != before.mark:
         state.moved[unit] = None
     if held.state is not before.state and state.agent_epoch:
-        out.append(Send(DispatchResponse(_header(state, held.epoch), state.name, 0, held.status)))
+        out.append(SendUp(DispatchResponse(_header(state, held.epoch), state.name, 0, held.status)))
 
 
 def _tick(state: AgentState, now: float, out: list[AgentEffect]) -> None:
@@ -248,16 +256,16 @@ def _tick(state: AgentState, now: float, out: list[AgentEffect]) -> None:
 def _beat(state: AgentState, now: float, out: list[AgentEffect]) -> None:
     state.moved.clear()
     if state.agent_epoch == 0:
-        out.append(Send(Hello(_header(state), state.name, state.incarnation)))
+        out.append(SendUp(Hello(_header(state), state.name, state.incarnation)))
         return
-    out.append(Send(Heartbeat(_header(state), state.name, now, statuses(state), state.liveness)))
+    out.append(SendUp(Heartbeat(_header(state), state.name, now, statuses(state), state.liveness)))
 
 
 def _checkpoint(state: AgentState, out: list[AgentEffect]) -> None:
     held = [state.units[unit] for unit in sorted(state.moved) if unit in state.units]
     marks = tuple((h.unit, h.epoch, h.mark) for h in held if h.mark is not None)
     state.moved.clear()
-    out.append(Send(Checkpoint(_header(state), state.name, marks)))
+    out.append(SendUp(Checkpoint(_header(state), state.name, marks)))
 
 
 def _shutdown(state: AgentState, why: str, now: float, out: list[AgentEffect]) -> None:

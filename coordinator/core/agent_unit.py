@@ -17,7 +17,7 @@ from coordinator.core.messages import Mark, Op, Reported, UnitStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class AgentUnit:
     """`closed`: the highest epoch never to be taken up again. `deadline`: agent's monotonic seconds, end of the lease."""
 
     unit: str
@@ -38,7 +38,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Instruction:
     """An instruction that the agent has found valid. `deadline`: of the lease that comes with a start."""
 
     op: Op
@@ -89,7 +89,7 @@ class Granted:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class UnitTick:
     """Time has passed."""
 
 
@@ -99,7 +99,7 @@ class Halt:
 
 
 WorkerEvent = Ready | GettingOn | Progressed | Ended
-UnitEvent = Told | WorkerEvent | Granted | Tick | Halt
+UnitEvent = Instruction | WorkerEvent | Granted | UnitTick | Halt
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +134,13 @@ _RUNS = frozenset({Reported.PREPARING, Reported.PREPARED, Reported.REPLICATING})
 _EMPTY = frozenset({Reported.ABSENT, Reported.STOPPED})
 
 
-def step(held: Held, event: UnitEvent, now: float) -> tuple[Held, tuple[UnitEffect, ...]]:
+def step(held: AgentUnit, event: UnitEvent, now: float) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
     """Return the unit after `event` at `now` (agent's monotonic seconds) and what its worker is to do.
 
     Events of another epoch than the one held change nothing: they are late.
     """
     match event:
-        case Told():
+        case Instruction():
             return _told(held, event, now)
         case Ended(epoch, mark, error) if epoch == held.epoch and held.state not in _EMPTY:
             return _ended(held, mark, error), ()
@@ -152,19 +152,19 @@ def step(held: Held, event: UnitEvent, now: float) -> tuple[Held, tuple[UnitEffe
             return replace(held, mark=mark, rows_per_s=rows, error=error), ()
         case Granted(epoch, deadline) if epoch == held.epoch:
             return _expire(replace(held, deadline=max(held.deadline, deadline)), now)
-        case Tick():
+        case UnitTick():
             return _expire(held, now)
         case Halt():
             return _halt(held)
     return held, ()
 
 
-def _told(held: Held, told: Told, now: float) -> tuple[Held, tuple[UnitEffect, ...]]:
+def _told(held: AgentUnit, told: Instruction, now: float) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
     if told.op is Op.REMOVE:
         return _remove(held, told.epoch)
     if told.op is Op.FORGET:
         noted = held.state is Reported.STOPPED and held.epoch <= told.epoch
-        return Held(held.unit, closed=held.closed) if noted else held, ()
+        return AgentUnit(held.unit, closed=held.closed) if noted else held, ()
     if told.op is Op.PREPARE:
         return _prepare(held, told)
     startable = held.epoch == told.epoch and held.state is Reported.PREPARED and told.deadline > now
@@ -174,32 +174,34 @@ def _told(held: Held, told: Told, now: float) -> tuple[Held, tuple[UnitEffect, .
     return started, (StartWorker(held.unit, held.epoch, told.mark),)
 
 
-def _prepare(held: Held, told: Told) -> tuple[Held, tuple[UnitEffect, ...]]:
+def _prepare(held: AgentUnit, told: Instruction) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
     if told.epoch <= max(held.closed, held.epoch):
         return held, ()
     if held.state not in _EMPTY:
         return _halt(held)  # the older replica ends first; the owner says prepare again
-    opened = Held(held.unit, told.epoch, Reported.PREPARING, max(held.closed, held.epoch), mark=told.mark)
+    opened = AgentUnit(
+        held.unit, told.epoch, Reported.PREPARING, max(held.closed, held.epoch), mark=told.mark
+    )
     return opened, (OpenWorker(held.unit, told.epoch, told.mark),)
 
 
-def _remove(held: Held, epoch: int) -> tuple[Held, tuple[UnitEffect, ...]]:
+def _remove(held: AgentUnit, epoch: int) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
     held = replace(held, closed=max(held.closed, epoch))
     return (held, ()) if held.epoch > epoch else _halt(held)
 
 
-def _halt(held: Held) -> tuple[Held, tuple[UnitEffect, ...]]:
+def _halt(held: AgentUnit) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
     if held.state not in _RUNS:
         return held, ()
     return replace(held, state=Reported.STOPPING, rows_per_s=0), (StopWorker(held.unit, held.epoch),)
 
 
-def _expire(held: Held, now: float) -> tuple[Held, tuple[UnitEffect, ...]]:
+def _expire(held: AgentUnit, now: float) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
     over = held.state is Reported.REPLICATING and held.deadline <= now
     return _halt(held) if over else (held, ())
 
 
-def _ended(held: Held, mark: Mark | None, error: str | None) -> Held:
+def _ended(held: AgentUnit, mark: Mark | None, error: str | None) -> AgentUnit:
     return replace(
         held,
         state=Reported.STOPPED,

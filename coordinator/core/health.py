@@ -24,7 +24,7 @@ class HealthConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class AgentHealth:
     """`suspects`: units that failed there since one last worked; `failures`: how often; `rounds`: times it has backed off."""
 
     suspects: frozenset[str] = frozenset()
@@ -49,10 +49,10 @@ class Health:
         return None if self.trusted else max(0.0, self.due_at - now)
 
 
-WELL = Health()
+WELL = AgentHealth()
 
 
-def failed(health: Health, unit: str, now: float, config: HealthConfig) -> Health:
+def failed(health: AgentHealth, unit: str, now: float, config: HealthConfig) -> AgentHealth:
     """Return the agent's health after a preparation or a start of the unit has failed there.
 
     One that had begun before the agent backed off says nothing new.

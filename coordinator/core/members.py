@@ -51,7 +51,7 @@ class Member:
         return self.state is MemberState.SYNCED and not self.leaving
 
 
-class Verdict(Enum):
+class MessageVerdict(Enum):
     """What a message of an agent is worth."""
 
     APPLY = "apply"
@@ -60,16 +60,18 @@ class Verdict(Enum):
     OTHER = "other incarnation"
 
 
-def hear(member: Member, agent_epoch: int, seq: int, now: float, *, is_sync: bool) -> tuple[Member, Verdict]:
+def hear(
+    member: Member, agent_epoch: int, seq: int, now: float, *, is_sync: bool
+) -> tuple[Member, MessageVerdict]:
     """Return the member after a message of its current term, and whether the message is to be applied."""
     if agent_epoch != member.agent_epoch:
-        return member, Verdict.OTHER
+        return member, MessageVerdict.OTHER
     if seq <= member.seq:
-        return member, Verdict.LATE
+        return member, MessageVerdict.LATE
     member = replace(member, seq=seq, heard_at=max(now, member.heard_at))
     if is_sync:
-        return replace(member, state=MemberState.SYNCED), Verdict.APPLY
-    return member, Verdict.APPLY if member.state is MemberState.SYNCED else Verdict.UNSYNCED
+        return replace(member, state=MemberState.SYNCED), MessageVerdict.APPLY
+    return member, MessageVerdict.APPLY if member.state is MemberState.SYNCED else MessageVerdict.UNSYNCED
 
 
 def told(member: Member, sent: float, liveness: Liveness) -> Member:

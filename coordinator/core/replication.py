@@ -1,7 +1,7 @@
 """One unit's replicas and how they change hands: a pure state machine (the tables are in `replication_table`).
 
-A replica is one assignment: (agent, incarnation, epoch). It is made durable before its agent is told (`Persist`, then
-`Persisted`). Instructions are derived from state again at every report, so none needs a retry timer. Reports for an
+A replica is one assignment: (agent, incarnation, epoch). It is made durable before its agent is told (`PersistReplicas`, then
+`ReplicaPersisted`). Instructions are derived from state again at every report, so none needs a retry timer. Reports for an
 epoch that is not in the set come from orphans: those are told to stop.
 """
 
@@ -73,14 +73,14 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True)
-class Persisted:
+class ReplicaPersisted:
     """The record that holds the replica of this epoch is durable."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReplicaReport:
     """Agent `agent` in incarnation `agent_epoch` holds the unit at `epoch` in `state`, or (epoch 0, Absent) not at all."""
 
     agent: str
@@ -107,7 +107,7 @@ class Cancel:
     """Give up the preparation of the secondary (only in Prepare)."""
 
 
-Input = Assign | Persisted | Report | AgentGone | Remove | Cancel
+Input = Assign | ReplicaPersisted | ReplicaReport | AgentGone | Remove | Cancel
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,8 @@ class Instruct:
 
 
 @dataclass(frozen=True, slots=True)
-class Persist:
-    """Make `replicas` durable as the unit's record, then say Persisted(epoch)."""
+class PersistReplicas:
+    """Make `replicas` durable as the unit's record, then say ReplicaPersisted(epoch)."""
 
     epoch: int
     replicas: tuple[Replica, ...]
@@ -135,10 +135,10 @@ class Impossible:
     epoch: int
 
 
-Output = Instruct | Persist | Impossible
+Output = Instruct | PersistReplicas | Impossible
 
 
-class RefusedError(Exception):
+class SetRefusedError(Exception):
     """The command does not fit the set's state; nothing was changed."""
 
 
@@ -152,11 +152,11 @@ def step(current: ReplicationSet, event: Input) -> tuple[ReplicationSet, tuple[O
     """Return the set after `event` and what is to be done, in order. Raises RefusedError for a command out of place."""
     out: list[Output] = []
     match event:
-        case Report():
+        case ReplicaReport():
             after = _report(current, event, out)
         case AgentGone(agent, agent_epoch):
             after = _gone(current, agent, agent_epoch, out)
-        case Persisted(epoch):
+        case ReplicaPersisted(epoch):
             after = _persisted(current, epoch, out)
         case Assign():
             after = _assign(current, event, out)
@@ -175,7 +175,7 @@ def cells(current: ReplicationSet, event: Input) -> list[Cell]:
             for r in current.replicas
             if r.agent == event.agent and r.agent_epoch <= event.agent_epoch
         ]
-    if isinstance(event, Report):
+    if isinstance(event, ReplicaReport):
         return [(current.state, r.role, seen) for r, seen in _about(current, event)]
     return []
 
@@ -218,7 +218,7 @@ def require(holds: bool, what: str) -> None:
         raise AssertionError(what)
 
 
-def _about(current: ReplicationSet, event: Report) -> list[tuple[Replica, Seen]]:
+def _about(current: ReplicationSet, event: ReplicaReport) -> list[tuple[Replica, Seen]]:
     """What a report says about each replica of the set.
 
     An agent holds one replica of a unit: when it reports another epoch, it does not hold this one. An older incarnation
@@ -237,7 +237,7 @@ def _about(current: ReplicationSet, event: Report) -> list[tuple[Replica, Seen]]
     return found
 
 
-def _report(current: ReplicationSet, event: Report, out: list[Output]) -> ReplicationSet:
+def _report(current: ReplicationSet, event: ReplicaReport, out: list[Output]) -> ReplicationSet:
     about = _about(current, event)
     known = any(r.agent_epoch == event.agent_epoch and r.epoch == event.epoch for r, _ in about)
     if not known and event.state is not Reported.ABSENT:
@@ -359,14 +359,14 @@ def _persisted(current: ReplicationSet, epoch: int, out: list[Output]) -> Replic
 
 def _assign(current: ReplicationSet, event: Assign, out: list[Output]) -> ReplicationSet:
     if current.state not in {SetState.ABSENT, SetState.REPLICATING}:
-        raise RefusedError(f"unit {current.unit} is {current.state.value}, not absent or replicating")
+        raise SetRefusedError(f"unit {current.unit} is {current.state.value}, not absent or replicating")
     if any(r.agent == event.agent for r in current.replicas):
-        raise RefusedError(f"unit {current.unit} is on agent {event.agent} already")
+        raise SetRefusedError(f"unit {current.unit} is on agent {event.agent} already")
     if any(r.epoch >= event.epoch for r in current.replicas):
         raise AssertionError(f"unit {current.unit}: epoch {event.epoch} is not new")
     replica = Replica(event.agent, event.agent_epoch, event.epoch, Role.SECONDARY, durable=False)
     after = replace(current, state=SetState.PREPARE, replicas=(*current.replicas, replica))
-    out.append(Persist(event.epoch, after.replicas))
+    out.append(PersistReplicas(event.epoch, after.replicas))
     return after
 
 
@@ -380,7 +380,7 @@ def _remove(current: ReplicationSet, out: list[Output]) -> ReplicationSet:
 def _cancel(current: ReplicationSet, out: list[Output]) -> ReplicationSet:
     secondary = current.secondary
     if current.state is not SetState.PREPARE or secondary is None:
-        raise RefusedError(f"unit {current.unit} is {current.state.value}, not prepare")
+        raise SetRefusedError(f"unit {current.unit} is {current.state.value}, not prepare")
     _instruct(secondary, Op.REMOVE, out)
     left = replace(secondary, role=Role.UNDETERMINED) if secondary.durable else None
     return _settle(_with(current, secondary, left), out)

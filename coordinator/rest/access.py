@@ -15,7 +15,7 @@ from fastapi import Depends, Header, HTTPException, Request
 from fastapi.security import HTTPBearer
 from pydantic import SecretStr
 
-from schemas.addresses import ASKED_BY, SYSTEM, is_loopback, other_system
+from schemas.config.addresses import ASKED_BY, SYSTEM, is_loopback, other_system
 
 _BEARER = HTTPBearer(auto_error=False, description="`coordination.token` of the configuration.")
 

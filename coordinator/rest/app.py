@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, FastAPI, Path, Query
 from fastapi.openapi.utils import get_openapi
 from pydantic import SecretStr
 
-from coordinator.core.owner_state import (
+from coordinator.core.owner.state import (
     CancelMove,
     Command,
     Drain,
@@ -30,8 +30,8 @@ from coordinator.rest.models import (
     Accepted,
     Agent,
     AgentList,
+    ClusterEvent,
     Counters,
-    Event,
     EventList,
     EventQuery,
     Health,
@@ -45,7 +45,7 @@ from coordinator.rest.models import (
     UnitQuery,
 )
 from coordinator.rest.problems import UnknownError
-from coordinator.server.control import Control, NotLeaderError, RefusedError, View
+from coordinator.server.operators.api import CommandRefusedError, Control, NotLeaderError, View
 
 TITLE = "rowlock coordinator"
 _ABOUT = "What runs where, how far it is, and what is to change. Every error is `application/problem+json`."
@@ -119,7 +119,7 @@ def _listings(router: APIRouter, control: Control) -> None:
         """What happened since this coordinator began to lead, oldest first; the last 1,000 are kept."""
         _leading(control)
         found = control.events(wanted.after, wanted.limit)
-        return EventList(events=[Event.model_validate(row) for row in found])
+        return EventList(events=[ClusterEvent.model_validate(row) for row in found])
 
     _units(router, control)
 
@@ -145,7 +145,7 @@ def _commands(router: APIRouter, control: Control) -> None:
     def give(command: Command, by: str) -> Accepted:
         try:
             control.command(command, by=by)
-        except RefusedError as refused:
+        except CommandRefusedError as refused:
             raise (_unknown(control, command) or refused) from None
         return Accepted(durable=not isinstance(command, Rebalance | Resign))
 

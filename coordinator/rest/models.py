@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from coordinator.server.control import UnitRow
+from coordinator.server.operators.api import UnitRow
 
 Ts = int | None
 
@@ -129,7 +129,7 @@ class Counters(Answer):
     counters: dict[str, int] = Field(description="Messages dropped by reason, queue lengths, refusals.")
 
 
-class Event(Answer):
+class ClusterEvent(Answer):
     """What the leader did or saw."""
 
     number: int = Field(description="Counts from 1 in the leader's process.")
@@ -147,7 +147,7 @@ class Event(Answer):
 class EventList(Answer):
     """Events, oldest first."""
 
-    events: list[Event] = Field(description="The events.")
+    events: list[ClusterEvent] = Field(description="The events.")
 
 
 class EventQuery(BaseModel):

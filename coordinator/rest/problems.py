@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from coordinator.rest.models import Leader, Problem
-from coordinator.server.control import NoAnswerError, NotLeaderError, RefusedError
+from coordinator.server.operators.api import CommandRefusedError, NoAnswerError, NotLeaderError
 
 MEDIA_TYPE = "application/problem+json"
 _LOG = structlog.get_logger()
@@ -40,7 +40,7 @@ class UnknownError(Exception):
 def install(app: FastAPI) -> None:
     """Have `app` answer every error as a problem."""
     app.add_exception_handler(NotLeaderError, _not_leader)
-    app.add_exception_handler(RefusedError, _of(409))
+    app.add_exception_handler(CommandRefusedError, _of(409))
     app.add_exception_handler(NoAnswerError, _of(504))
     app.add_exception_handler(UnknownError, _of(404))
     app.add_exception_handler(HTTPException, _framework)

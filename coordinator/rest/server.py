@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from coordinator.server.listening import listening_socket
-from schemas.addresses import join_address, split_address
+from schemas.config.addresses import join_address, split_address
 
 STOP_S = 5.0
 

@@ -1,1 +1,1 @@
-"""The coordinator process: election, owner core, batch system and heartbeat transport joined; `control` is what REST uses."""
+"""The coordinator process: election, owner core, batch system and heartbeat transport joined; `operators.api` is what REST uses."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import structlog
 
-from coordinator.core.owner_state import Catalogue
+from coordinator.core.owner.state import Catalogue
 
 log = structlog.get_logger("coordinator")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from coordinator.batch import BatchConfig
 from coordinator.control.kafka_log import ControlConfig
-from coordinator.core.owner_state import OwnerConfig
+from coordinator.core.owner.state import OwnerConfig
 from coordinator.transport.security import Security
 
 

@@ -22,20 +22,29 @@ import structlog
 
 from coordinator.batch import BatchSystem, MailboxFullError, SendError
 from coordinator.control.codec import Candidate, Change
-from coordinator.control.events import Confirmed, Heard, LogEvent
+from coordinator.control.events import Heard, LogEvent, WriteConfirmed
 from coordinator.control.kafka_log import ControlLog
 from coordinator.core.messages import Down, Up
-from coordinator.core.owner_state import Catalogue, Command
-from coordinator.server.asked import Answer, CommandAsked, FenceDone, Found, Joined, Left, TickDue, ViewAsked
+from coordinator.core.owner.state import Catalogue, Command
 from coordinator.server.background import CataloguePoller, FencePool, Ticker
+from coordinator.server.batch_handler import AgentMachine, BatchHandler
 from coordinator.server.config import ServerConfig
-from coordinator.server.control import LeaderView, View
-from coordinator.server.journal import EventRow
-from coordinator.server.machines import AgentMachine, Handler
+from coordinator.server.operators.api import LeaderView, View
+from coordinator.server.operators.journal import EventRow
 from coordinator.server.owner_machine import OwnerMachine
+from coordinator.server.requests import (
+    CatalogueRead,
+    CommandAsked,
+    FenceDone,
+    Joined,
+    Left,
+    PendingAnswer,
+    TickDue,
+    ViewAsked,
+)
 from coordinator.transport.events import Arrived, Closed, LeaderInfo, Opened, TransportEvent
 from coordinator.transport.server import HeartbeatServer
-from schemas.config import KafkaConfig
+from schemas.config.model import KafkaConfig
 
 log = structlog.get_logger("coordinator")
 
@@ -63,7 +72,7 @@ class Coordinator:
         self._closed = False
         self._machine = OwnerMachine(lambda: self._candidate, config.owner, self)
         self._system: BatchSystem[AgentMachine, Up] = BatchSystem(
-            self._machine, lambda _: Handler(self._tell), config.batch
+            self._machine, lambda _: BatchHandler(self._tell), config.batch
         )
         self._transport = HeartbeatServer(
             config.listen,
@@ -77,7 +86,7 @@ class Coordinator:
         self._log: ControlLog | None = None
         self._ticker = Ticker(config.tick, lambda: self._tell(TickDue()))
         self._catalogue = CataloguePoller(
-            catalogue, lambda rev, found: self._tell(Found(rev, found)), config.catalogue_every
+            catalogue, lambda rev, found: self._tell(CatalogueRead(rev, found)), config.catalogue_every
         )
         self._fences = FencePool(
             fence, lambda rev, unit, epoch: self._tell(FenceDone(rev, unit, epoch)), config.fences
@@ -141,7 +150,7 @@ class Coordinator:
             now = time.monotonic()
             viewed = self._viewed
             if viewed is None or now >= viewed[0]:
-                asked: Answer[View] = Answer()
+                asked: PendingAnswer[View] = PendingAnswer()
                 self._tell(ViewAsked(asked))
                 view = asked.wait(timeout)
                 # a large view keeps the owner busy: never for more than a fifth of its time
@@ -153,7 +162,7 @@ class Coordinator:
         return self._machine.journal.after(after, most)
 
     def command(self, command: Command, timeout: float = 5.0, *, by: str = "") -> None:
-        answer: Answer[None] = Answer()
+        answer: PendingAnswer[None] = PendingAnswer()
         self._tell(CommandAsked(command, answer, by))
         try:
             answer.wait(timeout)
@@ -169,7 +178,7 @@ class Coordinator:
         if isinstance(event, Heard):
             self._machine.heard(event)
             return
-        if isinstance(event, Confirmed):
+        if isinstance(event, WriteConfirmed):
             self._machine.confirmed(event)
         self._tell(event)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from schemas.addresses import split_address
+from schemas.config.addresses import split_address
 
 
 def listening_socket(address: str) -> socket.socket:

@@ -19,11 +19,11 @@ from typing import Protocol
 import structlog
 
 from coordinator.control.codec import Candidate, Change
-from coordinator.control.events import Confirmed, Elected, Heard, Lost, NewLeader, Persisted
-from coordinator.core import owner
-from coordinator.core import owner_state as core
+from coordinator.control.events import Elected, Heard, Lost, NewLeader, RecordsCommitted, WriteConfirmed
 from coordinator.core.messages import Down
-from coordinator.core.owner_state import (
+from coordinator.core.owner import owner
+from coordinator.core.owner import state as core
+from coordinator.core.owner.state import (
     Alarm,
     Effect,
     Event,
@@ -34,12 +34,20 @@ from coordinator.core.owner_state import (
     Refused,
     Send,
 )
-from coordinator.server.asked import CommandAsked, FenceDone, Found, Joined, Left, TickDue, ViewAsked
-from coordinator.server.control import LeaderView, NotLeaderError, RefusedError, View
-from coordinator.server.journal import Journal
-from coordinator.server.machines import AgentMachine, Mail
+from coordinator.server.batch_handler import AgentMachine, Mail
+from coordinator.server.operators.api import CommandRefusedError, LeaderView, NotLeaderError, View
+from coordinator.server.operators.journal import Journal
+from coordinator.server.operators.view import build
+from coordinator.server.requests import (
+    CatalogueRead,
+    CommandAsked,
+    FenceDone,
+    Joined,
+    Left,
+    TickDue,
+    ViewAsked,
+)
 from coordinator.server.round import Round
-from coordinator.server.view import build
 from coordinator.transport.events import LeaderInfo
 
 log = structlog.get_logger("coordinator")
@@ -88,7 +96,7 @@ class OwnerMachine:
         self._errors: dict[str, str] = {}
         self._commands: dict[int, CommandAsked] = {}
         self._asked: CommandAsked | None = None
-        self._confirmed = Confirmed(0, 0.0)
+        self._confirmed = WriteConfirmed(0, 0.0)
         self._heard = Heard(0, 0.0)
         self.view_took = 0.0
         self.counts: Counter[str] = Counter()
@@ -98,7 +106,7 @@ class OwnerMachine:
     def is_stopped(self) -> bool:
         return False
 
-    def confirmed(self, event: Confirmed) -> None:
+    def confirmed(self, event: WriteConfirmed) -> None:
         """From any thread, ahead of the messages that wait: an owner that is busy is not one that may have been replaced."""
         self._confirmed = event
 
@@ -149,13 +157,13 @@ class OwnerMachine:
                 self._mail(machine)
             case TickDue():
                 self._tick()
-            case Persisted(rev, token) if self._is(rev):
+            case RecordsCommitted(rev, token) if self._is(rev):
                 self._stored(token)
-            case Confirmed(rev, at) if self._is(rev):
+            case WriteConfirmed(rev, at) if self._is(rev):
                 self._step(core.Confirmed(at))
             case FenceDone(rev, unit, epoch) if self._is(rev):
                 self._step(core.Fenced(unit, epoch))
-            case Found(rev, catalogue) if self._is(rev):
+            case CatalogueRead(rev, catalogue) if self._is(rev):
                 self._step(catalogue)
             case CommandAsked():
                 self._command(message)
@@ -288,7 +296,7 @@ class OwnerMachine:
                 self.counts[f"alarm.{what}"] += 1
             case Refused(_, why):
                 if self._asked is not None:
-                    self._asked.answer.fail(RefusedError(why))
+                    self._asked.answer.fail(CommandRefusedError(why))
             case core.StepDown(why):
                 self._step_down(why)
 

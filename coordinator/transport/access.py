@@ -6,7 +6,7 @@ import hmac
 from collections.abc import Iterable
 from typing import Any
 
-from schemas.addresses import SYSTEM, other_system
+from schemas.config.addresses import SYSTEM, other_system
 
 AUTHORIZATION = "authorization"
 _BEARER = "Bearer "

@@ -61,7 +61,7 @@ _COUNTED = (
 class HeartbeatServer:
     """`listen`: "host:port", port 0 for any. `on_event` is called from the streams' threads and should be quick: while it
     runs, nothing more is read from that stream. An exception that leaves it ends the stream. `system`: the Kafka prefix;
-    whoever names another is refused (schemas.addresses.SYSTEM).
+    whoever names another is refused (schemas.config.addresses.SYSTEM).
 
     Whom it does not know it reads nothing of: `token` is what callers must bear (""; none, where a certificate or this machine's
     loopback proves them), judged by the metadata before any message. At most `streams` calls at once, `PER_AGENT` of them of one

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 
 from coordinator.core.messages import Dispatch, Down
-from coordinator.transport.mailbox import Mailbox, Waiting
+from coordinator.transport.pending_dispatches import PendingDispatch, PendingDispatches
 from coordinator.transport.wire import FRAME, FromOwner, NotLeader
 
 #: Seconds that a message waits for others when the last frame was no longer ago than `BUSY`: a frame costs more than
@@ -47,7 +47,7 @@ class Stream:
         self.dropped = 0
         self.up: Counter[str] = Counter()
         self.down: Counter[str] = Counter()
-        self.mailbox = Mailbox(answer_within)
+        self.mailbox = PendingDispatches(answer_within)
         self.why: str | None = None
         self.farewell: NotLeader | None = None
         self._capacity, self._pace = capacity, Pace()
@@ -80,7 +80,7 @@ class Stream:
                 return []
             return [self._queue.popleft() for _ in range(min(FRAME, len(self._queue)))]
 
-    def answered(self, op_seqs: list[int]) -> list[Waiting]:
+    def answered(self, op_seqs: list[int]) -> list[PendingDispatch]:
         """Take note of answers to dispatches; return those that have waited too long."""
         with self._changed:
             for op_seq in op_seqs:

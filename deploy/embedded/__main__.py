@@ -7,8 +7,8 @@ import json
 import signal
 import sys
 
-from deploy.embedded.downloads import spark_kafka_jars
 from deploy.embedded.errors import EmbeddedError
+from deploy.embedded.fetch.downloads import spark_kafka_jars
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL, Service, stack, terminate_cleanly
 
 

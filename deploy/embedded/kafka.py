@@ -10,10 +10,10 @@ from uuid import uuid4
 
 from confluent_kafka.admin import AdminClient
 
-from deploy.embedded.cache import MB
-from deploy.embedded.downloads import KAFKA, kafka_home
-from deploy.embedded.ivy import pyspark_jars
-from deploy.embedded.java import find_java
+from deploy.embedded.fetch.cache import MB
+from deploy.embedded.fetch.downloads import KAFKA, kafka_home
+from deploy.embedded.fetch.ivy import pyspark_jars
+from deploy.embedded.fetch.java import find_java
 from deploy.embedded.ports import pick
 from deploy.embedded.service import Service
 

@@ -10,8 +10,8 @@ from typing import Any
 import pymysql
 from pymysql.connections import Connection
 
-from deploy.embedded.cache import MB
-from deploy.embedded.downloads import MARIADB, mariadb_home
+from deploy.embedded.fetch.cache import MB
+from deploy.embedded.fetch.downloads import MARIADB, mariadb_home
 from deploy.embedded.service import Service, as_root
 
 

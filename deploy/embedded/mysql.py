@@ -14,10 +14,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.embedded.cache import MB, cache_dir, cached
 from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.guard import NOBODY, release, spawn, temporary
-from deploy.embedded.guardian import kill_tree
+from deploy.embedded.fetch.cache import MB, cache_dir, cached
+from deploy.embedded.guard.guardian import kill_tree
+from deploy.embedded.guard.processes import NOBODY, release, spawn, temporary
 from deploy.embedded.mariadb import MySQLFamily
 from deploy.embedded.progress import folder_size, watch
 

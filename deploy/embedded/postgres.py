@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 
 from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.guard import NOBODY
+from deploy.embedded.guard.processes import NOBODY
 from deploy.embedded.service import Service, as_root
 
 

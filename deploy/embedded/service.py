@@ -15,10 +15,10 @@ from typing import ClassVar, NoReturn, Self
 
 import psutil
 
-from deploy.embedded.cache import MB, require_space
 from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.guard import kept, release, spawn, temporary
-from deploy.embedded.guardian import kill_tree
+from deploy.embedded.fetch.cache import MB, require_space
+from deploy.embedded.guard.guardian import kill_tree
+from deploy.embedded.guard.processes import kept, release, spawn, temporary
 from deploy.embedded.patience import Patience
 from deploy.embedded.ports import HOST, pick, require_free
 

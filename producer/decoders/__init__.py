@@ -1,1 +1,1 @@
-"""Binlog row images: TABLE_MAP parsing, column formats, and the source text of decoders generated from them."""
+"""Row images to JSON: column formats, the source text of decoders generated from them, and the events made of it."""

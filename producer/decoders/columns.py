@@ -2,7 +2,7 @@
 
 A `Fixed` column has a constant size; its parts are read together with those of its neighbours by one
 `struct.unpack_from`. A `Variable` column is a length of 1 to 4 bytes and that many bytes. Binary forms: MySQL's
-`log_event_print_value` and strings/decimal.cc, my_time.cc; the wire forms are those of schemas/table.py.
+`log_event_print_value` and strings/decimal.cc, my_time.cc; the wire forms are those of schemas/table/model.py.
 
 In the fragments `data` is the body of the event and `text` the same as a latin-1 string.
 """
@@ -13,14 +13,14 @@ from collections.abc import Callable
 
 import msgspec
 
+from producer.binlog_format import types as t
+from producer.binlog_format.charsets import decoder_of, utf8_in_latin1
+from producer.binlog_format.errors import DefinitionMismatch, UndecodableRow
+from producer.binlog_format.table_map import ColumnMap
 from producer.decoders import scalars, times
-from producer.decoders import types as t
-from producer.decoders.charsets import decoder_of, utf8_in_latin1
-from producer.decoders.errors import DefinitionMismatch, UndecodableRow
 from producer.decoders.fragments import Fixed, Format, Part, Variable, big_endian, digits, text
-from producer.decoders.table_map import ColumnMap
-from producer.jsonb import json_latin1
-from schemas.table import ColumnType, Kind
+from producer.decoders.jsonb import json_latin1
+from schemas.table.model import ColumnType, Kind
 
 
 def format_of(i: int, logged: ColumnMap, column: ColumnType) -> Format:

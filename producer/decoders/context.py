@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from producer.decoders.metadata import TableMapForm
-from schemas.position import Position
+from producer.binlog_format.metadata import TableMapForm
+from schemas.wire.position import Position
 
 
 class SourceContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,17 +1,17 @@
-"""The constant text around row images: the envelope of schemas/event.py, rendered once per table and transaction.
+"""The constant text around row images: the envelope of schemas/wire/event.py, rendered once per table and transaction.
 
-All text is UTF-8 carried as latin-1 (producer/decoders/charsets.py). The order of the members is that of the structs
-in schemas/event.py; `transaction.last` stands behind everything that holds a value of the database, so that the one
+All text is UTF-8 carried as latin-1 (producer/binlog_format/charsets.py). The order of the members is that of the structs
+in schemas/wire/event.py; `transaction.last` stands behind everything that holds a value of the database, so that the one
 event that turns out to be the last can be patched.
 """
 
 from __future__ import annotations
 
-from producer.decoders.charsets import utf8_in_latin1
+from producer.binlog_format.charsets import utf8_in_latin1
 from producer.decoders.context import SourceContext, TransactionContext
 from producer.decoders.scalars import quote
-from schemas.event import ENVELOPE_VERSION
-from schemas.position import Position
+from schemas.wire.event import ENVELOPE_VERSION
+from schemas.wire.position import Position
 
 LAST_FALSE = b'"last":false},"ts_ms":'
 LAST_TRUE = b'"last":true},"ts_ms":'

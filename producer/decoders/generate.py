@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from producer.decoders.charsets import utf8_in_latin1
+from producer.binlog_format.charsets import utf8_in_latin1
 from producer.decoders.fragments import Format
 from producer.decoders.scalars import quote
 from producer.decoders.source import Writer, compiled
@@ -31,7 +31,7 @@ LoopFunction = Callable[..., int]
 _PATTERNS = 64
 
 
-class Layout(msgspec.Struct, frozen=True):
+class RowLayout(msgspec.Struct, frozen=True):
     """Columns of a table: names (empty: rows are only skipped), formats, ordinals of the key (empty: without keys).
 
     `image`: the ordinals of the columns that an image shows; None: all of them.
@@ -54,7 +54,7 @@ class Layout(msgspec.Struct, frozen=True):
 class Images(dict[int, ImageFunction]):
     """NULL bitmap → function, compiled when first met; after `limit` patterns one function that tests each column."""
 
-    def __init__(self, layout: Layout, limit: int = _PATTERNS) -> None:
+    def __init__(self, layout: RowLayout, limit: int = _PATTERNS) -> None:
         super().__init__()
         self._layout = layout
         self._limit = limit
@@ -69,7 +69,7 @@ class Images(dict[int, ImageFunction]):
         return self._general
 
 
-def compile_image(layout: Layout, nulls: int | None) -> ImageFunction:
+def compile_image(layout: RowLayout, nulls: int | None) -> ImageFunction:
     """Return the function for rows whose NULL bitmap is `nulls`; None: for any."""
     writer = Writer("")
     texts = _specialised(writer, layout, nulls) if nulls is not None else _general(writer, layout)
@@ -82,7 +82,7 @@ def compile_image(layout: Layout, nulls: int | None) -> ImageFunction:
     return function
 
 
-def compile_loop(layout: Layout, nulls: int, *, update: bool) -> LoopFunction:
+def compile_loop(layout: RowLayout, nulls: int, *, update: bool) -> LoopFunction:
     """Return the function for a whole event; rows whose images have the NULL bitmap `nulls` are decoded in place.
 
     Arguments: data, text, p (offset of the first row), end, images without and with key, append (takes a Kafka
@@ -101,7 +101,7 @@ def compile_loop(layout: Layout, nulls: int, *, update: bool) -> LoopFunction:
     return function
 
 
-def _single_rows(layout: Layout, nulls: int) -> tuple[list[str], dict[str, Any]]:
+def _single_rows(layout: RowLayout, nulls: int) -> tuple[list[str], dict[str, Any]]:
     writer = Writer("")
     texts = _specialised(writer, layout, nulls)
     image, key = _object(layout.names, texts, layout.shown), _object(layout.names, texts, layout.key)
@@ -113,7 +113,7 @@ def _single_rows(layout: Layout, nulls: int) -> tuple[list[str], dict[str, Any]]
     return [f"if {_is_hot(layout, nulls, 'p')}:", *_indent(hot), "else:", *_indent(other)], writer.names
 
 
-def _update_rows(layout: Layout, nulls: int) -> tuple[list[str], dict[str, Any]]:
+def _update_rows(layout: RowLayout, nulls: int) -> tuple[list[str], dict[str, Any]]:
     before, after = Writer(""), Writer("_")
     old, new = _specialised(before, layout, nulls), _specialised(after, layout, nulls)
     key = _object(layout.names, new, layout.key)
@@ -136,14 +136,14 @@ def _update_rows(layout: Layout, nulls: int) -> tuple[list[str], dict[str, Any]]
     return lines, {**before.names, **after.names}
 
 
-def _is_hot(layout: Layout, nulls: int, p: str) -> str:
+def _is_hot(layout: RowLayout, nulls: int, p: str) -> str:
     size = layout.bitmap_bytes
     if size == 1:
         return f"data[{p}] == {nulls}"
     return f"data[{p}:{p} + {size}] == {nulls.to_bytes(size, 'little')!r}"
 
 
-def _bitmap(layout: Layout) -> str:
+def _bitmap(layout: RowLayout) -> str:
     return f"from_bytes(data[p:p + {layout.bitmap_bytes}], 'little')"
 
 
@@ -176,7 +176,7 @@ def _member(name: str) -> str:
     return utf8_in_latin1(quote(name)).replace("{", "{{").replace("}", "}}") + ":"
 
 
-def _specialised(writer: Writer, layout: Layout, nulls: int) -> list[str]:
+def _specialised(writer: Writer, layout: RowLayout, nulls: int) -> list[str]:
     """Write the columns of one pattern of NULLs; returns the f-string field of each."""
     writer.skip(layout.bitmap_bytes)
     fields = []
@@ -187,7 +187,7 @@ def _specialised(writer: Writer, layout: Layout, nulls: int) -> list[str]:
     return fields
 
 
-def _general(writer: Writer, layout: Layout) -> list[str]:
+def _general(writer: Writer, layout: RowLayout) -> list[str]:
     """Write all columns, each with a test whether it is NULL."""
     size = layout.bitmap_bytes
     writer.names["from_bytes"] = int.from_bytes

@@ -11,14 +11,14 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from producer.decoders.charsets import prove_utf8
+from producer.binlog_format.charsets import prove_utf8
+from producer.binlog_format.errors import UndecodableRow
 from producer.decoders.envelope import Parts
-from producer.decoders.errors import UndecodableRow
 from producer.decoders.fragments import Format, Variable
-from producer.decoders.generate import Images, Layout
+from producer.decoders.generate import Images, RowLayout
 from producer.decoders.scalars import base64_text
-from schemas.codec import mark_undecodable
-from schemas.event import Undecodable
+from schemas.wire.codec import mark_undecodable
+from schemas.wire.event import Undecodable
 
 _NONE: tuple[str, ...] = ()
 _ERRORS = (ValueError, LookupError, OverflowError, struct.error)
@@ -40,10 +40,10 @@ def raw_value(data: bytes) -> str:
 class MarkedRows:
     """Row events of one table, decoded value by value."""
 
-    def __init__(self, layout: Layout, bitmap: int) -> None:
+    def __init__(self, layout: RowLayout, bitmap: int) -> None:
         self._bad: list[int] = []
         formats = tuple(_guarded(i, each, self._bad) for i, each in enumerate(layout.formats))
-        self._images = Images(Layout(formats, layout.names, layout.key, layout.image))
+        self._images = Images(RowLayout(formats, layout.names, layout.key, layout.image))
         self._layout = layout
         self._bitmap = bitmap
 

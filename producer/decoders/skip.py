@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from producer.decoders import types as t
+from producer.binlog_format import types as t
+from producer.binlog_format.table_map import ColumnMap
 from producer.decoders.columns import DECIMAL_BYTES
 from producer.decoders.fragments import Fixed, Format, Variable
-from producer.decoders.table_map import ColumnMap
 
 _SIZES = {
     t.TINY: 1, t.SHORT: 2, t.INT24: 3, t.LONG: 4, t.LONGLONG: 8, t.FLOAT: 4, t.DOUBLE: 8, t.YEAR: 1,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from producer.binlog_format import types as t
+from producer.binlog_format.table_map import ColumnMap
 from producer.decoders import scalars
-from producer.decoders import types as t
 from producer.decoders.fragments import Fixed, Format, Part, big_endian, digits, text
-from producer.decoders.table_map import ColumnMap
-from schemas.table import ColumnType
+from schemas.table.model import ColumnType
 
 
 def date_format(_i: int, logged: ColumnMap, _column: ColumnType) -> Format | None:

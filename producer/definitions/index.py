@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from producer import ddl
-from producer.judgement import judge
-from producer.log_event import AlterPart, Query
+from producer.binlog_format.log_event import AlterPart, Query
+from producer.statements import ddl
+from producer.statements.judgement import judge
 
 LogPoint = tuple[int, int]
 """(number of the binlog file, offset): where an event starts, or where a stretch begins and ends."""
@@ -57,7 +57,7 @@ def tables_touched(query: Query, part: AlterPart | None = None) -> Iterator[Touc
 
 
 class StatementIndex:
-    """The statements in [begin, end). `same`: the form in which the server compares names (schemas.names)."""
+    """The statements in [begin, end). `same`: the form in which the server compares names (schemas.table.names)."""
 
     def __init__(self, same: Callable[[TableName], TableName] = lambda name: name) -> None:
         self._same = same

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from producer.definitions.index import LogPoint
-from schemas.position import binlog_file_number
-from schemas.table import Table
+from schemas.table.model import Table
+from schemas.wire.position import binlog_file_number
 
 
 class Place(NamedTuple):

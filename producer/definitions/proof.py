@@ -13,17 +13,17 @@ from typing import TypeVar
 
 import pymysql
 
-from producer.catalog import Catalog
 from producer.definitions.index import LogPoint, StatementIndex, TableName
 from producer.definitions.places import Place, Proof, Proven, Unproven
 from producer.definitions.scan import StatementScan, file_names
 from producer.definitions.visible import await_log, await_transaction
 from producer.effects import Effect
 from producer.errors import SourceRefusedError, TransientSourceError
-from producer.stream import source_error
-from producer.survey import Surveyed
-from schemas.config import SourceConfig
-from schemas.position import binlog_file_number
+from producer.sources.binlog.log_stream import source_error
+from producer.sources.catalog import Catalog
+from producer.sources.survey import Surveyed
+from schemas.config.model import SourceConfig
+from schemas.wire.position import binlog_file_number
 
 T = TypeVar("T")
 

@@ -15,13 +15,13 @@ from typing import Protocol
 import pymysql
 import structlog
 
-from producer.catalog import connect_settings
 from producer.definitions.index import LogPoint, StatementIndex
 from producer.definitions.walk import StatementWalker
 from producer.errors import TransientSourceError
-from producer.library import DumpConnection
-from producer.stream import HEARTBEAT, SILENCE, PacketSource, source_error
-from schemas.config import SourceConfig
+from producer.sources.binlog.binlog_dump import DumpConnection
+from producer.sources.binlog.log_stream import HEARTBEAT, SILENCE, PacketSource, source_error
+from producer.sources.catalog import connect_settings
+from schemas.config.model import SourceConfig
 
 _log = structlog.get_logger("capture")
 _TOLD_AFTER = 5.0

@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection
 
 import pymysql
 
-from producer.catalog import Catalog, connect_settings
 from producer.definitions.index import LogPoint, TableName
 from producer.errors import TransientSourceError
-from schemas.config import SourceConfig
-from schemas.mysql_values import quote_name
+from producer.sources.catalog import Catalog, connect_settings
+from schemas.config.model import SourceConfig
+from schemas.values.mysql import quote_name
 
 _PATIENCE = 30  # seconds
 _POLL = 0.05

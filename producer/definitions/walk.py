@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from producer import log_event as log
-from producer.decoders.errors import DecodeError
+from producer.binlog_format import log_event as log
+from producer.binlog_format.errors import DecodeError
+from producer.binlog_format.log_event import AlterPart, LogEvent
+from producer.binlog_format.payload import inner_events
 from producer.definitions.index import EVERY_TABLE, LogPoint, Touched, tables_touched
-from producer.log_event import AlterPart, LogEvent
-from producer.payload import inner_events
-from schemas.position import binlog_file_number
+from schemas.wire.position import binlog_file_number
 
 _TYPE = 5  # offset of an event's type in its packet
 _HEARTBEATS = (log.HEARTBEAT, log.HEARTBEAT_V2)
@@ -25,7 +25,7 @@ _READ = frozenset(
 _NO_CHANGE = (b"\0BEGIN", b"\0COMMIT")  # the whole statement: behind the database's name stands a zero byte
 
 
-class Found(NamedTuple):
+class FoundStatement(NamedTuple):
     """A statement on tables: where it starts, and on which."""
 
     at: LogPoint
@@ -49,9 +49,9 @@ class StatementWalker:
     def point(self) -> LogPoint:
         return binlog_file_number(self.file), self._pos
 
-    def feed(self, packets: Sequence[bytes]) -> list[Found]:
-        """Return what `packets` (as producer.library gives them) bring."""
-        found: list[Found] = []
+    def feed(self, packets: Sequence[bytes]) -> list[FoundStatement]:
+        """Return what `packets` (as producer.sources.binlog.binlog_dump gives them) bring."""
+        found: list[FoundStatement] = []
         packet = b""
         for packet in packets:
             if packet[_TYPE] in _READ:
@@ -64,7 +64,7 @@ class StatementWalker:
             self._pos = log.whole_offset(log.parse_header(packet)[4], self._pos) or self._pos
         return found
 
-    def _event(self, packet: bytes, found: list[Found]) -> None:
+    def _event(self, packet: bytes, found: list[FoundStatement]) -> None:
         timestamp, kind, server_id, size, end, flags = log.parse_header(packet)
         if kind == log.ROTATE:
             self.server_id = server_id
@@ -83,7 +83,8 @@ class StatementWalker:
         elif kind != log.QUERY or not body.endswith(_NO_CHANGE):
             event = LogEvent(kind, timestamp, server_id, flags, self.file, start, self._pos, body)
             found += [
-                Found((binlog_file_number(self.file), start), tables) for tables in self._changes(event)
+                FoundStatement((binlog_file_number(self.file), start), tables)
+                for tables in self._changes(event)
             ]
 
     def _changes(self, event: LogEvent) -> list[tuple[Touched, ...]]:

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from producer.chunks import LogPoint
-from producer.decoders.metadata import TableMapForm
+from producer.binlog_format.metadata import TableMapForm
 from producer.errors import SourceRefusedError
-from producer.grants import Rights
-from producer.gtids import GtidLog
-from producer.snapshot import Visibility
-from producer.snapshot_gtids import GtidSet
-from schemas.mysql_columns import CatalogColumn
-from schemas.position import binlog_file_number
+from producer.snapshot.chunks import LogPoint
+from producer.snapshot.reader import Visibility
+from producer.sources.binlog.mariadb_gtids import GtidLog
+from producer.sources.binlog.mysql_gtids import GtidSet
+from producer.sources.grants import Rights
+from schemas.io.mysql_columns import CatalogColumn
+from schemas.wire.position import binlog_file_number
 
 #: Runs a statement with arguments and returns its rows, by column name. Raises pymysql errors.
 Query = Callable[..., list[dict[str, Any]]]

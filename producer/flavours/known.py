@@ -5,7 +5,7 @@ from __future__ import annotations
 from producer.flavours.flavour import BinlogFlavour
 from producer.flavours.mariadb import MARIADB
 from producer.flavours.mysql import MYSQL
-from schemas.config import SourceConfig
+from schemas.config.model import SourceConfig
 
 FLAVOURS = {flavour.type: flavour for flavour in (MYSQL, MARIADB)}
 

@@ -8,16 +8,16 @@ from typing import Any
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
-from producer.chunks import LogPoint, Low
-from producer.decoders import types as t
-from producer.decoders.metadata import TableMapForm, parsers
+from producer.binlog_format import types as t
+from producer.binlog_format.metadata import TableMapForm, parsers
 from producer.errors import SourceRefusedError
 from producer.flavours.flavour import BinlogFlavour, Query, log_point
-from producer.grants import TABLE_RIGHTS, Rights
-from producer.gtids import MariadbGtids
-from producer.positions import gtids_contained
-from schemas.mysql_columns import CatalogColumn
-from schemas.position import binlog_file_number
+from producer.resume.positions import gtids_contained
+from producer.snapshot.chunks import LogPoint, Low
+from producer.sources.binlog.mariadb_gtids import MariadbGtids
+from producer.sources.grants import TABLE_RIGHTS, Rights
+from schemas.io.mysql_columns import CatalogColumn
+from schemas.wire.position import binlog_file_number
 
 _LOG_STATUS = "SHOW MASTER STATUS"
 

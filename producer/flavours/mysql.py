@@ -13,14 +13,14 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
-from producer.chunks import LogPoint, Low
-from producer.decoders import types as t
-from producer.decoders.metadata import TableMapForm, parsers
+from producer.binlog_format import types as t
+from producer.binlog_format.metadata import TableMapForm, parsers
 from producer.flavours.flavour import BinlogFlavour, Query, log_point
-from producer.grants import TABLE_RIGHTS, Rights
-from producer.snapshot_gtids import GtidSet
-from schemas.mysql_connect import open_connection
-from schemas.position import binlog_file_number
+from producer.snapshot.chunks import LogPoint, Low
+from producer.sources.binlog.mysql_gtids import GtidSet
+from producer.sources.grants import TABLE_RIGHTS, Rights
+from schemas.io.mysql_connection import open_connection
+from schemas.wire.position import binlog_file_number
 
 _PARSE_ERROR = 1064
 _NO_ROLES = (_PARSE_ERROR, 1305)  # MySQL 5.7 has none

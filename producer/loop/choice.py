@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from producer.start import Started
-from schemas.mysql_catalog import is_selected
-from schemas.names import Names
+from producer.resume.startup import Started
+from schemas.io.mysql_catalog import is_selected
+from schemas.table.names import Names
 
 
 class TableChoice:

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import structlog
 
-from producer import log_event as log
 from producer.barriers import Barriers
-from producer.chunks import LogPoint, Mark
-from producer.ddl import Dml, Unknown, without_values
-from producer.decoders.errors import DecodeError
+from producer.binlog_format import log_event as log
+from producer.binlog_format.errors import DecodeError
+from producer.binlog_format.log_event import LogEvent
 from producer.errors import StreamStoppedError, TableStoppedError
 from producer.flavours.known import flavour_of
-from producer.log_event import LogEvent
 from producer.loop.choice import TableChoice
 from producer.loop.position import CapturePosition
 from producer.loop.rows import RowSender
@@ -24,14 +22,24 @@ from producer.loop.table_stops import TableStops
 from producer.loop.ticker import CaptureTicker
 from producer.loop.watermarks import WatermarkSender
 from producer.ports import Ports
-from producer.proof import Proofs
-from producer.snapshots import Snapshots
-from producer.start import Started
-from producer.transaction_stream import TransactionStream
-from producer.transactions import Barrier, Boundary, Fold, Header, Output, Rows, not_undone
-from schemas.config import SourceConfig
+from producer.resume.startup import Started
+from producer.snapshot.chunks import LogMark, LogPoint
+from producer.snapshot.scheduler import Snapshots
+from producer.sources.binlog.log_proof import Proofs
+from producer.sources.binlog.transaction_stream import TransactionStream
+from producer.sources.binlog.transactions import (
+    Barrier,
+    Boundary,
+    CapturedRows,
+    Output,
+    TransactionAssembler,
+    TransactionHeader,
+    not_undone,
+)
+from producer.statements.ddl import Dml, Unknown, without_values
+from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
-from schemas.position import binlog_file_number
+from schemas.wire.position import binlog_file_number
 
 _log = structlog.get_logger("capture")
 
@@ -49,14 +57,14 @@ class CaptureLoop:
         record, names, writer, flavour = started.record, ports.names, ports.writer, flavour_of(source)
         self._started, self._ports, self._clock, self._writer = started, ports, ports.clock, writer
         choice = TableChoice(source.tables, names, started)
-        self._fold = fold = Fold(choice.captured, record.prepared)
+        self._fold = fold = TransactionAssembler(choice.captured, record.prepared)
         self._snapshots = snapshots = Snapshots(
             started, writer, ports.open_reader, ports.clock, ports.chunk_rows,
             wanted=source.snapshot != "never", delivered=flavour.delivered(),
         )  # fmt: skip
         self._barriers = Barriers(
             started.context, started.captured, writer, ports.topics, choice.selected, started.errors,
-            lambda state, at: snapshots.table_changed(state, Mark((at.file_number, at.pos), at.gtid)),
+            lambda state, at: snapshots.table_changed(state, LogMark((at.file_number, at.pos), at.gtid)),
             ports.definitions, started, source.snapshot != "never", names,
             ports.reaches(lambda: fold.objects_changed),
         )  # fmt: skip
@@ -113,14 +121,14 @@ class CaptureLoop:
             output = self._fold.feed(event)
             if output is None:
                 return
-            if isinstance(output, Rows):
+            if isinstance(output, CapturedRows):
                 self._rows.take(output)
                 return
             if isinstance(output, Barrier):
                 self._barrier(output)
         except TableStoppedError as error:  # everything else goes on
             self._stops.stop(error, event)
-            if isinstance(output, Rows):
+            if isinstance(output, CapturedRows):
                 self._fold.uncaptured(output)
         except DecodeError as error:
             raise StreamStoppedError(
@@ -215,7 +223,7 @@ class CaptureLoop:
                 del late[name]
                 try:
                     self._barriers.first_sight(
-                        name, self._rows.transaction(Header(file, pos, now_ms, 0, None))
+                        name, self._rows.transaction(TransactionHeader(file, pos, now_ms, 0, None))
                     )
                 except TableStoppedError as error:
                     self._stops.stop(error, LogEvent(0, now_ms // 1000, 0, 0, file, pos, pos, b""))

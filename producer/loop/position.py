@@ -7,12 +7,12 @@ from typing import NamedTuple
 import msgspec
 
 from producer.ports import Ports
-from producer.proof import Evidence, Proofs
-from producer.snapshots import Snapshots
-from producer.start import Started
+from producer.resume.startup import Started
+from producer.snapshot.scheduler import Snapshots
+from producer.sources.binlog.log_proof import Evidence, Proofs
+from producer.sources.binlog.transaction_stream import TransactionStream
+from producer.sources.binlog.transactions import Boundary, TransactionHeader
 from producer.tables import TopicReach
-from producer.transaction_stream import TransactionStream
-from producer.transactions import Boundary, Header
 
 
 class Milestone(NamedTuple):
@@ -100,5 +100,5 @@ class CapturePosition:
 def beginning(started: Started) -> Boundary:
     """Return where a stretch of capture begins."""
     record = started.record
-    header = Header(record.file, record.pos, record.ts_ms, 0, None)
+    header = TransactionHeader(record.file, record.pos, record.ts_ms, 0, None)
     return Boundary(header, record.file, record.pos, False, prepared=record.prepared)

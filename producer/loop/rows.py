@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from producer.barriers import Barriers
-from producer.chunks import Mark
-from producer.codec import TransactionContext, mark_last, plain_rows_event
-from producer.decoders.errors import DecodeError
-from producer.kafka_settings import fitting
+from producer.binlog_format.errors import DecodeError
+from producer.decoders.row_codec import TransactionContext, mark_last, plain_rows_event
+from producer.kafka.settings import fitting
 from producer.ports import Ports
-from producer.snapshots import Snapshots
-from producer.start import Started
+from producer.resume.startup import Started
+from producer.snapshot.chunks import LogMark
+from producer.snapshot.scheduler import Snapshots
+from producer.sources.binlog.transactions import CapturedRows, TransactionAssembler, TransactionHeader
 from producer.stops import of_decoding, too_large
-from producer.transactions import Fold, Header, Rows
-from schemas.position import binlog_file_number
+from schemas.wire.position import binlog_file_number
 
 
 class RowSender:
@@ -29,7 +29,7 @@ class RowSender:
         started: Started,
         ports: Ports,
         *,
-        fold: Fold,
+        fold: TransactionAssembler,
         barriers: Barriers,
         snapshots: Snapshots,
         on_batch: Callable[[], None],
@@ -46,9 +46,9 @@ class RowSender:
         self._snapshots = snapshots
         self._on_batch = on_batch
         self._held: tuple[str, bytes, bytes] | None = None
-        self._context_of: tuple[Header, TransactionContext] | None = None
+        self._context_of: tuple[TransactionHeader, TransactionContext] | None = None
 
-    def take(self, rows: Rows) -> None:
+    def take(self, rows: CapturedRows) -> None:
         """Encode and send the rows of an event, and tell the snapshots. Raises TableStoppedError."""
         context = self.transaction(rows.header)
         name = self._names.same((rows.table_map.db, rows.table_map.name))
@@ -109,7 +109,7 @@ class RowSender:
             self._writer.send(*self._held)
             self._held = None
 
-    def transaction(self, header: Header) -> TransactionContext:
+    def transaction(self, header: TransactionHeader) -> TransactionContext:
         """Return the context of a transaction's events, the same one for all of them."""
         if self._context_of is None or self._context_of[0] is not header:
             context = TransactionContext(
@@ -120,5 +120,5 @@ class RowSender:
         return self._context_of[1]
 
 
-def _mark(header: Header) -> Mark:
-    return Mark((binlog_file_number(header.file), header.pos), header.gtid)
+def _mark(header: TransactionHeader) -> LogMark:
+    return LogMark((binlog_file_number(header.file), header.pos), header.gtid)

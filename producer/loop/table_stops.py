@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import structlog
 
+from producer.binlog_format.log_event import LogEvent
 from producer.errors import TableStoppedError
-from producer.log_event import LogEvent
 from producer.loop.choice import TableChoice
 from producer.ports import Ports
-from producer.snapshots import Snapshots
-from producer.start import Started, send_stop
+from producer.resume.startup import Started, send_stop
+from producer.snapshot.scheduler import Snapshots
 from producer.stops import Cause, Stopped, event_position
 from producer.tables import TableName, dotted
-from schemas.position import STOP_ROW, binlog_file_number
-from schemas.records import TableStop
+from schemas.wire.position import STOP_ROW, binlog_file_number
+from schemas.wire.records import TableStop
 
 _log = structlog.get_logger("capture")
 

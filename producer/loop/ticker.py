@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from producer.errors import SnapshotFinishedError, TransientSourceError
-from producer.kafka_settings import RETENTION_MS
+from producer.kafka.settings import RETENTION_MS
 from producer.loop.position import CapturePosition, Milestone
 from producer.loop.rows import RowSender
 from producer.loop.table_stops import TableStops
 from producer.loop.watermarks import WatermarkSender
 from producer.ports import Ports
-from producer.snapshots import Snapshots
-from producer.start import Started, definition_context, send_definition
-from producer.transaction_stream import TransactionStream
-from producer.transactions import Fold
-from schemas.position import binlog_file_number
+from producer.resume.startup import Started, definition_context, send_definition
+from producer.snapshot.scheduler import Snapshots
+from producer.sources.binlog.transaction_stream import TransactionStream
+from producer.sources.binlog.transactions import TransactionAssembler
+from schemas.wire.position import binlog_file_number
 
 _TICK = 1.0
 #: How often the source is asked, while it is idle, whether its log is still the one that is read.
@@ -29,7 +29,7 @@ class CaptureTicker:
         started: Started,
         ports: Ports,
         *,
-        fold: Fold,
+        fold: TransactionAssembler,
         stream: TransactionStream,
         position: CapturePosition,
         rows: RowSender,

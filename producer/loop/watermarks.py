@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from producer.loop.table_stops import TableStops
 from producer.ports import Ports
-from producer.snapshots import Snapshots
-from producer.start import Started
-from producer.transactions import Boundary
-from schemas.codec import encode_watermark
-from schemas.position import binlog_file_number
-from schemas.records import Watermark, watermark_topic
+from producer.resume.startup import Started
+from producer.snapshot.scheduler import Snapshots
+from producer.sources.binlog.transactions import Boundary
+from schemas.wire.codec import encode_watermark
+from schemas.wire.position import binlog_file_number
+from schemas.wire.records import Watermark, watermark_topic
 
 
 class WatermarkSender:

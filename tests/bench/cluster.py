@@ -22,8 +22,8 @@ import psutil
 import structlog
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL, stack
-from rowlock.leader import LeaderClient
-from schemas.config import load_config
+from rowlock.coordinator.leader_client import LeaderClient
+from schemas.config.model import load_config
 from tests.bench import workload
 from tests.bench.kit import wait
 from tests.cluster_kit import Addresses, Processes

@@ -18,10 +18,10 @@ from typing import Any
 import psutil
 
 from coordinator.core import agent as agents_core
-from coordinator.core import owner as core
 from coordinator.core.agent_unit import Progressed
 from coordinator.core.messages import Down, Mark
-from coordinator.core.owner_state import OwnerConfig, OwnerState, Received, Send, Tick
+from coordinator.core.owner import owner as core
+from coordinator.core.owner.state import OwnerConfig, OwnerState, Received, Send, Tick
 from tests.bench.heartbeats import agent_name, catalogue, held, records
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
@@ -48,7 +48,7 @@ class World:
         self.begin_ms = (time.perf_counter() - began) * 1000
         self.owner(specs)
         for agent in self.agents.values():
-            self._say(agent, agents_core.Tick())
+            self._say(agent, agents_core.AgentTick())
         self.owner(Tick())
         gc.collect()
         self.memory_mib = _rss_mib() - base
@@ -70,12 +70,12 @@ class World:
                 self._told(self.agents[effect.agent], effect.message)
 
     def _told(self, agent: agents_core.AgentState, message: Down) -> None:
-        self._say(agent, agents_core.Received(message))
+        self._say(agent, agents_core.InstructionReceived(message))
 
     def _say(self, agent: agents_core.AgentState, event: agents_core.AgentEvent) -> None:
         _, effects = agents_core.step(agent, event, time.monotonic())
         for effect in effects:
-            if isinstance(effect, agents_core.Send):
+            if isinstance(effect, agents_core.SendUp):
                 self.owner(Received(effect.message))
 
     def beat(self) -> float:
@@ -85,9 +85,9 @@ class World:
             for unit, one in list(agent.units.items()):
                 now = int(time.time() * 1000)
                 progressed = Progressed(one.epoch, Mark(now, now + 5, (0, 3, now, 17)), 100)
-                agents_core.step(agent, agents_core.Worker(unit, progressed), time.monotonic())
+                agents_core.step(agent, agents_core.WorkerHappening(unit, progressed), time.monotonic())
             agent.next_beat = 0.0
-            self._say(agent, agents_core.Tick())
+            self._say(agent, agents_core.AgentTick())
         return self.spent
 
     def tick(self) -> float:

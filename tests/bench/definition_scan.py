@@ -15,14 +15,14 @@ import time
 from typing import Any
 
 from deploy.embedded.services import MariaDB, MySQL
-from producer.catalog import connect_settings, open_catalog
+from producer.binlog_format.log_event import parse_header, parse_rotate
 from producer.definitions.places import Place, Unproven
 from producer.definitions.proof import Definitions
 from producer.definitions.scan import file_names, statement_scan
-from producer.library import DumpConnection
-from producer.log_event import parse_header, parse_rotate
-from schemas.config import SourceConfig
-from schemas.position import binlog_file_number
+from producer.sources.binlog.binlog_dump import DumpConnection
+from producer.sources.catalog import connect_settings, open_catalog
+from schemas.config.model import SourceConfig
+from schemas.wire.position import binlog_file_number
 
 _ROWS = 10_000
 _TABLES = 20

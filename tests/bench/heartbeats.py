@@ -29,11 +29,19 @@ import structlog
 
 from coordinator.agent.shell import checkpoint_every
 from coordinator.core import agent as core
-from coordinator.core.agent_unit import Ended, Held, OpenWorker, Progressed, Ready, StartWorker, StopWorker
+from coordinator.core.agent_unit import (
+    AgentUnit,
+    Ended,
+    OpenWorker,
+    Progressed,
+    Ready,
+    StartWorker,
+    StopWorker,
+)
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, Down, Mark, Op, Reported
-from coordinator.core.owner_state import AgentRecord, Catalogue, OwnerConfig, Record, UnitRecord, key_of
-from coordinator.core.schedulers import Kind, UnitSpec
+from coordinator.core.owner.state import AgentRecord, Catalogue, OwnerConfig, Record, UnitRecord, key_of
+from coordinator.core.schedulers import CatalogueUnit, UnitKind
 
 PIPELINES = 10
 PROCESSES = 10
@@ -53,12 +61,12 @@ def records(units: int, agents: int) -> dict[str, Record]:
     return {key_of(record): record for record in found}
 
 
-def held(units: int, agents: int, agent: int) -> dict[str, Held]:
+def held(units: int, agents: int, agent: int) -> dict[str, AgentUnit]:
     """Return what the agent of this number runs, by these records; its leases last for two minutes."""
     mine = list(enumerate(catalogue(units).units))[agent::agents]
     deadline = time.monotonic() + 120
     return {
-        spec.unit: Held(spec.unit, EPOCHS + number, Reported.REPLICATING, deadline=deadline)
+        spec.unit: AgentUnit(spec.unit, EPOCHS + number, Reported.REPLICATING, deadline=deadline)
         for number, spec in mine
     }
 
@@ -69,7 +77,7 @@ def catalogue(units: int) -> Catalogue:
     for number in range(units):
         pipeline, source = f"to-head-office-{number % PIPELINES}", f"branch{number // PIPELINES % 10}"
         unit = f"apply/{pipeline}/rowlock.{source}.bank.account_{number:06}"
-        specs.append(UnitSpec(unit, Kind.APPLY, source, pipeline, "1"))
+        specs.append(CatalogueUnit(unit, UnitKind.APPLY, source, pipeline, "1"))
     sources = {f"to-head-office-{n}": tuple(f"branch{m}" for m in range(10)) for n in range(PIPELINES)}
     return Catalogue(tuple(specs), sources)
 
@@ -107,7 +115,7 @@ class MemoryLog:
         return {}
 
     def _run(self) -> None:
-        from coordinator.control.events import Confirmed, Elected, NewLeader, Persisted
+        from coordinator.control.events import Elected, NewLeader, RecordsCommitted, WriteConfirmed
 
         self.go.wait()
         self._tell(Elected(1, self.left))
@@ -117,19 +125,19 @@ class MemoryLog:
                 if (first := self._queue.get(timeout=1.0)) is None:
                     return
                 time.sleep(0.005)
-                self._tell(Persisted(*first))
+                self._tell(RecordsCommitted(*first))
                 for _ in range(self._queue.qsize()):
                     if (more := self._queue.get()) is None:
                         return
-                    self._tell(Persisted(*more))
-            self._tell(Confirmed(1, time.monotonic()))
+                    self._tell(RecordsCommitted(*more))
+            self._tell(WriteConfirmed(1, time.monotonic()))
 
 
 def coordinator_main(options: dict[str, Any]) -> None:
     """Serve until stdin ends; a line on stdin asks for figures, which come as a JSON line."""
     from coordinator.server import coordinator as server
     from coordinator.server.config import ServerConfig
-    from schemas.config import KafkaConfig
+    from schemas.config.model import KafkaConfig
 
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
@@ -240,14 +248,14 @@ class Simulated:
 
     def _carry_out(self, effect: core.AgentEffect) -> None:
         match effect:
-            case core.Send(message):
+            case core.SendUp(message):
                 self.send(message)
             case OpenWorker(unit, epoch, _):
-                self.todo.append(core.Worker(unit, Ready(epoch)))
+                self.todo.append(core.WorkerHappening(unit, Ready(epoch)))
             case StartWorker(unit, epoch, _):
-                self.todo.append(core.Worker(unit, Progressed(epoch, _mark(unit), 100)))
+                self.todo.append(core.WorkerHappening(unit, Progressed(epoch, _mark(unit), 100)))
             case StopWorker(unit, epoch):
-                self.todo.append(core.Worker(unit, Ended(epoch, _mark(unit))))
+                self.todo.append(core.WorkerHappening(unit, Ended(epoch, _mark(unit))))
 
     def beat_if_due(self) -> float:
         """Every unit has progress before every heartbeat. Returns when the next one is due."""
@@ -256,8 +264,10 @@ class Simulated:
         if now >= self.state.next_beat:
             for unit, held in list(self.state.units.items()):
                 if held.state is Reported.REPLICATING:
-                    self.step(core.Worker(unit, Progressed(held.epoch, _mark(unit), 100 + hash(unit) % 50)))
-            self.step(core.Tick())
+                    self.step(
+                        core.WorkerHappening(unit, Progressed(held.epoch, _mark(unit), 100 + hash(unit) % 50))
+                    )
+            self.step(core.AgentTick())
         return core.next_wakeup(self.state)
 
 
@@ -301,7 +311,7 @@ def agents_main(options: dict[str, Any]) -> None:
 
 
 def _into(inbox: queue.SimpleQueue[Any], agent: Simulated) -> Callable[[Down], None]:
-    return lambda message: inbox.put((agent, core.Received(message)))
+    return lambda message: inbox.put((agent, core.InstructionReceived(message)))
 
 
 # the measurement

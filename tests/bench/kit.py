@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 from confluent_kafka import Consumer, TopicPartition
 
-from deploy.embedded.downloads import spark_kafka_jars
+from deploy.embedded.fetch.downloads import spark_kafka_jars
 
 APPLY_KINDS = ("Spark's JVM", "Python worker", "apply driver")
 
@@ -105,11 +105,11 @@ class Tree:
                 member.kill()
 
 
-#: Words of a command line → what the process is. The first that fits counts: a child of rowlock/child.py becomes its module.
+#: Words of a command line → what the process is. The first that fits counts: a child of rowlock/processes/child.py becomes its module.
 _KINDS = (
     (("org.apache.spark",), "Spark's JVM"),
     (("pyspark.daemon",), "Python worker"),
-    (("consumer.daemon",), "Python worker"),
+    (("consumer.spark.daemon",), "Python worker"),
     (("consumer.main",), "apply driver"),
     (("producer.main",), "capture"),
     (("rowlock.cli", "coordinator"), "coordinator"),

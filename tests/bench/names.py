@@ -10,18 +10,18 @@ import statistics
 import time
 from typing import Any
 
+from consumer.attempt.drivers.threads import apply_topic
 from consumer.attempt.spec import UnitSpec, initial_layout
-from consumer.attempt.threads import apply_topic
-from consumer.lanes import Limits
-from consumer.model import Unit
-from consumer.router import Route
+from consumer.ordering.lanes import LaneLimits
+from consumer.ordering.model import ApplyUnit
+from consumer.spark.worker import SessionCache
+from consumer.tables.router import TableRoute
 from consumer.targets.dialect import open_session
-from consumer.worker import SessionCache
 from deploy.embedded.services import MariaDB
-from schemas.codec import encode_event
-from schemas.config import TargetConfig
-from schemas.records import table_topic
-from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.config.model import TargetConfig
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.wire.codec import encode_event
+from schemas.wire.records import table_topic
 from tests.apply_kit import FakeSource
 
 EVENTS, LANES, RUNS = 20_000, 4, 3
@@ -58,14 +58,14 @@ def measured(server: Any, letters: str, run: int) -> float:
         events.append(source.event("c", None, row))
     records = list(enumerate(map(encode_event, events)))
     config = TargetConfig(type="mariadb", host="127.0.0.1", port=server.port, user=server.user, password=server.password, database="bank")  # type: ignore[arg-type]  # fmt: skip
-    cache, routes = SessionCache(config, "bench"), (Route("bank.*", "bank.{table}"),)
-    unit = Unit("p", table_topic("bench", source.name, "bank", source.table.name))
+    cache, routes = SessionCache(config, "bench"), (TableRoute("bank.*", "bank.{table}"),)
+    unit = ApplyUnit("p", table_topic("bench", source.name, "bank", source.table.name))
     try:
         session = open_session(config, name="bench")
         session.ensure_bookkeeping()
         epoch, _, _ = session.take_over(unit, "id", initial_layout(routes, LANES).encode(), LANES)
         spec = UnitSpec(
-            unit=unit, source=source.name, epoch=epoch, topic_id="id", routes=routes, lanes=LANES, limits=Limits(), small_batch=0
+            unit=unit, source=source.name, epoch=epoch, topic_id="id", routes=routes, lanes=LANES, limits=LaneLimits(), small_batch=0
         )  # fmt: skip
         slices = [records[at : at + 1000] for at in range(0, len(records), 1000)]
         started = time.monotonic()

@@ -12,14 +12,14 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from consumer.dedup import Deduplicator
-from consumer.dispatch import Dispatcher
-from consumer.lanes import Apply, Lane, Limits
-from consumer.layout import Layout
-from consumer.locks import LockTable
-from consumer.model import LaneProgress, RowChange, TargetTable
-from schemas.position import ZERO
-from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from consumer.ordering.dedup import Deduplicator
+from consumer.ordering.dispatch import Dispatcher
+from consumer.ordering.lanes import Apply, Lane, LaneLimits
+from consumer.ordering.layout import Layout
+from consumer.ordering.locks import LockTable
+from consumer.ordering.model import LaneProgress, RowChange, TargetTable
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from schemas.wire.position import ZERO
 
 EVENTS, CHUNK, BATCH = 100_000, 500, 10_000
 Images = tuple[Row | None, Row | None]
@@ -79,7 +79,7 @@ def measure(target: TargetTable, changes: list[Images]) -> dict[str, float]:
     rows = [LaneProgress(n, 1, 1, "id", -1, ZERO, 0, layout.encode()) for n in range(4)]
     marks, dispatcher = Deduplicator(rows), Dispatcher(layout, locks, rows)
     plan = dispatcher.plan(target)
-    lanes = [Lane(n, locks, Limits()) for n in range(4)]
+    lanes = [Lane(n, locks, LaneLimits()) for n in range(4)]
 
     def judged(begin: int) -> list[RowChange]:
         out: list[RowChange] = []

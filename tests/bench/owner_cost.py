@@ -20,13 +20,13 @@ import structlog
 
 from coordinator.batch import BatchSystem
 from coordinator.control.codec import Candidate, Change, batches
-from coordinator.control.events import Confirmed, Elected, Persisted
+from coordinator.control.events import Elected, RecordsCommitted, WriteConfirmed
 from coordinator.core import agent as core
 from coordinator.core.messages import Up
-from coordinator.core.owner_state import OwnerConfig
-from coordinator.server.asked import Found, Joined, TickDue
-from coordinator.server.machines import AgentMachine, Handler
+from coordinator.core.owner.state import OwnerConfig
+from coordinator.server.batch_handler import AgentMachine, BatchHandler
 from coordinator.server.owner_machine import OwnerMachine
+from coordinator.server.requests import CatalogueRead, Joined, TickDue
 from tests.bench.heartbeats import Simulated, agent_name, catalogue, held, records
 
 STEP_S, BEAT_S, STEADY_S = 0.1, 0.5, 20.0
@@ -55,7 +55,7 @@ class Stage:
         me = Candidate("bench", "127.0.0.1:1")
         self.machine = OwnerMachine(lambda: me, config, self, clock=lambda: self.clock[0])
         self.system: BatchSystem[AgentMachine, Up] = BatchSystem(
-            self.machine, lambda _: Handler(self.system.router.send_control)
+            self.machine, lambda _: BatchHandler(self.system.router.send_control)
         )
         self.poller = self.system.poller(0)
         self.inbox: list[tuple[str, Any]] = []
@@ -65,7 +65,7 @@ class Stage:
         self.agents = {agent_name(n): self._agent(n, units, agents) for n in range(agents)}
         self.lost = {unit for n in range(agents // 2) for unit in held(units, agents, n)}
         self.dead: set[str] = set()
-        self.tell(Elected(1, records(units, agents)), Found(1, catalogue(units)))
+        self.tell(Elected(1, records(units, agents)), CatalogueRead(1, catalogue(units)))
 
     def _agent(self, number: int, units: int, agents: int) -> Clocked:
         name = agent_name(number)
@@ -121,19 +121,19 @@ class Stage:
     def step(self) -> None:
         """A tick, heartbeats that are due, and everything that comes of them."""
         self.clock[0] += STEP_S
-        self.tell(Confirmed(1, self.clock[0]), TickDue())
+        self.tell(WriteConfirmed(1, self.clock[0]), TickDue())
         for name, agent in self.agents.items():
             if name not in self.dead and self.clock[0] >= agent.state.next_beat:
-                agent.step(core.Tick())
+                agent.step(core.AgentTick())
         while self._busy() or self.pending or self.inbox:
             self._rounds()
             tokens, self.pending = self.pending, []
             self.counts["transactions"] += bool(tokens)
-            self.tell(*(Persisted(1, token) for token in tokens))
+            self.tell(*(RecordsCommitted(1, token) for token in tokens))
             said, self.inbox = self.inbox, []
             for name, message in said:
                 if name not in self.dead:
-                    self.agents[name].step(core.Received(message))
+                    self.agents[name].step(core.InstructionReceived(message))
 
     def _busy(self) -> bool:
         return bool(len(self.system.scheduler) or self.poller._batch or self.poller._control)

@@ -26,19 +26,19 @@ import structlog
 
 from coordinator.batch import BatchConfig, BatchSystem
 from coordinator.control.codec import Candidate, Change
-from coordinator.control.events import Confirmed, Elected, LogEvent, NewLeader, Persisted
+from coordinator.control.events import Elected, LogEvent, NewLeader, RecordsCommitted, WriteConfirmed
 from coordinator.control.kafka_log import ControlLog
 from coordinator.control.producer import TermProducer
 from coordinator.core import agent as core
 from coordinator.core.messages import Down, Up
-from coordinator.core.owner_state import OwnerConfig, Record, UnitRecord
-from coordinator.core.schedulers import Limits
-from coordinator.server.asked import Found, Joined, TickDue
+from coordinator.core.owner.state import OwnerConfig, Record, UnitRecord
+from coordinator.core.schedulers import MoveLimits
 from coordinator.server.background import Ticker
-from coordinator.server.machines import AgentMachine, Handler
+from coordinator.server.batch_handler import AgentMachine, BatchHandler
 from coordinator.server.owner_machine import OwnerMachine
+from coordinator.server.requests import CatalogueRead, Joined, TickDue
 from deploy.embedded.services import Kafka, stack
-from schemas.config import KafkaConfig
+from schemas.config.model import KafkaConfig
 from tests.bench.heartbeats import Simulated, agent_name, catalogue, held, records
 
 #: Seconds that a transaction takes with a log in memory.
@@ -83,9 +83,9 @@ class Memory:
                 return
             time.sleep(COMMIT_S)
             self.transactions += 1
-            self._tell(Confirmed(1, time.monotonic()))
+            self._tell(WriteConfirmed(1, time.monotonic()))
             for token in tokens:
-                self._tell(Persisted(1, token))
+                self._tell(RecordsCommitted(1, token))
 
 
 class Committing:
@@ -126,7 +126,7 @@ class Stage:
 
     def __init__(self, options: argparse.Namespace) -> None:
         units, agents = options.units, options.agents
-        limits = Limits(agent_burst=options.agent_burst)
+        limits = MoveLimits(agent_burst=options.agent_burst)
         config = OwnerConfig(interval=0.5, lease=3.0, balance_every=1e9, limits=limits)
         self._machine = OwnerMachine(lambda: ME, config, self)
         self.found, self.seen = Figures(), False
@@ -147,10 +147,10 @@ class Stage:
         self.given: dict[str, str] = {}
         self.cpu: Counter[str] = Counter()
 
-    def _handler(self, number: int) -> Handler:
+    def _handler(self, number: int) -> BatchHandler:
         stage = self
 
-        class Timed(Handler):
+        class Timed(BatchHandler):
             """Counts the processor time of each round."""
 
             def begin(self, batch_size: int) -> None:
@@ -191,7 +191,7 @@ class Stage:
         return agent
 
     def _tell(self, message: object) -> None:
-        if isinstance(message, Persisted):
+        if isinstance(message, RecordsCommitted):
             self._stored = message.token
         self._system.router.send_control(message)
 
@@ -246,7 +246,7 @@ class Stage:
                 while True:
                     name, message = self._inbox.get(timeout=max(0.0, due - time.monotonic()))
                     if name not in self.dead:
-                        self.agents[name].step(core.Received(message))
+                        self.agents[name].step(core.InstructionReceived(message))
                     if time.monotonic() >= due:
                         break
 
@@ -272,7 +272,7 @@ class Stage:
         self._ticker.start()
         driver = threading.Thread(target=self._drive, daemon=True)
         _until(lambda: self.rev > 0)
-        self._tell(Found(self.rev, self._catalogue))
+        self._tell(CatalogueRead(self.rev, self._catalogue))
         driver.start()
         _until(self._all_replicate)
         self.dead = {agent_name(n) for n in range(len(self.agents) // 2)}

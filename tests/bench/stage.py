@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from consumer.query import DAEMON_ENV
+from consumer.spark.query import DAEMON_ENV
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL, Service, stack
 from tests.assigned_kit import daemons_of
 from tests.bench import workload

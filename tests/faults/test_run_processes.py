@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from rowlock import run, supervisor
-from rowlock.log import configure
+from rowlock.processes.log import configure
 
 supervisor.FIRST_BACKOFF_S = 0.05
 supervisor.STOP_S = 1.0
@@ -33,7 +33,7 @@ folder = Path(sys.argv[1])
 children = {}
 for word in sys.argv[2:]:
     name, module = word.split(":")
-    children[name] = [sys.executable, "-m", "rowlock.child", module, str(folder / name)]
+    children[name] = [sys.executable, "-m", "rowlock.processes.child", module, str(folder / name)]
 run.commands = lambda config, **_: children
 sys.exit(run.run(SimpleNamespace(model_fields_set=set())))
 """

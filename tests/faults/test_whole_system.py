@@ -117,7 +117,7 @@ def kill_python_worker(system: System) -> None:
     driver = {process.pid for process in system.run.find("consumer.main")}
 
     def workers() -> list[psutil.Process]:
-        daemons = [p for p in system.run.find("-m consumer.daemon") if p.ppid() not in driver]
+        daemons = [p for p in system.run.find("-m consumer.spark.daemon") if p.ppid() not in driver]
         pids = {p.pid for p in daemons}
         return [p for p in daemons if p.ppid() in pids]
 

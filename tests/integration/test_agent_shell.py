@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.agent.shell import CLEAN, SUPERSEDED, Agent
+from coordinator.agent.shell import CLEAN, SUPERSEDED, AgentShell
 from coordinator.core.agent_unit import Ended, Progressed, Ready, WorkerEvent
 from coordinator.core.messages import (
     Announce,
@@ -97,7 +97,7 @@ class FakeWorkers:
 class Owner:
     """What the owner says to the agent under test."""
 
-    def __init__(self, agent: Agent, client: FakeClient, lease: float) -> None:
+    def __init__(self, agent: AgentShell, client: FakeClient, lease: float) -> None:
         self.agent, self.client, self.lease = agent, client, lease
         self._numbers = iter(range(1, 10**6))
 
@@ -135,7 +135,7 @@ class Owner:
 class Running:
     def __init__(self, lease: float, patience: float) -> None:
         self.client, self.workers, self.stop = FakeClient(), FakeWorkers(), threading.Event()
-        self.agent = Agent("a", self.client, self.workers, patience=patience)
+        self.agent = AgentShell("a", self.client, self.workers, patience=patience)
         self.owner = Owner(self.agent, self.client, lease)
         self.code: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.thread = threading.Thread(
@@ -297,10 +297,10 @@ def test_a_new_stream_is_used_at_once_and_draining_is_said() -> None:
 
 
 def test_over_real_streams() -> None:
-    """`Agent.connect`: a Hello comes up a stream of its own as soon as there is a leader; answers come down."""
+    """`AgentShell.connect`: a Hello comes up a stream of its own as soon as there is a leader; answers come down."""
     workers, stop = FakeWorkers(), threading.Event()
     with serving(name="real") as server:
-        agent = Agent.connect("a", [server.address], workers)
+        agent = AgentShell.connect("a", [server.address], workers)
         thread = threading.Thread(target=agent.run, args=(stop,), name="agent-real")
         thread.start()
         server.lead(REV)

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from consumer.model import Unit
-from consumer.router import Route, resolve, target_table, wanted_table
+from consumer.ordering.model import ApplyUnit
+from consumer.tables.router import TableRoute, resolve, target_table, wanted_table
 from consumer.targets.dialect import open_session
-from schemas.config import TargetConfig
+from schemas.config.model import TargetConfig
 from tests.apply_kit import (
     FakeSource,
     Topic,
@@ -41,7 +41,7 @@ class Running:
     bootstrap: str
     prefix: str
     target: TargetConfig
-    routes: tuple[Route, ...]
+    routes: tuple[TableRoute, ...]
     service: Any = None
 
     def execute(self, sql: str) -> None:
@@ -54,7 +54,7 @@ class Running:
         """Wait until the target's progress stands at the topic's end."""
         with _Session(self.target) as session:
             session.ensure_bookkeeping()  # nobody has asked the target for anything before the first unit
-            unit = Unit("p", topic.name)
+            unit = ApplyUnit("p", topic.name)
 
             def done() -> bool:
                 self.alive()
@@ -93,7 +93,7 @@ class Running:
                 why = self.agent.waits_for(unit_of(topic.name))
                 if why is None or saying not in why:
                     return False
-                _, state = session.read(Unit("p", topic.name), lanes=False)
+                _, state = session.read(ApplyUnit("p", topic.name), lanes=False)
                 return state is not None and state.stopped == why
 
             try:
@@ -138,7 +138,7 @@ def running(kafka: Any, postgres: Any, tmp_path_factory: pytest.TempPathFactory)
     config = write_config(
         folder, kafka=kafka, prefix=name, target=target, sources=["north", "south"], routes=ROUTES
     )
-    routes = tuple(Route(r["from"], r["to"], tuple(r.get("add", {}).items())) for r in ROUTES)  # type: ignore[attr-defined,arg-type]
+    routes = tuple(TableRoute(r["from"], r["to"], tuple(r.get("add", {}).items())) for r in ROUTES)  # type: ignore[attr-defined,arg-type]
     with assigned_apply(config) as process:
         with Agent(config, process) as agent:
             yield Running(process, agent, kafka.bootstrap, name, TargetConfig(**target), routes, postgres)
@@ -250,7 +250,7 @@ def test_into_mariadb(
     topic.write([source.definition(), *source.history(random.Random(8), 1500)])
     with assigned_apply(config) as process:
         with Agent(config, process) as agent:
-            routes = (Route(**_of(route)),)
+            routes = (TableRoute(**_of(route)),)
             running = Running(process, agent, kafka.bootstrap, unique, TargetConfig(**target), routes)
             running.applied(topic)
             assert running.rows(source) == rows_of(source)

@@ -14,27 +14,27 @@ import pytest
 from msgspec.structs import replace as altered
 from structlog.testing import capture_logs
 
+from consumer.attempt.drivers.threads import apply_topic
 from consumer.attempt.reader import Slice
+from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec, initial_layout
-from consumer.attempt.threads import apply_topic
-from consumer.definition import InForce
-from consumer.fold import key_fold
-from consumer.lanes import Limits
-from consumer.layout import Layout
-from consumer.model import TargetTable, Unit
-from consumer.reports import Report
-from consumer.router import Route, target_table
+from consumer.ordering.fold import key_fold
+from consumer.ordering.lanes import LaneLimits
+from consumer.ordering.layout import Layout
+from consumer.ordering.model import ApplyUnit, TargetTable
+from consumer.spark.worker import SessionCache
+from consumer.tables.definition import InForce
+from consumer.tables.router import TableRoute, target_table
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
-from consumer.worker import SessionCache
-from rowlock.kafka_view import Span
-from rowlock.placement import Placement
-from rowlock.status import StatusReader
-from schemas.codec import encode_event
-from schemas.config import Config
-from schemas.event import Event
-from schemas.records import table_topic
-from schemas.table import ColumnType, Kind, Row
+from rowlock.inspect.placement import Placement
+from rowlock.inspect.status import StatusReader
+from rowlock.views.kafka import Span
+from schemas.config.model import Config
+from schemas.table.model import ColumnType, Kind, Row
+from schemas.wire.codec import encode_event
+from schemas.wire.event import Event
+from schemas.wire.records import table_topic
 from tests.apply_kit import FakeSource, account_table
 from tests.targets_kit import KINDS, Target, fresh
 
@@ -65,7 +65,7 @@ class Real:
     ) -> Report:
         return apply_topic(spec, self.cache, slices, read_missing=read_missing, tables=self.tables)
 
-    def rows(self, unit: Unit, table: TargetTable) -> list[Row]:
+    def rows(self, unit: ApplyUnit, table: TargetTable) -> list[Row]:
         return self.session.fetch_rows(table, None, 10_000)
 
     def close(self) -> None:
@@ -76,9 +76,9 @@ class Real:
 class RealUnit:
     """A unit of `real` whose topic is a list."""
 
-    def __init__(self, real: Real, source: FakeSource, route: Route, **spec: Any) -> None:
+    def __init__(self, real: Real, source: FakeSource, route: TableRoute, **spec: Any) -> None:
         self.real, self.source, self.spec = real, source, spec
-        self.unit = Unit("p", table_topic("topic", source.name, source.table.db, source.table.name))
+        self.unit = ApplyUnit("p", table_topic("topic", source.name, source.table.db, source.table.name))
         self.topic: list[bytes] = []
         self.routes = (route,)
         self.lanes = int(spec.pop("lanes", real.lanes))
@@ -130,15 +130,15 @@ def reals(*kinds: str) -> Any:
 real = reals(*KINDS)
 
 
-def _route(real: Real, **add: str) -> Route:
-    return Route("bank.*", real.schema + ".{table}", tuple(add.items()))
+def _route(real: Real, **add: str) -> TableRoute:
+    return TableRoute("bank.*", real.schema + ".{table}", tuple(add.items()))
 
 
 @pytest.mark.parametrize(("short", "gather"), [(500, 5000), (0, 5000), (0, 7)])
 def test_histories_and_replays_end_as_the_source(real: Real, short: int, gather: int) -> None:
     source = FakeSource()
     unit = RealUnit(
-        real, source, _route(real), small_batch=short, limits=Limits(max_gather=gather, pause=0.01)
+        real, source, _route(real), small_batch=short, limits=LaneLimits(max_gather=gather, pause=0.01)
     )
     rng = random.Random(gather + short)
     for start in (0, 1, 150, 200):
@@ -154,7 +154,7 @@ def test_a_stretch_read_again_after_the_lanes_came_apart(real: Real) -> None:
     """Another lane count, with lanes that stand apart because one of them was refused its commits."""
     source = FakeSource()
     unit = RealUnit(
-        real, source, _route(real), small_batch=0, limits=Limits(max_gather=5, tries=1, pause=0.01)
+        real, source, _route(real), small_batch=0, limits=LaneLimits(max_gather=5, tries=1, pause=0.01)
     )
     assert unit.apply().state == "ok"
     events = source.history(random.Random(11), 120, keys=12)
@@ -289,8 +289,8 @@ def test_status_counts_the_displaced_rows_that_are_there(real: Real, monkeypatch
     """Also those of workers that have ended since, and those that a snapshot displaced."""
     north, south = FakeSource(name="north"), FakeSource(name="south", table=account_table(name="other"))
     drifts, catches_up = (RealUnit(real, source, _route(real)) for source in (north, south))
-    monkeypatch.setattr("rowlock.status.KafkaView", partial(_Topics, [drifts, catches_up]))
-    monkeypatch.setattr("rowlock.status.PlacementReader", _Placements)
+    monkeypatch.setattr("rowlock.inspect.status.KafkaView", partial(_Topics, [drifts, catches_up]))
+    monkeypatch.setattr("rowlock.inspect.status.PlacementReader", _Placements)
     reader = StatusReader(_config(real))
 
     def shown() -> dict[str, int]:
@@ -409,7 +409,7 @@ def test_an_old_epoch_cannot_write(real: Real) -> None:
 def test_the_table_in_the_target_keeps_its_own_unique_index(real: Real) -> None:
     """A unique index that only the target has is ordered by tickets too: its values move between rows."""
     source = FakeSource(table=account_table())
-    unit = RealUnit(real, source, _route(real), small_batch=0, limits=Limits(max_gather=4, pause=0.01))
+    unit = RealUnit(real, source, _route(real), small_batch=0, limits=LaneLimits(max_gather=4, pause=0.01))
     assert unit.apply().state == "ok"
     real.execute("CREATE UNIQUE INDEX note_u ON acct (note)")
     real.tables.clear()

@@ -21,11 +21,11 @@ from typing import Any
 import psutil
 import pytest
 
-from consumer.assigned.hands import BY_HAND
-from consumer.model import Unit
+from consumer.ordering.model import ApplyUnit
+from consumer.process.unit_operations import BY_HAND
 from consumer.targets.dialect import open_session
 from deploy.embedded.services import MySQL
-from schemas.config import TargetConfig
+from schemas.config.model import TargetConfig
 from tests.apply_kit import FakeSource, Topic, account_table, until
 from tests.assigned_kit import AssignedApply, Writer, assigned_apply
 from tests.services import without_mysql
@@ -50,7 +50,7 @@ class Place:
     def offset(self, topic: str) -> int:
         session = open_session(self.config, name="test")
         try:
-            rows, _ = session.read(Unit(self.kind, topic))
+            rows, _ = session.read(ApplyUnit(self.kind, topic))
             return min((row.offset for row in rows), default=-1)
         finally:
             session.close()

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB
+from producer.binlog_format.log_event import ROW_EVENTS
 from producer.capture import run_capture
-from producer.log_event import ROW_EVENTS
-from producer.stream import LogStream, open_stream
-from schemas.config import load_config
-from schemas.records import Watermark
+from producer.sources.binlog.log_stream import LogStream, open_stream
+from schemas.config.model import load_config
+from schemas.wire.records import Watermark
 from tests.capture_kit import (
     events,
     messages,

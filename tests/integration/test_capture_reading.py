@@ -9,9 +9,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from deploy.embedded.services import Kafka
-from producer.kafka_settings import MAX_MESSAGE_BYTES
-from producer.reading import TopicReader
-from schemas.config import KafkaConfig
+from producer.kafka.settings import MAX_MESSAGE_BYTES
+from producer.kafka.topic_reader import TopicReader
+from schemas.config.model import KafkaConfig
 
 
 def test_stretches_of_many_topics_come_in_order(kafka: Kafka, unique: str) -> None:

@@ -217,8 +217,8 @@ def test_topic_with_more_partitions(kafka: Kafka, mariadb: MariaDB, db: str, tmp
 
 def test_options_that_break_guarantees(kafka: Kafka, mariadb: MariaDB, db: str, tmp_path: Path) -> None:
     from producer.errors import ConfigError
-    from producer.kafka_settings import producer_settings
-    from schemas.config import KafkaConfig
+    from producer.kafka.settings import producer_settings
+    from schemas.config.model import KafkaConfig
 
     for name in ("acks", "enable.idempotence", "message.timeout.ms", "enable.gapless.guarantee", "retries"):
         with pytest.raises(ConfigError, match=name):

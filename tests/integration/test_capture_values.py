@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import Kafka, MySQL
-from schemas.event import Undecodable
+from schemas.wire.event import Undecodable
 from tests.capture_kit import replay, running, until
 from tests.capturing import Capturing
 

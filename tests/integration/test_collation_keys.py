@@ -9,13 +9,13 @@ from typing import Any
 import pymysql
 import pytest
 
-from consumer.fitness import misfit
-from consumer.router import Route, Routed, target_table, wanted_table
-from consumer.targets.findings import findings_for_table
+from consumer.tables.fitness import misfit
+from consumer.tables.router import Routed, TableRoute, target_table, wanted_table
+from consumer.targets.checks.table_findings import findings_for_table
 from deploy.embedded.services import MariaDB, MySQL
-from schemas.mysql_catalog import read_table
-from schemas.mysql_values import connect_mysql, row_from_select, select_list
-from schemas.table import Row, Table
+from schemas.io.mysql_catalog import read_table
+from schemas.table.model import Row, Table
+from schemas.values.mysql import connect_mysql, row_from_select, select_list
 from tests.targets_kit import Lane, NetChange, Target, rows_of
 
 #: (source, its collation, pairs of values that it tells apart, and that a near collation of the other server does not)
@@ -101,7 +101,7 @@ def test_a_table_of_a_person_with_a_coarser_key_is_not_written(ends: Ends) -> No
     """By any name of MariaDB's that looks like the source's. The remedy's collation is taken."""
     source = ends.make("utf8mb4_0900_ai_ci", [("ა", "Ა"), ("a", "a ")])
     wanted, place = ends.wanted(source), ends.target.name("t")
-    routes = (Route(from_="*.*", to=f"{wanted.db}.t"),)
+    routes = (TableRoute(from_="*.*", to=f"{wanted.db}.t"),)
     for coarse in (
         "utf8mb4_0900_ai_ci",
         "utf8mb4_uca1400_nopad_ai_ci",

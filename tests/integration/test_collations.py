@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import MariaDB, MySQL
-from schemas import mysql_catalog
-from schemas.collations import (
+from schemas.io import mysql_catalog
+from schemas.table.collations import (
     LANGUAGES,
     ignores_trailing_spaces,
     key_chooser,
     not_coarser,
     own_name,
 )
-from schemas.table import ColumnType, Kind
-from schemas.typemap import mysql_type
+from schemas.table.model import ColumnType, Kind
+from schemas.table.typemap import mysql_type
 
 DATABASE = "collation_proof"
 FAMILIES = ("utf8mb4_general_ci", "utf8mb4_unicode_ci", "utf8mb4_unicode_520_ci")

@@ -15,16 +15,24 @@ from confluent_kafka.cimpl import NewTopic
 
 from coordinator.control import producer
 from coordinator.control.codec import Beat, Candidate, Changes, Claim, encode
-from coordinator.control.election import Claimed, ElectionConfig, Failed, Phase
-from coordinator.control.events import Confirmed, Elected, Heard, LogEvent, Lost, NewLeader, Persisted
+from coordinator.control.election import Claimed, ElectionConfig, ElectionPhase, WriteFailed
+from coordinator.control.events import (
+    Elected,
+    Heard,
+    LogEvent,
+    Lost,
+    NewLeader,
+    RecordsCommitted,
+    WriteConfirmed,
+)
 from coordinator.control.kafka_log import ControlConfig, ControlLog
 from coordinator.control.producer import TermProducer, WriteFailedError
 from coordinator.control.reader import ControlReader
 from coordinator.control.topic import ControlTopic, ControlTopicError, topic_name
 from coordinator.control.writer import ControlWriter, WriterConfig
-from coordinator.core.owner_state import CounterRecord, PausedRecord
+from coordinator.core.owner.state import CounterRecord, PausedRecord
 from deploy.embedded.services import Kafka
-from schemas.config import KafkaConfig
+from schemas.config.model import KafkaConfig
 from tests.coordination_kit import until
 
 pytestmark = pytest.mark.integration
@@ -54,7 +62,7 @@ class One:
     def leads(self) -> bool:
         """Whether it leads and has said so: its events come a moment after the phase."""
         terms = [event for event in list(self.events) if isinstance(event, Elected | Lost)]
-        return self.log.phase is Phase.LEADING and bool(terms) and isinstance(terms[-1], Elected)
+        return self.log.phase is ElectionPhase.LEADING and bool(terms) and isinstance(terms[-1], Elected)
 
     @property
     def term(self) -> Elected:
@@ -63,7 +71,7 @@ class One:
 
     def write(self, token: int, epoch: int) -> None:
         self.log.append(self.term.rev, token, (("counter", CounterRecord(epoch)),))
-        until(lambda: Persisted(self.term.rev, token) in self.events, what="Persisted")
+        until(lambda: RecordsCommitted(self.term.rev, token) in self.events, what="Persisted")
 
 
 @pytest.fixture
@@ -82,7 +90,7 @@ def leader(*all_of_them: One) -> One:
 
     def settled() -> One | None:
         leading = [one for one in all_of_them if one.leads]
-        following = [one for one in all_of_them if one.log.phase is Phase.FOLLOWING]
+        following = [one for one in all_of_them if one.log.phase is ElectionPhase.FOLLOWING]
         if (len(leading), len(following)) != (1, len(all_of_them) - 1):
             return None  # two that claim at once: the later one wins in the end
         rev = leading[0].term.rev
@@ -106,7 +114,7 @@ def test_one_of_three_leads_and_its_state_goes_to_the_next(start: Callable[..., 
     first.write(1, 41)
     first.log.append(first.term.rev, 2, (("paused/u", PausedRecord("u")),))
     first.log.append(first.term.rev, 3, (("paused/u", None), ("counter", CounterRecord(42))))
-    until(lambda: Persisted(first.term.rev, 3) in first.events)
+    until(lambda: RecordsCommitted(first.term.rev, 3) in first.events)
     term = first.term.rev
     first.log.resign()
     until(lambda: first.said(Lost))
@@ -118,9 +126,9 @@ def test_one_of_three_leads_and_its_state_goes_to_the_next(start: Callable[..., 
 def test_a_leader_confirms_itself_while_it_has_nothing_to_write(start: Callable[..., One]) -> None:
     one = leader(start("a"))
     before = time.monotonic()
-    until(lambda: [c for c in one.said(Confirmed) if c.at > before + 0.5], what="a beat")
+    until(lambda: [c for c in one.said(WriteConfirmed) if c.at > before + 0.5], what="a beat")
     assert [event for event in one.events if isinstance(event, Lost)] == []
-    times = [confirmed.at for confirmed in one.said(Confirmed)]
+    times = [confirmed.at for confirmed in one.said(WriteConfirmed)]
     assert times == sorted(times)
 
 
@@ -135,10 +143,10 @@ def test_events_of_a_term_stand_between_elected_and_lost(start: Callable[..., On
     assert again.term.records.get("counter") != CounterRecord(99)
     kinds = [type(event) for event in one.events if not isinstance(event, NewLeader)]
     lost = kinds.index(Lost)
-    assert set(kinds[1:lost]) <= {Persisted, Confirmed}
+    assert set(kinds[1:lost]) <= {RecordsCommitted, WriteConfirmed}
     assert kinds[0] is Elected
     assert kinds[lost + 1] is Elected
-    tokens = [persisted.token for persisted in one.said(Persisted)]
+    tokens = [persisted.token for persisted in one.said(RecordsCommitted)]
     assert tokens == list(range(len(tokens)))
 
 
@@ -262,8 +270,10 @@ def test_a_restart_of_the_broker_loses_nothing(kafka: Kafka, start: Callable[...
         one = leader(*ones)
         term, token = one.term, 100 + len(one.events)
         one.log.append(term.rev, token, (("paused/u", PausedRecord("u")),))
-        until(lambda: Persisted(term.rev, token) in one.events or one.term is not term or not one.leads)
-        return one if Persisted(term.rev, token) in one.events else None
+        until(
+            lambda: RecordsCommitted(term.rev, token) in one.events or one.term is not term or not one.leads
+        )
+        return one if RecordsCommitted(term.rev, token) in one.events else None
 
     first = until(writes, what="a write after the restart")
     assert first.term.rev <= leader(*ones).term.rev
@@ -277,7 +287,7 @@ class Term:
 
     def __init__(self, kafka: KafkaConfig, number: int, config: WriterConfig) -> None:
         self.number = number
-        self.reported: list[Claimed | Failed] = []
+        self.reported: list[Claimed | WriteFailed] = []
         self.told: list[LogEvent] = []
         self.writer = ControlWriter(
             kafka,
@@ -325,7 +335,7 @@ def test_the_topic_stays_short_over_many_owners(config: KafkaConfig, owners: int
         term.writer.append(
             rev, 1, (("counter", CounterRecord(number)), (f"paused/{number % 7}", PausedRecord("u")))
         )
-        until(lambda rev=rev, told=term.told: Persisted(rev, 1) in told)
+        until(lambda rev=rev, told=term.told: RecordsCommitted(rev, 1) in told)
         until(lambda number=number: reader.fold.records.get("counter") == CounterRecord(number))
         term.writer.stop(10)
         lengths.append(length())
@@ -370,7 +380,7 @@ def test_a_topic_that_would_forget_is_corrected(config: KafkaConfig) -> None:
 def test_without_a_broker_it_waits_and_can_be_closed(free_port: int) -> None:
     one = One(KafkaConfig(bootstrap=f"127.0.0.1:{free_port}", prefix="nobody"), "a")
     with one:
-        assert one.log.phase is Phase.FOLLOWING
+        assert one.log.phase is ElectionPhase.FOLLOWING
     assert one.events == []
 
 

@@ -15,11 +15,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from coordinator.control.topic import ControlTopicError, topic_name
-from coordinator.core.owner_state import Catalogue
+from coordinator.core.owner.state import Catalogue
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from deploy.embedded.services import Kafka
-from schemas.config import KafkaConfig
+from schemas.config.model import KafkaConfig
 from tests.coordination_kit import AgentThread, CoordinatorProcess, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]

@@ -20,16 +20,16 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from consumer.assigned.hands import Hands
-from consumer.assigned.units import About, Take, Took, Warm, Warmed
-from consumer.board import Attempts
-from consumer.pipeline import Pipeline
+from consumer.process.unit_operations import UnitOperations
+from consumer.spark.active_units import Attempts
+from consumer.spark.pipeline import PipelineSettings
+from consumer.units.messages import About, Take, Took, Warm, Warmed
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
-from rowlock.caught_up import CaughtUp
-from schemas.config import load_config
-from schemas.mysql_catalog import read_table
-from schemas.mysql_connect import connect_mysql
-from schemas.mysql_values import row_from_select, select_list
+from rowlock.inspect.caught_up import CaughtUp
+from schemas.config.model import load_config
+from schemas.io.mysql_catalog import read_table
+from schemas.io.mysql_connection import connect_mysql
+from schemas.values.mysql import row_from_select, select_list
 from tests.debezium_kit import Connector, Values
 from tests.integration.test_rowlock_run import invoke
 from tests.running import running, until
@@ -239,8 +239,8 @@ def go_on(world: World) -> None:
 
 def apply_by_hand(world: World, table: str) -> None:
     """Take the unit over as an agent's process does, which applies what is missing."""
-    pipeline = Pipeline.of(load_config(world.config), "p", slots=1)
-    hands = Hands(pipeline, Attempts(str(world.config.parent / "attempts")), lambda *_: None)
+    pipeline = PipelineSettings.of(load_config(world.config), "p", slots=1)
+    hands = UnitOperations(pipeline, Attempts(str(world.config.parent / "attempts")), lambda *_: None)
     unit = About(
         f"{world.db}.b1.{world.db}.{table}", "b1", time.time_ns() // 10**6 + 60_000
     )  # later than all of the run

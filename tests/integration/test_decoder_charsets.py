@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from producer.decoders.charsets import _CODECS, decoder_of
+from producer.binlog_format.charsets import _CODECS, decoder_of
 
 #: Extensions that Python's euc_jp lacks (user-defined characters): refused when met, never guessed.
 _STRICT = {"ujis"}

@@ -15,16 +15,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from producer.catalog import Catalog
-from producer.codec import TableCodec, TopicTail, count_rows
-from producer.decoders.types import UPDATES, WRITES
+from producer.binlog_format.types import UPDATES, WRITES
+from producer.decoders.jsonb import double_text
+from producer.decoders.row_codec import TableCodec, TopicTail, count_rows
 from producer.flavours.known import FLAVOURS
-from producer.jsonb import double_text
-from schemas.codec import decode_event
-from schemas.mysql_catalog import read_table
-from schemas.mysql_connect import connect_mysql
-from schemas.mysql_values import row_from_select, select_list, to_mysql
-from schemas.table import Column, ColumnType, Kind, Row, Table, Value
+from producer.sources.catalog import Catalog
+from schemas.io.mysql_catalog import read_table
+from schemas.io.mysql_connection import connect_mysql
+from schemas.table.model import Column, ColumnType, Kind, Row, Table, Value
+from schemas.values.mysql import row_from_select, select_list, to_mysql
+from schemas.wire.codec import decode_event
 from tests import schemas_strategies
 from tests.decoder_support import LogReader, decoded, library_events, transaction
 

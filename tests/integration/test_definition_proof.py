@@ -15,7 +15,7 @@ import pytest
 from pymysql.constants.COMMAND import COM_QUERY
 
 from deploy.embedded.services import Kafka
-from schemas.event import Event
+from schemas.wire.event import Event
 from tests.capture_kit import Replay, Unit, events, running, size, source, until, watermarks, write_config
 
 _PATIENCE = 240

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import EmbeddedError, MariaDB, MySQL
-from producer.catalog import open_catalog
 from producer.definitions.places import Place, Proof, Proven
 from producer.definitions.proof import Definitions
 from producer.definitions.scan import statement_scan
-from schemas.config import SourceConfig
+from producer.sources.catalog import open_catalog
+from schemas.config.model import SourceConfig
 from tests.semisync_replica import SemiSyncReplica
 
 _PLUGIN = {"mariadb": [], "mysql": ["--plugin-load-add=semisync_source.so"]}

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.embedded.downloads import kafka_home, mariadb_home, spark_kafka_jars
+from deploy.embedded.fetch.downloads import kafka_home, mariadb_home, spark_kafka_jars
 from deploy.embedded.services import MariaDB, PostgreSQL
-from rowlock.demo_bank import TABLES
+from rowlock.demo.bank import TABLES
 from tests.running import until
 
 ROOT = Path(__file__).resolve().parents[2]

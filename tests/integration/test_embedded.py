@@ -22,12 +22,12 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.embedded import downloads
 from deploy.embedded import postgres as postgres_module
-from deploy.embedded.cache import cache_dir
-from deploy.embedded.downloads import SPARK_KAFKA, kafka_home, spark_kafka_jars
-from deploy.embedded.guard import NOBODY
-from deploy.embedded.ivy import pyspark_jars
+from deploy.embedded.fetch import downloads
+from deploy.embedded.fetch.cache import cache_dir
+from deploy.embedded.fetch.downloads import SPARK_KAFKA, kafka_home, spark_kafka_jars
+from deploy.embedded.fetch.ivy import pyspark_jars
+from deploy.embedded.guard.processes import NOBODY
 from deploy.embedded.ports import HOST
 from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL, PostgreSQL, Service, stack
 from tests.services import without_mysql

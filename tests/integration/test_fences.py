@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from consumer.errors import FencedError
-from consumer.model import Unit
+from consumer.ordering.model import ApplyUnit
 from consumer.targets.dialect import open_session
 from consumer.targets.session import SqlSession
 from deploy.embedded.services import PostgreSQL
-from rowlock.catalogue import apply_unit, uid_of
-from rowlock.fences import Fences
-from schemas.config import Config, load_config
+from rowlock.coordinator.fences import Fences
+from rowlock.coordinator.unit_catalogue import apply_unit, uid_of
+from schemas.config.model import Config, load_config
 
 pytestmark = pytest.mark.integration
 
@@ -39,25 +39,25 @@ pipelines:
 
 
 def take(session: SqlSession, assigned: int) -> int:
-    return session.take_over(Unit("p", TOPIC), "topic-id", "layout", 3, assigned=assigned)[0]
+    return session.take_over(ApplyUnit("p", TOPIC), "topic-id", "layout", 3, assigned=assigned)[0]
 
 
 def test_a_unit_that_ran(config: Config) -> None:
     with contextlib.closing(open_session(config.targets["hq"], name="test")) as session:
         session.ensure_bookkeeping()
         mine = take(session, EARLIER)
-        session.stop_unit(Unit("p", TOPIC), mine, "waits for a person")
+        session.stop_unit(ApplyUnit("p", TOPIC), mine, "waits for a person")
         Fences(config)(UNIT, UID, EPOCH)
         with pytest.raises(FencedError):
-            session.begin(Unit("p", TOPIC), mine)
+            session.begin(ApplyUnit("p", TOPIC), mine)
         with pytest.raises(FencedError):
             take(session, EARLIER)
-        _, state = session.read(Unit("p", TOPIC))
+        _, state = session.read(ApplyUnit("p", TOPIC))
         assert state is not None
         assert state.stopped == "waits for a person"
         later = take(session, LATER)
         Fences(config)(UNIT, UID, EPOCH)  # late, again: changes nothing
-        session.begin(Unit("p", TOPIC), later)
+        session.begin(ApplyUnit("p", TOPIC), later)
 
 
 def test_a_unit_that_never_ran_is_fenced_as_well(config: Config) -> None:
@@ -65,7 +65,7 @@ def test_a_unit_that_never_ran_is_fenced_as_well(config: Config) -> None:
     with contextlib.closing(open_session(config.targets["hq"], name="test")) as session:
         with pytest.raises(FencedError):
             take(session, EARLIER)
-        lanes, _ = session.read(Unit("p", TOPIC))
+        lanes, _ = session.read(ApplyUnit("p", TOPIC))
         assert [(row.lane, row.offset, row.topic_id) for row in lanes] == [
             (n, -1, "topic-id") for n in range(3)
         ]

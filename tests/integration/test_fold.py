@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from consumer.collations import text_fold
+from consumer.ordering.collations import text_fold
 
 Query = Callable[..., list[tuple[Any, ...]]]
 
@@ -308,7 +308,7 @@ def test_names_of_all_sorts_stay_apart() -> None:
 
 
 def test_numbers_and_padding_the_server_compares_equal_fold_equal(asked: Asked) -> None:
-    from consumer.fold import fold_decimal, fold_float, fold_whole
+    from consumer.ordering.fold import fold_decimal, fold_float, fold_whole
 
     for left, right in [
         ("1.50", "1.5"),

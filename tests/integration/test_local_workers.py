@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from coordinator.core.agent_unit import Ended, Progressed, Ready, WorkerEvent
-from rowlock.capture_worker import CaptureWorkers
-from rowlock.workers import Ledger
-from schemas.config import load_config
+from rowlock.agent.capture import CaptureWorkers
+from rowlock.agent.workers import Ledger
+from schemas.config.model import load_config
 from tests.capture_kit import events, replay, size, source, source_rows, topic_rows, until, write_config
 
 COLUMNS = ["id", "name"]

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from producer.decoders.comparison import refutation
-from producer.decoders.table_map import TableMap
+from producer.binlog_format.definition_match import refutation
+from producer.binlog_format.table_map import TableMap
 from producer.flavours.known import FLAVOURS
-from schemas.mysql_catalog import read_table
-from schemas.mysql_connect import connect_mysql
-from schemas.table import Row, Table
+from schemas.io.mysql_catalog import read_table
+from schemas.io.mysql_connection import connect_mysql
+from schemas.table.model import Row, Table
 from tests.decoder_support import LogReader, decoded
 
 

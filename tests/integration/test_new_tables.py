@@ -7,10 +7,10 @@ from uuid import uuid4
 
 import pytest
 
-from consumer.discovery import Cluster
+from consumer.tables.discovery import Cluster
 from deploy.embedded.services import Kafka, MariaDB
-from producer.topics import EVENTS, Topics
-from schemas.config import KafkaConfig
+from producer.kafka.topics import EVENTS, Topics
+from schemas.config.model import KafkaConfig
 from tests.capture_kit import events, running, size, source, until, watermarks, write_config
 
 pytestmark = pytest.mark.timeout(1200)

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from coordinator.agent.shell import Agent
+from coordinator.agent.shell import AgentShell
 from coordinator.transport.security import Security
 from deploy.embedded.services import Kafka
 from tests.certificates import Authority
@@ -119,7 +119,7 @@ class TestSecured:
             for name in ("a1", "a2"):  # both with the certificate of a1
                 workers = Instant()
                 security = Security(mine.ca, mine.cert, mine.key)
-                agent = Agent.connect(name, cluster.addresses.grpc, workers, security=security)
+                agent = AgentShell.connect(name, cluster.addresses.grpc, workers, security=security)
                 stop = threading.Event()
                 thread = threading.Thread(target=agent.run, args=(stop,), daemon=True)
                 thread.start()

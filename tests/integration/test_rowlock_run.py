@@ -25,13 +25,13 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from deploy.embedded.downloads import spark_kafka_jars
-from deploy.embedded.guard import release, spawn
+from deploy.embedded.fetch.downloads import spark_kafka_jars
+from deploy.embedded.guard.processes import release, spawn
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from rowlock.cli import main
-from rowlock.kafka_view import KafkaView
-from schemas.config import load_config
-from schemas.position import binlog_file_number
+from rowlock.views.kafka import KafkaView
+from schemas.config.model import load_config
+from schemas.wire.position import binlog_file_number
 from tests.running import until
 
 pytestmark = pytest.mark.timeout(1200)
@@ -299,8 +299,8 @@ def restored(system: System, table: str) -> Iterator[None]:
 
 
 def test_verify_pages_through_more_than_a_page(system: System) -> None:
-    from rowlock.verify import pairs, verify
-    from schemas.config import load_config
+    from rowlock.inspect.verify import pairs, verify
+    from schemas.config.model import load_config
 
     config = load_config(system.config)
     with restored(system, "sync"):

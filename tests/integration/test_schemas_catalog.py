@@ -18,10 +18,10 @@ from schemas.errors import (
     TableNotFoundError,
     UnsupportedTypeError,
 )
-from schemas.mysql_catalog import collations, list_tables, read_table, read_tables
-from schemas.mysql_connect import SQL_MODE, connect_mysql
-from schemas.mysql_foreign_keys import cascading_foreign_keys
-from schemas.table import ColumnType, IndexPart, Kind, Table, same_definition
+from schemas.io.mysql_catalog import collations, list_tables, read_table, read_tables
+from schemas.io.mysql_connection import SQL_MODE, connect_mysql
+from schemas.io.mysql_foreign_keys import cascading_foreign_keys
+from schemas.table.model import ColumnType, IndexPart, Kind, Table, same_definition
 
 
 @dataclass

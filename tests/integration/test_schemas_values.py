@@ -13,11 +13,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from deploy.embedded.services import PostgreSQL
-from schemas.collations import chooser
 from schemas.errors import ValueRefusedError
-from schemas.mysql_catalog import collations, read_table
-from schemas.mysql_values import connect_mysql, quote_name, row_from_select, select_list, to_mysql
-from schemas.postgres_values import (
+from schemas.io.mysql_catalog import collations, read_table
+from schemas.table.collations import chooser
+from schemas.table.model import Column, ColumnType, Kind, Row, Table
+from schemas.table.typemap import mysql_type, postgres_type, wire_equal
+from schemas.values.mysql import connect_mysql, quote_name, row_from_select, select_list, to_mysql
+from schemas.values.postgres import (
     SESSION_OPTIONS,
     copy_line,
     quote_pg,
@@ -25,8 +27,6 @@ from schemas.postgres_values import (
     select_list_pg,
     to_postgres,
 )
-from schemas.table import Column, ColumnType, Kind, Row, Table
-from schemas.typemap import mysql_type, postgres_type, wire_equal
 from tests.schemas_strategies import TABLE, bound_rows, rows
 
 RoundTrip = Callable[[Sequence[Row]], list[Row]]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from producer.chunks import ChunkFailed, ChunkRead, ReadChunk
 from producer.flavours.known import FLAVOURS
-from producer.snapshot import BackgroundReader, ChunkReader, chunk_connections
-from schemas.mysql_catalog import read_table
-from schemas.mysql_connect import connect_mysql
-from schemas.table import Key, Row, Table
+from producer.snapshot.chunks import ChunkFailed, ChunkRead, ReadChunk
+from producer.snapshot.reader import BackgroundReader, ChunkReader, chunk_connections
+from schemas.io.mysql_catalog import read_table
+from schemas.io.mysql_connection import connect_mysql
+from schemas.table.model import Key, Row, Table
 
 KEYS = {
     "int": ("id INT, PRIMARY KEY (id)", "(-5), (0), (3), (7), (2000000000)"),

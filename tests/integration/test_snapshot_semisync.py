@@ -14,25 +14,25 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import EmbeddedError, MariaDB, MySQL
-from producer.chunks import (
+from producer.flavours.known import FLAVOURS
+from producer.flavours.mysql import MYSQL, first_transaction_outside
+from producer.snapshot.chunks import (
     FROM_START,
     ChunkRead,
     EmitChunk,
+    LogMark,
     LogPoint,
     Low,
-    Mark,
     ReadChunk,
     RowsSeen,
     SnapshotMachine,
     StreamAt,
 )
-from producer.flavours.known import FLAVOURS
-from producer.flavours.mysql import MYSQL, first_transaction_outside
-from producer.snapshot import ChunkReader, chunk_connections
-from producer.snapshot_gtids import GtidSet
-from schemas.mysql_catalog import read_table
-from schemas.position import binlog_file_number
-from schemas.table import Row, Table
+from producer.snapshot.reader import ChunkReader, chunk_connections
+from producer.sources.binlog.mysql_gtids import GtidSet
+from schemas.io.mysql_catalog import read_table
+from schemas.table.model import Row, Table
+from schemas.wire.position import binlog_file_number
 from tests.semisync_replica import SemiSyncReplica
 from tests.services import without_mysql
 
@@ -84,9 +84,9 @@ class Primary:
         number = int(re.split("[:-]", str(self.delivered()))[-1]) + 1
         return f"{uuid}:{number}"
 
-    def hold_update(self) -> Mark:
+    def hold_update(self) -> LogMark:
         """Start UPDATE v = 100 and return once it is delivered; its commit waits for the acknowledgement."""
-        mark = Mark(self.log_end(), self.next_gtid())
+        mark = LogMark(self.log_end(), self.next_gtid())
         self.replica.hold()
         self._session = threading.Thread(target=self.service.execute, args=("UPDATE d.t SET v = 100",))
         self._session.start()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL
-from producer.preflight import check_source
-from schemas.config import load_config
+from producer.checks.preflight import check_source
+from schemas.config.model import load_config
 from schemas.findings import Finding
 from tests.capture_kit import events, running, source, until, watermarks, write_config
 from tests.documented_user import PASSWORD, documented_user

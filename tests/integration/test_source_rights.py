@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL
-from producer.catalog import Catalog, open_catalog
-from producer.source_objects import SourceObjects, read_objects
-from schemas.config import SourceConfig
+from producer.sources.catalog import Catalog, open_catalog
+from producer.sources.source_objects import SourceObjects, read_objects
+from schemas.config.model import SourceConfig
 from schemas.findings import Finding
-from schemas.mysql_foreign_keys import foreign_keys
+from schemas.io.mysql_foreign_keys import foreign_keys
 from tests.capture_kit import events, running, source, source_findings, until, watermarks, write_config
 from tests.documented_user import PASSWORD, documented_user
 
@@ -249,7 +249,7 @@ def test_the_hidden_action_of_a_foreign_key_is_an_error_not_an_absence(
 ) -> None:
     """Were SHOW CREATE TABLE of another form, the guard says that it cannot see."""
     bank.run(*FAMILY)
-    monkeypatch.setattr("schemas.mysql_foreign_keys.parse_foreign_keys", lambda *_: ())
+    monkeypatch.setattr("schemas.io.mysql_foreign_keys.parse_foreign_keys", lambda *_: ())
     catalog = bank.catalog()
     monkeypatch.setattr(catalog, "logs_cascades", lambda: False)
     try:

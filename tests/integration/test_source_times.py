@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 
-from consumer.assigned import source_times
-from consumer.assigned.source_times import SourceTimes
-from schemas.config import KafkaConfig
-from schemas.records import Watermark, watermark_topic
+from consumer.reporting import source_times
+from consumer.reporting.source_times import SourceTimes
+from schemas.config.model import KafkaConfig
+from schemas.wire.records import Watermark, watermark_topic
 from tests.apply_kit import create_topic, until
 
 

@@ -89,7 +89,7 @@ def test_executors_of_a_standalone_cluster_apply_every_row(
         )
         (app,) = master.state["activeapps"]
         assert [each["appid"] for each in worker.state["executors"]] == [app["id"]]
-        assert run.find("-m consumer.daemon") == [], "the driver has Python workers of its own"
+        assert run.find("-m consumer.spark.daemon") == [], "the driver has Python workers of its own"
     finally:
         load.finish()
     arrives(run, mariadb, mariadb_db, postgres, pg_db, "acct", "everything", "fresh")
@@ -151,7 +151,7 @@ def writers(worker: Worker, target: PostgreSQL) -> set[int]:
     python = {
         process.pid
         for executor in worker.executors()
-        for process in saying(executor.children(recursive=True), "-m consumer.daemon")
+        for process in saying(executor.children(recursive=True), "-m consumer.spark.daemon")
     }
     sessions = (
         each for each in psutil.net_connections("tcp") if each.raddr and each.raddr.port == target.port

@@ -10,8 +10,8 @@ from typing import Any
 import pymysql
 import pytest
 
-from producer.judgement import ACTIONS, judge
-from schemas.mysql_catalog import read_table
+from producer.statements.judgement import ACTIONS, judge
+from schemas.io.mysql_catalog import read_table
 
 COLUMNS = "(id INT PRIMARY KEY, v VARCHAR(20), KEY v_index (v))"
 RANGE = "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (100), PARTITION p1 VALUES LESS THAN (300))"

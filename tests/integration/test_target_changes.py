@@ -14,7 +14,7 @@ import pymysql
 import pytest
 from click.testing import CliRunner
 
-from consumer.assigned.core import AGAIN_S
+from consumer.units.decisions import AGAIN_S
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from rowlock.cli import main
 from tests.running import Run, source_config, target_config, until, write_config

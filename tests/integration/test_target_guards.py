@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from consumer.targets.findings import findings_for_session, findings_for_table
-from consumer.targets.mysql_facts import uncovered
+from consumer.targets.checks.table_findings import findings_for_session, findings_for_table
+from consumer.targets.mysql.facts import uncovered
 from tests.apply_kit import ROOT
 from tests.targets_kit import Lane, NetChange, Target, as_target, people
 from tests.targets_kit import target as target

@@ -8,16 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from consumer.lanes import Limits
+from consumer.ordering.lanes import LaneLimits
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
 from schemas.findings import split_remedy
-from schemas.table import Table
+from schemas.table.model import Table
 from tests.apply_kit import FakeSource, account_table
 from tests.integration.test_apply_targets import Real, RealUnit, _route, rows_of
 from tests.integration.test_apply_targets import real as real
 
-FAST = Limits(pause=0.001, max_pause=0.01)
+FAST = LaneLimits(pause=0.001, max_pause=0.01)
 
 
 def quoted(real: Real, table: str) -> str:

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from consumer.errors import FencedError, RefusedError, TransientError, UniqueViolationError
-from consumer.model import NetChange, TargetTable, Unit
-from consumer.targets.postgres_sql import postgres_plan
-from schemas.table import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
+from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
+from consumer.targets.postgres.sql import postgres_plan
+from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from tests.targets_kit import Lane, Target, as_target, index, people, rows_of, text_type
 from tests.targets_kit import target as target
 
@@ -264,7 +264,7 @@ def test_deadlocks_are_transient_and_lanes_get_through(target: Target) -> None:
     import threading
 
     lane, table = made(target, people(target.schema))
-    unit = Unit("pipe", "four")
+    unit = ApplyUnit("pipe", "four")
     epoch, _, _ = lane.session.take_over(unit, "id", "{}", 4)
     rows, _, _ = lane.session.begin(unit, epoch)
     failures: list[BaseException] = []

@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec import structs
 
+from consumer.targets.checks.table_findings import findings_for_session, findings_for_table
 from consumer.targets.dialect import dialect_of
-from consumer.targets.findings import findings_for_session, findings_for_table
 from schemas.findings import Finding
-from schemas.table import Column, ColumnType, Kind, Table
+from schemas.table.model import Column, ColumnType, Kind, Table
 from tests.targets_kit import Lane, NetChange, Target, as_target, index, people, rows_of, text_type
 from tests.targets_kit import target as target
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError
-from consumer.model import NetChange
-from consumer.targets.findings import findings_for_session
+from consumer.ordering.model import NetChange
+from consumer.targets.checks.table_findings import findings_for_session
 from consumer.targets.session import SqlSession
 from deploy.embedded.services import MariaDB
-from rowlock.check import check
-from schemas.config import load_config
+from rowlock.inspect.check import check
+from schemas.config.model import load_config
 from tests.targets_kit import LAYOUT, Lane, Target, as_target, people, rows_of
 from tests.targets_kit import target as target
 

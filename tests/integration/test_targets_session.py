@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, TransientError
-from consumer.model import Held, NetChange, Unit, UnitState
+from consumer.ordering.model import ApplyUnit, Held, NetChange, UnitState
 from consumer.targets.base import Session
 from tests.targets_kit import LAYOUT, CuttingProxy, Lane, Target, as_target, people, rows_of
 from tests.targets_kit import target as target
 
-UNIT = Unit("pipe", "topic")
+UNIT = ApplyUnit("pipe", "topic")
 
 
 def held(offset: int, part: int = 0) -> Held:
@@ -178,7 +178,7 @@ def test_quarantine_entries_come_back_in_order(target: Target) -> None:
         tx.close_held([(3, 1), (7, 0)], "why")
         tx.close_held([], "why")
     assert session.held(UNIT) == [held(3, 0)]
-    assert session.held(Unit("pipe", "other")) == []
+    assert session.held(ApplyUnit("pipe", "other")) == []
 
 
 def test_relayout_replaces_all_lanes(target: Target) -> None:

@@ -16,7 +16,7 @@ from dataclasses import replace
 import pytest
 
 from consumer.errors import FencedError
-from consumer.model import NetChange, Unit
+from consumer.ordering.model import ApplyUnit, NetChange
 from tests.targets_kit import LAYOUT, Target, as_target, people, rows_of
 from tests.targets_kit import target as target
 
@@ -24,10 +24,10 @@ ZOMBIE = """
 import json, sys
 from dataclasses import replace
 from consumer.errors import ConsumerError
-from consumer.model import NetChange, Unit
+from consumer.ordering.model import NetChange, ApplyUnit
 from consumer.targets.dialect import open_session
-from schemas.config import TargetConfig
-from schemas.target_kinds import TARGET_KINDS
+from schemas.config.model import TargetConfig
+from schemas.config.target_kinds import TARGET_KINDS
 from tests.sqlite_target import KIND
 from tests.targets_kit import as_target, people
 
@@ -38,7 +38,7 @@ def say(*words):
 
 config, schema, paused_at = json.loads(sys.argv[1])
 session = open_session(TargetConfig.model_validate(config), name="zombie")
-unit, table = Unit("pipe", "topic"), as_target(people(schema))
+unit, table = ApplyUnit("pipe", "topic"), as_target(people(schema))
 rows, _, _ = session.begin(unit, 1)
 after = [replace(row, offset=10) for row in rows]
 
@@ -86,7 +86,7 @@ def test_a_stopped_worker_never_writes_after_the_take_over(target: Target, pause
     session = target.open()
     session.create_table(table.table)
     session.ensure_bookkeeping()
-    unit = Unit("pipe", "topic")
+    unit = ApplyUnit("pipe", "topic")
     session.take_over(unit, "id", LAYOUT, 3)
     with zombie(target, paused_at) as process:
         assert process.stdout is not None
@@ -116,7 +116,7 @@ def test_a_worker_that_ends_in_time_is_not_ended(target: Target) -> None:
     session = target.open()
     session.create_table(table.table)
     session.ensure_bookkeeping()
-    unit = Unit("pipe", "topic")
+    unit = ApplyUnit("pipe", "topic")
     session.take_over(unit, "id", LAYOUT, 1)
     with zombie(target, "commit") as process:
         assert process.stdout is not None

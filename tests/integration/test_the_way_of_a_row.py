@@ -16,18 +16,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import consumer.task
+import consumer.spark.task
 from consumer.attempt.spec import UnitSpec, initial_layout
-from consumer.board import post
-from consumer.model import Unit
-from consumer.pipeline import TaskConfig
-from consumer.router import Route
+from consumer.ordering.model import ApplyUnit
+from consumer.spark.active_units import post
+from consumer.spark.pipeline import TaskConfig
+from consumer.spark.task import run_task
+from consumer.tables.router import TableRoute
 from consumer.targets.dialect import open_session
-from consumer.task import run_task
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from producer.capture import run_capture
-from schemas.config import TargetConfig, load_config
-from schemas.records import Watermark, table_topic
+from schemas.config.model import TargetConfig, load_config
+from schemas.wire.records import Watermark, table_topic
 from tests.capture_kit import messages, source, write_config
 
 ROOT = Path(__file__).parents[2]
@@ -137,7 +137,7 @@ def applied_order(
 ) -> list[str]:
     """Apply `records` as a task of Spark's does, and return what was passed."""
     target = TargetConfig(type="postgres", host="127.0.0.1", port=postgres.port, user=postgres.user, password="", database=database)  # type: ignore[arg-type]  # fmt: skip
-    unit, routes = Unit("p", topic), (Route("*.*", "public.{table}", ()),)
+    unit, routes = ApplyUnit("p", topic), (TableRoute("*.*", "public.{table}", ()),)
     session = open_session(target, name="test")
     session.ensure_bookkeeping()
     epoch, _, _ = session.take_over(unit, "id", initial_layout(routes, 4).encode(), 4)
@@ -171,5 +171,5 @@ def ended() -> Iterator[None]:
     finally:
         gc.enable()
         sys.setswitchinterval(interval)
-        if worker := consumer.task._WORKERS.pop("way", None):
+        if worker := consumer.spark.task._WORKERS.pop("way", None):
             worker.close()

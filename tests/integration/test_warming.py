@@ -11,19 +11,19 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from consumer.query import DAEMON_ENV
-from schemas.records import watermark_topic
+from consumer.spark.query import DAEMON_ENV
+from schemas.wire.records import watermark_topic
 from tests.apply_kit import until, write_config
 from tests.assigned_kit import assigned_apply, daemons_of
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("daemon", ["consumer.daemon", "pyspark.daemon"])
+@pytest.mark.parametrize("daemon", ["consumer.spark.daemon", "pyspark.daemon"])
 def test_a_process_without_units_warms_up_and_touches_no_target(
     kafka: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, daemon: str
 ) -> None:
     """Nobody listens where its target should be, and nothing that it reads is a watermark. `daemon`: of its Python workers."""
-    if daemon != "consumer.daemon":
+    if daemon != "consumer.spark.daemon":
         monkeypatch.setenv(DAEMON_ENV, daemon)
     topic = watermark_topic(unique, "branch1")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
-from schemas.table import Row, Value
+from schemas.table.model import Row, Value
 from tests.running import DDL, KEYS, Load, Run, Witness, rows, until
 from tests.schemas_strategies import TABLE, b64, bound_rows, point
 from tests.schemas_strategies import rows as any_rows

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
-from producer.preflight import check_source
-from rowlock.check import check
-from schemas.config import load_config
+from producer.checks.preflight import check_source
+from rowlock.inspect.check import check
+from schemas.config.model import load_config
 from tests.capture_kit import source, write_config
 from tests.unit.test_endpoints import http, listening, silent
 

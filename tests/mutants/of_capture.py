@@ -57,7 +57,7 @@ MUTANTS = [
     *_of("producer/loop/table_stops.py", ("        self._snapshots.forget(name)\n", "")),
     *_of("producer/loop/watermarks.py", ("is not None and self._reported.get(t) != o", "is not None")),
     *_of(
-        "producer/snapshots.py",
+        "producer/snapshot/scheduler.py",
         ("        if self._fresh:\n", "        if False:\n"),
         ("        if self._fresh:\n", "        if True:\n"),
         ("return chunks.FROM_START._replace(repeated=True)\n        return resume_after", "return resume_after"),
@@ -70,17 +70,17 @@ MUTANTS = [
         ),
     ),
     *_of(
-        "producer/snapshots.py",
+        "producer/snapshot/scheduler.py",
         ("            self._delivered.add(gtid)\n", "            pass\n"),
         ("self._step(job, chunks.TableChanged(mark, state.table))", "pass"),
         ("return ceiling is None or (self._context.epoch, *point, self._row(state)) > ceiling", "return True"),
     ),
     *_of(
-        "producer/kafka_writer.py",
+        "producer/kafka/writer.py",
         ("        while self._batches and not self._batches[0].waiting:", "        while self._batches:"),
     ),
     *_of(
-        "producer/kafka_writer.py",
+        "producer/kafka/writer.py",
         ("            self._batches[-1].marks.append(action)\n", "            self._batches[0].marks.append(action)\n"),
         (
             "        if self._pending:\n            self._produce()\n        if self._batches:\n",
@@ -89,7 +89,7 @@ MUTANTS = [
         tests=_WRITER,
     ),
     *_of(
-        "producer/chunks.py",
+        "producer/snapshot/chunks.py",
         ("            begin=event.point,\n", ""),
         ("            delivered=event.delivered.copy() if event.delivered is not None else None,\n            seen=[],\n        )\n        state, effects", "            seen=[],\n        )\n        state, effects"),
         ("        if not read.low.reaches(state.begin, state.delivered):\n", "        if False:\n"),
@@ -109,14 +109,14 @@ MUTANTS = [
         ("            after=emit.upto,\n", ""),
         tests=_HISTORY,
     ),
-    *_of("producer/chunks.py", ("if read.request != state.request or state.chunk is not None:", "if state.chunk is not None:")),
+    *_of("producer/snapshot/chunks.py", ("if read.request != state.request or state.chunk is not None:", "if state.chunk is not None:")),
     *_of(
-        "producer/chunks.py",
+        "producer/snapshot/chunks.py",
         ("if state.chunk is None or event.point < state.chunk.high:", "if state.chunk is None:"),
         tests=("tests/unit/test_snapshot_chunks.py::test_a_chunk_waits_for_high",),
     ),
     *_of(
-        "producer/snapshot.py",
+        "producer/snapshot/reader.py",
         (
             "            cursor.execute(sql, parameters or None)\n            rows: list[Row] = [convert(row) for row in cursor.fetchall()]\n",
             "            high = self._visibility.log_end(cursor)\n            cursor.execute(sql, parameters or None)\n            rows: list[Row] = [convert(row) for row in cursor.fetchall()]\n            self._visibility.log_end = lambda _: high  # type: ignore[method-assign]\n",
@@ -146,7 +146,7 @@ MUTANTS = [
         tests=_ORDER,
     ),
     *_of(
-        "producer/snapshot.py",
+        "producer/snapshot/reader.py",
         ("column.type.members.index(value) + 1 if value else 0", "column.type.members.index(value) if value else 0"),
         ("return Decimal(value)  # a text", "return value  # a text"),
         ("sum(1 << column.type.members.index(label)", "sum(2 << column.type.members.index(label)"),

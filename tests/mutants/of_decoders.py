@@ -42,21 +42,21 @@ MUTANTS = [
         ("zip(names[1:], codes[1:], strict=True)", "zip(names[1:], codes[:-1], strict=True)"),
     ),
     *_of(
-        "decoders/table_map.py",
+        "binlog_format/table_map.py",
         ("low | ((high & 0x30) ^ 0x30) << 4", "low"),
         ("if high & 0x30 != 0x30:", "if high & 0x10 != 0x10:"),
         ("metadata.uint(1) + 8 * metadata.uint(1)", "metadata.uint(1) | metadata.uint(1) << 4"),
         ("reader.take((count + 7) // 8)", "reader.take(count // 8 + 1)"),
         ("nullable[i >> 3] >> (i & 7) & 1", "nullable[i >> 3] >> (7 - (i & 7)) & 1"),
-        ("Reader(reader.take(reader.lenenc()))\n    forms", "Reader(reader.take(reader.uint(1)))\n    forms"),
+        ("ByteReader(reader.take(reader.lenenc()))\n    forms", "ByteReader(reader.take(reader.uint(1)))\n    forms"),
     ),
     *_of(
-        "decoders/reader.py",
+        "binlog_format/byte_reader.py",
         ("if first < 251:", "if first <= 252:"),
         ("252: 2, 253: 3", "252: 1, 253: 3"),
     ),
     *_of(
-        "decoders/rows.py",
+        "binlog_format/row_header.py",
         ("if first < 251 else", "if first <= 252 else"),
         ("body[at + 1 : at + 3]", "body[at + 1 : at + 2]"),
         ("size = (columns + 7) // 8\n    full", "size = columns // 8 + 1\n    full"),
@@ -71,7 +71,7 @@ MUTANTS = [
         ("if size == 1:\n        return f\"data[{p}] == {nulls}\"", "if size <= 2:\n        return f\"data[{p}] == {nulls}\""),
     ),
     *_of(
-        "codec.py",
+        "decoders/row_codec.py",
         ("return count // 2 if event_type in t.UPDATES else count", "return count"),
     ),
     *_of(

@@ -24,7 +24,7 @@ PRODUCT = ("schemas", "producer", "consumer", "coordinator", "rowlock", "deploy"
 LIMIT_S = 120
 TIMES = 10
 """A mutant that keeps its tests from ending is found: after LIMIT_S, or as many TIMES what they take without it."""
-_COPIED = (*PRODUCT, "tests", "setup.cfg", "pyproject.toml")
+_COPIED = (*PRODUCT, "tools", "tests", "setup.cfg", "pyproject.toml")
 _OPTIONS = ("-q", "-x", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", "")
 _SAID = 15
 

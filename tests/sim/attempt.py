@@ -15,11 +15,11 @@ from consumer.attempt.attempt import Attempt as Product
 from consumer.attempt.effects import Effect, Machine
 from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.reader import Slice
+from consumer.attempt.reports import Report
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, initial_layout, prepared
 from consumer.errors import ConsumerError
-from consumer.lanes import Limits
-from consumer.model import Unit
-from consumer.reports import Report
+from consumer.ordering.lanes import LaneLimits
+from consumer.ordering.model import ApplyUnit
 from tests.sim.kafka import Topic
 from tests.sim.target import PLANTED, Steps
 from tests.sim.wire import real_table, routes
@@ -148,7 +148,7 @@ class Attempt:
                 return definition_in_force(self.spec, NOBODY, effect.text, self.query.tables)
             case fx.Prepare():
                 return prepared(self.spec, NOBODY, effect.table, first=effect.first)
-            case fx.Explain() | fx.CheckSession() | fx.DropSession() | fx.Pause():
+            case fx.Explain() | fx.CheckSession() | fx.DropSession() | fx.Sleep():
                 yield
             case _:
                 raise NotImplementedError(f"the simulation carries out no {effect}")
@@ -187,9 +187,9 @@ class Query:
     @property
     def spec(self) -> UnitSpec:
         world = self.world
-        limits = Limits(max_gather=world.max_gather, max_pending=world.max_pending, tries=8)
+        limits = LaneLimits(max_gather=world.max_gather, max_pending=world.max_pending, tries=8)
         return UnitSpec(
-            unit=Unit("p", self.unit), source="s", epoch=self.epoch, topic_id="id", routes=routes(self.branch),
+            unit=ApplyUnit("p", self.unit), source="s", epoch=self.epoch, topic_id="id", routes=routes(self.branch),
             lanes=self.lanes, limits=limits, small_batch=world.small_batch, real=self.real,
         )  # fmt: skip
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from producer import log_event as log
-from producer.log_event import LogEvent
+from producer.binlog_format import log_event as log
+from producer.binlog_format.log_event import LogEvent
 from tests.log_kit import OTHER, Log
 from tests.row_images import DELETE, UPDATE, WRITE, bitmap, lenenc, sized
 from tests.sim.wire import TABLE

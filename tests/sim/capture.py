@@ -1,4 +1,4 @@
-"""Capture tasks of the product (producer.start, producer.loop and all below) on a modelled log, server and Kafka.
+"""Capture tasks of the product (producer.resume.startup, producer.loop and all below) on a modelled log, server and Kafka.
 
 Nothing of capture is written here: these are the ports that it acts on, and what happens to its process.
 """
@@ -13,29 +13,29 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from producer import kafka_writer
-from producer.assembly import LIMIT, Assembly
-from producer.chunks import ChunkFailed, ChunkRead, LogPoint, ReadChunk
+from producer.binlog_format.log_event import LogEvent
 from producer.decoders import generate
 from producer.decoders.source import compiled
 from producer.definitions.places import Place, Proof, Proven
 from producer.errors import DeliveryError, TransientSourceError
 from producer.flavours.mariadb import MARIADB, MariaDBVisibility
 from producer.flavours.mysql import MYSQL, MySQLVisibility
-from producer.kafka_writer import KafkaWriter
-from producer.log_event import LogEvent
+from producer.kafka import writer
+from producer.kafka.writer import KafkaWriter
 from producer.loop import ticker
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
-from producer.positions import LogFile, PositionStore
-from producer.proof import check_event
-from producer.snapshot import ChunkReader
-from producer.start import Starter, Term
-from producer.survey import Surveyed
+from producer.resume.positions import LogFile, PositionStore
+from producer.resume.startup import CaptureAssignment, Starter
+from producer.snapshot.chunks import ChunkFailed, ChunkRead, LogPoint, ReadChunk
+from producer.snapshot.reader import ChunkReader
+from producer.sources.binlog.assembly import LIMIT, Assembly
+from producer.sources.binlog.log_proof import check_event
+from producer.sources.survey import Surveyed
 from producer.tables import Captured, TableName
-from schemas.config import SourceConfig
-from schemas.names import EXACT
-from schemas.records import Identity, LogProof, StoredPosition, Watermark, position_topic, table_topic
+from schemas.config.model import SourceConfig
+from schemas.table.names import EXACT
+from schemas.wire.records import Identity, LogProof, StoredPosition, Watermark, position_topic, table_topic
 from tests.sim.binlog import FILE
 from tests.sim.kafka import Broker, Client, KilledError, Topic
 from tests.sim.source import BEGIN, Session, Source
@@ -69,8 +69,8 @@ def in_small() -> Iterator[None]:
     with ExitStack() as stack:
         for module, name, value in (
             (generate, "compiled", compiled_once),
-            (kafka_writer, "BATCH", 3000),
-            (kafka_writer, "IN_FLIGHT", 6000),
+            (writer, "BATCH", 3000),
+            (writer, "IN_FLIGHT", 6000),
             (ticker, "_REPEAT_DEFINITIONS", 5.0),
         ):
             stack.enter_context(mock.patch.object(module, name, value))
@@ -284,7 +284,7 @@ class Capture:
         broker, store, captured, opened = parts
         broker.ensure([POSITIONS], {})
         started = Starter(
-            port, port, self._writer, broker, broker, store, captured, config, Term(), opened
+            port, port, self._writer, broker, broker, store, captured, config, CaptureAssignment(), opened
         ).start(new_snapshot=False)
         return CaptureLoop(config, started, Ports(
             writer=self._writer, store=store, topics=broker, open_log=opened.open,

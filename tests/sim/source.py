@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from producer.chunks import LogPoint
-from schemas.position import binlog_file_number
+from producer.snapshot.chunks import LogPoint
+from schemas.wire.position import binlog_file_number
 from tests.sim.binlog import FILE, UUID, Binlog, Change, SourceRow
 
 if TYPE_CHECKING:

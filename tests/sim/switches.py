@@ -8,31 +8,31 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from consumer import dispatch as dispatch_module
 from consumer.attempt import attempt as attempt_module
 from consumer.attempt.applier import Applier
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.effects import Machine, NextSlice, Transact, Write
 from consumer.attempt.reader import EnvelopeReader
-from consumer.dedup import Deduplicator
-from consumer.definition import InForce
-from consumer.dispatch import Dispatcher, TablePlan
 from consumer.errors import CommitUnknownError, ConsumerError, FencedError
-from consumer.lanes import Batch
-from consumer.layout import Layout
-from consumer.locks import LockTable, Wait
-from consumer.model import LaneProgress, NetChange, RowChange
-from consumer.progress import Plan, plan
-from producer.chunks import EmitChunk, LogPoint, Low, Mark
+from consumer.ordering import dispatch as dispatch_module
+from consumer.ordering.dedup import Deduplicator
+from consumer.ordering.dispatch import Dispatcher, TablePlan
+from consumer.ordering.lanes import Batch
+from consumer.ordering.layout import Layout
+from consumer.ordering.locks import LockTable, Wait
+from consumer.ordering.model import LaneProgress, NetChange, RowChange
+from consumer.ordering.progress import ResumePlan, plan
+from consumer.tables.definition import InForce
 from producer.flavours.mariadb import MariaDBVisibility
 from producer.flavours.mysql import MySQLVisibility
-from producer.kafka_writer import KafkaWriter
-from producer.snapshot_gtids import GtidSet
-from producer.snapshots import Snapshots
+from producer.kafka.writer import KafkaWriter
+from producer.resume.topic_recovery import TopicTails
+from producer.snapshot.chunks import EmitChunk, LogMark, LogPoint, Low
+from producer.snapshot.scheduler import Snapshots
+from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.tables import TableName, TableState
-from producer.tails import TopicTails
-from schemas.position import FIRST_SNAPSHOT_ROW, Position
-from schemas.table import Row, Table
+from schemas.table.model import Row, Table
+from schemas.wire.position import FIRST_SNAPSHOT_ROW, Position
 
 _add, _emit = TopicTails.add, Snapshots._emit
 _judge, _init, _begin, _commit = (
@@ -56,10 +56,10 @@ def _from_highest_lane(self: Deduplicator, lanes: Sequence[LaneProgress]) -> Non
     _init(self, [max(lanes, key=lambda row: row.offset)])
 
 
-def _hasty_plan(rows: Sequence[LaneProgress], wanted: Layout) -> Plan:
+def _hasty_plan(rows: Sequence[LaneProgress], wanted: Layout) -> ResumePlan:
     """Another layout at once, though the lanes stand apart."""
     found = plan(rows, wanted)
-    return found if found.finish is None else Plan(found.start, wanted, switch_now=True)
+    return found if found.finish is None else ResumePlan(found.start, wanted, switch_now=True)
 
 
 def _hasty_rows(rows: Sequence[LaneProgress], wanted: Layout) -> list[LaneProgress]:
@@ -149,7 +149,7 @@ def _reaches_anything(_self: Low, _at: LogPoint, _delivered: GtidSet | None) -> 
     return True
 
 
-def _unchanged(_self: Snapshots, _state: TableState, _mark: Mark) -> None: ...
+def _unchanged(_self: Snapshots, _state: TableState, _mark: LogMark) -> None: ...
 
 
 def _no_wait(_self: LockTable, _holders: Any, _value: bytes, _ticket: Any) -> Wait | None:

@@ -22,9 +22,9 @@ from consumer.errors import (
     TransientError,
     UniqueViolationError,
 )
-from consumer.model import Held, LaneProgress, NetChange, UnitState
-from schemas.position import ZERO
-from schemas.table import Row
+from consumer.ordering.model import Held, LaneProgress, NetChange, UnitState
+from schemas.table.model import Row
+from schemas.wire.position import ZERO
 from tests.sim.rules import Rules
 
 Steps = Generator[None, None, Any]

@@ -12,34 +12,24 @@ from unittest import mock
 
 import pytest
 
-from consumer import dedup, dispatch, lanes, layout, locks, netchange, progress
 from consumer.attempt import applier, attempt, lane_group, reader, spec, transactions
-from producer import (
-    assembly,
-    barriers,
-    chunks,
-    gtids,
-    kafka_writer,
-    positions,
-    proof,
-    snapshot,
-    snapshot_gtids,
-    snapshots,
-    start,
-    tables,
-    tails,
-    transaction_stream,
-)
-from producer import transactions as source_transactions
+from consumer.ordering import dedup, dispatch, lanes, layout, locks, netchange, progress
+from producer import barriers, tables
+from producer.kafka import writer
 from producer.loop import choice, loop, position, rows, table_stops, ticker, watermarks
+from producer.resume import positions, startup, topic_recovery
+from producer.snapshot import chunks, scheduler
+from producer.snapshot import reader as snapshot
+from producer.sources.binlog import assembly, log_proof, mariadb_gtids, mysql_gtids, transaction_stream
+from producer.sources.binlog import transactions as source_transactions
 from tests.sim.world import World
 
 MODULES: tuple[ModuleType, ...] = (
     applier, attempt, lane_group, reader, spec, transactions, dedup, dispatch, lanes, layout, locks, netchange, progress,
 )  # fmt: skip
 CAPTURE: tuple[ModuleType, ...] = (
-    choice, loop, position, rows, table_stops, ticker, watermarks, assembly, barriers, chunks, gtids, kafka_writer, positions, proof,
-    snapshot, snapshot_gtids, snapshots, start, tables, tails, transaction_stream, source_transactions,
+    choice, loop, position, rows, table_stops, ticker, watermarks, assembly, barriers, chunks, mariadb_gtids, writer, positions, log_proof,
+    snapshot, mysql_gtids, scheduler, startup, tables, topic_recovery, transaction_stream, source_transactions,
 )  # fmt: skip
 SEEDS = 150
 NOT_SIMULATED = {
@@ -54,10 +44,8 @@ NOT_SIMULATED = {
     "dedup.Deduplicator._gap": "a gap, which no rule of capture leaves",
     "locks.LockTable.__len__": "tests ask it",
     "locks.LockTable.kept": "tests ask it",
+    "producer.mariadb_gtids.MariadbGtids.parse": "the description of MariaDB holds it: breaking its name breaks nothing",
 }
-NOT_SIMULATED["producer.gtids.MariadbGtids.parse"] = (
-    "the description of MariaDB holds it: breaking its name breaks nothing"
-)
 _THREADS = "threads, connections and Kafka's client: the product's, not the simulation's"
 _STATEMENTS = "no statement but TRUNCATE stands in the log"
 _STOPS = "no table stops"
@@ -67,25 +55,25 @@ _SAID = "text for people and tests"
 NOT_SIMULATED |= {
     f"producer.{name}": why
     for why, names in {
-        _THREADS: """kafka_writer.kafka_client loop.loop.CaptureLoop.beat loop.ticker.CaptureTicker.beat
-            snapshot.BackgroundReader.__init__ snapshot.BackgroundReader._run snapshot.BackgroundReader.close
-            snapshot.BackgroundReader.poll snapshot.BackgroundReader.submit snapshot.ChunkReader.close
-            snapshot.chunk_connections snapshot_gtids.GtidSet.encode""",
+        _THREADS: """writer.kafka_client loop.CaptureLoop.beat ticker.CaptureTicker.beat
+            reader.BackgroundReader.__init__ reader.BackgroundReader._run reader.BackgroundReader.close
+            reader.BackgroundReader.poll reader.BackgroundReader.submit reader.ChunkReader.close
+            reader.chunk_connections mysql_gtids.GtidSet.encode""",
         _STATEMENTS: """barriers.Barriers._ahead barriers.Barriers._alter barriers.Barriers._appeared
             barriers.Barriers._definition barriers.Barriers._lost barriers.Barriers._pass_over
             barriers.Barriers._take_up barriers.Barriers._written barriers.Barriers.first_sight barriers._place
             barriers._selects barriers._stopped barriers._written_unseen tables.TableState.define
-            loop.loop.CaptureLoop._take_up_late start.Starter._leave_out start.Starter._postpone start.unproven
+            loop.CaptureLoop._take_up_late startup.Starter._leave_out startup.Starter._postpone startup.unproven
             assembly._roll_back assembly._savepoint""",
-        _STOPS: """loop.loop.CaptureLoop._say_stops loop.table_stops.TableStops._stop_table
-            loop.table_stops.TableStops.say loop.table_stops.TableStops.send loop.table_stops.TableStops.stop
-            snapshots.Snapshots.forget start.send_stop tables.Captured.stop transactions.Fold.uncaptured
-            transactions._partial transactions._stopped transactions._unknown kafka_writer.KafkaWriter._too_large
-            kafka_writer._refused""",
-        _XA: "transactions.Fold._finish_xa transactions.Fold._prepare transactions.Fold._xa_stop transactions.Fold._other",
-        _PROOF: """positions._by_stream positions.gtids_contained proof.another_history proof.exact proof.still_there
-            assembly._reads_differently assembly.Assembly._outside snapshot_gtids._merged""",
-        _SAID: """snapshot_gtids.GtidSet.__eq__ snapshot_gtids.GtidSet.__repr__ tables.Captured.in_schema
+        _STOPS: """loop.CaptureLoop._say_stops table_stops.TableStops._stop_table
+            table_stops.TableStops.say table_stops.TableStops.send table_stops.TableStops.stop
+            scheduler.Snapshots.forget startup.send_stop tables.Captured.stop transactions.TransactionAssembler.uncaptured
+            transactions._partial transactions._stopped transactions._unknown writer.KafkaWriter._too_large
+            writer._refused""",
+        _XA: "transactions.TransactionAssembler._finish_xa transactions.TransactionAssembler._prepare transactions.TransactionAssembler._xa_stop transactions.TransactionAssembler._other",
+        _PROOF: """positions._by_stream positions.gtids_contained log_proof.another_history log_proof.exact log_proof.still_there
+            assembly._reads_differently assembly.Assembly._outside mysql_gtids._merged""",
+        _SAID: """mysql_gtids.GtidSet.__eq__ mysql_gtids.GtidSet.__repr__ tables.Captured.in_schema
             assembly._any_of""",
     }.items()
     for name in names.split()
@@ -99,7 +87,8 @@ class BrokenError(Exception):
 def functions() -> Iterator[tuple[str, Any, str]]:
     """Yield (name, what holds it, attribute) of every function that the modules define."""
     for module in (*MODULES, *CAPTURE):
-        short = module.__name__.removeprefix("consumer.attempt.").removeprefix("consumer.")
+        short = module.__name__.rpartition(".")[2]
+        short = f"producer.{short}" if module in CAPTURE else short
         for name, thing in vars(module).items():
             if getattr(thing, "__module__", None) != module.__name__:
                 continue

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from consumer.router import Route, resolve, wanted_table
-from schemas.codec import encode_table
-from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from consumer.tables.router import TableRoute, resolve, wanted_table
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.wire.codec import encode_table
 
 CI = "utf8mb4_general_ci"
 SOURCE = "s"
@@ -36,9 +36,9 @@ TABLE = Table(
 """At the source: k is the key, u1 and u2 are unique, v is the version."""
 
 
-def routes(branch: str) -> tuple[Route, ...]:
+def routes(branch: str) -> tuple[TableRoute, ...]:
     """Return the routes of a pipeline that keeps the source's rows apart by the column `branch`, the last of the target's."""
-    return (Route("d.t", "public.t", ((BRANCH, branch),)),)
+    return (TableRoute("d.t", "public.t", ((BRANCH, branch),)),)
 
 
 def real_table(branch: str) -> bytes:

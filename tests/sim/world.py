@@ -14,8 +14,8 @@ import msgspec
 from structlog.testing import capture_logs
 
 from consumer.errors import ConsumerError, UniqueViolationError
-from consumer.model import Held, NetChange
-from schemas.table import Row
+from consumer.ordering.model import Held, NetChange
+from schemas.table.model import Row
 from tests.sim.attempt import Query, Wrong
 from tests.sim.binlog import Change, SourceRow
 from tests.sim.capture import EVENTS, POSITIONS, Capture, in_small

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from consumer.targets import parts
+from consumer.targets import dialect_components
 from consumer.targets.sql import Syntax
 from tests import sqlite_target
 
@@ -55,10 +55,10 @@ def test_the_table_names_what_is_where_it_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("protocol", "own"), [(name, own) for file, name, own in TABLE if file.endswith("parts.py")]
+    ("protocol", "own"), [(name, own) for file, name, own in TABLE if file.endswith("dialect_components.py")]
 )
 def test_sqlite_has_what_a_protocol_asks(protocol: str, own: str) -> None:
-    asked = [name for name in vars(getattr(parts, protocol)) if not name.startswith("_")]
+    asked = [name for name in vars(getattr(dialect_components, protocol)) if not name.startswith("_")]
     made: Any = getattr(sqlite_target, own)
     has = {*dir(made), *(["affected"] if protocol == "Link" else [])}  # set by its __init__
     assert len(asked) >= 2
@@ -81,4 +81,4 @@ def test_sqlite_is_registered_by_its_entry_alone() -> None:
 
 def test_the_page_is_found() -> None:
     assert "docs/how-to/add-a-target.md" in (ROOT / "README.md").read_text()
-    assert "add-a-target.md" in (ROOT / "schemas" / "target_kinds.py").read_text()
+    assert "add-a-target.md" in (ROOT / "schemas" / "config" / "target_kinds.py").read_text()

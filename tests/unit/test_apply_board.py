@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.board import Attempts, BoardReader, post
-from consumer.epochs import BITS, next_epoch
 from consumer.errors import FencedError, TargetConfigError
-from consumer.model import Unit
-from consumer.query import assigned_master
+from consumer.ordering.fencing_tokens import BITS, next_epoch
+from consumer.ordering.model import ApplyUnit
+from consumer.spark.active_units import Attempts, BoardReader, post
+from consumer.spark.query import assigned_master
 from tests.apply_kit import until
 
-UNIT = Unit("p", "t")
+UNIT = ApplyUnit("p", "t")
 NOW = 1_795_000_000_000
 
 
@@ -67,7 +67,7 @@ def test_the_lock_of_an_attempt_tells_who_holds_it_and_goes_with_its_process(tmp
     path = str(tmp_path / "attempts")
     attempts = Attempts(path)
     script = (
-        "import sys\nfrom consumer.board import Attempts\n"
+        "import sys\nfrom consumer.spark.active_units import Attempts\n"
         "with Attempts(sys.argv[1]).running('t'):\n    print('runs', flush=True)\n    sys.stdin.read()\n"
     )
     command = [sys.executable, "-c", script, path]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.assigned import watermarks
-from consumer.assigned.watermarks import UNKNOWN, SourceMarks, TopicMarks
-from schemas.records import Watermark
+from consumer.reporting import watermarks
+from consumer.reporting.watermarks import UNKNOWN, SourceMarks, TopicMarks
+from schemas.wire.records import Watermark
 
 
 def mark(ts: int, gen: int = 1, **topics: int) -> Watermark:

@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.assigned.core import (
+from consumer.attempt.reports import Report
+from consumer.attempt.reports import State as ReportState
+from consumer.units.decisions import (
     AGAIN_S,
     CHECK_S,
     FOLLOW_S,
@@ -23,13 +25,13 @@ from consumer.assigned.core import (
     LOOKS,
     NEAR_LOOKS,
     SMALL,
-    State,
+    PipelineState,
     step,
 )
-from consumer.assigned.queries import APART_S, LEFTOVER_S
-from consumer.assigned.units import (
+from consumer.units.messages import (
     Abort,
     About,
+    AttemptsReported,
     Check,
     Checked,
     Effect,
@@ -37,34 +39,32 @@ from consumer.assigned.units import (
     Examine,
     Examined,
     Failed,
-    Fence,
-    Fenced,
+    FenceUnit,
     Follow,
     Followed,
-    Kind,
     Looked,
     Open,
-    Phase,
+    PipelineTick,
     Post,
     QueryFailed,
+    QueryKind,
     QueryLost,
     QueryUp,
-    Reported,
     Say,
     SparkUp,
-    Start,
     StartQuery,
+    StartUnit,
     Stop,
     StopQuery,
     Take,
-    Tick,
     Took,
+    UnitFenced,
+    UnitPhase,
     Waits,
     Warm,
     Warmed,
 )
-from consumer.reports import Report
-from consumer.reports import State as ReportState
+from consumer.units.queries import APART_S, LEFTOVER_S
 
 TOPICS = ("a", "b", "c")
 
@@ -76,8 +76,8 @@ class World:
     rng: random.Random
     trouble: bool = True
     now: float = 0.0
-    state: State = field(default_factory=State)
-    asked: list[Warm | Take | Follow | Examine | Check | Fence | StartQuery] = field(default_factory=list)
+    state: PipelineState = field(default_factory=PipelineState)
+    asked: list[Warm | Take | Follow | Examine | Check | FenceUnit | StartQuery] = field(default_factory=list)
     boards: dict[int, dict[str, int]] = field(default_factory=dict)
     queries: dict[int, StartQuery] = field(default_factory=dict)
     rows: dict[str, list[int]] = field(default_factory=lambda: {t: [0, -1] for t in TOPICS})
@@ -96,10 +96,12 @@ class World:
 
     def take(self, effect: Effect) -> None:
         match effect:
-            case Warm() | Take() | Follow() | Fence() | Examine():
-                writing = {each.unit.topic for each in self.asked if isinstance(each, Take | Follow | Fence)}
+            case Warm() | Take() | Follow() | FenceUnit() | Examine():
+                writing = {
+                    each.unit.topic for each in self.asked if isinstance(each, Take | Follow | FenceUnit)
+                }
                 assert effect.unit.topic not in writing, "one hand a unit; one that only looks may be late"
-                if isinstance(effect, Fence):
+                if isinstance(effect, FenceUnit):
                     topics = [topic for board in self.boards.values() for topic in board]
                     assert effect.unit.topic not in topics, "off the boards before the fence"
                 self.asked.append(effect)
@@ -166,11 +168,11 @@ class World:
             self.wanted[topic] = self.number
             self.do(Open(topic, "s", self.number))
         elif assignment is not None:
-            self.do(Start(topic, assignment) if self.rng.random() < 0.8 else Stop(topic, assignment))
+            self.do(StartUnit(topic, assignment) if self.rng.random() < 0.8 else Stop(topic, assignment))
 
     def answer(self) -> None:
         if not self.asked:
-            return self.do(Tick())
+            return self.do(PipelineTick())
         asked = self.asked.pop(self.rng.randrange(len(self.asked)))
         bad = self.trouble and self.rng.random() < 0.2
         match asked:
@@ -179,7 +181,7 @@ class World:
                     return self.do(QueryFailed(kind, "no"))
                 self.queries[number] = asked
                 if (
-                    asked.kind is Kind.CATCHING_UP
+                    asked.kind is QueryKind.CATCHING_UP
                 ):  # its backlog has been handed over by now, to whom it was for
                     for topic, epoch in asked.epochs.items():
                         if self.rows[topic][0] == epoch:
@@ -211,10 +213,10 @@ class World:
             case Check(unit, epoch):
                 why = "it does not fit" if bad else None
                 return self.do(Checked(unit.topic, unit.assignment, epoch, why))
-            case Fence(unit):
+            case FenceUnit(unit):
                 row = self.rows[unit.topic]
                 row[0] += 1
-                return self.do(Fenced(unit.topic, unit.assignment, row[1]))
+                return self.do(UnitFenced(unit.topic, unit.assignment, row[1]))
 
     def follow(self, unit: About, epoch: int, offset: int, *, bad: bool) -> None:
         row, end = self.rows[unit.topic], self.ends[unit.topic]
@@ -240,10 +242,12 @@ class World:
         number, topic, epoch = self.rng.choice(held)
         row = self.rows[topic]
         if row[0] != epoch:
-            return self.do(Reported([(number, Report(topic=topic, state="fenced", epoch=epoch, offset=-1))]))
+            return self.do(
+                AttemptsReported([(number, Report(topic=topic, state="fenced", epoch=epoch, offset=-1))])
+            )
         row[1] = max(row[1], self.ends[topic] - 1)
         if self.rng.random() < 0.9 or not self.trouble:
-            self.do(Reported([(number, Report(topic=topic, state="ok", epoch=epoch, offset=row[1]))]))
+            self.do(AttemptsReported([(number, Report(topic=topic, state="ok", epoch=epoch, offset=row[1]))]))
         return None
 
     def look(self) -> None:
@@ -256,12 +260,14 @@ class World:
             self.do(QueryLost(self.rng.choice(list(self.queries)), "died"))
 
     def bad_report(self) -> None:
-        held = [(unit.home or 0, unit) for unit in self.state.units.values() if unit.phase is Phase.RUNNING]
+        held = [
+            (unit.home or 0, unit) for unit in self.state.units.values() if unit.phase is UnitPhase.RUNNING
+        ]
         if held:
             number, unit = self.rng.choice(held)
             state = self.rng.choice(["behind", "fenced", "stopped"])
             report = Report(topic=unit.topic, state=state, epoch=unit.epoch, offset=0, message="why")
-            self.do(Reported([(self.rng.choice([number, number + 1]), report)]))
+            self.do(AttemptsReported([(self.rng.choice([number, number + 1]), report)]))
 
     def settle(self) -> None:
         """No more trouble: everything answers, time passes."""
@@ -272,7 +278,7 @@ class World:
             self.work()
             self.now += 20.0 if any(unit.waits for unit in self.state.units.values()) else 1.0
             self.look()
-            self.do(Tick())
+            self.do(PipelineTick())
 
 
 @settings(deadline=None, max_examples=80)
@@ -283,7 +289,7 @@ def test_any_order_of_events(seed: int, steps: int) -> None:
         world.random_event()
     world.settle()
     for topic, assignment in list(world.wanted.items()):
-        world.do(Start(topic, assignment))
+        world.do(StartUnit(topic, assignment))
     world.settle()
     units = world.state.units
     assert set(units) == set(world.wanted), "what has not been stopped and has not ended is here"
@@ -312,7 +318,7 @@ class Script:
     """Steps by hand: returns what each event comes to."""
 
     def __init__(self, *, spark: bool = True) -> None:
-        self.state, self.now = State(), 0.0
+        self.state, self.now = PipelineState(), 0.0
         if spark:
             self(SparkUp())
 
@@ -327,11 +333,13 @@ class Script:
             self(Open(topic, "s", 1))
         for topic in topics:
             self(Warmed(topic, 1, "id"))
-        (query,) = [effect for effect in self(Tick(), 0.3) if isinstance(effect, StartQuery)] or [None]
-        assert query is None or query.kind is Kind.LIVE
-        self(QueryUp(1, Kind.LIVE, dict.fromkeys(topics, ("id", b""))))
+        (query,) = [effect for effect in self(PipelineTick(), 0.3) if isinstance(effect, StartQuery)] or [
+            None
+        ]
+        assert query is None or query.kind is QueryKind.LIVE
+        self(QueryUp(1, QueryKind.LIVE, dict.fromkeys(topics, ("id", b""))))
         for topic in topics:
-            self(Start(topic, 1))
+            self(StartUnit(topic, 1))
             self(Took(topic, 1, 10, 99))
         return self
 
@@ -346,14 +354,14 @@ def test_many_opens_are_one_query_and_a_later_one_takes_its_place_beside_it() ->
     assert [effect.what for effect in started if isinstance(effect, Say)] == ["ready"] * 6, (
         "none waits for it"
     )
-    assert run(QueryUp(query.number, Kind.LIVE, dict.fromkeys("abcdef", ("id", b"")))) == []
-    run(Start("a", 1))
+    assert run(QueryUp(query.number, QueryKind.LIVE, dict.fromkeys("abcdef", ("id", b"")))) == []
+    run(StartUnit("a", 1))
     assert run(Took("a", 1, 10, 99)) == [Post(1, {"a": 10})]
     run(Open("g", "s", 1), APART_S)
     (second,) = run(Warmed("g", 1, "id"))
     assert isinstance(second, StartQuery)
     assert second.starting == {**dict.fromkeys("bcdefg", -1), "a": 100}
-    effects = run(QueryUp(2, Kind.LIVE, dict.fromkeys("abcdefg", ("id", b""))))
+    effects = run(QueryUp(2, QueryKind.LIVE, dict.fromkeys("abcdefg", ("id", b""))))
     assert effects[:3] == [Post(1, {}), Post(2, {"a": 10}), StopQuery(1)], "off the one board, onto the other"
 
 
@@ -364,7 +372,7 @@ def cold(*topics: str) -> Script:
         run(Open(topic, "s", 1))
         (said,) = run(Warmed(topic, 1, "id"))
         assert said == Say(topic, "s", 1, "ready")
-        (take,) = run(Start(topic, 1))
+        (take,) = run(StartUnit(topic, 1))
         assert isinstance(take, Take)
     return run
 
@@ -378,8 +386,8 @@ def test_without_spark_hands_go_on_applying_what_comes() -> None:
     follow = Follow(run.state.units["a"].about, 10, 99)
     assert run(Took("a", 1, 10, 99)) == [follow]
     assert run(Followed("a", 1)) == [], "nothing was there"
-    assert run(Tick(), FOLLOW_S / 2) == []
-    assert run(Tick(), FOLLOW_S) == [follow]
+    assert run(PipelineTick(), FOLLOW_S / 2) == []
+    assert run(PipelineTick(), FOLLOW_S) == [follow]
     (again,) = run(Followed("a", 1, applied("a", 199, rows=100), left=50))
     assert again == Follow(run.state.units["a"].about, 10, 199), "there is more: at once"
     unit = run.state.units["a"]
@@ -393,11 +401,11 @@ def test_a_unit_goes_onto_a_board_only_when_its_hand_has_ended() -> None:
     run(Took("a", 1, 10, 99))
     (query,) = run(SparkUp(), 1.0)
     assert isinstance(query, StartQuery)
-    assert (query.kind, query.starting, query.epochs) == (Kind.LIVE, {"a": 100}, {})
-    assert run(QueryUp(1, Kind.LIVE, {"a": ("id", b"")})) == [], "a hand is still at it"
-    assert run(Tick(), 1.0) == []
+    assert (query.kind, query.starting, query.epochs) == (QueryKind.LIVE, {"a": 100}, {})
+    assert run(QueryUp(1, QueryKind.LIVE, {"a": ("id", b"")})) == [], "a hand is still at it"
+    assert run(PipelineTick(), 1.0) == []
     assert run(Followed("a", 1, applied("a", 120), left=SMALL - 1)) == [Post(1, {"a": 10})]
-    assert run(Tick(), 1.0) == [], "and no hand any more"
+    assert run(PipelineTick(), 1.0) == [], "and no hand any more"
 
 
 def test_a_backlog_is_applied_by_hands_until_spark_is_up_and_then_by_a_query_that_no_hand_is_beside() -> None:
@@ -406,12 +414,16 @@ def test_a_backlog_is_applied_by_hands_until_spark_is_up_and_then_by_a_query_tha
     assert isinstance(follow, Follow)
     (live,) = run(SparkUp(), 1.0)
     assert isinstance(live, StartQuery)
-    assert live.kind is Kind.LIVE, "the other one is for what no hand is at"
+    assert live.kind is QueryKind.LIVE, "the other one is for what no hand is at"
     (query,) = run(Followed("a", 1, applied("a", 99 + SMALL), left=SMALL + 1), APART_S)
     assert isinstance(query, StartQuery)
-    assert (query.kind, query.starting, query.epochs) == (Kind.CATCHING_UP, {"a": 100 + SMALL}, {"a": 10})
-    assert run(Tick(), 5.0) == [], "it is on that query's board from the first batch on: no hand"
-    effects = run(QueryFailed(Kind.CATCHING_UP, "no"))
+    assert (query.kind, query.starting, query.epochs) == (
+        QueryKind.CATCHING_UP,
+        {"a": 100 + SMALL},
+        {"a": 10},
+    )
+    assert run(PipelineTick(), 5.0) == [], "it is on that query's board from the first batch on: no hand"
+    effects = run(QueryFailed(QueryKind.CATCHING_UP, "no"))
     assert not [effect for effect in effects if isinstance(effect, Follow)]
 
 
@@ -419,7 +431,7 @@ def test_hands_that_meet_trouble_take_the_unit_over_anew() -> None:
     run = cold("a")
     run(Took("a", 1, 10, 99))
     assert run(Failed("a", 1, "fenced", again=True, epoch=10)) == []
-    (take,) = run(Tick(), 1.0)
+    (take,) = run(PipelineTick(), 1.0)
     assert isinstance(take, Take)
     assert take.above == 10
     (follow,) = run(Took("a", 1, 11, 99))
@@ -434,7 +446,7 @@ def test_a_unit_that_a_hand_follows_is_fenced_when_the_hand_has_ended() -> None:
     run(Took("a", 1, 10, 99))
     assert run(Stop("a", 1)) == [Abort("a", 1)]
     (fence,) = run(Followed("a", 1, applied("a", 120)))
-    assert isinstance(fence, Fence)
+    assert isinstance(fence, FenceUnit)
     assert fence.above == 10
     assert run.state.units["a"].watched.offset == 120
 
@@ -450,14 +462,14 @@ def test_many_units_are_followed_less_often() -> None:
             if isinstance(effect, Follow):
                 looks += 1
                 waiting += run(Followed(effect.unit.topic, 1))
-        waiting = run(Tick(), FOLLOW_S)
+        waiting = run(PipelineTick(), FOLLOW_S)
     assert many * 8 <= looks <= many * 13, "each once in ten times the usual pause"
 
 
 def test_a_unit_whose_query_has_died_is_followed_until_there_is_another_one() -> None:
     run = Script().running("a")
     run(QueryLost(1, "broker gone"))
-    run(Tick(), 1.0)
+    run(PipelineTick(), 1.0)
     effects = run(Took("a", 1, 11, 99))
     assert Follow(run.state.units["a"].about, 11, 99) in effects
 
@@ -466,30 +478,30 @@ def test_a_stop_takes_the_unit_off_its_board_and_then_fences_it() -> None:
     run = Script().running("a", "b")
     post, fence = run(Stop("a", 1))
     assert post == Post(1, {"b": 10})
-    assert isinstance(fence, Fence)
+    assert isinstance(fence, FenceUnit)
     assert (fence.above, fence.stopped) == (10, None)
-    assert run(Fenced("a", 1, 120)) == [Say("a", "s", 1, "ended", 120)]
+    assert run(UnitFenced("a", 1, 120)) == [Say("a", "s", 1, "ended", 120)]
     assert run(Stop("a", 1)) == [Say("a", "", 1, "ended")], "asked again, it says so again"
 
 
 def test_a_unit_stopped_while_a_hand_is_at_it_is_fenced_afterwards() -> None:
     run = Script().running("a")
-    run(Reported([(1, Report(topic="a", state="behind", epoch=10, offset=99))]))
-    (take,) = run(Tick(), 1.0)
+    run(AttemptsReported([(1, Report(topic="a", state="behind", epoch=10, offset=99))]))
+    (take,) = run(PipelineTick(), 1.0)
     assert isinstance(take, Take)
     assert run(Stop("a", 1)) == [Abort("a", 1)]
     (fence,) = run(Took("a", 1, 11, 99))
-    assert isinstance(fence, Fence)
+    assert isinstance(fence, FenceUnit)
     assert fence.above == 11
 
 
 def stopped(run: Script, why: str = "gap") -> list[Effect]:
-    return run(Reported([(1, Report(topic="a", state="stopped", epoch=10, offset=99, message=why))]))
+    return run(AttemptsReported([(1, Report(topic="a", state="stopped", epoch=10, offset=99, message=why))]))
 
 
 def tried_once(run: Script, why: str) -> None:
     """It may have been mended before the first look: so the second one leads to a try, and that to the same trouble."""
-    run(Tick(), LOOK_S)
+    run(PipelineTick(), LOOK_S)
     (take,) = (effect for effect in run(Examined("a", 1, "x", "id")) if isinstance(effect, Take))
     assert take.look, "whatever was written before, the target table is judged first"
     run(Failed("a", 1, why, again=False, epoch=11, waits=True))
@@ -503,10 +515,12 @@ def test_a_unit_that_waits_for_a_person_stays_here_and_is_told_once() -> None:
     assert run(Examined("a", 1, "x", "id")) == []
     tried_once(run, "gap")
     for _ in range(20):
-        effects = [effect for effect in run(Tick(), LOOK_S / 2) if not isinstance(effect, StartQuery | Check)]
+        effects = [
+            effect for effect in run(PipelineTick(), LOOK_S / 2) if not isinstance(effect, StartQuery | Check)
+        ]
         assert effects in ([], [examine]), "a query without it, and a look at the other unit, aside"
         run(Examined("a", 1, "x", "id"))
-    assert run.state.units["a"].phase is Phase.WAITING, "nothing has changed, and it is not long"
+    assert run.state.units["a"].phase is UnitPhase.WAITING, "nothing has changed, and it is not long"
     assert (run.state.units["a"].watched.state, run.state.units["a"].watched.message) == ("stopped", "gap")
 
 
@@ -515,18 +529,18 @@ def test_a_unit_that_waits_is_tried_again_when_something_has_changed_or_after_lo
     stopped(run)
     run(Examined("a", 1, "x", "id"))
     tried_once(run, "gap")
-    run(Tick(), LOOK_S)
+    run(PipelineTick(), LOOK_S)
     (take,) = run(Examined("a", 1, "y", "id", b"t"))
     assert take == Take(run.state.units["a"].about, 11, look=True)
     assert run.state.units["a"].real == b"t", "with the target table as it is now"
     again = run(Failed("a", 1, "gap", again=False, epoch=12, waits=True))
     assert again == [Examine(run.state.units["a"].about)], "told already"
     run(Examined("a", 1, "y", "id"))
-    run(Tick(), AGAIN_S)
+    run(PipelineTick(), AGAIN_S)
     (take,) = run(Examined("a", 1, "y", "id"))
     assert isinstance(take, Take)
     run(Took("a", 1, 13, 99))
-    assert run.state.units["a"].phase is Phase.RUNNING
+    assert run.state.units["a"].phase is UnitPhase.RUNNING
     assert run.state.units["a"].watched.state == "ok"
     assert run.state.units["a"].error is None
 
@@ -539,24 +553,24 @@ def test_a_unit_that_could_not_be_looked_at_is_tried_when_it_can(seen_before: bo
     if seen_before:
         run(Examined("a", 1, "x", "id"))
         tried_once(run, "no right")
-        run(Tick(), LOOK_S)
+        run(PipelineTick(), LOOK_S)
     for _ in range(3):
         assert run(Examined("a", 1, None)) == [], "nothing can be seen: nothing follows"
-        run(Tick(), LOOK_S)
+        run(PipelineTick(), LOOK_S)
     (take,) = run(Examined("a", 1, "x", "id"))
     assert isinstance(take, Take)
     run(Failed("a", 1, "no right", again=False, epoch=12, waits=True))
     for _ in range(3):
         run(Examined("a", 1, "x", "id"))
-        run(Tick(), LOOK_S)
-    assert run.state.units["a"].phase is Phase.WAITING, "it is not hammered"
+        run(PipelineTick(), LOOK_S)
+    assert run.state.units["a"].phase is UnitPhase.WAITING, "it is not hammered"
 
 
 def test_running_units_are_looked_at_in_turn_and_stop_where_they_do_not_fit_any_more() -> None:
     run = Script().running("a", "b")
     seen: list[Check] = []
     for _ in range(round(2 * CHECK_S)):
-        for effect in run(Tick(), 1.0):
+        for effect in run(PipelineTick(), 1.0):
             if isinstance(effect, Check):
                 seen.append(effect)
                 assert run(Checked(effect.unit.topic, 1, effect.epoch)) == [], "it fits"
@@ -564,10 +578,10 @@ def test_running_units_are_looked_at_in_turn_and_stop_where_they_do_not_fit_any_
     assert len(seen) in (2, 3, 4), "each once in a while"
     assert {each.epoch for each in seen} == {10}
     run(Checked("a", 1, 9, "has triggers: drop them"))
-    assert run.state.units["a"].phase is Phase.RUNNING, "another epoch of it"
+    assert run.state.units["a"].phase is UnitPhase.RUNNING, "another epoch of it"
     effects = run(Checked("a", 1, 10, "has triggers: drop them"))
     assert effects[:2] == [Waits("a", "s", "has triggers: drop them"), Post(1, {"b": 10})]
-    assert run.state.units["a"].phase is Phase.WAITING
+    assert run.state.units["a"].phase is UnitPhase.WAITING
 
 
 def test_many_units_that_wait_are_looked_at_less_often() -> None:
@@ -577,16 +591,16 @@ def test_many_units_that_wait_are_looked_at_less_often() -> None:
     for number in range(many):
         run(Open(f"t{number}", "s", 1))
         run(Warmed(f"t{number}", 1, "id"))
-    run(Tick(), 1.0)
-    run(QueryUp(1, Kind.LIVE, dict.fromkeys(run.state.units, ("id", b""))))
+    run(PipelineTick(), 1.0)
+    run(QueryUp(1, QueryKind.LIVE, dict.fromkeys(run.state.units, ("id", b""))))
     for topic in list(run.state.units):
-        run(Start(topic, 1))
+        run(StartUnit(topic, 1))
         run(Failed(topic, 1, "no right", again=False, waits=True))
     for topic in list(run.state.units):
         run(Examined(topic, 1, "x", "id"))
     looks = 0
     for _ in range(100):
-        effects = run(Tick(), 1.0)
+        effects = run(PipelineTick(), 1.0)
         looks += sum(isinstance(effect, Examine) for effect in effects)
         for effect in effects:
             if isinstance(effect, Examine):
@@ -599,7 +613,7 @@ def test_a_unit_that_waits_is_read_by_no_query() -> None:
     stopped(run)
     run(QueryLost(1, "its topic is gone"))
     run(Took("b", 1, 11, 99))
-    effects = [*run(Tick(), 0.3), *run(Took("b", 1, 11, 99), 0.6), *run(Tick(), 3.0)]
+    effects = [*run(PipelineTick(), 0.3), *run(Took("b", 1, 11, 99), 0.6), *run(PipelineTick(), 3.0)]
     (query,) = [effect for effect in effects if isinstance(effect, StartQuery)]
     assert set(query.starting) == {"b"}
 
@@ -608,17 +622,17 @@ def test_a_unit_that_waits_ends_when_it_is_told_to_and_stays_marked() -> None:
     run = Script().running("a")
     stopped(run)  # and a hand looks: it has to wait for its turn, the end of the unit has not
     (fence,) = run(Stop("a", 1))
-    assert isinstance(fence, Fence)
+    assert isinstance(fence, FenceUnit)
     assert fence.stopped == "gap"
     assert run(Examined("a", 1, "x", "id")) == []
-    assert run(Fenced("a", 1, 99)) == [Say("a", "s", 1, "ended", 99)], "no error of whoever moves it"
+    assert run(UnitFenced("a", 1, 99)) == [Say("a", "s", 1, "ended", 99)], "no error of whoever moves it"
 
 
 def test_figures_add_up_over_hands_and_workers() -> None:
     """Also over a take-over in between."""
     run = Script().running("a", "b")
-    run(Reported([(1, Report(topic="a", state="ok", epoch=10, offset=100, applied=3, displaced=2))]))
-    run(Reported([(1, Report(topic="a", state="fenced", epoch=10, offset=100, held=5, displaced=1))]))
+    run(AttemptsReported([(1, Report(topic="a", state="ok", epoch=10, offset=100, applied=3, displaced=2))]))
+    run(AttemptsReported([(1, Report(topic="a", state="fenced", epoch=10, offset=100, held=5, displaced=1))]))
     run(Took("a", 1, 11, 110, applied=6, displaced=4))
     watched = run.state.units["a"].watched
     assert (watched.applied, watched.held, watched.displaced) == (9, 5, 7)
@@ -628,12 +642,14 @@ def test_figures_add_up_over_hands_and_workers() -> None:
 @pytest.mark.parametrize("state", ["behind", "fenced"])
 def test_a_unit_in_trouble_is_taken_over_anew_and_the_others_go_on(state: ReportState) -> None:
     run = Script().running("a", "b")
-    assert run(Reported([(1, Report(topic="a", state=state, epoch=10, offset=100))])) == [Post(1, {"b": 10})]
-    assert [(unit.phase, unit.stop_asked) for unit in run.state.units.values()] == [
-        (Phase.TAKING, False),
-        (Phase.RUNNING, False),
+    assert run(AttemptsReported([(1, Report(topic="a", state=state, epoch=10, offset=100))])) == [
+        Post(1, {"b": 10})
     ]
-    (take,) = run(Tick(), 1.0)
+    assert [(unit.phase, unit.stop_asked) for unit in run.state.units.values()] == [
+        (UnitPhase.TAKING, False),
+        (UnitPhase.RUNNING, False),
+    ]
+    (take,) = run(PipelineTick(), 1.0)
     assert isinstance(take, Take)
     assert (take.unit.topic, take.above) == ("a", 10)
     assert run(Took("a", 1, 11, 100)) == [Post(1, {"a": 11, "b": 10})]
@@ -641,33 +657,33 @@ def test_a_unit_in_trouble_is_taken_over_anew_and_the_others_go_on(state: Report
 
 def test_trouble_of_a_query_that_the_unit_has_left_is_no_trouble() -> None:
     run = Script().running("a")
-    run(Reported([(7, Report(topic="a", state="fenced", epoch=10, offset=150))]))
-    assert run.state.units["a"].phase is Phase.RUNNING
-    run(Reported([(1, Report(topic="a", state="fenced", epoch=9, offset=150))]))
-    assert run.state.units["a"].phase is Phase.RUNNING
-    run(Reported([(1, Report(topic="a", state="fenced", epoch=10, offset=150))]))
-    assert run.state.units["a"].phase is Phase.TAKING
+    run(AttemptsReported([(7, Report(topic="a", state="fenced", epoch=10, offset=150))]))
+    assert run.state.units["a"].phase is UnitPhase.RUNNING
+    run(AttemptsReported([(1, Report(topic="a", state="fenced", epoch=9, offset=150))]))
+    assert run.state.units["a"].phase is UnitPhase.RUNNING
+    run(AttemptsReported([(1, Report(topic="a", state="fenced", epoch=10, offset=150))]))
+    assert run.state.units["a"].phase is UnitPhase.TAKING
 
 
 def test_a_backlog_goes_to_a_query_of_its_own_and_comes_back() -> None:
     run = Script().running("a", "b")
     run(Open("c", "s", 1))
     run(Warmed("c", 1, "id"))
-    run(Tick(), 5)
-    run(QueryUp(2, Kind.LIVE, dict.fromkeys("abc", ("id", b""))))
-    run(Start("c", 1))
+    run(PipelineTick(), 5)
+    run(QueryUp(2, QueryKind.LIVE, dict.fromkeys("abc", ("id", b""))))
+    run(StartUnit("c", 1))
     (query,) = run(Took("c", 1, 20, 99, behind=True), APART_S)
     assert isinstance(query, StartQuery)
-    assert (query.kind, query.starting, query.epochs) == (Kind.CATCHING_UP, {"c": 100}, {"c": 20})
-    assert run(QueryUp(3, Kind.CATCHING_UP, {"c": ("id", b"")})) == []
+    assert (query.kind, query.starting, query.epochs) == (QueryKind.CATCHING_UP, {"c": 100}, {"c": 20})
+    assert run(QueryUp(3, QueryKind.CATCHING_UP, {"c": ("id", b"")})) == []
     ends = {"a": 0, "b": 0, "c": 100 + SMALL * 9}
     assert run(Looked(2, 1, ends, idle=True)) == []
-    run(Reported([(3, Report(topic="c", state="ok", epoch=20, offset=SMALL * 9))]))
+    run(AttemptsReported([(3, Report(topic="c", state="ok", epoch=20, offset=SMALL * 9))]))
     for _ in range(NEAR_LOOKS):  # near: perhaps it gets there
         assert run(Looked(2, 2, ends, idle=True)) == []
     assert run(Looked(2, 2, ends, idle=True)) == [Post(3, {}), Post(2, {"a": 10, "b": 10, "c": 20})]
-    assert run(Tick(), 1.0) == []
-    assert run(Tick(), APART_S) == [StopQuery(3)]
+    assert run(PipelineTick(), 1.0) == []
+    assert run(PipelineTick(), APART_S) == [StopQuery(3)]
 
 
 def test_records_handed_over_before_the_unit_was_on_the_board_are_noticed() -> None:
@@ -680,28 +696,30 @@ def test_records_handed_over_before_the_unit_was_on_the_board_are_noticed() -> N
     assert run.state.units["a"].suspect == 107
     (post,) = run(Looked(1, 6, ends, idle=False))
     assert post == Post(1, {})
-    assert run.state.units["a"].phase is Phase.TAKING
+    assert run.state.units["a"].phase is UnitPhase.TAKING
     again = Script().running("a")
     again(Looked(1, 4, ends, idle=True))
     again(Looked(1, 4, ends, idle=True))
-    again(Reported([(1, Report(topic="a", state="ok", epoch=10, offset=106))]))
+    again(AttemptsReported([(1, Report(topic="a", state="ok", epoch=10, offset=106))]))
     assert again(Looked(1, 4, ends, idle=True)) == []
-    assert again.state.units["a"].phase is Phase.RUNNING
+    assert again.state.units["a"].phase is UnitPhase.RUNNING
 
 
 def test_a_unit_that_the_new_query_does_not_know_yet_waits_for_one_that_does() -> None:
     run = Script().running("a", "b")
     run(Stop("b", 1))
-    run(Fenced("b", 1, 99))
-    (query,) = [e for wait in (0.0, LEFTOVER_S + 1) for e in run(Tick(), wait) if isinstance(e, StartQuery)]
+    run(UnitFenced("b", 1, 99))
+    (query,) = [
+        e for wait in (0.0, LEFTOVER_S + 1) for e in run(PipelineTick(), wait) if isinstance(e, StartQuery)
+    ]
     run(Open("b", "s", 2))  # while a query without b is on its way; the old one still reads it
     run(Warmed("b", 2, "id"))
-    run(Start("b", 2))
+    run(StartUnit("b", 2))
     run(Took("b", 2, 30, 99))
     assert run.state.units["b"].home == 1
-    effects = run(QueryUp(query.number, Kind.LIVE, {"a": ("id", b"")}))
+    effects = run(QueryUp(query.number, QueryKind.LIVE, {"a": ("id", b"")}))
     assert effects[:3] == [Post(1, {}), Post(query.number, {"a": 10}), StopQuery(1)]
-    (third,) = run(Tick(), APART_S + 1)
+    (third,) = run(PipelineTick(), APART_S + 1)
     assert isinstance(third, StartQuery)
     assert third.starting == {"a": 100, "b": 100}
 
@@ -709,9 +727,9 @@ def test_a_unit_that_the_new_query_does_not_know_yet_waits_for_one_that_does() -
 def test_a_query_does_not_read_for_nobody_for_ever() -> None:
     run = Script().running("a", "b")
     run(Stop("b", 1))
-    run(Fenced("b", 1, 99))
-    assert run(Tick(), LEFTOVER_S - 1) == []
-    (query,) = run(Tick(), 2)
+    run(UnitFenced("b", 1, 99))
+    assert run(PipelineTick(), LEFTOVER_S - 1) == []
+    (query,) = run(PipelineTick(), 2)
     assert isinstance(query, StartQuery)
     assert query.starting == {"a": 100}
 
@@ -722,8 +740,8 @@ def test_instructions_for_another_assignment() -> None:
     assert isinstance(said, Say)
     assert "still here under the assignment 1" in str(said.error)
     assert run(Open("a", "s", 1)) == []
-    (said,) = run(Start("a", 2))
+    (said,) = run(StartUnit("a", 2))
     assert isinstance(said, Say)
     assert said.what == "ended"
     assert run(Stop("a", 2)) == [Say("a", "", 2, "ended")]
-    assert run.state.units["a"].phase is Phase.RUNNING
+    assert run.state.units["a"].phase is UnitPhase.RUNNING

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from consumer.assigned.lines import Lines, Mark, Said
-from consumer.assigned.progress import Speaker
-from consumer.assigned.source_times import SourceTimes
-from consumer.assigned.units import Phase, Say, UnitHere
-from consumer.supervision import Watched
-from schemas.config import KafkaConfig
+from consumer.reporting.checkpoint_reporter import CheckpointReporter
+from consumer.reporting.protocol import Lines, Said, UnitMark
+from consumer.reporting.source_times import SourceTimes
+from consumer.units.messages import Say, UnitHere, UnitPhase
+from consumer.units.supervision import Watched
+from schemas.config.model import KafkaConfig
 
 UNIT = "apply/p/t"
 
@@ -23,10 +23,10 @@ class Driver:
 
     def __init__(self, debezium: frozenset[str] = frozenset()) -> None:
         self.now = 100.0
-        self.unit = UnitHere("t", "s", 7, phase=Phase.RUNNING, epoch=1)
+        self.unit = UnitHere("t", "s", 7, phase=UnitPhase.RUNNING, epoch=1)
         self._out = io.StringIO()
         times = SourceTimes(KafkaConfig(bootstrap="127.0.0.1:1"), ["s"])  # never started: it knows nothing
-        self._speaker = Speaker("p", Lines(self._out), times, debezium)
+        self._speaker = CheckpointReporter("p", Lines(self._out), times, debezium)
         self._speaker.opened("t", 7, None)
 
     def after(self, seconds: float, *, applied: int, offset: int = 0, commit_ts_ms: int = 0) -> list[Said]:
@@ -79,8 +79,8 @@ def test_a_mark_between_two_counts_goes_with_the_rate_of_the_last(driver: Driver
     assert driver.rate_after(1.0, applied=0) == 2_500
 
 
-@pytest.mark.parametrize("phase", [Phase.OPENING, Phase.READY, Phase.STOPPING])
-def test_only_a_unit_that_may_write_has_a_rate(driver: Driver, phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [UnitPhase.OPENING, UnitPhase.READY, UnitPhase.STOPPING])
+def test_only_a_unit_that_may_write_has_a_rate(driver: Driver, phase: UnitPhase) -> None:
     driver.unit.phase = phase
     assert driver.after(0.0, applied=10) == []
     assert driver.after(2.0, applied=10) == []
@@ -90,9 +90,9 @@ def test_without_watermarks_a_unit_is_as_far_as_its_last_event() -> None:
     """More of that event's millisecond may follow; a unit that has seen no event of the log is nowhere yet."""
     driver = Driver(debezium=frozenset({"s"}))
     (first,) = driver.after(0.0, applied=5)
-    assert first.mark == Mark(0, 0)
+    assert first.mark == UnitMark(0, 0)
     (then,) = driver.after(5.0, applied=5, commit_ts_ms=1_790_000_000_000)
-    assert then.mark == Mark(1_789_999_999_999, 1_789_999_999_999)
+    assert then.mark == UnitMark(1_789_999_999_999, 1_789_999_999_999)
     again = driver.after(5.0, applied=5, commit_ts_ms=1_700_000_000_000)
     assert all(each.mark == then.mark for each in again), "never back"
     ended = driver.ended(offset=9)

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from consumer.assigned import shell
-from consumer.assigned.core import SMALL
-from consumer.assigned.hands import Hands
-from consumer.assigned.shell import WARM_IDLE_S, WARM_SLOW_S, PipelineShell
-from consumer.assigned.units import About, Failed, Took
+from consumer.attempt.reports import Report
 from consumer.errors import UnitStoppedError
-from consumer.model import LaneProgress
-from consumer.reports import Report
-from consumer.status import StatusWriter
-from schemas.position import ZERO
+from consumer.ordering.model import LaneProgress
+from consumer.process import pipeline_shell
+from consumer.process.pipeline_shell import WARM_IDLE_S, WARM_SLOW_S, PipelineShell
+from consumer.process.unit_operations import UnitOperations
+from consumer.reporting.status_lines import StatusWriter
+from consumer.units.decisions import SMALL
+from consumer.units.messages import About, Failed, Took
+from schemas.wire.position import ZERO
 
 Look = tuple[int, dict[str, int], bool]
 
@@ -65,7 +65,7 @@ def test_displaced_rows_are_a_problem_whoever_displaced_them() -> None:
 
 
 def test_a_hand_adds_up_what_its_stretches_displaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    hand = object.__new__(Hands)
+    hand = object.__new__(UnitOperations)
     hand._aborted, hand._misfits, hand._taking = set(), set(), 1
     monkeypatch.setattr(hand, "_spec", lambda *_: None)
     ends = iter([Report("a", "ok", 1, SMALL - 1, displaced=2), Report("a", "ok", 1, SMALL + 6, displaced=1)])
@@ -82,7 +82,7 @@ def test_the_end_of_a_topic_without_records_is_not_tried_for_ever(
     monkeypatch: pytest.MonkeyPatch, debezium: bool
 ) -> None:
     """Marks of transactions are never applied, and nobody would be current; a new leader knows more in a moment."""
-    hand = object.__new__(Hands)
+    hand = object.__new__(UnitOperations)
     hand._aborted, hand._misfits, hand._taking = set(), set(), 1
     monkeypatch.setattr(hand, "_spec", lambda *_: None)
     hand._pipeline = SimpleNamespace(debezium={"s"} if debezium else {})  # type: ignore[assignment]
@@ -108,7 +108,7 @@ def _warmed_after(monkeypatch: pytest.MonkeyPatch, query: Query) -> float:
         assert query.at < 1000, "waits for ever"
 
     clock = SimpleNamespace(monotonic=lambda: query.at, sleep=sleep)
-    monkeypatch.setattr(shell, "time", clock)
+    monkeypatch.setattr(pipeline_shell, "time", clock)
     starting = object.__new__(PipelineShell)
     starting._ending = threading.Event()
     starting._warm(query)  # type: ignore[arg-type]

@@ -8,23 +8,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from producer import ddl
 from producer.barriers import Barriers
-from producer.closure import Reach
-from producer.codec import SourceContext, TransactionContext
+from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.places import Proven
 from producer.errors import TableStoppedError
 from producer.flavours.mariadb import MARIADB
-from producer.start import Started
+from producer.resume.startup import Started
+from producer.sources.binlog.transactions import Barrier, TransactionHeader
+from producer.statements import ddl
+from producer.statements.closure import Reach
 from producer.tables import Captured, TableState
-from producer.transactions import Barrier, Header
-from schemas.codec import decode_event
-from schemas.event import Event
-from schemas.mysql_catalog import is_selected
-from schemas.names import Names
-from schemas.position import DEFINITION_ROW
-from schemas.records import Identity, StoredPosition
-from schemas.table import Column, ColumnType, Kind, Table
+from schemas.io.mysql_catalog import is_selected
+from schemas.table.model import Column, ColumnType, Kind, Table
+from schemas.table.names import Names
+from schemas.wire.codec import decode_event
+from schemas.wire.event import Event
+from schemas.wire.position import DEFINITION_ROW
+from schemas.wire.records import Identity, StoredPosition
 from tests.apply_kit import account_table
 
 CONTEXT = SourceContext(connector="mariadb", form=MARIADB.table_map, name="b1", epoch=0, gen=1)
@@ -32,7 +32,7 @@ RECORD = StoredPosition(
     source="b1", gen=1, epoch=0, file="binlog.000003", pos=4, ts_ms=7,
     identity=Identity(server_uuid=None, server_id=1, version="11", gtid_set=None),
 )  # fmt: skip
-HEADER = Header("binlog.000003", 700, 7, 1, None)
+HEADER = TransactionHeader("binlog.000003", 700, 7, 1, None)
 T, U = ("bank", "t"), ("bank", "u")
 
 
@@ -95,7 +95,7 @@ class Stage:
     def carry_out(self, sql: str) -> dict[tuple[str, str], str]:
         """Carry `sql` out; returns the causes of the tables that it stops."""
         statement = ddl.classify(sql, "bank")
-        assert not isinstance(statement, ddl.Control | ddl.Harmless)
+        assert not isinstance(statement, ddl.TransactionControl | ddl.Harmless)
         barrier = Barrier(HEADER, statement, sql, 0, 720, "bank")
         barriers = self.barriers()
         transaction = TransactionContext(

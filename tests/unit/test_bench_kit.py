@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rowlock.processes import child_command
-from rowlock.run import commands
-from schemas.config import load_config
+from rowlock.processes.child_process import child_command
+from rowlock.processes.run import commands
+from schemas.config.model import load_config
 from tests.bench.kit import kind_of
 
 CONFIG = """\
@@ -39,8 +39,8 @@ def test_the_parts_of_a_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "kind"),
     [
-        ("java -cp x org.apache.spark.deploy.SparkSubmit --conf a.module=consumer.daemon pyspark-shell", "Spark's JVM"),
-        ("python -m consumer.daemon pyspark.worker", "Python worker"),
+        ("java -cp x org.apache.spark.deploy.SparkSubmit --conf a.module=consumer.spark.daemon pyspark-shell", "Spark's JVM"),
+        ("python -m consumer.spark.daemon pyspark.worker", "Python worker"),
         ("python -m pyspark.daemon pyspark.worker", "Python worker"),
         ("/usr/bin/python3 -S -c import os", "other (python3)"),
         ("", "ended"),

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer import log_event as log
-from producer.assembly import UNDONE, Assembly, ReadAgain, Spill
+from producer.binlog_format import log_event as log
+from producer.binlog_format.log_event import LogEvent
 from producer.errors import StreamStoppedError, TransientSourceError
-from producer.log_event import LogEvent
-from producer.spill import SpillFile, spilling
-from producer.transaction_stream import TransactionStream
-from producer.transactions import Boundary, Fold, Rows
+from producer.sources.binlog.assembly import UNDONE, Assembly, ReadAgain, Spill
+from producer.sources.binlog.spill import SpillFile, spilling
+from producer.sources.binlog.transaction_stream import TransactionStream
+from producer.sources.binlog.transactions import Boundary, CapturedRows, TransactionAssembler
 from tests.log_kit import CAPTURED, OTHER, Log
 
 LARGE = 3000
@@ -102,10 +102,10 @@ def published(events: Iterable[LogEvent]) -> list[tuple[int, int]]:
 
 def folded(events: Iterable[LogEvent]) -> list[Boundary]:
     """The ends of transactions that the fold makes of them."""
-    fold, found = Fold(captured, set), []
+    fold, found = TransactionAssembler(captured, set), []
     for event in events:
         output = fold.feed(event)
-        if isinstance(output, Rows):
+        if isinstance(output, CapturedRows):
             fold.counted(1)
         elif isinstance(output, Boundary):
             found.append(output)

@@ -12,10 +12,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer import log_event as log
-from producer.decoders.errors import DecodeError
-from producer.log_event import LogEvent, Query, query_of
-from producer.payload import inner_events
+from producer.binlog_format import log_event as log
+from producer.binlog_format.errors import DecodeError
+from producer.binlog_format.log_event import LogEvent, Query, query_of
+from producer.binlog_format.payload import inner_events
 
 
 def event(kind: int, body: bytes) -> LogEvent:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.ddl import (
-    Control,
+from producer.statements.ddl import (
     Dml,
     Harmless,
     SchemaDrop,
     TableDdl,
+    TransactionControl,
     Unknown,
     classify,
     tokenize,
@@ -82,11 +82,11 @@ def test_harmless(sql: str) -> None:
 
 
 def test_the_rest() -> None:
-    assert classify("BEGIN", "") == Control("begin")
-    assert classify("START TRANSACTION", "") == Control("begin")
-    assert classify("ROLLBACK TO `x`", "") == Control("rollback_to")
-    assert classify("SAVEPOINT `x`", "") == Control("savepoint")
-    assert classify("XA COMMIT X'61',X'',1 ONE PHASE", "") == Control("xa_commit", "X61,X,1")
+    assert classify("BEGIN", "") == TransactionControl("begin")
+    assert classify("START TRANSACTION", "") == TransactionControl("begin")
+    assert classify("ROLLBACK TO `x`", "") == TransactionControl("rollback_to")
+    assert classify("SAVEPOINT `x`", "") == TransactionControl("savepoint")
+    assert classify("XA COMMIT X'61',X'',1 ONE PHASE", "") == TransactionControl("xa_commit", "X61,X,1")
     assert classify("DROP DATABASE `d`", "db") == SchemaDrop("d")
     assert classify("FROBNICATE TABLE t", "db") == Unknown("db")
     assert classify("CREATE DATABASE [x y]", "db") == Harmless()

@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from producer.assembly import Assembly
 from producer.decoders.context import SourceContext, TopicTail
 from producer.flavours.mariadb import MARIADB
-from producer.kafka_settings import RETENTION_MS
+from producer.kafka.settings import RETENTION_MS
 from producer.loop import loop as loop_module
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
-from producer.positions import PositionStore
-from producer.start import Started, definition_context, send_definition
+from producer.resume.positions import PositionStore
+from producer.resume.startup import Started, definition_context, send_definition
+from producer.sources.binlog.assembly import Assembly
 from producer.tables import Captured, TableState, TopicState
-from schemas.codec import decode_event
-from schemas.event import Event as RowEvent
-from schemas.names import EXACT
-from schemas.position import DEFINITION_ROW, Position
-from schemas.records import Identity, StoredPosition
+from schemas.table.names import EXACT
+from schemas.wire.codec import decode_event
+from schemas.wire.event import Event as RowEvent
+from schemas.wire.position import DEFINITION_ROW, Position
+from schemas.wire.records import Identity, StoredPosition
 from tests.apply_kit import account_table
 from tests.capture_story import NOBODY, source_config
 
@@ -111,7 +111,7 @@ class World:
 
 def go(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run capture in a World until its time is over."""
-    monkeypatch.setattr(loop_module, "Fold", lambda *_: world)
+    monkeypatch.setattr(loop_module, "TransactionAssembler", lambda *_: world)
     server = SimpleNamespace(log_end=lambda: world.point)
     ports = Ports(
         writer=world.writer, store=PositionStore("rowlock.b1.position"), topics=NOBODY, open_log=lambda *_: world,

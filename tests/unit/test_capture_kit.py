@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from schemas.event import Event
+from schemas.wire.event import Event
 from tests.apply_kit import FakeSource
 from tests.capture_kit import row_that_goes_back
 

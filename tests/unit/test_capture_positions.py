@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.chunks import FROM_START
 from producer.errors import SourceRefusedError
-from producer.positions import LogFile, check_gtids, check_log, check_server, gtids_contained, select
-from producer.snapshots import resume_after
-from producer.tails import Marker, Tail, TopicTails
-from schemas.event import Chunk
+from producer.resume.positions import LogFile, check_gtids, check_log, check_server, gtids_contained, select
+from producer.resume.topic_recovery import Marker, Tail, TopicTails
+from producer.snapshot.chunks import FROM_START
+from producer.snapshot.scheduler import resume_after
 from schemas.findings import START_OVER
-from schemas.position import DEFINITION_ROW, Position
-from schemas.records import Identity, StoredPosition
-from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.wire.event import Chunk
+from schemas.wire.position import DEFINITION_ROW, Position
+from schemas.wire.records import Identity, StoredPosition
 
 MYSQL = Identity(server_uuid="u1", server_id=1, version="9.1", gtid_set="u1:1-9")
 MARIADB = Identity(server_uuid=None, server_id=1, version="11.4", gtid_set="0-1-9")

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from producer.errors import TransientSourceError
-from producer.kafka_writer import BATCH
-from producer.tails import Marker, Tail
-from schemas.event import Chunk
-from schemas.position import DEFINITION_ROW
+from producer.kafka.writer import BATCH
+from producer.resume.topic_recovery import Marker, Tail
+from schemas.wire.event import Chunk
+from schemas.wire.position import DEFINITION_ROW
 from tests.capture_story import DEFINED, FILE, NUMBER, TOPIC, Events, Story
 
 BOTH = pytest.mark.parametrize("mysql", [False, True], ids=["mariadb", "mysql"])

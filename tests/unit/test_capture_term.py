@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from producer.errors import SupersededError
-from producer.start import Term
-from schemas.records import Identity, StoredPosition
+from producer.resume.startup import CaptureAssignment
+from schemas.wire.records import Identity, StoredPosition
 
 STORED = StoredPosition(
     source="b1", gen=103, epoch=0, file="binlog.000001", pos=4, ts_ms=0, assigned=100,
@@ -18,20 +18,22 @@ STORED = StoredPosition(
 @pytest.mark.parametrize(
     ("term", "stored"),
     [
-        (Term(), STORED),  # without a coordinator a person decides
-        (Term(100), None),
-        (Term(100), msgspec.structs.replace(STORED, assigned=0, gen=7)),
-        (Term(101), STORED),  # above 100 and below its gen: three restarts came between
-        (Term(100, claimed=103), STORED),
-        (Term(100), STORED),  # a restart of the process within the assignment
+        (CaptureAssignment(), STORED),  # without a coordinator a person decides
+        (CaptureAssignment(100), None),
+        (CaptureAssignment(100), msgspec.structs.replace(STORED, assigned=0, gen=7)),
+        (CaptureAssignment(101), STORED),  # above 100 and below its gen: three restarts came between
+        (CaptureAssignment(100, claimed=103), STORED),
+        (CaptureAssignment(100), STORED),  # a restart of the process within the assignment
     ],
 )
-def test_the_latest_assignment_captures(term: Term, stored: StoredPosition | None) -> None:
+def test_the_latest_assignment_captures(term: CaptureAssignment, stored: StoredPosition | None) -> None:
     term.check("b1", stored)
 
 
-@pytest.mark.parametrize("term", [Term(99), Term(99, claimed=99), Term(100, claimed=102)])
-def test_an_earlier_one_ends_also_when_it_has_claimed_nothing_yet(term: Term) -> None:
+@pytest.mark.parametrize(
+    "term", [CaptureAssignment(99), CaptureAssignment(99, claimed=99), CaptureAssignment(100, claimed=102)]
+)
+def test_an_earlier_one_ends_also_when_it_has_claimed_nothing_yet(term: CaptureAssignment) -> None:
     with pytest.raises(SupersededError, match=r"captured by another process now \(assignment 100"):
         term.check("b1", STORED)
 

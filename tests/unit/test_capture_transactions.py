@@ -9,11 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer import log_event as log
-from producer.assembly import Assembly, ReadAgain
+from producer.binlog_format import log_event as log
+from producer.binlog_format.log_event import LogEvent
 from producer.errors import StreamStoppedError, TableStoppedError
-from producer.log_event import LogEvent
-from producer.transactions import Barrier, Boundary, Fold, Output, Rows, not_undone
+from producer.sources.binlog.assembly import Assembly, ReadAgain
+from producer.sources.binlog.transactions import (
+    Barrier,
+    Boundary,
+    CapturedRows,
+    Output,
+    TransactionAssembler,
+    not_undone,
+)
 from tests.log_kit import CAPTURED, OTHER, Log
 
 
@@ -30,15 +37,15 @@ def whole(events: list[LogEvent]) -> Iterator[LogEvent]:
         yield from found
 
 
-def fold(events: list[LogEvent], folding: Fold | None = None) -> list[Output]:
+def fold(events: list[LogEvent], folding: TransactionAssembler | None = None) -> list[Output]:
     """Everything that follows; each Rows is counted by its length in bytes, as the encoder would."""
-    folding = folding or Fold(_captured)
+    folding = folding or TransactionAssembler(_captured)
     found: list[Output] = []
     for event in whole(events):
         output = folding.feed(event)
         if output is not None:
             found.append(output)
-        if isinstance(output, Rows):
+        if isinstance(output, CapturedRows):
             folding.counted((len(output.body) - 12) // 5)
         if isinstance(output, Barrier):
             folding.counted(1)
@@ -76,9 +83,9 @@ def test_rows_are_counted_before_any_filter(
         written.xid()
         expected.append((start, written.pos, captured))
     found = [
-        (o.header.pos, o.first_row) if isinstance(o, Rows) else (o.header.pos, o.pos, o.captured)
+        (o.header.pos, o.first_row) if isinstance(o, CapturedRows) else (o.header.pos, o.pos, o.captured)
         for o in fold(written.events)
-        if isinstance(o, Rows | Boundary)
+        if isinstance(o, CapturedRows | Boundary)
     ]
     assert found == expected
 
@@ -102,7 +109,7 @@ def test_create_select_stays_inside_its_transaction() -> None:
     written.xid()
     barrier, rows, boundary = fold(written.events)
     assert isinstance(barrier, Barrier)
-    assert isinstance(rows, Rows)
+    assert isinstance(rows, CapturedRows)
     assert rows.first_row == 1, "the definition event has a position of its own"
     assert isinstance(boundary, Boundary)
 
@@ -178,14 +185,14 @@ def test_a_partial_image_stops_its_table_only() -> None:
     _partial(written)
     written.rows(CAPTURED, [3])
     written.xid()
-    folding, found, stops = Fold(_captured), [], []
+    folding, found, stops = TransactionAssembler(_captured), [], []
     for event in whole(written.events):
         try:
             output = folding.feed(event)
         except TableStoppedError as error:
             stops.append((error.tables, error.cause, "binlog_row_value_options" in error.remedy))
             continue
-        if isinstance(output, Rows):
+        if isinstance(output, CapturedRows):
             found.append(output.first_row)
             folding.counted((len(output.body) - 12) // 5)
     assert stops == [({CAPTURED}, "log", True)]
@@ -200,13 +207,13 @@ def test_xa_commit_stops_the_tables_that_it_changes(xa: object, restarted: bool)
     xa(prepared, CAPTURED)  # type: ignore[operator]
     ended.gtid()
     ended.query("XA COMMIT X'61',X'',1")
-    folding = Fold(_captured)
+    folding = TransactionAssembler(_captured)
     (boundary,) = fold(prepared.events, folding)
     assert isinstance(boundary, Boundary)
     assert boundary.stop is None, "it may still be rolled back"
     assert boundary.undone == frozenset()
     if restarted:
-        folding = Fold(_captured, folding.prepared)
+        folding = TransactionAssembler(_captured, folding.prepared)
     (boundary,) = fold(ended.events, folding)
     assert isinstance(boundary, Boundary)
     assert boundary.stop is not None
@@ -237,7 +244,7 @@ def test_xa_in_one_phase_is_a_transaction_like_any_other() -> None:
     _xa(written, CAPTURED)
     written.events[-1] = written.events[-1]._replace(body=b"\1")
     rows, boundary = fold(written.events)
-    assert isinstance(rows, Rows)
+    assert isinstance(rows, CapturedRows)
     assert isinstance(boundary, Boundary)
     assert boundary.stop is None
 
@@ -255,7 +262,7 @@ def test_rows_that_were_rolled_back_are_counted_and_told() -> None:
     written.rows(CAPTURED, [5])
     written.query("ROLLBACK")
     rows, first, second = fold(written.events)
-    assert isinstance(rows, Rows)
+    assert isinstance(rows, CapturedRows)
     assert rows.first_row == 5
     assert isinstance(first, Boundary)
     assert (first.captured, first.undone) == (True, {CAPTURED})

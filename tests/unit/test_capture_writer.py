@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, Producer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer import kafka_settings, kafka_writer
-from producer import log_event as log
+from producer.binlog_format import log_event as log
+from producer.checks.preflight import settings_findings
 from producer.errors import (
     ConfigError,
     DeliveryError,
@@ -20,13 +20,14 @@ from producer.errors import (
     TransientSourceError,
 )
 from producer.flavours.mysql import MYSQL
-from producer.grants import missing_grants
-from producer.kafka_settings import check_options, producer_settings
-from producer.kafka_writer import InterruptedWriteError, KafkaWriter
-from producer.library import Cutter, cut
-from producer.preflight import settings_findings
-from producer.stream import SILENCE, LogStream
-from schemas.config import KafkaConfig, SourceConfig
+from producer.kafka import settings as kafka_settings
+from producer.kafka import writer as kafka_writer
+from producer.kafka.settings import check_options, producer_settings
+from producer.kafka.writer import InterruptedWriteError, KafkaWriter
+from producer.sources.binlog.binlog_dump import Cutter, cut
+from producer.sources.binlog.log_stream import SILENCE, LogStream
+from producer.sources.grants import missing_grants
+from schemas.config.model import KafkaConfig, SourceConfig
 
 
 class FakeProducer:

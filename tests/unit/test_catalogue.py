@@ -7,15 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.schedulers import Kind
-from rowlock.catalogue import IDS_EVERY_S, CatalogueReader, apply_unit, capture_unit, parts_of, uid_of
-from rowlock.coordination_check import coordination_findings
-from rowlock.coordinator import server_config
+from coordinator.core.schedulers import UnitKind
+from rowlock.coordinator.run import server_config
+from rowlock.coordinator.unit_catalogue import (
+    IDS_EVERY_S,
+    CatalogueReader,
+    apply_unit,
+    capture_unit,
+    parts_of,
+    uid_of,
+)
+from rowlock.coordinator.units import captured_sources, debezium_sources, units
 from rowlock.credentials import security_of
 from rowlock.errors import CommandError
-from rowlock.run import commands
-from rowlock.units import captured_sources, debezium_sources, units
-from schemas.config import Config, CoordinationTls, load_config
+from rowlock.inspect.coordination_check import coordination_findings
+from rowlock.processes.run import commands
+from schemas.config.model import Config, CoordinationTls, load_config
 
 CONFIG = """\
 kafka: {bootstrap: "127.0.0.1:1"}
@@ -74,7 +81,7 @@ def test_a_topic_whose_name_cannot_be_judged_keeps_no_other_from_being_placed(
             raise RecursionError("nobody foresaw this")
         return object()
 
-    monkeypatch.setattr("consumer.discovery.resolve", resolve)
+    monkeypatch.setattr("consumer.tables.discovery.resolve", resolve)
     topics = [f"rowlock.b1.bank.{table}" for table in ("acct", "bad", "cust")]
     found = {(unit.pipeline, unit.topic) for unit in units(config, topics)}
     assert found == {(pipeline, topic) for pipeline in "pq" for topic in (topics[0], topics[2])}
@@ -88,11 +95,11 @@ def test_units_of_sources_and_topics(config: Config) -> None:
     assert {
         spec.unit: (spec.kind, spec.source, spec.pipeline, spec.uid, spec.apart) for spec in found.units
     } == {
-        "capture/b1": (Kind.CAPTURE, "b1", None, "", "x"),
-        "capture/b2": (Kind.CAPTURE, "b2", None, "", None),
-        "apply/p/rowlock.b1.bank.acct": (Kind.APPLY, "b1", "p", "hq/id-rowlock.b1.bank.acct", "x"),
-        "apply/q/rowlock.b1.bank.acct": (Kind.APPLY, "b1", "q", "hq/id-rowlock.b1.bank.acct", "x"),
-        "apply/p/rowlock.b2.bank.cust": (Kind.APPLY, "b2", "p", "hq/id-rowlock.b2.bank.cust", None),
+        "capture/b1": (UnitKind.CAPTURE, "b1", None, "", "x"),
+        "capture/b2": (UnitKind.CAPTURE, "b2", None, "", None),
+        "apply/p/rowlock.b1.bank.acct": (UnitKind.APPLY, "b1", "p", "hq/id-rowlock.b1.bank.acct", "x"),
+        "apply/q/rowlock.b1.bank.acct": (UnitKind.APPLY, "b1", "q", "hq/id-rowlock.b1.bank.acct", "x"),
+        "apply/p/rowlock.b2.bank.cust": (UnitKind.APPLY, "b2", "p", "hq/id-rowlock.b2.bank.cust", None),
     }
     assert found.sources == {"p": ("b1", "b2"), "q": ("b1",)}
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rowlock import check
-from schemas.config import Config, load_config
+from rowlock.inspect import check
+from schemas.config.model import Config, load_config
 from tests.unit.test_endpoints import http, listening
 
 CONFIG = """\
@@ -48,7 +48,7 @@ def test_a_folder_that_cannot_be_written_is_a_finding(tmp_path: Path, below: str
 
 
 def test_another_server_at_kafka_s_port_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rowlock.kafka_view.TIMEOUT_S", 1.0)
+    monkeypatch.setattr("rowlock.views.kafka.TIMEOUT_S", 1.0)
     with listening(http) as port:
         (found,) = check._kafka(config(tmp_path, tmp_path, port))
     assert f"at 127.0.0.1:{port} answers an HTTP server, not a Kafka broker" in found.message

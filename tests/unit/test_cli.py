@@ -11,16 +11,16 @@ import structlog
 from click import Command, Group
 from click.testing import CliRunner
 
-from rowlock import log
-from rowlock.caught_up import Start, behind, captured
 from rowlock.cli import main
-from rowlock.kafka_view import Span
-from rowlock.source_status import SourceStatus, source_status
-from rowlock.status import Status, UnitStatus, lag
-from rowlock.tables import console, units_table
-from rowlock.units import UnitName, units
-from schemas.config import load_config
-from schemas.records import SNAPSHOT_COMPLETE, Watermark
+from rowlock.commands.tables import console, units_table
+from rowlock.coordinator.units import UnitName, units
+from rowlock.inspect.caught_up import SourceStart, behind, captured
+from rowlock.inspect.source_status import SourceStatus, source_status
+from rowlock.inspect.status import ApplyUnitStatus, Status, lag
+from rowlock.processes import log
+from rowlock.views.kafka import Span
+from schemas.config.model import load_config
+from schemas.wire.records import SNAPSHOT_COMPLETE, Watermark
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """\
@@ -66,7 +66,7 @@ def test_the_reference_names_every_command_and_option() -> None:
 
 def test_the_reference_names_every_field_of_the_json() -> None:
     page = (ROOT / "docs" / "reference" / "cli.md").read_text()
-    for model in (SourceStatus, UnitStatus):
+    for model in (SourceStatus, ApplyUnitStatus):
         for field in model.__dataclass_fields__:
             assert f"`{field}`" in page, field
 
@@ -139,7 +139,7 @@ def watermark(**changes: object) -> Watermark:
     ],
 )
 def test_captured(seen: tuple[int, Watermark] | None, expected: bool) -> None:
-    assert captured(Start((3, 500), 5), seen) is expected
+    assert captured(SourceStart((3, 500), 5), seen) is expected
 
 
 def test_a_unit_without_progress_is_behind() -> None:
@@ -162,8 +162,8 @@ def test_source_states() -> None:
 
 
 def test_displaced_rows_have_a_column_where_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
-    quiet = UnitStatus("p", "b1", "rowlock.b1.bank.a", "hq", "current")
-    drifted = UnitStatus("p", "b1", "rowlock.b1.bank.b", "hq", "stopped", displaced=4711, reason="a gap")
+    quiet = ApplyUnitStatus("p", "b1", "rowlock.b1.bank.a", "hq", "current")
+    drifted = ApplyUnitStatus("p", "b1", "rowlock.b1.bank.b", "hq", "stopped", displaced=4711, reason="a gap")
     console().print(units_table(Status(1, 0, units=(quiet,))))
     assert "displaced" not in capsys.readouterr().out
     console().print(units_table(Status(1, 0, units=(quiet, drifted))))

@@ -11,15 +11,15 @@ from unittest.mock import MagicMock
 import pytest
 from msgspec import structs
 
-from consumer.router import Route, resolve, wanted_table
-from consumer.targets.facts import TableFacts
-from rowlock import check, debezium_check
+from consumer.tables.router import TableRoute, resolve, wanted_table
+from consumer.targets.checks.table_facts import TableFacts
 from rowlock.errors import CommandError
-from rowlock.source_view import Selected
-from schemas.config import load_config
+from rowlock.inspect import check, debezium_check
+from rowlock.views.source import Selected
+from schemas.config.model import load_config
 from schemas.errors import ServerConnectError
 from schemas.findings import Finding
-from schemas.table import Table
+from schemas.table.model import Table
 from tests.apply_kit import account_table
 
 CONFIG = """\
@@ -79,7 +79,7 @@ def test_a_missing_table_is_refused_where_none_is_to_be_made(judge: Judge) -> No
 
 
 def test_a_table_that_is_there_need_not_be_made(judge: Judge) -> None:
-    routed = resolve([Route("bank.*", "public.{table}")], "b1", "bank", "acct")
+    routed = resolve([TableRoute("bank.*", "public.{table}")], "b1", "bank", "acct")
     assert routed is not None
     judge.at_target = [wanted_table(account_table(), routed)]
     assert judge(create=False) == []

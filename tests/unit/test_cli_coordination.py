@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from pydantic import SecretStr
 from rich.console import Console
 
-from coordinator.core.owner_state import (
+from coordinator.core.owner.state import (
     CancelMove,
     Command,
     Drain,
@@ -31,17 +31,17 @@ from coordinator.core.owner_state import (
 from coordinator.rest import RestServer, create_app
 from coordinator.rest.models import Agent
 from coordinator.rest.server import Certificate
-from coordinator.server.control import LeaderView, RefusedError
 from coordinator.server.coordinator import Coordinator
-from rowlock import agent as agent_command
-from rowlock import leader as leader_module
+from coordinator.server.operators.api import CommandRefusedError, LeaderView
+from rowlock.agent import run as agent_command
 from rowlock.cli import main
-from rowlock.coordination_view import agents_table, units_table
-from rowlock.coordinator import listen_for_rest, serve_rest
+from rowlock.commands.cluster_tables import agents_table, units_table
+from rowlock.commands.tables import plain
+from rowlock.coordinator import leader_client as leader_module
+from rowlock.coordinator.leader_client import LeaderClient
+from rowlock.coordinator.run import listen_for_rest, serve_rest
 from rowlock.errors import CommandError
-from rowlock.leader import LeaderClient
-from rowlock.tables import plain
-from schemas.config import CoordinationConfig, load_config
+from schemas.config.model import CoordinationConfig, load_config
 from tests import transport_kit
 from tests.certificates import Authority
 from tests.coordination_kit import Instant
@@ -195,7 +195,7 @@ def test_commands(rowlock: Callable[..., Result], control: FakeControl, words: s
 def test_what_the_leader_refuses_is_exit_2_with_its_reason(
     rowlock: Callable[..., Result], control: FakeControl
 ) -> None:
-    control.fails = {Move: RefusedError("agent a9 is unknown, away or draining")}
+    control.fails = {Move: CommandRefusedError("agent a9 is unknown, away or draining")}
     result = rowlock(f"units move {UNIT} a9")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == "rowlock: agent a9 is unknown, away or draining\n"

@@ -18,19 +18,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.embedded.patience import Patience
-from rowlock import demo_world
-from rowlock.demo import Outcome, _facts, look_around, require_alive
-from rowlock.demo_bank import Bank
-from rowlock.demo_load import percentile
-from rowlock.demo_rows import Tally
-from rowlock.demo_view import Figures, View, rows_table
-from rowlock.demo_waits import LogFollower, Milestones, Waiting, waits_for, wrong
-from rowlock.demo_world import World
+from rowlock.demo import world as demo_world
+from rowlock.demo.bank import Bank
+from rowlock.demo.load import percentile
+from rowlock.demo.rows import Tally
+from rowlock.demo.run import DemoOutcome, _facts, look_around, require_alive
+from rowlock.demo.view import DemoView, Figures, rows_table
+from rowlock.demo.waits import DemoWait, LogFollower, Milestones, waits_for, wrong
+from rowlock.demo.world import World
 from rowlock.errors import CommandError
-from rowlock.source_status import LEFT_OUT, NOBODY, SourceStatus
-from rowlock.status import Status, UnitStatus
-from schemas.event import Event, Op, Source
-from schemas.position import Position
+from rowlock.inspect.source_status import LEFT_OUT, NOBODY, SourceStatus
+from rowlock.inspect.status import ApplyUnitStatus, Status
+from schemas.wire.event import Event, Op, Source
+from schemas.wire.position import Position
 from tests.running import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,12 +89,12 @@ def test_percentile(share: float, expected: float) -> None:
     assert percentile([], share) is None
 
 
-def status(*units: UnitStatus) -> Status:
+def status(*units: ApplyUnitStatus) -> Status:
     return Status(1, 0, (), units)
 
 
-def unit(topic: str, offset: int, end: int, lag: float) -> UnitStatus:
-    return UnitStatus(
+def unit(topic: str, offset: int, end: int, lag: float) -> ApplyUnitStatus:
+    return ApplyUnitStatus(
         "p",
         "s",
         topic,
@@ -126,7 +126,7 @@ def test_figures_add_up_over_branches() -> None:
 
 
 def test_plain_lines_every_five_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    view = View()
+    view = DemoView()
     view.open()
     for now in range(12):
         view.show(Figures.of(status(unit("d.n.bank.acct", 3, 9, 1.0)), float(now), all_rows), 0.0123)
@@ -175,7 +175,7 @@ def test_the_summary_tells_rows_of_the_snapshot_and_the_pace_after_it() -> None:
         ("b", "60", "1,060", "1,060", "100"),
         ("all", "100", "1,200", "1,200", "110"),
     ]
-    outcome = Outcome(written=5_000, live_s=1.0)  # what the branches wrote is not what was applied
+    outcome = DemoOutcome(written=5_000, live_s=1.0)  # what the branches wrote is not what was applied
     assert dict(_facts(outcome, snapshot, end))["rows/s"].startswith("110: 1,100 rows applied in 10 s")
 
 
@@ -183,7 +183,7 @@ def source(state: str = "running", **more: object) -> SourceStatus:
     return SourceStatus("north", state, **more)  # type: ignore[arg-type]
 
 
-def seen(*units: UnitStatus, sources: tuple[SourceStatus, ...] = ()) -> tuple[Status, Figures]:
+def seen(*units: ApplyUnitStatus, sources: tuple[SourceStatus, ...] = ()) -> tuple[Status, Figures]:
     found = Status(1, 0, sources or (source(),), units)
     return found, Figures.of(found, 0.0, all_rows)
 
@@ -227,7 +227,7 @@ def test_what_is_wrong_is_one_sentence_and_what_only_begins_is_not_wrong() -> No
 def test_the_demo_waits_as_long_as_anything_moves_and_then_says_why_not_in_one_sentence() -> None:
     at = [0.0]
     patience = Patience(100, now=lambda: at[0], pressure=lambda: 1.0)
-    waiting = Waiting("the rows did not arrive", patience, busy=lambda: 11.0)
+    waiting = DemoWait("the rows did not arrive", patience, busy=lambda: 11.0)
     for offset in range(5):
         at[0] += 90
         waiting.look(*seen(unit("d.n.bank.acct", offset, 9, 1.0)), RUNNING, 1)
@@ -335,7 +335,7 @@ def test_the_log_outlives_a_failure_where_the_message_says(
 #: Enters world() without servers, tells its folder and waits to be killed.
 _KILLED = """
 import contextlib, sys
-from rowlock import demo_world
+from rowlock.demo import world as demo_world
 for name in ("Kafka", "PostgreSQL", "MariaDB", "_prepare"):
     setattr(demo_world, name, lambda *_, **__: None)
 demo_world.stack = lambda *_: contextlib.nullcontext()

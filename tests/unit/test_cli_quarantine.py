@@ -11,16 +11,16 @@ import pytest
 from msgspec import structs
 
 from consumer.attempt.spec import initial_layout
-from consumer.definition import InForce
 from consumer.errors import RefusedError
-from consumer.events import event_decoder, image_row, row_decoder
-from consumer.model import Held, Unit, UnitState
-from consumer.router import Route, resolve, target_table, wanted_table
-from rowlock import quarantine
-from rowlock.quarantine import HeldEvent, Selection, final_change, held_lines
-from schemas.codec import encode_table
-from schemas.config import load_config
-from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from consumer.ordering.model import ApplyUnit, Held, UnitState
+from consumer.tables.definition import InForce
+from consumer.tables.event_decoder import event_decoder, image_row, row_decoder
+from consumer.tables.router import TableRoute, resolve, target_table, wanted_table
+from rowlock.inspect import quarantine
+from rowlock.inspect.quarantine import HeldEvent, Selection, final_change, held_lines
+from schemas.config.model import load_config
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.wire.codec import encode_table
 from tests.apply_kit import account_table
 from tests.debezium_kit import Connector, Values
 from tests.fake_target import FakeSession, FakeTarget
@@ -37,7 +37,9 @@ SOURCE = Table(
 
 
 def in_force() -> InForce:
-    routed = resolve([Route("bank.*", "public.{table}", (("branch", "{source}"),))], "b1", "bank", "acct")
+    routed = resolve(
+        [TableRoute("bank.*", "public.{table}", (("branch", "{source}"),))], "b1", "bank", "acct"
+    )
     assert routed is not None
     wanted = wanted_table(SOURCE, routed)
     return InForce(
@@ -134,12 +136,12 @@ def test_what_debezium_wrote_is_read_as_its_unit_reads_it(
     connector = Connector(table)
     connector.insert(values)
     target = FakeTarget()
-    FakeSession(target).take_over(Unit("p", topic), "id", initial_layout((), 1).encode(), 1)
+    FakeSession(target).take_over(ApplyUnit("p", topic), "id", initial_layout((), 1).encode(), 1)
     FakeSession(target).create_table(structs.replace(table, db="public"))
     target.state.unit = UnitState(encode_table(table).decode(), None, None)
     file = tmp_path / "c.yaml"
     file.write_text(CONFIG)
-    taken = quarantine._Taken.take(load_config(file), FakeSession(target), Unit("p", topic))  # type: ignore[arg-type]
+    taken = quarantine._Taken.take(load_config(file), FakeSession(target), ApplyUnit("p", topic))  # type: ignore[arg-type]
     event = (connector.records[0] or b"").decode()
     net = final_change(taken.in_force, [Held(0, 0, "public.acct", "[5]", "[5]", event, "no", 0)])
     assert net.replaces == [tuple(values.values())]

@@ -14,17 +14,17 @@ import pytest
 from click.testing import CliRunner
 from msgspec import structs
 
-from consumer.model import LaneProgress, UnitState
-from rowlock import status
+from consumer.ordering.model import LaneProgress, UnitState
 from rowlock.cli import main
+from rowlock.commands.tables import console, sources_table, stops_table, units_table
 from rowlock.errors import CommandError
-from rowlock.kafka_view import Span
-from rowlock.placement import Placement
-from rowlock.status import Status, StatusReader, UnitStatus
-from rowlock.tables import console, sources_table, stops_table, units_table
-from schemas.config import Config, load_config
-from schemas.event import Event, Source
-from schemas.records import TableStop, Watermark
+from rowlock.inspect import status
+from rowlock.inspect.placement import Placement
+from rowlock.inspect.status import ApplyUnitStatus, Status, StatusReader
+from rowlock.views.kafka import Span
+from schemas.config.model import Config, load_config
+from schemas.wire.event import Event, Source
+from schemas.wire.records import TableStop, Watermark
 
 TOPIC = "rowlock.b1.bank.acct"
 CONFIG = """\
@@ -82,7 +82,7 @@ class Seen:
     mark: dict[str, Any] = field(default_factory=dict)
     unreadable: bool = False
 
-    # As rowlock.kafka_view.KafkaView
+    # As rowlock.views.kafka.KafkaView
 
     def watermark(self, _source: str) -> tuple[int, Watermark] | None:
         if self.unreadable:
@@ -155,7 +155,7 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
     return StatusReader(config).read()
 
 
-def only(found: Status) -> UnitStatus:
+def only(found: Status) -> ApplyUnitStatus:
     (unit,) = found.units
     return unit
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowlock import supervisor
-from rowlock.supervisor import (
+from rowlock.processes import supervisor
+from rowlock.processes.supervisor import (
     REFUSED,
     Effect,
     Event,
@@ -18,8 +18,8 @@ from rowlock.supervisor import (
     Start,
     State,
     StopAsked,
+    SupervisorTick,
     Terminate,
-    Tick,
     begin,
     finished,
     step,
@@ -37,11 +37,11 @@ def play(state: State, *events: tuple[float, Event]) -> tuple[State, list[Effect
 
 
 def started() -> State:
-    return play(begin(CHILDREN), (0.0, Tick()))[0]
+    return play(begin(CHILDREN), (0.0, SupervisorTick()))[0]
 
 
 def test_everything_starts_at_once() -> None:
-    _, effects = play(begin(CHILDREN), (0.0, Tick()), (0.1, Tick()))
+    _, effects = play(begin(CHILDREN), (0.0, SupervisorTick()), (0.1, SupervisorTick()))
     assert effects == [Start("coordinator"), Start("agent")]
 
 
@@ -50,10 +50,10 @@ def test_a_dead_child_comes_back_with_doubling_backoff() -> None:
     for _ in range(7):
         state, _ = play(state, (now, Exited("agent", -9)))
         waits.append(state.children["agent"].due - now)
-        early, _ = play(state, (state.children["agent"].due - 0.01, Tick()))
+        early, _ = play(state, (state.children["agent"].due - 0.01, SupervisorTick()))
         assert early.children["agent"].phase is Phase.WAITING
         now = state.children["agent"].due
-        state, effects = play(state, (now, Tick()))
+        state, effects = play(state, (now, SupervisorTick()))
         assert effects == [Start("agent")]
     assert waits == [1, 2, 4, 8, 16, 30, 30]
     state, _ = play(state, (now + supervisor.STABLE_S, Exited("agent", 1)))
@@ -63,7 +63,7 @@ def test_a_dead_child_comes_back_with_doubling_backoff() -> None:
 def test_exit_0_unasked_is_an_accident() -> None:
     state, _ = play(started(), (1.0, Exited("agent", 0)))
     assert state.children["agent"].phase is Phase.WAITING
-    _, effects = play(state, (2.0, Tick()))
+    _, effects = play(state, (2.0, SupervisorTick()))
     assert effects == [Start("agent")]
 
 
@@ -72,17 +72,17 @@ def test_a_refusal_ends_the_run_with_2_and_is_not_tried_again(refusing: str, oth
     state, effects = play(started(), (1.0, Exited(refusing, REFUSED)))
     assert effects == [Terminate(other)]
     assert not finished(state)
-    state, effects = play(state, (1.5, Tick()), (2.0, Exited(other, 0)), (99.0, Tick()))
+    state, effects = play(state, (1.5, SupervisorTick()), (2.0, Exited(other, 0)), (99.0, SupervisorTick()))
     assert effects == []
     assert finished(state)
     assert state.exit_code == REFUSED
 
 
 def test_a_stop_is_clean_and_not_restarted() -> None:
-    state, effects = play(started(), (1.5, StopAsked()), (9.0, Tick()))
+    state, effects = play(started(), (1.5, StopAsked()), (9.0, SupervisorTick()))
     assert effects == [Terminate("coordinator"), Terminate("agent")]
     state, effects = play(
-        state, (10.0, Exited("coordinator", 0)), (10.0, Exited("agent", -15)), (99.0, Tick())
+        state, (10.0, Exited("coordinator", 0)), (10.0, Exited("agent", -15)), (99.0, SupervisorTick())
     )
     assert effects == []
     assert finished(state)
@@ -91,19 +91,19 @@ def test_a_stop_is_clean_and_not_restarted() -> None:
 
 def test_what_waits_to_be_started_again_is_not_once_a_stop_is_asked() -> None:
     state, _ = play(started(), (1.0, Exited("agent", 1)))
-    state, effects = play(state, (1.5, StopAsked()), (9.0, Tick()))
+    state, effects = play(state, (1.5, StopAsked()), (9.0, SupervisorTick()))
     assert effects == [Terminate("coordinator")]
     assert finished(play(state, (10.0, Exited("coordinator", 0)))[0])
 
 
 def test_what_does_not_stop_is_killed() -> None:
     state, _ = play(started(), (1.0, StopAsked()))
-    _, effects = play(state, (1.0 + supervisor.STOP_S, Tick()))
+    _, effects = play(state, (1.0 + supervisor.STOP_S, SupervisorTick()))
     assert effects == [Kill("coordinator"), Kill("agent")]
 
 
 EVENTS = st.one_of(
-    st.just(Tick()),
+    st.just(SupervisorTick()),
     st.builds(Exited, st.sampled_from(CHILDREN), st.sampled_from([0, 1, 2, -9])),
     st.builds(StopAsked, st.sampled_from([0, 2])),
 )

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.closure import reach
-from producer.ddl import TableName, tokenize
-from schemas.names import Names
+from producer.statements.closure import reach
+from producer.statements.ddl import TableName, tokenize
+from schemas.table.names import Names
 
 ACCT, LOG, PARENT, CHILD = ("bank", "acct"), ("bank", "log"), ("bank", "parent"), ("bank", "child")
 CAPTURED = frozenset([ACCT, CHILD])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.rest.models import Unit
-from coordinator.server.condition import Condition, condition
+from coordinator.server.operators.condition import Condition, condition
 from schemas.findings import TRIES_AGAIN
 from tests.fake_control import unit
 

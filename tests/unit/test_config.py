@@ -9,11 +9,11 @@ import pytest
 from pydantic import BaseModel
 
 from rowlock.credentials import agent_token
-from rowlock.run import commands
-from schemas.config import Config, ConfigErrors, PipelineConfig, SourceConfig, TargetConfig, load_config
-from schemas.config_docs import render
-from schemas.not_yet import NOT_YET
-from schemas.target_kinds import TARGET_KINDS
+from rowlock.processes.run import commands
+from schemas.config.model import Config, ConfigErrors, PipelineConfig, SourceConfig, TargetConfig, load_config
+from schemas.config.not_yet import NOT_YET
+from schemas.config.target_kinds import TARGET_KINDS
+from tools.docs.config import render
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = """\
@@ -444,6 +444,4 @@ def test_values_of_the_command_line_are_checked_like_those_of_the_file(tmp_path:
 
 def test_the_reference_is_current() -> None:
     page = ROOT / "docs" / "reference" / "configuration.md"
-    assert page.read_text() == render(), (
-        "run: python -m schemas.config_docs > docs/reference/configuration.md"
-    )
+    assert page.read_text() == render(), "run: python -m tools.docs.config > docs/reference/configuration.md"

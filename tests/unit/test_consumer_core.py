@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer.attempt.transactions import Progress
-from consumer.dedup import Deduplicator, Verdict
 from consumer.errors import FencedError, UnitStoppedError
-from consumer.layout import Layout, keys_fingerprint
-from consumer.locks import SWEEP, LockTable, Ticket, Wait
-from consumer.model import EventId, LaneProgress, RowChange
-from consumer.netchange import net_change, sort_keys
-from consumer.progress import advanced, committed, plan, relaid, start_refusal
-from schemas.position import ZERO, Position
-from schemas.table import Row
+from consumer.ordering.dedup import Deduplicator, Verdict
+from consumer.ordering.layout import Layout, keys_fingerprint
+from consumer.ordering.locks import SWEEP, LockTable, Ticket, Wait
+from consumer.ordering.model import EventId, LaneProgress, RowChange
+from consumer.ordering.netchange import net_change, sort_keys
+from consumer.ordering.progress import advanced, committed, plan, relaid, start_refusal
+from schemas.table.model import Row
+from schemas.wire.position import ZERO, Position
 from tests.history import target_table
 
 TABLE = target_table()

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.events import ROW_OPS, event_decoder, image_row, row_decoder
-from schemas.codec import encode_event
-from schemas.debezium import Decoder, Modes
+from consumer.tables.event_decoder import ROW_OPS, event_decoder, image_row, row_decoder
 from schemas.errors import EnvelopeError
-from schemas.event import ENVELOPE_VERSION
-from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
+from schemas.wire.codec import encode_event
+from schemas.wire.debezium import Decoder, Modes
+from schemas.wire.event import ENVELOPE_VERSION
 from tests.apply_kit import FakeSource, account_table
 
 TABLE = account_table()

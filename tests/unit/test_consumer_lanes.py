@@ -12,17 +12,17 @@ from msgspec.structs import replace as altered
 
 from consumer.attempt.effects import Machine
 from consumer.attempt.lane_group import LaneGroup
-from consumer.collations import text_fold
-from consumer.dispatch import Dispatcher, Item
 from consumer.errors import FencedError, RefusedError, TransientError, UniqueViolationError
-from consumer.fold import fold_decimal, fold_float, fold_whole, index_fold, key_fold, refolded
-from consumer.lanes import Apply, Batch, Idle, Lane, Limits, WaitFor
-from consumer.layout import Layout
-from consumer.locks import LockTable
-from consumer.model import EventId, Held, LaneProgress, RowChange
-from consumer.router import target_table as resolved
-from schemas.position import ZERO
-from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from consumer.ordering.collations import text_fold
+from consumer.ordering.dispatch import Dispatcher, Item
+from consumer.ordering.fold import fold_decimal, fold_float, fold_whole, index_fold, key_fold, refolded
+from consumer.ordering.lanes import Apply, Batch, Idle, Lane, LaneLimits, WaitFor
+from consumer.ordering.layout import Layout
+from consumer.ordering.locks import LockTable
+from consumer.ordering.model import EventId, Held, LaneProgress, RowChange
+from consumer.tables.router import target_table as resolved
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from schemas.wire.position import ZERO
 from tests.history import lane_driver, target_table
 
 TABLE = target_table()
@@ -40,7 +40,7 @@ class Bench:
         self.locks = LockTable(lanes)
         self.dispatcher = Dispatcher(layout, self.locks, rows)
         self.plan = self.dispatcher.plan(TABLE)
-        settings = Limits(**limits)  # type: ignore[arg-type]
+        settings = LaneLimits(**limits)  # type: ignore[arg-type]
         self.lanes = [Lane(n, self.locks, settings, held, replace=replace) for n in range(lanes)]
         self.offset = 0
 
@@ -314,7 +314,7 @@ def test_the_first_error_of_a_lane_stops_all_and_is_raised_to_the_caller() -> No
 
     driver = lane_driver()
     group = LaneGroup(
-        bench.dispatcher, bench.locks, commit, limits=Limits(max_gather=1), signals=driver.signals(4)
+        bench.dispatcher, bench.locks, commit, limits=LaneLimits(max_gather=1), signals=driver.signals(4)
     )
 
     def work() -> Machine[None]:
@@ -337,7 +337,7 @@ def test_submit_blocks_at_the_limit_and_lanes_then_commit_what_they_have() -> No
 
     driver = lane_driver()
     group = LaneGroup(
-        bench.dispatcher, bench.locks, commit, limits=Limits(max_pending=10), signals=driver.signals(2)
+        bench.dispatcher, bench.locks, commit, limits=LaneLimits(max_pending=10), signals=driver.signals(2)
     )
 
     def work() -> Machine[None]:

@@ -12,16 +12,16 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace as altered
 
+from consumer.attempt.drivers.threads import carry_out
 from consumer.attempt.effects import Await, Effect, Machine, StartLanes, Transact, Write
 from consumer.attempt.lane_group import LaneGroup
-from consumer.attempt.threads import carry_out
-from consumer.dispatch import Dispatcher
-from consumer.lanes import Batch, Limits
-from consumer.layout import Layout
-from consumer.locks import Holders, LockTable, Ticket
-from consumer.model import EventId, LaneProgress, RowChange, TargetTable
-from schemas.position import ZERO
-from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from consumer.ordering.dispatch import Dispatcher
+from consumer.ordering.lanes import Batch, LaneLimits
+from consumer.ordering.layout import Layout
+from consumer.ordering.locks import Holders, LockTable, Ticket
+from consumer.ordering.model import EventId, LaneProgress, RowChange, TargetTable
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from schemas.wire.position import ZERO
 from tests.fake_target import FakeTarget
 
 TABLE = TargetTable(
@@ -151,7 +151,7 @@ def _play(order: list[EventId], locks: LockTable) -> tuple[list[Row], list[Event
 
     dispatcher = Dispatcher(LAYOUT, locks, _progress(LAYOUT))
     plan = dispatcher.plan(TABLE)
-    group = LaneGroup(dispatcher, locks, commit, limits=Limits(max_gather=1))
+    group = LaneGroup(dispatcher, locks, commit, limits=LaneLimits(max_gather=1))
 
     def work() -> Machine[None]:
         yield from group.start()

@@ -13,13 +13,8 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from consumer import taking
-from consumer.assigned import source_times
-from consumer.assigned.hands import Hands
-from consumer.assigned.source_times import SourceTimes
-from consumer.assigned.units import About, Examine, Examined, Failed, Take, Warm, Warmed
-from consumer.attempt import threads
-from consumer.discovery import Described, unescape
+from consumer.attempt.drivers import threads
+from consumer.attempt.trouble import InputLostError, trouble_of
 from consumer.errors import (
     AttemptLostError,
     FencedError,
@@ -29,12 +24,17 @@ from consumer.errors import (
     TransientError,
     UnitStoppedError,
 )
-from consumer.pipeline import Pipeline
-from consumer.trouble import InputLostError, trouble_of
-from consumer.worker import _while_ours
-from schemas.config import KafkaConfig
+from consumer.process import takeover
+from consumer.process.unit_operations import UnitOperations
+from consumer.reporting import source_times
+from consumer.reporting.source_times import SourceTimes
+from consumer.spark.pipeline import PipelineSettings
+from consumer.spark.worker import _while_ours
+from consumer.tables.discovery import Described, unescape
+from consumer.units.messages import About, Examine, Examined, Failed, Take, Warm, Warmed
+from schemas.config.model import KafkaConfig
 from schemas.errors import UnsupportedTypeError
-from schemas.records import Watermark
+from schemas.wire.records import Watermark
 from tests.apply_kit import account_table
 from tests.fake_target import FakeSession, FakeTarget, FakeTransaction
 from tests.unit.test_debezium_units import TOPIC, Entered
@@ -76,18 +76,18 @@ def function_of(error: Exception) -> Callable[..., Any]:
 
 #: layer → (what is replaced there, by what)
 LAYERS: dict[str, tuple[str, Callable[[Exception], Callable[..., Any]]]] = {
-    "decode": ("consumer.definition.row_decoder", function_of),
-    "row": ("consumer.definition.image_row", function_of),
-    "duplicates": ("consumer.dedup.Deduplicator.judge", raising),
-    "route": ("consumer.definition.resolve", raising),
-    "target table": ("consumer.definition.target_table", raising),
+    "decode": ("consumer.tables.definition.row_decoder", function_of),
+    "row": ("consumer.tables.definition.image_row", function_of),
+    "duplicates": ("consumer.ordering.dedup.Deduplicator.judge", raising),
+    "route": ("consumer.tables.definition.resolve", raising),
+    "target table": ("consumer.tables.definition.target_table", raising),
     "prepare": ("consumer.attempt.spec.prepare", raising),
     "layout": ("consumer.attempt.attempt.plan", raising),
-    "fold": ("consumer.dispatch.key_fold", function_of),
-    "dispatch": ("consumer.dispatch.Dispatcher.dispatch", raising),
-    "locks": ("consumer.locks.LockTable.register", raising),
-    "lanes": ("consumer.lanes.Lane.next", raising),
-    "net change": ("consumer.netchange.Reducer.reduce", raising),
+    "fold": ("consumer.ordering.dispatch.key_fold", function_of),
+    "dispatch": ("consumer.ordering.dispatch.Dispatcher.dispatch", raising),
+    "locks": ("consumer.ordering.locks.LockTable.register", raising),
+    "lanes": ("consumer.ordering.lanes.Lane.next", raising),
+    "net change": ("consumer.ordering.netchange.Reducer.reduce", raising),
     "begin": ("tests.fake_target.FakeSession.begin", raising),
     "transaction": ("tests.fake_target.FakeSession.transaction", raising),
     "apply": ("tests.fake_target.FakeTransaction.apply", raising),
@@ -187,9 +187,9 @@ def test_what_spark_breaks_stops_no_unit() -> None:
 
 
 @pytest.fixture
-def hands(config: Any, monkeypatch: pytest.MonkeyPatch) -> Hands:
-    made = object.__new__(Hands)
-    made._pipeline = Pipeline.of(config, "p", slots=1)
+def hands(config: Any, monkeypatch: pytest.MonkeyPatch) -> UnitOperations:
+    made = object.__new__(UnitOperations)
+    made._pipeline = PipelineSettings.of(config, "p", slots=1)
     made._aborted, made._misfits, made._taking, made._tables = set(), set(), 0, {}
     made._mutex = threading.Lock()
     made._seen = lambda *_: None
@@ -197,26 +197,26 @@ def hands(config: Any, monkeypatch: pytest.MonkeyPatch) -> Hands:
         described=lambda _: {TOPIC: Described("id", 1)}, bounds=lambda _: {TOPIC: (0, 0)}
     )
     target = FakeTarget()
-    monkeypatch.setattr(taking, "read_definition", lambda *_: account_table())
+    monkeypatch.setattr(takeover, "read_definition", lambda *_: account_table())
     monkeypatch.setattr(made, "_hand", lambda: Entered(target))
     return made
 
 
 HANDS = {
-    "topic": "consumer.assigned.hands.Hands._bounds",
-    "bounds": "consumer.assigned.hands.Hands._present",
-    "take-over": "consumer.assigned.hands.take_unit",
-    "go on": "consumer.assigned.hands.Hands._go_on",
-    "definition": "consumer.assigned.hands.define_unit",
+    "topic": "consumer.process.unit_operations.UnitOperations._bounds",
+    "bounds": "consumer.process.unit_operations.UnitOperations._present",
+    "take-over": "consumer.process.unit_operations.take_unit",
+    "go on": "consumer.process.unit_operations.UnitOperations._go_on",
+    "definition": "consumer.process.unit_operations.define_unit",
     "target": "tests.fake_target.FakeTarget.get",
-    "catch up": "consumer.assigned.hands.Hands._catch_up",
+    "catch up": "consumer.process.unit_operations.UnitOperations._catch_up",
 }
 
 
 @pytest.mark.parametrize("error", [*FAULTS, *KNOWN], ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("layer", HANDS)
 def test_a_hand_never_raises(
-    monkeypatch: pytest.MonkeyPatch, hands: Hands, layer: str, error: Exception
+    monkeypatch: pytest.MonkeyPatch, hands: UnitOperations, layer: str, error: Exception
 ) -> None:
     monkeypatch.setattr(HANDS[layer], raising(error))
     unit = About(TOPIC, "b1", 1, "id")

@@ -24,7 +24,7 @@ from coordinator.control.codec import (
     snapshot,
 )
 from coordinator.control.fold import Fold, apply, due, foreign
-from coordinator.core.owner_state import (
+from coordinator.core.owner.state import (
     AgentRecord,
     CounterRecord,
     PausedRecord,

@@ -17,15 +17,15 @@ from coordinator.control.election import (
     ElectionConfig,
     ElectionEffect,
     ElectionEvent,
-    Failed,
+    ElectionPhase,
     GiveUp,
     Lose,
     Observed,
-    Phase,
     Reachable,
     ResignAsked,
     StartClaim,
     Unreachable,
+    WriteFailed,
     begin,
     step,
 )
@@ -131,7 +131,7 @@ def test_it_leads_only_after_its_claim_was_read_back() -> None:
     assert one(Observed(5, vacant=False)) == ()
     assert one(Claimed(9)) == ()
     assert one(Observed(9, vacant=False)) == (Elect(9),)
-    assert one.state.phase is Phase.LEADING
+    assert one.state.phase is ElectionPhase.LEADING
 
 
 def test_the_claim_may_be_read_before_its_commit_is_known() -> None:
@@ -146,7 +146,7 @@ def test_a_claim_that_was_overtaken_never_leads() -> None:
     one.ask(1.0)
     one(Observed(11, vacant=False))
     assert [type(effect) for effect in one(Claimed(9))] == [Discard]
-    assert one.state.phase is Phase.FENCED
+    assert one.state.phase is ElectionPhase.FENCED
 
 
 def test_a_claim_that_cannot_be_read_back_is_given_up() -> None:
@@ -165,14 +165,14 @@ def test_a_later_claim_ends_the_term() -> None:
 
 def test_a_failed_write_ends_the_term_once() -> None:
     one = One().lead(7)
-    assert one(Failed("outcome unknown")) == (Lose("outcome unknown"), Discard("outcome unknown"))
-    assert one(Failed("outcome unknown")) == ()
+    assert one(WriteFailed("outcome unknown")) == (Lose("outcome unknown"), Discard("outcome unknown"))
+    assert one(WriteFailed("outcome unknown")) == ()
 
 
 def test_a_failed_claim_is_followed_by_patience() -> None:
     one = One(jitter=0.1)
     assert one.ask(1.0) == (StartClaim(),)
-    assert one(Failed("fenced")) == (Discard("fenced"),)
+    assert one(WriteFailed("fenced")) == (Discard("fenced"),)
     assert one.ask(10.0) == ()
     one(Discarded(0.2))
     assert one.ask(2.1) == ()
@@ -188,7 +188,7 @@ def test_one_who_resigned_lets_the_others_go_first() -> None:
     assert one.ask(0.4) == (StartClaim(),)
 
 
-@pytest.mark.parametrize("event", [ResignAsked("x"), Failed("x"), Claimed(3), Discarded(0.0)])
+@pytest.mark.parametrize("event", [ResignAsked("x"), WriteFailed("x"), Claimed(3), Discarded(0.0)])
 def test_what_does_not_fit_changes_nothing(event: ElectionEvent) -> None:
     one = One()
     before = one.state
@@ -262,13 +262,13 @@ class Cluster:
             self.write(node, "beat")
         elif what == "commit unknown" and node.leads:
             self.broker.log.append(("beat", node.leads)) if node.producer == self.broker.producer else None
-            self.step(node, Failed("unknown"))
+            self.step(node, WriteFailed("unknown"))
         elif what == "resign":
             self.step(node, ResignAsked("asked"))
 
     def write(self, node: Node, kind: str) -> None:
         if node.producer != self.broker.producer:
-            self.step(node, Failed("fenced"))
+            self.step(node, WriteFailed("fenced"))
             return
         writers = [other for other in self.nodes if other.leads and other.producer == self.broker.producer]
         assert len(writers) <= 1, "two can write"
@@ -281,7 +281,7 @@ class Cluster:
             node.jobs.insert(0, "commit claim")
         elif job == "commit claim":
             if node.producer != self.broker.producer:
-                self.step(node, Failed("fenced"))
+                self.step(node, WriteFailed("fenced"))
             else:
                 self.broker.log.append(("claim", 0))
                 self.step(node, Claimed(len(self.broker.log) - 1))

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from coordinator.control import topic
 from coordinator.control.topic import ControlTopic, ControlTopicError
-from schemas.config import KafkaConfig
+from schemas.config.model import KafkaConfig
 
 _CONFIG = KafkaConfig(bootstrap="127.0.0.1:1", prefix="p", replication=1)
 

@@ -10,13 +10,13 @@ from coordinator.core import agent
 from coordinator.core.agent import (
     AgentEffect,
     AgentState,
-    Drain,
+    AgentTick,
+    DrainSelf,
     Ends,
-    Received,
-    Send,
+    InstructionReceived,
+    SendUp,
     Shutdown,
-    Tick,
-    Worker,
+    WorkerHappening,
     next_wakeup,
 )
 from coordinator.core.agent_unit import Ended, OpenWorker, Progressed, Ready, StartWorker, StopWorker
@@ -52,10 +52,10 @@ class Driver:
         return out
 
     def get(self, message: Any) -> list[AgentEffect]:
-        return self.do(Received(message))
+        return self.do(InstructionReceived(message))
 
     def sent(self, out: list[AgentEffect]) -> list[Up]:
-        return [e.message for e in out if isinstance(e, Send)]
+        return [e.message for e in out if isinstance(e, SendUp)]
 
     def announce(
         self, rev: int = REV, owner: str = "o", epoch: int = EPOCH, incarnation: str = "inc-1"
@@ -77,7 +77,7 @@ class Driver:
     def replicate(self) -> None:
         self.announce()
         self.dispatch(Op.PREPARE)
-        self.do(Worker("u", Ready(5)))
+        self.do(WorkerHappening("u", Ready(5)))
         self.dispatch(Op.START)
         assert self.held() is Reported.REPLICATING
 
@@ -88,15 +88,15 @@ def driver() -> Driver:
 
 
 def test_it_says_hello_until_it_is_announced_to_and_then_sends_heartbeats(driver: Driver) -> None:
-    assert isinstance(driver.sent(driver.do(Tick()))[0], Hello)
-    assert driver.do(Tick()) == []
+    assert isinstance(driver.sent(driver.do(AgentTick()))[0], Hello)
+    assert driver.do(AgentTick()) == []
     driver.now += 1
-    assert isinstance(driver.sent(driver.do(Tick()))[0], Hello)
+    assert isinstance(driver.sent(driver.do(AgentTick()))[0], Hello)
     sync = driver.announce()[0]
     assert isinstance(sync, Sync)
     assert (sync.header.owner_rev, sync.header.agent_epoch) == (REV, EPOCH)
     driver.now += 1
-    beat = driver.sent(driver.do(Tick()))[0]
+    beat = driver.sent(driver.do(AgentTick()))[0]
     assert isinstance(beat, Heartbeat)
     assert beat.sent == driver.now
     assert beat.header.op_seq > sync.header.op_seq
@@ -105,13 +105,13 @@ def test_it_says_hello_until_it_is_announced_to_and_then_sends_heartbeats(driver
 def test_the_owner_says_how_often_heartbeats_come(driver: Driver) -> None:
     """In the handshake first, then with every answer."""
     driver.get(Announce(Header(REV, EPOCH), "o", "inc-1", 0.25, LEASE))
-    driver.do(Tick())
+    driver.do(AgentTick())
     assert next_wakeup(driver.state) == driver.now + 0.25
     driver.now += 0.25
-    assert isinstance(driver.sent(driver.do(Tick()))[0], Heartbeat)
+    assert isinstance(driver.sent(driver.do(AgentTick()))[0], Heartbeat)
     driver.get(HeartbeatResponse(Header(REV, EPOCH), driver.now, LEASE, 4.0))
     driver.now += 0.25
-    driver.do(Tick())
+    driver.do(AgentTick())
     assert next_wakeup(driver.state) == driver.now + 4.0
 
 
@@ -153,7 +153,7 @@ def test_a_sync_sorts_everything_held(driver: Driver) -> None:
     driver.replicate()
     driver.get(Dispatch(Header(REV, EPOCH, 6), "v", Op.PREPARE))
     driver.get(Dispatch(Header(REV, EPOCH, 7), "w", Op.PREPARE))
-    driver.do(Worker("w", Ended(7, error="boom")))
+    driver.do(WorkerHappening("w", Ended(7, error="boom")))
     sync = driver.announce()[0]
     assert isinstance(sync, Sync)
     assert [[s.unit for s in part] for part in (sync.running, sync.adding, sync.removing)] == [
@@ -168,7 +168,7 @@ def test_the_life_of_a_unit_and_what_its_worker_is_told(driver: Driver) -> None:
     assert driver.dispatch(Op.PREPARE)[0] == OpenWorker("u", 5, None)
     assert not any(isinstance(e, OpenWorker) for e in driver.dispatch(Op.PREPARE))
     assert not any(isinstance(e, StartWorker) for e in driver.dispatch(Op.START))
-    changed = driver.sent(driver.do(Worker("u", Ready(5))))[0]
+    changed = driver.sent(driver.do(WorkerHappening("u", Ready(5))))[0]
     assert isinstance(changed, DispatchResponse)
     assert (changed.answers, changed.status.state) == (0, Reported.PREPARED)
     assert driver.dispatch(Op.START)[0] == StartWorker("u", 5, None)
@@ -177,10 +177,10 @@ def test_the_life_of_a_unit_and_what_its_worker_is_told(driver: Driver) -> None:
     assert driver.sent(stop)[0].status.state is Reported.STOPPING  # type: ignore[union-attr]
     driver.dispatch(Op.REMOVE)
     assert driver.held() is Reported.STOPPING
-    driver.do(Worker("u", Ended(5, Mark(9, 9))))
+    driver.do(WorkerHappening("u", Ended(5, Mark(9, 9))))
     assert driver.state.units["u"].status.mark == Mark(9, 9)
     driver.now += 5
-    beat = driver.sent(driver.do(Tick()))[0]
+    beat = driver.sent(driver.do(AgentTick()))[0]
     assert isinstance(beat, Heartbeat)
     assert [s.state for s in beat.statuses] == [Reported.STOPPED]
     driver.dispatch(Op.REMOVE)  # a stop that was sent twice does not lose the final report
@@ -205,7 +205,7 @@ def test_a_higher_epoch_waits_until_the_lower_one_has_ended(driver: Driver) -> N
     assert driver.dispatch(Op.PREPARE, epoch=9)[0] == StopWorker("u", 5)
     driver.dispatch(Op.PREPARE, epoch=9)
     assert driver.held() is Reported.STOPPING
-    driver.do(Worker("u", Ended(5)))
+    driver.do(WorkerHappening("u", Ended(5)))
     assert driver.dispatch(Op.PREPARE, epoch=9)[0] == OpenWorker("u", 9, None)
 
 
@@ -216,10 +216,10 @@ def test_the_lease_counts_from_when_the_heartbeat_was_sent(driver: Driver) -> No
     driver.grant(("u", 5), echo=sent + 1)  # the answer took seven seconds
     assert next_wakeup(driver.state) <= sent + 1 + LEASE
     driver.now = sent + 1 + LEASE - 0.01
-    driver.do(Tick())
+    driver.do(AgentTick())
     assert driver.held() is Reported.REPLICATING
     driver.now = sent + 1 + LEASE
-    assert StopWorker("u", 5) in driver.do(Tick())
+    assert StopWorker("u", 5) in driver.do(AgentTick())
     assert driver.held() is Reported.STOPPING
 
 
@@ -230,7 +230,7 @@ def test_a_lease_that_is_over_when_it_arrives_stops_and_starts_nothing(driver: D
     late = Driver()
     late.announce()
     late.dispatch(Op.PREPARE)
-    late.do(Worker("u", Ready(5)))
+    late.do(WorkerHappening("u", Ready(5)))
     assert not any(isinstance(e, StartWorker) for e in late.dispatch(Op.START, echo=late.now - LEASE))
 
 
@@ -239,30 +239,30 @@ def test_only_units_that_are_named_at_their_epoch_keep_their_lease(driver: Drive
     driver.now += 8
     driver.grant(("u", 4), ("v", 5), echo=driver.now)
     driver.now += 3
-    assert StopWorker("u", 5) in driver.do(Tick())
+    assert StopWorker("u", 5) in driver.do(AgentTick())
 
 
 def test_late_words_of_an_earlier_worker_change_nothing(driver: Driver) -> None:
     driver.replicate()
     before = driver.state.units["u"]
     for event in (Ready(4), Ended(4), Progressed(4, Mark(1, 1))):
-        driver.do(Worker("u", event))
+        driver.do(WorkerHappening("u", event))
     assert driver.state.units["u"] == before
 
 
 def test_progress_goes_up_between_heartbeats(driver: Driver) -> None:
     driver.replicate()
-    driver.do(Tick())
-    driver.do(Worker("u", Progressed(5, Mark(4, 6), 100)))
-    marks = driver.sent(driver.do(Tick()))
+    driver.do(AgentTick())
+    driver.do(WorkerHappening("u", Progressed(5, Mark(4, 6), 100)))
+    marks = driver.sent(driver.do(AgentTick()))
     assert isinstance(marks[0], Checkpoint)
     assert marks[0].marks == (("u", 5, Mark(4, 6)),)
-    assert driver.do(Tick()) == []
+    assert driver.do(AgentTick()) == []
 
 
 def test_a_drain_at_the_machine_itself_is_for_good_one_that_the_owner_knows_of_may_be_undone() -> None:
     driver = Driver()
-    driver.do(Drain())
+    driver.do(DrainSelf())
     assert driver.state.liveness is Liveness.STOPPING
     other = Driver()
     other.replicate()
@@ -274,7 +274,7 @@ def test_shutdown_ends_only_after_every_worker_has(driver: Driver) -> None:
     driver.replicate()
     assert driver.do(Shutdown()) == [StopWorker("u", 5)]
     assert not any(isinstance(e, OpenWorker) for e in driver.dispatch(Op.PREPARE, epoch=9))
-    assert Ends("shut down") in driver.do(Worker("u", Ended(5)))
+    assert Ends("shut down") in driver.do(WorkerHappening("u", Ended(5)))
 
 
 @pytest.mark.parametrize("rev", [REV, REV + 1])
@@ -283,7 +283,7 @@ def test_an_incarnation_whose_name_was_taken_stops_and_ends(driver: Driver, rev:
     driver.replicate()
     out = driver.get(Superseded(Header(rev, EPOCH)))
     assert out == [StopWorker("u", 5)]
-    assert any(isinstance(e, Ends) for e in driver.do(Worker("u", Ended(5))))
+    assert any(isinstance(e, Ends) for e in driver.do(WorkerHappening("u", Ended(5))))
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core import owner
-from coordinator.core.bounds import LONGEST_NAME, MOST_ROWS
+from coordinator.core.handlers.bounds import LONGEST_NAME, MOST_ROWS
 from coordinator.core.messages import Checkpoint, DispatchResponse, Hello, Mark, Reported, Sync, UnitStatus
-from coordinator.core.owner_state import Alarm, Catalogue, OwnerConfig, Persist, Tick
+from coordinator.core.owner import owner
+from coordinator.core.owner.state import Alarm, Catalogue, OwnerConfig, Persist, Tick
 from coordinator.transport.access import metadata, other_than, stranger
 from tests.unit.test_coordinator_owner import CONFIG, Cluster, spec
 

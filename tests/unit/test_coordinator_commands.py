@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.core import owner
-from coordinator.core.doubt import doubted, pipeline_of
 from coordinator.core.messages import Heartbeat, HeartbeatResponse, Liveness, Reported, UnitStatus
-from coordinator.core.owner_state import (
+from coordinator.core.owner import owner
+from coordinator.core.owner.doubt import doubted, pipeline_of
+from coordinator.core.owner.state import (
     Alarm,
     CancelMove,
     Catalogue,
@@ -25,10 +25,10 @@ from coordinator.core.owner_state import (
     Undrain,
 )
 from coordinator.core.replication_table import SetState
-from coordinator.core.schedulers import Kind, Limits, MoveRequest, UnitSpec
+from coordinator.core.schedulers import CatalogueUnit, MoveLimits, MoveRequest, UnitKind
 from tests.unit.test_coordinator_owner import CONFIG, Cluster, spec
 
-TIGHT = replace(CONFIG, limits=Limits(concurrent=1, per_agent=1))
+TIGHT = replace(CONFIG, limits=MoveLimits(concurrent=1, per_agent=1))
 
 
 @pytest.fixture
@@ -185,8 +185,8 @@ def test_pipelines_by_name() -> None:
 
 
 def applies(*units: str) -> Catalogue:
-    specs = tuple(UnitSpec(f"apply/p/{u}", Kind.APPLY, "s", "p", "1") for u in units)
-    return Catalogue((UnitSpec("capture/s", Kind.CAPTURE, "s"), *specs), {"p": ("s",)})
+    specs = tuple(CatalogueUnit(f"apply/p/{u}", UnitKind.APPLY, "s", "p", "1") for u in units)
+    return Catalogue((CatalogueUnit("capture/s", UnitKind.CAPTURE, "s"), *specs), {"p": ("s",)})
 
 
 def test_an_empty_list_of_topics_stops_nothing_until_it_has_been_so_for_long() -> None:

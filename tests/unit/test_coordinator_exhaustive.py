@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 import pytest
 
 from coordinator.core import agent_unit, replication
-from coordinator.core.agent_unit import Ended, Held, Ready, StartWorker, Told
+from coordinator.core.agent_unit import AgentUnit, Ended, Instruction, Ready, StartWorker
 from coordinator.core.messages import Op, Reported
 from coordinator.core.replication import (
     AgentGone,
@@ -24,12 +24,12 @@ from coordinator.core.replication import (
     Input,
     Instruct,
     Output,
-    Persist,
-    Persisted,
+    PersistReplicas,
     Remove,
     Replica,
+    ReplicaPersisted,
+    ReplicaReport,
     ReplicationSet,
-    Report,
 )
 from coordinator.core.replication_table import CELLS, Act, Cell, Seen, SetState
 
@@ -95,7 +95,7 @@ NAMES = ("A", "B")
 
 
 SETS: Pool[ReplicationSet] = Pool(ReplicationSet("u"))
-HELD: Pool[Held] = Pool(Held("u"))
+HELD: Pool[AgentUnit] = Pool(AgentUnit("u"))
 
 
 class Explorer:
@@ -122,7 +122,7 @@ class Explorer:
             if isinstance(one, Instruct):
                 agent = NAMES.index(one.agent)
                 world = self.send(world, Message(one.op.value, agent, one.agent_epoch, world.rev, one.epoch))
-            elif isinstance(one, Persist):
+            elif isinstance(one, PersistReplicas):
                 world = world._replace(pending=one.replicas)
         return world
 
@@ -150,7 +150,7 @@ class Explorer:
                     yield self.feed(world._replace(epoch=epoch, assigns_left=world.assigns_left - 1), event)
         if world.pending:
             durable = world._replace(record=world.pending, pending=())
-            yield self.feed(durable, Persisted(world.epoch))
+            yield self.feed(durable, ReplicaPersisted(world.epoch))
         if world.removes_left and state not in {SetState.ABSENT, SetState.REMOVING, SetState.RECOVERING}:
             yield self.feed(world._replace(removes_left=world.removes_left - 1), Remove())
         if world.owners_left:
@@ -183,7 +183,7 @@ class Explorer:
         if (first and message.kind != "sync") or (not first and message.seq <= world.heard[index]):
             return world
         world = world._replace(heard=put(world.heard, index, message.seq))
-        report = Report(NAMES[index], message.incarnation, message.epoch, Reported(message.state))
+        report = ReplicaReport(NAMES[index], message.incarnation, message.epoch, Reported(message.state))
         return self.feed(world, report)
 
     # agents
@@ -244,7 +244,7 @@ class Explorer:
             return self.report(world._replace(agents=put(world.agents, index, agent)), index, "sync")
         if message.rev > agent.rev:
             return world
-        world = self.act(world, index, Told(Op(message.kind), message.epoch, None, 1.0))
+        world = self.act(world, index, Instruction(Op(message.kind), message.epoch, None, 1.0))
         return self.report(world, index, "report")
 
     def send(self, world: World, message: Message) -> World:

@@ -32,7 +32,7 @@ from coordinator.core.messages import (
     UnitStatus,
     Up,
 )
-from coordinator.core.owner_state import (
+from coordinator.core.owner.state import (
     AgentRecord,
     Alarm,
     CounterRecord,

@@ -7,19 +7,19 @@ from dataclasses import replace
 import pytest
 
 from coordinator.core import health
-from coordinator.core.health import WELL, Health, HealthConfig
+from coordinator.core.health import WELL, AgentHealth, HealthConfig
 from coordinator.core.messages import Hello, Reported, UnitStatus
-from coordinator.core.owner_state import Catalogue, Move, OwnerConfig, Tick
+from coordinator.core.owner.state import Catalogue, Move, OwnerConfig, Tick
 from coordinator.core.replication_table import Role, SetState
-from coordinator.core.schedulers import AddTask, AgentView, Limits, MoveRequest, MoveTask, Wishes, plan
-from coordinator.server import view as views
+from coordinator.core.schedulers import AddTask, AgentView, MoveLimits, MoveRequest, MoveTask, Wishes, plan
+from coordinator.server.operators import view as views
 from tests.unit.test_coordinator_owner import CONFIG, Cluster, spec
 from tests.unit.test_coordinator_schedulers import BALANCE, MANY, unit, view
 
 QUICK = HealthConfig(failures=2, retry_first=10.0, retry_most=40.0, trust_after=5.0)
 
 
-def after(*units: str, at: float = 100.0) -> Health:
+def after(*units: str, at: float = 100.0) -> AgentHealth:
     known = WELL
     for name in units:
         known = health.failed(known, name, at, QUICK)
@@ -95,7 +95,7 @@ def test_balance_leaves_a_unit_that_waits_and_does_not_send_one_where_it_failed(
     failed = [unit(f"u{i}", "A", avoid="B") for i in range(6)]
     assert not plan(view("AB", *failed), BALANCE, MANY).tasks
     apart = [unit("u0", "A", apart="x", avoid="B"), unit("u1", "A", apart="x", avoid="B")]
-    assert not plan(view("AB", *apart), BALANCE, Limits()).tasks
+    assert not plan(view("AB", *apart), BALANCE, MoveLimits()).tasks
 
 
 def test_drain_leaves_a_unit_that_waits() -> None:
@@ -210,7 +210,7 @@ def test_a_person_may_still_move_a_unit_there(cluster: Cluster) -> None:
 
 
 def test_the_defaults_are_what_the_configuration_says() -> None:
-    from rowlock.coordinator import owner_config
-    from schemas.config_coordination import CoordinationConfig
+    from rowlock.coordinator.run import owner_config
+    from schemas.config.coordination import CoordinationConfig
 
     assert owner_config(CoordinationConfig()) == OwnerConfig()

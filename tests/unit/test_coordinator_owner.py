@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from coordinator.core import owner
 from coordinator.core.messages import (
     Announce,
     Checkpoint,
@@ -27,7 +26,8 @@ from coordinator.core.messages import (
     UnitStatus,
     Up,
 )
-from coordinator.core.owner_state import (
+from coordinator.core.owner import owner
+from coordinator.core.owner.state import (
     AgentRecord,
     Alarm,
     Catalogue,
@@ -57,14 +57,14 @@ from coordinator.core.owner_state import (
     key_of,
 )
 from coordinator.core.replication_table import SetState
-from coordinator.core.schedulers import Kind, UnitSpec
-from coordinator.server.view import pipelines
+from coordinator.core.schedulers import CatalogueUnit, UnitKind
+from coordinator.server.operators.view import pipelines
 
 CONFIG = OwnerConfig(owner_lease=1e9, balance_every=1e9, progress_every=1.0)
 
 
-def spec(unit: str, uid: str = "1") -> UnitSpec:
-    return UnitSpec(unit, Kind.APPLY, "s", "p", uid)
+def spec(unit: str, uid: str = "1") -> CatalogueUnit:
+    return CatalogueUnit(unit, UnitKind.APPLY, "s", "p", uid)
 
 
 class Cluster:

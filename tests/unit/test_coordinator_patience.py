@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.agent import Worker
+from coordinator.core.agent import WorkerHappening
 from coordinator.core.agent_unit import Ended, GettingOn, Ready, WorkerEvent
 from coordinator.core.messages import Header, Heartbeat, Op, Reported, UnitStatus
-from coordinator.core.owner_state import Alarm, Catalogue, OwnerConfig, Tick
+from coordinator.core.owner.state import Alarm, Catalogue, OwnerConfig, Tick
 from coordinator.core.replication_table import SetState
 from coordinator.transport import wire
-from rowlock.pulse import Pulse
-from rowlock.workers import Ledger
+from rowlock.agent.pulse import Pulse
+from rowlock.agent.workers import Ledger
 from tests.unit.test_coordinator_agent import Driver
 from tests.unit.test_coordinator_owner import Cluster, spec
 
@@ -90,11 +90,11 @@ def test_an_agent_counts_while_it_prepares_and_only_then() -> None:
     driver.announce()
     driver.dispatch(Op.PREPARE)
     for _ in range(3):
-        driver.do(Worker("u", GettingOn(5)))
-    driver.do(Worker("u", GettingOn(4)))
+        driver.do(WorkerHappening("u", GettingOn(5)))
+    driver.do(WorkerHappening("u", GettingOn(4)))
     assert driver.state.units["u"].status.steps == 3
-    driver.do(Worker("u", Ready(5)))
-    driver.do(Worker("u", GettingOn(5)))
+    driver.do(WorkerHappening("u", Ready(5)))
+    driver.do(WorkerHappening("u", GettingOn(5)))
     assert (driver.held(), driver.state.units["u"].steps) == (Reported.PREPARED, 3)
 
 

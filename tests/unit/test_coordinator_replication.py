@@ -10,7 +10,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from coordinator.core.diagram import fill, mermaid
 from coordinator.core.messages import Op, Reported
 from coordinator.core.replication import (
     AgentGone,
@@ -20,13 +19,13 @@ from coordinator.core.replication import (
     Input,
     Instruct,
     Output,
-    Persist,
-    Persisted,
-    RefusedError,
+    PersistReplicas,
     Remove,
     Replica,
+    ReplicaPersisted,
+    ReplicaReport,
     ReplicationSet,
-    Report,
+    SetRefusedError,
     cells,
     check,
     composition,
@@ -43,6 +42,7 @@ from coordinator.core.replication_table import (
     Seen,
     SetState,
 )
+from tools.docs.diagram import fill, mermaid
 
 ROLES = {"P": Role.PRIMARY, "S": Role.SECONDARY, "U": Role.UNDETERMINED}
 
@@ -71,7 +71,7 @@ def said(out: tuple[Output, ...]) -> str:
                 words.append(f"{op.value}>{agent}{epoch}")
             case Impossible():
                 words.append("alarm")
-            case Persist(epoch):
+            case PersistReplicas(epoch):
                 words.append(f"persist{epoch}")
     return " ".join(words)
 
@@ -79,7 +79,7 @@ def said(out: tuple[Output, ...]) -> str:
 def event_of(agent: str, epoch: int, seen: str) -> Input:
     if seen == "gone":
         return AgentGone(agent, 1)
-    return Report(agent, 1, 0 if seen == "absent" else epoch, Reported(seen))
+    return ReplicaReport(agent, 1, 0 if seen == "absent" else epoch, Reported(seen))
 
 
 # context → reporter → what it says → the set after it | what is said
@@ -320,11 +320,11 @@ def test_a_restored_set_trusts_nothing_of_its_record_but_who_can_hold_it() -> No
 def test_nobody_is_told_before_the_epoch_is_durable() -> None:
     current, out = step(ReplicationSet("u"), Assign("A", 1, 7))
     assert said(out) == "persist7"
-    current, out = step(current, Report("A", 1, 0, Reported.ABSENT))
+    current, out = step(current, ReplicaReport("A", 1, 0, Reported.ABSENT))
     assert (shape(current), said(out)) == ("prepare A7S", "")
-    current, out = step(current, Persisted(6))
+    current, out = step(current, ReplicaPersisted(6))
     assert said(out) == ""
-    current, out = step(current, Persisted(7))
+    current, out = step(current, ReplicaPersisted(7))
     assert said(out) == "prepare>A7"
 
 
@@ -332,13 +332,13 @@ def test_an_assignment_removed_before_it_was_durable_is_never_dispatched() -> No
     current, _ = step(ReplicationSet("u"), Assign("A", 1, 7))
     current, out = step(current, Remove())
     assert (shape(current), said(out)) == ("absent", "")
-    assert step(current, Persisted(7)) == (current, ())
+    assert step(current, ReplicaPersisted(7)) == (current, ())
 
 
 def test_a_cancelled_move_leaves_the_primary_alone() -> None:
     current, out = step(build("prepare", "A1P:replicating B2S:preparing"), Cancel())
     assert (shape(current), said(out)) == ("replicating A1P B2U", "remove>B2")
-    with pytest.raises(RefusedError):
+    with pytest.raises(SetRefusedError):
         step(build("commit", "A1P:replicating B2S:prepared"), Cancel())
 
 
@@ -347,12 +347,12 @@ def test_a_cancelled_move_leaves_the_primary_alone() -> None:
     [("prepare", "A1S:preparing"), ("commit", "A1P:replicating B2S:prepared"), ("removing", "A1U:stopping")],
 )
 def test_assignments_are_refused_while_another_is_under_way(state: str, text: str) -> None:
-    with pytest.raises(RefusedError):
+    with pytest.raises(SetRefusedError):
         step(build(state, text), Assign("C", 1, 9))
 
 
 def test_a_move_to_the_agent_that_has_it_is_refused() -> None:
-    with pytest.raises(RefusedError):
+    with pytest.raises(SetRefusedError):
         step(build("replicating", "A1P:replicating"), Assign("A", 1, 9))
 
 
@@ -365,20 +365,22 @@ def test_remove_tells_every_replica_and_waits_for_each() -> None:
 def test_an_orphan_is_told_to_stop_whatever_the_set_is(state: Reported) -> None:
     for kind, text in [("absent", ""), *EXPECTED]:
         before = build(kind, text)
-        after, out = step(before, Report("Z", 1, 1, state))
+        after, out = step(before, ReplicaReport("Z", 1, 1, state))
         assert (after, said(out)) == (before, "forget>Z1" if state is Reported.STOPPED else "remove>Z1")
 
 
 def test_another_epoch_on_the_same_agent_says_that_this_one_is_not_there() -> None:
-    current, out = step(build("replicating", "A3P:replicating"), Report("A", 1, 2, Reported.REPLICATING))
+    current, out = step(
+        build("replicating", "A3P:replicating"), ReplicaReport("A", 1, 2, Reported.REPLICATING)
+    )
     assert (shape(current), said(out)) == ("absent", "remove>A2")
 
 
 def test_a_later_incarnation_ends_the_earlier_ones_replicas() -> None:
-    current, out = step(build("replicating", "A1P:replicating"), Report("A", 2, 0, Reported.ABSENT))
+    current, out = step(build("replicating", "A1P:replicating"), ReplicaReport("A", 2, 0, Reported.ABSENT))
     assert (shape(current), said(out)) == ("absent", "")
     before = build("replicating", "A1P:replicating")
-    assert step(before, Report("A", 0, 0, Reported.ABSENT))[0] == before
+    assert step(before, ReplicaReport("A", 0, 0, Reported.ABSENT))[0] == before
 
 
 AGENTS = st.sampled_from(["A", "B", "C"])
@@ -400,7 +402,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.current, out = step(before, event)
         for one in out:
             match one:
-                case Persist(epoch, replicas):
+                case PersistReplicas(epoch, replicas):
                     assert {r.epoch for r in replicas} >= {r.epoch for r in before.replicas}
                     self.pending.add(epoch)
                 case Instruct(Op.PREPARE | Op.START, _, _, epoch):
@@ -417,7 +419,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.epoch += 1
         try:
             self.feed(Assign(agent, 1, self.epoch))
-        except RefusedError:
+        except SetRefusedError:
             self.epoch -= 1
 
     @precondition(lambda self: self.pending)
@@ -426,21 +428,21 @@ class AnyOrder(RuleBasedStateMachine):
         epoch = data.draw(st.sampled_from(sorted(self.pending)))
         self.pending.discard(epoch)
         self.durable.add(epoch)
-        self.feed(Persisted(epoch))
+        self.feed(ReplicaPersisted(epoch))
 
     @precondition(lambda self: self.durable)
     @rule(data=st.data(), state=st.sampled_from(Reported), agent_epoch=st.integers(0, 2))
     def report(self, data: st.DataObject, state: Reported, agent_epoch: int) -> None:
         agent = data.draw(AGENTS)
         epoch = 0 if state is Reported.ABSENT else data.draw(st.sampled_from(sorted(self.durable)))
-        self.feed(Report(agent, agent_epoch, epoch, state))
+        self.feed(ReplicaReport(agent, agent_epoch, epoch, state))
 
     @rule(data=st.data(), state=st.sampled_from(Reported))
     def report_of_a_replica(self, data: st.DataObject, state: Reported) -> None:
         durable = [r for r in self.current.replicas if r.durable]
         if durable:
             replica = data.draw(st.sampled_from(durable))
-            self.feed(Report(replica.agent, replica.agent_epoch, replica.epoch, state))
+            self.feed(ReplicaReport(replica.agent, replica.agent_epoch, replica.epoch, state))
 
     @rule(agent=AGENTS)
     def gone(self, agent: str) -> None:
@@ -454,7 +456,7 @@ class AnyOrder(RuleBasedStateMachine):
     def cancel(self) -> None:
         try:
             self.feed(Cancel())
-        except RefusedError:
+        except SetRefusedError:
             assert self.current.state is not SetState.PREPARE
 
     @rule()
@@ -474,5 +476,5 @@ TestAnyOrder.settings = settings(max_examples=100, stateful_step_count=30, deadl
 
 def test_the_documentation_shows_the_tables_that_run() -> None:
     page = (Path(__file__).parents[2] / "docs/explanation/coordination.md").read_text(encoding="utf-8")
-    assert fill(page) == page, "→ python -m coordinator.core.diagram docs/explanation/coordination.md"
+    assert fill(page) == page, "→ python -m tools.docs.diagram docs/explanation/coordination.md"
     assert all(f"{rule.state.value} --> " in mermaid() for rule in RULES)

@@ -11,13 +11,23 @@ from hypothesis import strategies as st
 
 from coordinator.core.members import Member, MemberState
 from coordinator.core.messages import Liveness, Mark
-from coordinator.core.owner_feed import interval
-from coordinator.core.owner_state import OwnerConfig, OwnerState, UnitMemo
-from coordinator.core.owner_ticks import view
+from coordinator.core.owner.periodic import view
+from coordinator.core.owner.sets import interval
+from coordinator.core.owner.state import OwnerConfig, OwnerState, UnitMemo
 from coordinator.core.progress import forward
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import Role, Seen, SetState
-from coordinator.core.schedulers import AgentView, Kind, Limits, Loads, UnitSpec, UnitView, View, Wishes, plan
+from coordinator.core.schedulers import (
+    AgentView,
+    CatalogueUnit,
+    Loads,
+    MoveLimits,
+    SchedulerView,
+    UnitKind,
+    UnitView,
+    Wishes,
+    plan,
+)
 
 AGENTS = "ABCD"
 _P, _S, _U = Role.PRIMARY, Role.SECONDARY, Role.UNDETERMINED
@@ -41,7 +51,7 @@ def owners(draw: st.DrawFn) -> OwnerState:
         "o",
         5,
         OwnerConfig(
-            limits=Limits(burst=draw(st.sampled_from([1, 3, 100])), agent_burst=draw(st.integers(1, 3)))
+            limits=MoveLimits(burst=draw(st.sampled_from([1, 3, 100])), agent_burst=draw(st.integers(1, 3)))
         ),
         0.0,
     )
@@ -67,10 +77,10 @@ def _unit(draw: st.DrawFn, state: OwnerState, unit: str) -> None:
     memo.failures, memo.avoid = draw(st.sampled_from([(0, None), (1, "A")]))
     memo.due_at = draw(st.sampled_from([0.0, 200.0]))
     state.memos[unit] = memo
-    apart, kind = draw(st.sampled_from([None, None, "x"])), draw(st.sampled_from(Kind))
+    apart, kind = draw(st.sampled_from([None, None, "x"])), draw(st.sampled_from(UnitKind))
     if draw(st.integers(0, 5)):
         assert state.catalogue is not None
-        state.catalogue[unit] = UnitSpec(unit, kind, "s", "p", "1", apart)
+        state.catalogue[unit] = CatalogueUnit(unit, kind, "s", "p", "1", apart)
     if not draw(st.integers(0, 6)):
         state.paused[unit] = None
 
@@ -86,12 +96,12 @@ def test_a_plan_without_movers_is_the_same_from_sums(state: OwnerState) -> None:
     assert plan(sums, Wishes(), limits) == plan(whole, Wishes(), limits)
     loads = [Loads(seen, limits) for seen in (whole, sums)]
     for agent in AGENTS:
-        for kind in Kind:
+        for kind in UnitKind:
             assert loads[0].load(agent, kind) == loads[1].load(agent, kind)
 
 
 _units = st.lists(
-    st.tuples(st.sampled_from(Kind), st.integers(0, 9), st.sampled_from(["", "A", "B"])), max_size=15
+    st.tuples(st.sampled_from(UnitKind), st.integers(0, 9), st.sampled_from(["", "A", "B"])), max_size=15
 )
 
 
@@ -102,13 +112,13 @@ def test_the_least_loaded_agent_is_found_without_looking_at_all(
 ) -> None:
     agents = tuple(AgentView(name, one) for name, one in zip(AGENTS, accepts, strict=True))
     placed = [
-        UnitView(UnitSpec(f"p{i}", kind, "s"), SetState.REPLICATING, at, (at,), rows)
+        UnitView(CatalogueUnit(f"p{i}", kind, "s"), SetState.REPLICATING, at, (at,), rows)
         for i, (kind, rows, at) in enumerate(units)
         if at
     ]
-    loads = Loads(View(agents, tuple(placed)), Limits(agent_burst=5))
+    loads = Loads(SchedulerView(agents, tuple(placed)), MoveLimits(agent_burst=5))
     for number, (kind, rows, _) in enumerate(units):
-        new = UnitView(UnitSpec(f"n{number}", kind, "s"), SetState.ABSENT, rows_per_s=rows)
+        new = UnitView(CatalogueUnit(f"n{number}", kind, "s"), SetState.ABSENT, rows_per_s=rows)
         able = [name for name in loads.agents if loads.can_take(new, name)]
         best = loads.best(new)
         assert best == min(able, key=lambda name: loads._preference(new, name), default=None)

@@ -14,38 +14,38 @@ from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import (
     AddTask,
     AgentView,
-    Kind,
-    Limits,
+    CatalogueUnit,
+    MoveLimits,
     MoveRequest,
     MoveTask,
     Plan,
     RemoveTask,
-    UnitSpec,
+    SchedulerView,
+    UnitKind,
     UnitView,
-    View,
     Wishes,
     plan,
 )
 
-MANY = Limits(burst=10_000, agent_burst=10_000, concurrent=10_000, per_agent=10_000)
+MANY = MoveLimits(burst=10_000, agent_burst=10_000, concurrent=10_000, per_agent=10_000)
 BALANCE = Wishes(balance=True)
 
 
 def unit(name: str, agent: str | None = None, **more: object) -> UnitView:
     """Replicating on `agent`, or absent."""
-    spec_fields = {"kind": Kind.APPLY, "source": "s", "apart": None}
-    spec = UnitSpec(name, **{key: more.pop(key, value) for key, value in spec_fields.items()})  # type: ignore[arg-type]
+    spec_fields = {"kind": UnitKind.APPLY, "source": "s", "apart": None}
+    spec = CatalogueUnit(name, **{key: more.pop(key, value) for key, value in spec_fields.items()})  # type: ignore[arg-type]
     state = SetState.ABSENT if agent is None else SetState.REPLICATING
     holders = () if agent is None else (agent,)
     return replace(UnitView(spec, state, agent, holders), **more)  # type: ignore[arg-type]
 
 
-def view(agents: str | list[AgentView], *units: UnitView) -> View:
+def view(agents: str | list[AgentView], *units: UnitView) -> SchedulerView:
     made = [AgentView(name) for name in agents] if isinstance(agents, str) else agents
-    return View(tuple(made), tuple(sorted(units, key=lambda u: u.spec.unit)))
+    return SchedulerView(tuple(made), tuple(sorted(units, key=lambda u: u.spec.unit)))
 
 
-def after(before: View, done: Plan) -> View:
+def after(before: SchedulerView, done: Plan) -> SchedulerView:
     """The view once every task is carried out."""
     units = {u.spec.unit: u for u in before.units}
     for task in done.tasks:
@@ -56,40 +56,42 @@ def after(before: View, done: Plan) -> View:
             units[task.unit] = replace(
                 old, state=SetState.REPLICATING, primary=task.agent, holders=(task.agent,)
             )
-    return View(before.agents, tuple(units.values()))
+    return SchedulerView(before.agents, tuple(units.values()))
 
 
-def counts(now: View) -> dict[str, int]:
+def counts(now: SchedulerView) -> dict[str, int]:
     return dict(Counter(u.primary for u in now.units if u.primary is not None))
 
 
 def test_basic_spreads_new_units_evenly_and_within_the_burst() -> None:
     start = view("ABC", *[unit(f"u{i:02}") for i in range(20)])
-    done = plan(start, Wishes(), Limits(burst=12))
+    done = plan(start, Wishes(), MoveLimits(burst=12))
     assert len(done.tasks) == 12
     assert counts(after(start, done)) == {"A": 4, "B": 4, "C": 4}
 
 
 def test_the_first_agent_of_many_does_not_get_everything() -> None:
     start = view("A", *[unit(f"u{i:02}") for i in range(20)])
-    first = after(start, plan(start, Wishes(), Limits(agent_burst=5)))
+    first = after(start, plan(start, Wishes(), MoveLimits(agent_burst=5)))
     assert counts(first) == {"A": 5}
     now = replace(first, agents=view("AB").agents)
     for _ in range(4):
-        now = after(now, plan(now, Wishes(), Limits(agent_burst=5)))
+        now = after(now, plan(now, Wishes(), MoveLimits(agent_burst=5)))
     assert counts(now) == {"A": 10, "B": 10}
 
 
 def test_basic_removes_what_is_not_wanted_and_leaves_what_is_going() -> None:
     going = unit("x", "A", wanted=False, state=SetState.REMOVING)
-    done = plan(view("A", unit("u", "A", wanted=False), going, unit("v", wanted=False)), Wishes(), Limits())
+    done = plan(
+        view("A", unit("u", "A", wanted=False), going, unit("v", wanted=False)), Wishes(), MoveLimits()
+    )
     assert done.tasks == (RemoveTask("u"),)
 
 
 def test_basic_waits_for_a_unit_that_failed_and_then_avoids_its_agent() -> None:
-    assert plan(view("AB", unit("u", due=False)), Wishes(), Limits()).tasks == ()
-    assert plan(view("AB", unit("u", avoid="A")), Wishes(), Limits()).tasks == (AddTask("u", "B"),)
-    assert plan(view("A", unit("u", avoid="A")), Wishes(), Limits()).tasks == (AddTask("u", "A"),)
+    assert plan(view("AB", unit("u", due=False)), Wishes(), MoveLimits()).tasks == ()
+    assert plan(view("AB", unit("u", avoid="A")), Wishes(), MoveLimits()).tasks == (AddTask("u", "B"),)
+    assert plan(view("A", unit("u", avoid="A")), Wishes(), MoveLimits()).tasks == (AddTask("u", "A"),)
 
 
 def test_an_agent_that_does_not_accept_gets_nothing_and_keeps_nobody_waiting() -> None:
@@ -103,17 +105,21 @@ def test_an_agent_that_does_not_accept_gets_nothing_and_keeps_nobody_waiting() -
 
 
 def test_units_go_only_to_agents_of_their_kind() -> None:
-    agents = [AgentView("A", kinds=frozenset({Kind.APPLY})), AgentView("B")]
-    done = plan(view(agents, unit("c1", kind=Kind.CAPTURE), unit("c2", kind=Kind.CAPTURE)), Wishes(), MANY)
+    agents = [AgentView("A", kinds=frozenset({UnitKind.APPLY})), AgentView("B")]
+    done = plan(
+        view(agents, unit("c1", kind=UnitKind.CAPTURE), unit("c2", kind=UnitKind.CAPTURE)), Wishes(), MANY
+    )
     assert {task.agent for task in done.tasks if isinstance(task, AddTask)} == {"B"}
 
 
 def test_capture_and_apply_units_are_spread_apart_from_each_other() -> None:
     start = view(
-        "AB", *[unit(f"a{i}", "A") for i in range(4)], *[unit(f"c{i}", kind=Kind.CAPTURE) for i in range(4)]
+        "AB",
+        *[unit(f"a{i}", "A") for i in range(4)],
+        *[unit(f"c{i}", kind=UnitKind.CAPTURE) for i in range(4)],
     )
     now = after(start, plan(start, Wishes(), MANY))
-    assert Counter(u.primary for u in now.units if u.spec.kind is Kind.CAPTURE) == {"A": 2, "B": 2}
+    assert Counter(u.primary for u in now.units if u.spec.kind is UnitKind.CAPTURE) == {"A": 2, "B": 2}
 
 
 def test_units_of_one_label_are_kept_apart_and_taken_apart() -> None:
@@ -145,16 +151,16 @@ def test_priority_is_drain_move_rebalance_balance() -> None:
 
 def test_basic_never_keeps_a_drain_from_going_on() -> None:
     agents = [AgentView("A", accepts=False, draining=True), AgentView("B")]
-    done = plan(view(agents, unit("a", "A"), unit("new")), Wishes(), Limits())
+    done = plan(view(agents, unit("a", "A"), unit("new")), Wishes(), MoveLimits())
     assert set(done.tasks) == {AddTask("new", "B"), MoveTask("a", "B", "drain")}
 
 
 def test_moves_under_way_count_against_the_limits() -> None:
     under_way = [unit(f"m{i}", "A", state=SetState.PREPARE, holders=("A", "C")) for i in range(3)]
     units = [*under_way, *[unit(f"u{i}", "A") for i in range(20)]]
-    assert len(plan(view("ABC", *units), BALANCE, Limits(concurrent=5, per_agent=9)).tasks) == 2
-    assert plan(view("ABC", *units), BALANCE, Limits(concurrent=3)).tasks == ()
-    to_c = plan(view("ABC", *units), BALANCE, Limits(concurrent=50, per_agent=3))
+    assert len(plan(view("ABC", *units), BALANCE, MoveLimits(concurrent=5, per_agent=9)).tasks) == 2
+    assert plan(view("ABC", *units), BALANCE, MoveLimits(concurrent=3)).tasks == ()
+    to_c = plan(view("ABC", *units), BALANCE, MoveLimits(concurrent=50, per_agent=3))
     assert Counter(t.agent for t in to_c.tasks if isinstance(t, MoveTask)) == {"B": 3}
 
 
@@ -162,13 +168,13 @@ def test_what_may_be_a_move_counts_until_a_new_owner_has_heard_all_of_it() -> No
     unheard = unit("u1", "a", state=SetState.RECOVERING, primary=None, holders=("a", "b"))
     waiting = [unit(f"u{n}", "a") for n in range(2, 5)]
     wishes = Wishes(moves=tuple(MoveRequest(u.spec.unit, "c") for u in waiting))
-    assert len(plan(view("abc", unheard, *waiting), wishes, Limits(concurrent=2)).tasks) == 1
-    assert len(plan(view("abc", *waiting), wishes, Limits(concurrent=2)).tasks) == 2
+    assert len(plan(view("abc", unheard, *waiting), wishes, MoveLimits(concurrent=2)).tasks) == 1
+    assert len(plan(view("abc", *waiting), wishes, MoveLimits(concurrent=2)).tasks) == 2
 
 
 @pytest.mark.parametrize("wrong", [MoveRequest("u", "A"), MoveRequest("u", "X"), MoveRequest("none", "B")])
 def test_a_move_to_where_it_is_or_that_cannot_be_is_not_started(wrong: MoveRequest) -> None:
-    assert plan(view("AB", unit("u", "A")), Wishes((wrong,)), Limits()).tasks == ()
+    assert plan(view("AB", unit("u", "A")), Wishes((wrong,)), MoveLimits()).tasks == ()
 
 
 def test_measured_rows_count_as_well_as_the_number_of_units() -> None:
@@ -186,7 +192,7 @@ def test_measured_rows_count_as_well_as_the_number_of_units() -> None:
 UNITS = st.lists(
     st.tuples(
         st.sampled_from([None, "A", "B", "C"]),
-        st.sampled_from(list(Kind)),
+        st.sampled_from(list(UnitKind)),
         st.integers(0, 5000),
         st.sampled_from([None, None, "x", "y"]),
     ),
@@ -197,7 +203,7 @@ UNITS = st.lists(
 @settings(max_examples=100, deadline=None)
 @given(UNITS, st.integers(0, 3), st.booleans())
 def test_plans_repeated_come_to_rest_balanced(
-    raw: list[tuple[str | None, Kind, int, str | None]], weight: int, rebalance: bool
+    raw: list[tuple[str | None, UnitKind, int, str | None]], weight: int, rebalance: bool
 ) -> None:
     """No thrashing: in bounded plans nothing is left to do, everything is placed, counts are even when only they count."""
     now = view(
@@ -217,7 +223,7 @@ def test_plans_repeated_come_to_rest_balanced(
     assert not done.tasks
     assert all(u.primary for u in now.units)
     if weight == 0 and not any(u.spec.apart for u in now.units):
-        for kind in Kind:
+        for kind in UnitKind:
             spread = [sum(u.primary == a and u.spec.kind is kind for u in now.units) for a in "ABC"]
             assert max(spread) - min(spread) <= 1
 

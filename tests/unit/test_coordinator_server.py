@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from coordinator.batch import BatchConfig, BatchSystem
 from coordinator.control.codec import Candidate, Change
-from coordinator.control.events import Confirmed, Elected, Heard, Lost, NewLeader, Persisted
-from coordinator.core import agent, owner
+from coordinator.control.events import Elected, Heard, Lost, NewLeader, RecordsCommitted, WriteConfirmed
+from coordinator.core import agent
 from coordinator.core.agent_unit import Ended, OpenWorker, Progressed, Ready, StartWorker, StopWorker
 from coordinator.core.messages import (
     Checkpoint,
@@ -30,7 +30,8 @@ from coordinator.core.messages import (
     UnitStatus,
     Up,
 )
-from coordinator.core.owner_state import (
+from coordinator.core.owner import owner
+from coordinator.core.owner.state import (
     Catalogue,
     Command,
     Drain,
@@ -42,16 +43,25 @@ from coordinator.core.owner_state import (
     Resign,
     UnitRecord,
 )
-from coordinator.server.asked import Answer, CommandAsked, FenceDone, Found, Joined, Left, TickDue, ViewAsked
+from coordinator.server.agent_inbox import Outbox
 from coordinator.server.background import CataloguePoller, FencePool, Ticker
+from coordinator.server.batch_handler import AgentMachine, BatchHandler, Mail
 from coordinator.server.config import ServerConfig
-from coordinator.server.control import NoAnswerError, NotLeaderError, RefusedError, View
 from coordinator.server.coordinator import Coordinator
-from coordinator.server.machines import AgentMachine, Handler, Mail
-from coordinator.server.outbox import Outbox
+from coordinator.server.operators.api import CommandRefusedError, NoAnswerError, NotLeaderError, View
 from coordinator.server.owner_machine import OwnerMachine
+from coordinator.server.requests import (
+    CatalogueRead,
+    CommandAsked,
+    FenceDone,
+    Joined,
+    Left,
+    PendingAnswer,
+    TickDue,
+    ViewAsked,
+)
 from coordinator.transport.events import Arrived, Closed, LeaderInfo, Opened
-from schemas.config import KafkaConfig
+from schemas.config.model import KafkaConfig
 from tests.coordination_kit import catalogue, until
 
 HEAD = Header(1, 5)
@@ -153,7 +163,7 @@ class Notices:
 def test_whatever_agents_say_reaches_the_owner_once_and_in_order() -> None:
     notices = Notices()
     system: BatchSystem[AgentMachine, Up] = BatchSystem(
-        notices, lambda _: Handler(system.router.send_control), BatchConfig(pollers=2)
+        notices, lambda _: BatchHandler(system.router.send_control), BatchConfig(pollers=2)
     )
     with system:
         for stream in range(5):
@@ -268,7 +278,7 @@ class World:
     def commit(self) -> None:
         while self.waiting:
             rev, token = self.waiting.pop(0)
-            self.inbox.append(Persisted(rev, token))
+            self.inbox.append(RecordsCommitted(rev, token))
 
     def settle(self) -> None:
         for _ in range(10_000):
@@ -283,14 +293,14 @@ class World:
         self.settle()
 
     def elect(self, rev: int = 10) -> World:
-        self.say(Elected(rev, dict(self.records)), Found(rev, catalogue(3)))
+        self.say(Elected(rev, dict(self.records)), CatalogueRead(rev, catalogue(3)))
         return self
 
     def join(self, name: str) -> None:
         machine = AgentMachine(name, len(self.agents) + 1, 100)
         self.agents[name] = (machine, agent.AgentState(name, f"{name}-1"))
         self.say(Joined(machine))
-        self._agent(name, agent.Tick())
+        self._agent(name, agent.AgentTick())
         self.settle()
 
     def _agent(self, name: str, event: agent.AgentEvent) -> None:
@@ -299,38 +309,40 @@ class World:
         self.agents[name] = (machine, state)
         for effect in effects:
             match effect:
-                case agent.Send(message):
+                case agent.SendUp(message):
                     if machine.put([message]):
                         self.inbox.append(Mail(machine))
                 case OpenWorker(unit, epoch):
-                    self._agent(name, agent.Worker(unit, Ready(epoch)))
+                    self._agent(name, agent.WorkerHappening(unit, Ready(epoch)))
                 case StartWorker(unit, epoch):
-                    self._agent(name, agent.Worker(unit, Progressed(epoch, Mark(7, 8, (0, 1, 2, 3)), 10)))
+                    self._agent(
+                        name, agent.WorkerHappening(unit, Progressed(epoch, Mark(7, 8, (0, 1, 2, 3)), 10))
+                    )
                 case StopWorker(unit, epoch):
-                    self._agent(name, agent.Worker(unit, Ended(epoch, Mark(7, 8))))
+                    self._agent(name, agent.WorkerHappening(unit, Ended(epoch, Mark(7, 8))))
 
     def fail(self, name: str, unit: str, why: str) -> None:
         epoch = self.agents[name][1].units[unit].epoch
-        self._agent(name, agent.Worker(unit, Ended(epoch, None, why)))
+        self._agent(name, agent.WorkerHappening(unit, Ended(epoch, None, why)))
         self.settle()
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds * 10)):
             self.now += 0.1
             if self.terms and self.terms[-1]:
-                self.say(Confirmed(self.terms[-1], self.now))
+                self.say(WriteConfirmed(self.terms[-1], self.now))
             self.say(TickDue())
             for name in self.agents:
-                self._agent(name, agent.Tick())
+                self._agent(name, agent.AgentTick())
             self.settle()
 
-    def command(self, command: Command) -> Answer[None]:
-        asked: Answer[None] = Answer()
+    def command(self, command: Command) -> PendingAnswer[None]:
+        asked: PendingAnswer[None] = PendingAnswer()
         self.say(CommandAsked(command, asked))
         return asked
 
     def view(self) -> View:
-        asked: Answer[View] = Answer()
+        asked: PendingAnswer[View] = PendingAnswer()
         self.say(ViewAsked(asked))
         return asked.wait(0)
 
@@ -339,7 +351,7 @@ class World:
 
 
 def _received(message: Down) -> agent.AgentEvent:
-    return agent.Received(message)
+    return agent.InstructionReceived(message)
 
 
 def replicating(world: World, *names: str) -> World:
@@ -415,7 +427,7 @@ def test_an_owner_that_is_not_confirmed_does_not_name_itself() -> None:
     assert said is not None
     assert said.am_i
     assert world.machine.leader_now(world.now + 5.0) is None
-    world.machine.confirmed(Confirmed(10, world.now + 3.0))
+    world.machine.confirmed(WriteConfirmed(10, world.now + 3.0))
     assert world.machine.leader_now(world.now + 5.0) is not None
 
 
@@ -425,7 +437,9 @@ def test_a_lost_term_leaves_nothing_behind() -> None:
     assert world.leaders[-1] == LeaderInfo(10)
     assert world.terms == [10, 0]
     assert world.view().units == ()
-    world.say(Mail(world.agents["a1"][0]), Persisted(10, 1), FenceDone(10, UNIT, 3), TickDue())  # too late
+    world.say(
+        Mail(world.agents["a1"][0]), RecordsCommitted(10, 1), FenceDone(10, UNIT, 3), TickDue()
+    )  # too late
     assert world.view().leader is None
     world.elect(20)
     world.run(3.0)
@@ -450,9 +464,9 @@ def test_what_was_for_an_earlier_term_is_not_for_this_one() -> None:
     assert set(old) & {token for rev, token in world.waiting if rev == 20}, (
         "each term counts from the beginning"
     )
-    world.say(*[Persisted(10, token) for token in old])
+    world.say(*[RecordsCommitted(10, token) for token in old])
     assert world.agents["a2"][1].agent_epoch == 0, "announced to before it was durable in this term"
-    world.say(Found(10, catalogue(3)))
+    world.say(CatalogueRead(10, catalogue(3)))
     assert world.states() == {}
 
 
@@ -506,7 +520,7 @@ def test_a_move_is_accepted_at_once_and_carried_out() -> None:
 )
 def test_what_cannot_be_done_is_refused_with_the_reason(command: Command) -> None:
     world = replicating(World().elect(), "a1")
-    with pytest.raises(RefusedError, match=r"there is no|already|unknown"):
+    with pytest.raises(CommandRefusedError, match=r"there is no|already|unknown"):
         world.command(command).wait(0)
 
 
@@ -541,7 +555,7 @@ def test_an_agent_that_says_it_obeys_a_later_owner_ends_no_term() -> None:
 
 def test_an_error_in_the_core_ends_the_term_and_not_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     world = replicating(World().elect(), "a1")
-    asked: Answer[None] = Answer()
+    asked: PendingAnswer[None] = PendingAnswer()
 
     def broken(*_: object) -> Any:
         raise KeyError("a bug")
@@ -570,7 +584,7 @@ def test_a_unit_s_error_is_shown_until_it_replicates_again() -> None:
 
 def test_a_fence_that_is_done_lets_the_record_go() -> None:
     world = replicating(World().elect(), "a1")
-    world.say(Found(10, catalogue(2)))
+    world.say(CatalogueRead(10, catalogue(2)))
     world.run(1.0)
     rev, unit, uid, epoch = world.fences[0]
     assert (rev, unit, uid) == (10, "apply/p/t00002", "1")
@@ -694,10 +708,10 @@ def test_a_backlog_does_not_make_an_owner_fall_silent() -> None:
     world.join("a")
     world.run(2)
     world.now += 20
-    world.say(Confirmed(10, world.now - 19.9))
+    world.say(WriteConfirmed(10, world.now - 19.9))
     with pytest.raises(NotLeaderError):
         world.command(Rebalance()).wait(0)
-    world.machine.confirmed(Confirmed(10, world.now - 0.1))
+    world.machine.confirmed(WriteConfirmed(10, world.now - 0.1))
     assert world.command(Rebalance()).wait(0) is None
 
 
@@ -709,7 +723,7 @@ def test_an_owner_that_may_have_been_replaced_shows_nothing() -> None:
     world.now += 1.0
     assert not world.view().leading
     assert world.view().pipelines == ()
-    world.machine.confirmed(Confirmed(10, world.now))
+    world.machine.confirmed(WriteConfirmed(10, world.now))
     assert world.view().pipelines
 
 
@@ -719,7 +733,7 @@ def checkpoints(world: World) -> list[int | None]:
 
 def progressed(world: World, ts: int) -> None:
     for unit, held in world.agents["a1"][1].units.items():
-        world._agent("a1", agent.Worker(unit, Progressed(held.epoch, Mark(ts, ts), 10)))
+        world._agent("a1", agent.WorkerHappening(unit, Progressed(held.epoch, Mark(ts, ts), 10)))
     world.run(2.0)
 
 
@@ -763,7 +777,7 @@ def test_progress_is_stored_as_soon_as_it_may_be_and_not_more_often() -> None:
 def test_a_confirmation_of_another_term_says_nothing() -> None:
     world = World().elect()
     world.now += 20
-    world.machine.confirmed(Confirmed(9, world.now))
+    world.machine.confirmed(WriteConfirmed(9, world.now))
     with pytest.raises(NotLeaderError):
         world.command(Rebalance()).wait(0)
 
@@ -775,7 +789,7 @@ def test_what_a_term_decided_and_did_not_hand_on_is_never_written() -> None:
     world = World().elect()
     world.join("a")
     world.run(1.0)
-    world.machine.handle(CommandAsked(Pause("apply/p/t00000"), asked := Answer()))
+    world.machine.handle(CommandAsked(Pause("apply/p/t00000"), asked := PendingAnswer()))
     assert world.machine.has_decided()
     world.machine.handle(Lost(10, "a test"))
     assert not world.machine.has_decided()
@@ -806,7 +820,7 @@ def test_records_are_handed_on_before_the_messages_of_their_round() -> None:
     machine, _ = world.agents["a"]
     machine.put([beat(900)])
     world.machine.handle(Mail(machine))
-    world.machine.handle(CommandAsked(Pause("apply/p/t00000"), Answer()))
+    world.machine.handle(CommandAsked(Pause("apply/p/t00000"), PendingAnswer()))
     assert order == []
     world.machine.end()
     assert order == ["records", "messages"]
@@ -821,7 +835,7 @@ def test_an_error_at_the_end_of_a_round_ends_the_term() -> None:
         raise OSError("a test")
 
     world.append = fails  # type: ignore[assignment, method-assign]
-    world.machine.handle(CommandAsked(Pause("apply/p/t00000"), asked := Answer()))
+    world.machine.handle(CommandAsked(Pause("apply/p/t00000"), asked := PendingAnswer()))
     world.machine.end()
     assert world.resigned == ["internal error"]
     with pytest.raises(NotLeaderError):

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from coordinator.control.codec import Candidate
-from coordinator.control.events import Confirmed, Lost, NewLeader
-from coordinator.core.owner_state import Drain, Move, Pause, Resign, Resume
-from coordinator.server.asked import Left, TickDue
+from coordinator.control.events import Lost, NewLeader, WriteConfirmed
+from coordinator.core.owner.state import Drain, Move, Pause, Resign, Resume
+from coordinator.server.requests import Left, TickDue
 from tests.unit.test_coordinator_server import World, replicating
 
 
@@ -116,7 +116,7 @@ def test_what_a_new_owner_finds_in_its_place_is_no_news() -> None:
     world.say(Lost(10, "fenced"))
     world.elect(20)
     world.run(8.0)
-    world.say(Confirmed(20, world.now), TickDue())
+    world.say(WriteConfirmed(20, world.now), TickDue())
     assert {state for state, _ in world.states().values()} == {"replicating"}
     assert len(told(world, "unit placed")) == before
     assert told(world, "unit stopped") == told(world, "unit moved") == []

@@ -10,23 +10,24 @@ from typing import Any
 import pymysql
 import pytest
 
-from consumer import source_tables, taking
-from consumer.assigned.hands import Hands
-from consumer.assigned.units import About, Failed, Took, Warm, Warmed
-from consumer.discovery import Described
 from consumer.errors import TargetConfigError, TransientError, UnitStoppedError
-from consumer.pipeline import Pipeline
+from consumer.process import takeover
+from consumer.process.unit_operations import UnitOperations
+from consumer.spark.pipeline import PipelineSettings
+from consumer.tables import source_tables
+from consumer.tables.discovery import Described
+from consumer.units.messages import About, Failed, Took, Warm, Warmed
 from producer.main import main as producer_main
-from rowlock import caught_up
-from rowlock.capture_worker import CaptureWorkers
-from rowlock.caught_up import CaughtUp
+from rowlock.agent.capture import CaptureWorkers
+from rowlock.coordinator.units import UnitName
 from rowlock.errors import CommandError
-from rowlock.kafka_view import Span
-from rowlock.units import UnitName
-from schemas.codec import decode_table
-from schemas.config import Config, load_config
+from rowlock.inspect import caught_up
+from rowlock.inspect.caught_up import CaughtUp
+from rowlock.views.kafka import Span
+from schemas.config.model import Config, load_config
 from schemas.errors import NoKeyError, ServerConnectError
-from schemas.table import Table
+from schemas.table.model import Table
+from schemas.wire.codec import decode_table
 from tests.apply_kit import account_table
 from tests.fake_target import FakeTarget
 
@@ -112,9 +113,9 @@ class Hand:
         self.source: Table | Exception = account_table()
         self.asked = 0
         self.partitions = 1
-        monkeypatch.setattr(taking, "read_definition", self._read)
-        self._hands = hands = object.__new__(Hands)
-        hands._pipeline = Pipeline.of(config, "p", slots=1)
+        monkeypatch.setattr(takeover, "read_definition", self._read)
+        self._hands = hands = object.__new__(UnitOperations)
+        hands._pipeline = PipelineSettings.of(config, "p", slots=1)
         hands._aborted, hands._misfits, hands._taking, hands._tables = set(), set(), 1, {}
         hands._seen = lambda *_: None
         hands._cluster = SimpleNamespace(  # type: ignore[assignment]
@@ -212,7 +213,7 @@ def test_one_table_that_cannot_be_applied_keeps_no_other_from_being_taken(hand: 
 
 
 def test_units_know_how_the_connector_is_set(config: Config) -> None:
-    pipeline = Pipeline.of(config, "p", slots=1)
+    pipeline = PipelineSettings.of(config, "p", slots=1)
     spec = pipeline.spec(TOPIC, "b1", epoch=1, topic_id="id", assigned=1)
     assert spec.debezium is not None
     assert spec.debezium.decimal_strings

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.table import ColumnType, Kind
+from schemas.table.model import ColumnType, Kind
 from tests.row_images import AFTER, INT, Field, Made, bit, char, labels, lenenc, sized, text, varchar
 
 LENGTHS = (0, 1, 63, 64, 255, 256)

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.codec import TableCodec, TopicTail, mark_last, parse_table_map
-from producer.decoders.errors import UndecodableRow
-from schemas.codec import decode_event, encode_event
-from schemas.event import Event, Undecodable
-from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from producer.binlog_format.errors import UndecodableRow
+from producer.decoders.row_codec import TableCodec, TopicTail, mark_last, parse_table_map
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.wire.codec import decode_event, encode_event
+from schemas.wire.event import Event, Undecodable
 from tests.decoder_support import SOURCE, transaction
 
 INT = ColumnType(kind=Kind.INT, bits=32)

@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.codec import (
+from producer.binlog_format.charsets import decoder_of
+from producer.binlog_format.errors import ImageNotFull
+from producer.decoders.generate import Images, RowLayout
+from producer.decoders.row_codec import (
     DefinitionMismatch,
     TableCodec,
     TableMapCache,
@@ -21,17 +24,14 @@ from producer.codec import (
     parse_table_map,
     plain_rows_event,
 )
-from producer.codec_control import encode_chunk, encode_definition, encode_snapshot, encode_truncate
-from producer.decoders.charsets import decoder_of
-from producer.decoders.errors import ImageNotFull
-from producer.decoders.generate import Images, Layout
 from producer.flavours.mysql import MYSQL
-from producer.snapshot_gtids import GtidSet
-from schemas import codec as codec_module
-from schemas.codec import decode_event
-from schemas.event import Chunk
-from schemas.position import DEFINITION_ROW, FIRST_SNAPSHOT_ROW
-from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from producer.kafka.control_events import encode_chunk, encode_definition, encode_snapshot, encode_truncate
+from producer.sources.binlog.mysql_gtids import GtidSet
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from schemas.wire import codec as codec_module
+from schemas.wire.codec import decode_event
+from schemas.wire.event import Chunk
+from schemas.wire.position import DEFINITION_ROW, FIRST_SNAPSHOT_ROW
 from tests.decoder_support import SOURCE, transaction
 
 INT = ColumnType(kind=Kind.INT, bits=32)
@@ -136,7 +136,7 @@ def test_rows_with_and_without_nulls() -> None:
 )
 def test_patterns_beyond_the_limit_decode_the_same(rows: list[tuple[int, bytes | None, int | None]]) -> None:
     few = codec()
-    few._plain = Images(Layout(few._layout.formats, few._layout.names), limit=0)
+    few._plain = Images(RowLayout(few._layout.formats, few._layout.names), limit=0)
     body = rows_body(*(row(*each) for each in rows))
     assert few.rows(30, body) == codec().rows(30, body)
 
@@ -225,7 +225,9 @@ def test_all_events_of_a_topic_are_one_chain() -> None:
 
 
 GOLDEN_KEY = (
-    (Path(codec_module.__file__).parent / "golden" / "v1" / "key.json").read_bytes().removesuffix(b"\n")
+    (Path(codec_module.__file__).parent.parent / "golden" / "v1" / "key.json")
+    .read_bytes()
+    .removesuffix(b"\n")
 )
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer import log_event as log
+from producer.binlog_format import log_event as log
+from producer.binlog_format.log_event import Query
 from producer.definitions.index import (
     EVERY_TABLE,
     OBJECTS,
@@ -17,8 +18,7 @@ from producer.definitions.index import (
     Touched,
     tables_touched,
 )
-from producer.definitions.walk import Found, StatementWalker
-from producer.log_event import Query
+from producer.definitions.walk import FoundStatement, StatementWalker
 
 T, U = ("bank", "t"), ("bank", "u")
 
@@ -174,9 +174,9 @@ class Dump:
         return self.add(kind, head + db.encode() + b"\0" + text, says_end=says_end)
 
 
-def walked(dump: Dump, split: int = 1) -> tuple[list[Found], StatementWalker]:
+def walked(dump: Dump, split: int = 1) -> tuple[list[FoundStatement], StatementWalker]:
     walker = StatementWalker("binlog.000007", 4, checksum=True)
-    found: list[Found] = []
+    found: list[FoundStatement] = []
     for at in range(0, len(dump.packets), split):
         found += walker.feed(dump.packets[at : at + split])
     return found, walker
@@ -193,9 +193,9 @@ def test_statements_are_found_where_they_start() -> None:
     packed = dump.query("DROP TABLE t", kind=log.QUERY_COMPRESSED)
     found, walker = walked(dump, 3)
     assert found == [
-        Found((7, first), (Touched(T),)),
-        Found((7, inside), (Touched(U),)),
-        Found((7, packed), (Touched(T),)),
+        FoundStatement((7, first), (Touched(T),)),
+        FoundStatement((7, inside), (Touched(U),)),
+        FoundStatement((7, packed), (Touched(T),)),
     ]
     assert (walker.point, walker.server_id) == ((7, dump.pos), 41)
 
@@ -205,7 +205,7 @@ def test_a_statement_that_cannot_be_unpacked_counts_for_every_table() -> None:
     at = dump.add(
         log.QUERY_COMPRESSED, struct.pack("<IIBHH", 1, 0, 4, 0, 0) + b"bank\0" + b"\x82\0\x05nothing"
     )
-    assert walked(dump)[0] == [Found((7, at), (Touched(EVERY_TABLE),))]
+    assert walked(dump)[0] == [FoundStatement((7, at), (Touched(EVERY_TABLE),))]
 
 
 def test_only_a_whole_begin_or_commit_is_passed_over() -> None:
@@ -215,7 +215,7 @@ def test_only_a_whole_begin_or_commit_is_passed_over() -> None:
     dump.query("BEGIN", db="")
     at = dump.query("ALTER TABLE t DROP COLUMN COMMIT")
     dump.query("COMMIT")
-    assert walked(dump)[0] == [Found((7, at), (Touched(T),))]
+    assert walked(dump)[0] == [FoundStatement((7, at), (Touched(T),))]
 
 
 def test_of_an_alter_in_two_phases_the_walk_finds_the_commit() -> None:
@@ -223,7 +223,10 @@ def test_of_an_alter_in_two_phases_the_walk_finds_the_commit() -> None:
     for extra in (b"\x02" + bytes(5), b"\x04" + bytes(8), b"\x02" + bytes(5), b"\x08" + bytes(8), bytes(6)):
         dump.add(log.MARIADB_GTID, struct.pack("<QIB", 1, 0, 0x29) + extra)
         found.append(dump.query("ALTER TABLE t ADD a int"))
-    assert walked(dump)[0] == [Found((7, found[1]), (Touched(T),)), Found((7, found[4]), (Touched(T),))]
+    assert walked(dump)[0] == [
+        FoundStatement((7, found[1]), (Touched(T),)),
+        FoundStatement((7, found[4]), (Touched(T),)),
+    ]
 
 
 def test_what_the_server_keeps_to_itself_is_counted() -> None:
@@ -248,7 +251,7 @@ def test_offsets_beyond_32_bits_go_on() -> None:
         dump.pos -= 19 + 13 + 4
         walker = StatementWalker("binlog.000007", begin, checksum=True)
         walker.feed(dump.packets[1:2])
-        assert walker.feed(dump.packets[2:]) == [Found((7, at), (Touched(T),))]
+        assert walker.feed(dump.packets[2:]) == [FoundStatement((7, at), (Touched(T),))]
         assert walker.point[1] >= dump.pos
 
 
@@ -257,4 +260,4 @@ def test_the_log_goes_on_in_the_next_file() -> None:
     dump.add(log.ROTATE, struct.pack("<Q", 4) + b"binlog.000008")
     dump.pos = 4
     at = dump.query("ALTER TABLE t ADD a int")
-    assert walked(dump)[0] == [Found((8, at), (Touched(T),))]
+    assert walked(dump)[0] == [FoundStatement((8, at), (Touched(T),))]

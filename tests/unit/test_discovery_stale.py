@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
-from consumer import discovery
 from consumer.errors import TransientError
+from consumer.tables import discovery
 
 MADE: list[Admin] = []
 

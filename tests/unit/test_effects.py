@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from producer.effects_doc import logged, page, statements
-from producer.judgement import ACTIONS
+from producer.statements.judgement import ACTIONS
 from producer.stops import CAUSES
+from tools.docs.effects import logged, page, statements
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "what-stops-what.md"
 
 
 def test_the_page_is_what_the_code_says() -> None:
     assert PAGE.read_text() == page(), (
-        "run: python -m producer.effects_doc > docs/explanation/what-stops-what.md"
+        "run: python -m tools.docs.effects > docs/explanation/what-stops-what.md"
     )
 
 

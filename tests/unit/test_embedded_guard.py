@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.embedded import guardian, mysql
+from deploy.embedded import mysql
 from deploy.embedded.errors import EmbeddedError
+from deploy.embedded.guard import guardian
 from deploy.embedded.ports import HOST, pick, require_free
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 # Starts a process that itself starts one in a session of its own, and a temporary folder; tells their names; waits.
 PARENT = """
 import json, os, subprocess, sys, time
-from deploy.embedded.guard import spawn, temporary
+from deploy.embedded.guard.processes import spawn, temporary
 folder = temporary("rowlock-test-")
 (folder / "data").mkdir()
 inner = "import subprocess,time; p=subprocess.Popen(['sleep','600'],start_new_session=True); print(p.pid, flush=True); p.wait()"

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from schemas import endpoints
-from schemas.endpoints import KAFKA, MYSQL, POSTGRES, addresses, blamed, what_answers
 from schemas.errors import ServerConnectError
-from schemas.mysql_connect import connect_mysql
+from schemas.io import endpoints
+from schemas.io.endpoints import KAFKA, MYSQL, POSTGRES, addresses, blamed, what_answers
+from schemas.io.mysql_connection import connect_mysql
 
 Answer = Callable[[socket.socket], None]
 
@@ -72,7 +72,7 @@ def asked(question: bytes, reply: bytes) -> Answer:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoints, "_GREETING_S", 0.2)
     monkeypatch.setattr(endpoints, "_ANSWER_S", 0.5)
-    monkeypatch.setattr("schemas.mysql_connect.HANDSHAKE_S", 0.5)
+    monkeypatch.setattr("schemas.io.mysql_connection.HANDSHAKE_S", 0.5)
 
 
 CASES: dict[str, tuple[Answer, str]] = {

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from coordinator.core.owner_state import Catalogue
+from coordinator.core.owner.state import Catalogue
 from coordinator.server import background
 from coordinator.server.background import FRESH, FRESH_S, CataloguePoller
 from coordinator.transport import client as module

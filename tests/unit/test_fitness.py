@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from consumer.definition import prepare
 from consumer.errors import UnitStoppedError
-from consumer.fitness import misfit
-from consumer.router import Route, resolve, wanted_table
-from consumer.targets.facts import Remark, TableFacts
-from schemas.table import Table
+from consumer.tables.definition import prepare
+from consumer.tables.fitness import misfit
+from consumer.tables.router import TableRoute, resolve, wanted_table
+from consumer.targets.checks.table_facts import Remark, TableFacts
+from schemas.table.model import Table
 from tests.apply_kit import account_table
 
-ROUTES = (Route("bank.*", "public.{table}"),)
+ROUTES = (TableRoute("bank.*", "public.{table}"),)
 SOURCE = account_table()
 
 

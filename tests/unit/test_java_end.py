@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 
-from consumer.query import JAVA_ENDED, end_with_java
+from consumer.spark.query import JAVA_ENDED, end_with_java
 
 PATIENCE = 120
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from consumer.attempt.batches import apply_batches
+from consumer.attempt.drivers.batches import apply_batches
 from consumer.attempt.reader import Slice
+from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec
-from consumer.definition import InForce
-from consumer.lanes import Limits
-from consumer.model import TargetTable, Unit
-from consumer.reports import Report
-from consumer.router import Route
-from schemas.table import Row
+from consumer.ordering.lanes import LaneLimits
+from consumer.ordering.model import ApplyUnit, TargetTable
+from consumer.tables.definition import InForce
+from consumer.tables.router import TableRoute
+from schemas.table.model import Row
 from tests import json_folder
 from tests.apply_kit import FakeSource
 from tests.integration import test_apply_targets, test_targets_session
@@ -65,7 +65,7 @@ class Folder:
     ) -> Report:
         return apply_batches(spec, self.folder, slices, read_missing=read_missing, tables=self.tables)
 
-    def rows(self, unit: Unit, table: TargetTable) -> list[Row]:
+    def rows(self, unit: ApplyUnit, table: TargetTable) -> list[Row]:
         return self.folder.rows(unit, table)
 
 
@@ -91,7 +91,7 @@ def target(tmp_path: Path) -> Stores:
 
 @pytest.fixture
 def unit(real: Any) -> RealUnit:
-    return RealUnit(real, FakeSource(), Route("bank.*", "s.{table}"), limits=Limits(pause=0.001))
+    return RealUnit(real, FakeSource(), TableRoute("bank.*", "s.{table}"), limits=LaneLimits(pause=0.001))
 
 
 def test_what_is_handed_over_at_once_is_one_commit(real: Folder, unit: RealUnit) -> None:
@@ -166,7 +166,7 @@ def test_a_worker_that_pauses_before_its_commit_writes_nothing_after_the_take_ov
 
 
 def test_it_has_one_lane(real: Folder) -> None:
-    wide = RealUnit(real, FakeSource(), Route("bank.*", "s.{table}"), lanes=2)  # type: ignore[arg-type]
+    wide = RealUnit(real, FakeSource(), TableRoute("bank.*", "s.{table}"), lanes=2)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="one lane"):
         wide.apply()
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.ddl import TableDdl, classify
-from producer.judgement import ACTIONS, Verdict, judge
+from producer.statements.ddl import TableDdl, classify
+from producer.statements.judgement import ACTIONS, StatementVerdict, judge
 
 T = ("db", "t")
 
 
-def verdicts(sql: str) -> dict[tuple[str, str], Verdict]:
+def verdicts(sql: str) -> dict[tuple[str, str], StatementVerdict]:
     return {each.table: each for each in judge(sql, "db")}
 
 

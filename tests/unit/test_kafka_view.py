@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from rowlock.kafka_view import KafkaView
-from schemas.codec import decode_event, encode_event
-from schemas.config import KafkaConfig
+from rowlock.views.kafka import KafkaView
+from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError
 from schemas.findings import split_remedy
+from schemas.wire.codec import decode_event, encode_event
 from tests.apply_kit import FakeSource
 
 NEWER = json.dumps({"op": "c", "source": {"version": "99.0"}}).encode()

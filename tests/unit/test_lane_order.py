@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from consumer.attempt.effects import Await, Effect, Machine, Pause
+from consumer.attempt.effects import Await, Effect, Machine, Sleep
 from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.transactions import Progress
-from consumer.dispatch import Dispatcher
 from consumer.errors import TransientError
-from consumer.fold import index_fold
-from consumer.lanes import Batch, Limits
-from consumer.layout import Layout
-from consumer.locks import LockTable
-from consumer.model import LaneProgress, RowChange
-from consumer.progress import start_refusal
-from consumer.taking import Taken, take_unit
-from rowlock.caught_up import behind
-from rowlock.units import UnitName
-from schemas.position import ZERO
-from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from consumer.ordering.dispatch import Dispatcher
+from consumer.ordering.fold import index_fold
+from consumer.ordering.lanes import Batch, LaneLimits
+from consumer.ordering.layout import Layout
+from consumer.ordering.locks import LockTable
+from consumer.ordering.model import LaneProgress, RowChange
+from consumer.ordering.progress import start_refusal
+from consumer.process.takeover import TakeoverResult, take_unit
+from rowlock.coordinator.units import UnitName
+from rowlock.inspect.caught_up import behind
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from schemas.wire.position import ZERO
 from tests.fake_target import FakeSession, FakeTarget
 from tests.history import target_table
 
@@ -50,12 +50,12 @@ class Steps:
         self.plan = self.dispatcher.plan(TABLE)
         self.committed: list[tuple[int, int]] = []
         self.fault: Exception | None = None
-        self.group = LaneGroup(self.dispatcher, self.locks, self._commit, limits=Limits(pause=0.5))
+        self.group = LaneGroup(self.dispatcher, self.locks, self._commit, limits=LaneLimits(pause=0.5))
         self._machines = [self.group.lane(number) for number in range(2)]
         self.at: list[Effect] = [next(machine) for machine in self._machines]
 
     def _commit(self, _lane: int, batch: Batch) -> Machine[None]:
-        yield Pause(0.0)
+        yield Sleep(0.0)
         fault, self.fault = self.fault, None
         if fault is not None:
             raise fault
@@ -96,7 +96,7 @@ def handed_over() -> Steps:
 def test_a_value_is_free_after_the_commit_of_whoever_held_it_and_not_before() -> None:
     steps = handed_over()
     steps.step(0)
-    assert isinstance(steps.at[0], Pause), "its transaction is under way"
+    assert isinstance(steps.at[0], Sleep), "its transaction is under way"
     assert steps.waits(1)
     steps.step(0)
     assert steps.committed == [(0, 0)]
@@ -111,7 +111,7 @@ def test_a_commit_that_failed_frees_nothing() -> None:
     steps.fault = TransientError("deadlock")
     steps.step(0)
     steps.step(0)
-    assert steps.at[0] == Pause(0.5), "it is tried again"
+    assert steps.at[0] == Sleep(0.5), "it is tried again"
     assert steps.waits(1)
     steps.step(0)
     assert steps.waits(1)
@@ -247,7 +247,7 @@ def test_a_unit_has_caught_up_when_its_slowest_lane_has(
 def test_everybody_who_asks_how_far_a_unit_is_hears_of_its_slowest_lane() -> None:
     rows = lanes_at(7, 4, 9)
     assert Progress(rows).lowest == rows[1]
-    assert Taken(epoch=1, rows=rows, definition=None, refusal=None, was=None).lowest == rows[1]
+    assert TakeoverResult(epoch=1, rows=rows, definition=None, refusal=None, was=None).lowest == rows[1]
 
 
 # --- whether a unit can start

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from producer import ddl
 from producer.barriers import Barriers
-from producer.codec import SourceContext, TransactionContext
+from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.places import Place, Proof, Proven, Unproven
 from producer.errors import TableStoppedError
 from producer.flavours.mariadb import MARIADB
-from producer.start import Started
+from producer.resume.startup import Started
+from producer.sources.binlog.transactions import Barrier, TransactionHeader
+from producer.statements import ddl
 from producer.tables import Captured, TableName
-from producer.transactions import Barrier, Header
-from schemas.names import Names
-from schemas.records import Identity, StoredPosition
-from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.table.names import Names
+from schemas.wire.records import Identity, StoredPosition
 
 NAME: TableName = ("bank", "n")
 RECORD = StoredPosition(
@@ -86,7 +86,7 @@ class World:
 
     def statement(self) -> None:
         sql = "ALTER TABLE n ADD COLUMN x INT" if self.statements(self.here) else "CREATE TABLE n (id INT)"
-        header = Header("binlog.000003", self.here, 0, 1, None)
+        header = TransactionHeader("binlog.000003", self.here, 0, 1, None)
         barrier = Barrier(header, ddl.classify(sql, "bank"), sql, 0, self.here, "bank", True)  # type: ignore[arg-type]
         _, stop = self.barriers.carry_out(barrier, self.barriers.concerned(barrier), self.transaction())
         if stop is not None:

@@ -17,11 +17,12 @@ import pytest
 from coordinator.core.agent_unit import Ended, Progressed, Ready, WorkerEvent
 from coordinator.core.messages import Mark
 from producer.main import SUPERSEDED
-from rowlock import apply_worker, capture_worker
-from rowlock.capture_worker import CaptureWorkers
-from rowlock.processes import ChildProcess, end_session
-from rowlock.workers import Ledger, LocalWorkers
-from schemas.config import Config, load_config
+from rowlock.agent import apply
+from rowlock.agent import capture as capture_worker
+from rowlock.agent.capture import CaptureWorkers
+from rowlock.agent.workers import Ledger, LocalWorkers
+from rowlock.processes.child_process import ChildProcess, end_session
+from schemas.config.model import Config, load_config
 from schemas.findings import TRIES_AGAIN
 from tests.apply_kit import until
 
@@ -58,7 +59,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     def use(body: str) -> None:
         text = textwrap.dedent(head) + textwrap.dedent(body)
         command = lambda module, config, *rest: [sys.executable, "-c", text, module, *rest]  # noqa: E731
-        for module in (apply_worker, capture_worker):
+        for module in (apply, capture_worker):
             monkeypatch.setattr(module, "child_command", command)
 
     return use
@@ -265,7 +266,7 @@ APPLY = """
 def test_apply_units_share_a_process_that_comes_again(
     workers: Any, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apply_worker, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(apply, "FIRST_PAUSE_S", 0.01)
     script(APPLY)
     local, said = workers
     local.open("apply/p/a", 1, Mark(4, 5, (0, 1, 2, 3)))  # before there is a process
@@ -289,7 +290,7 @@ def test_apply_units_share_a_process_that_comes_again(
 
 def test_close_ends_every_unit(workers: Any, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of a process that does not react."""
-    monkeypatch.setattr(apply_worker, "GRACE_S", 0.3)
+    monkeypatch.setattr(apply, "GRACE_S", 0.3)
     script(
         APPLY.replace("for line", "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    for line")
         + "    time.sleep(999)"
@@ -335,13 +336,13 @@ def test_a_session_that_is_gone_is_no_error() -> None:
 
 
 def test_a_child_gets_its_stdin_through_the_one_that_watches_the_parent(tmp_path: Path) -> None:
-    """rowlock.child reads the pipe to the parent, and hands on what comes."""
+    """rowlock.processes.child reads the pipe to the parent, and hands on what comes."""
     module = tmp_path / "echoing.py"
     module.write_text(
         "import sys, json\nfor line in sys.stdin: print(json.dumps({'got': line.strip()}), flush=True)\n"
         "print(json.dumps({'end': True}), flush=True)\n"
     )
-    command = [sys.executable, "-m", "rowlock.child", "echoing"]
+    command = [sys.executable, "-m", "rowlock.processes.child", "echoing"]
     lines: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     before = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{before}"

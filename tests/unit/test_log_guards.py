@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from producer.log_guards import LogFacts, log_findings
+from producer.checks.log_guards import LogFacts, log_findings
 
 GOOD = LogFacts(
     {

@@ -10,19 +10,19 @@ from typing import Any
 import pymysql
 import pytest
 
-from producer import log_event as log
-from producer import proving
+from producer.binlog_format import log_event as log
+from producer.binlog_format.log_event import LogEvent
 from producer.errors import SourceRefusedError, TransientSourceError
 from producer.flavours.flavour import BinlogFlavour
 from producer.flavours.mariadb import MARIADB
 from producer.flavours.mysql import MYSQL
-from producer.gtids import MariadbGtids
-from producer.log_event import LogEvent
-from producer.positions import LogFile
-from producer.proof import Proofs, check_event, digest, exact, prove, still_there
-from producer.proving import ProvenLog, require_same
-from producer.stream import LogStream
-from schemas.records import Identity, LogProof, StoredPosition
+from producer.resume import proven_log
+from producer.resume.positions import LogFile
+from producer.resume.proven_log import ProvenLog, require_same
+from producer.sources.binlog.log_proof import Proofs, check_event, digest, exact, prove, still_there
+from producer.sources.binlog.log_stream import LogStream
+from producer.sources.binlog.mariadb_gtids import MariadbGtids
+from schemas.wire.records import Identity, LogProof, StoredPosition
 
 EVENT = LogEvent(log.XID, 1_700_000_000, 7, 0, "b.000003", 100, 131, b"\x0d" + bytes(7))
 
@@ -211,7 +211,7 @@ class Server:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **at: list[bytes] | pymysql.MySQLError) -> None:
         self._at = {int(place.removeprefix("at_")): found for place, found in at.items()}
         self.opened: list[int] = []
-        monkeypatch.setattr(proving, "open_stream", self._open)
+        monkeypatch.setattr(proven_log, "open_stream", self._open)
 
     def _open(self, _settings: object, *, server_id: int, file: str, pos: int) -> LogStream:
         self.opened.append(pos)

@@ -14,7 +14,7 @@ import logging, socket, sys, warnings
 import grpc
 from concurrent.futures import ThreadPoolExecutor
 from confluent_kafka import Consumer
-from schemas.logs import librdkafka_logger
+from schemas.io.logs import librdkafka_logger
 
 logging.getLogger("grpc._server").error("a call failed with %s", "words")
 try:
@@ -55,7 +55,7 @@ def _whole(found: list[dict[str, object]]) -> None:
 
 
 def test_the_command_line_s_processes_write_json_only() -> None:
-    _whole(lines("from rowlock import log; log.configure()"))
+    _whole(lines("from rowlock.processes import log; log.configure()"))
 
 
 def test_the_apply_process_and_its_workers_write_json_only() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.mysql_catalog import is_selected
-from schemas.names import EXACT, Names
+from schemas.io.mysql_catalog import is_selected
+from schemas.table.names import EXACT, Names
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from producer import topics
 from producer.errors import TransientSourceError
-from producer.topics import EVENTS, Topics
-from schemas.config import KafkaConfig
+from producer.kafka import topics
+from producer.kafka.topics import EVENTS, Topics
+from schemas.config.model import KafkaConfig
 
 
 def future(error: int | None) -> Future[Any]:

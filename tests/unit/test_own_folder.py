@@ -7,12 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from consumer.assigned.own_folder import own_folder
+from consumer.process.scratch_dir import own_folder
 
 CHILD = """
 import sys, time
 from pathlib import Path
-from consumer.assigned.own_folder import own_folder
+from consumer.process.scratch_dir import own_folder
 with own_folder(Path(sys.argv[1])) as folder:
     (folder / "queries").mkdir()
     print(folder, flush=True)

@@ -12,10 +12,10 @@ from confluent_kafka import KafkaError, KafkaException
 from coordinator.control import fold as folds
 from coordinator.control.codec import Candidate, Claim, Resigned
 from coordinator.control.fold import Fold
-from rowlock import placement
 from rowlock.errors import CommandError
-from rowlock.placement import Placement, PlacementReader
-from schemas.config import Config, load_config
+from rowlock.inspect import placement
+from rowlock.inspect.placement import Placement, PlacementReader
+from schemas.config.model import Config, load_config
 
 CONFIG = """\
 kafka: {bootstrap: "127.0.0.1:1"}

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from consumer.errors import FencedError
-from consumer.model import Unit
-from consumer.taking import take_unit
+from consumer.ordering.model import ApplyUnit
+from consumer.process.takeover import take_unit
 from consumer.targets import dialect
 from consumer.targets.bookkeeping import Books
 from consumer.targets.dialect import Dialect, open_progress, open_session
 from consumer.targets.progress_store import SqlProgressStore
-from rowlock.fences import Beginning, fence
-from schemas.config import TargetConfig
+from rowlock.coordinator.fences import Beginning, fence
+from schemas.config.model import TargetConfig
 from tests import sqlite_target
 from tests.targets_kit import SqliteTarget, targets
 
 target = targets("sqlite")
-UNIT = Unit("p", "t")
+UNIT = ApplyUnit("p", "t")
 BEGINNING = Beginning("id", "{}", 2)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from producer.closure import Reach
 from producer.definitions.index import EVERY_TABLE, OBJECTS, StatementIndex, Touched
-from producer.reaches import proven
-from producer.source_objects import _bodies
+from producer.definitions.reaches import proven
+from producer.sources.source_objects import _bodies
+from producer.statements.closure import Reach
 
 LOG, ACCT = ("bank", "log"), ("bank", "acct")
 FOUND = Reach(frozenset([LOG]))

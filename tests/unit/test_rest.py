@@ -15,7 +15,7 @@ import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 
-from coordinator.core.owner_state import (
+from coordinator.core.owner.state import (
     CancelMove,
     Command,
     Drain,
@@ -28,14 +28,14 @@ from coordinator.core.owner_state import (
 )
 from coordinator.rest import RestServer, create_app
 from coordinator.rest.app import describe
-from coordinator.rest.docs import render
 from coordinator.rest.door import BODY_LIMIT, Door
 from coordinator.rest.problems import KINDS
 from coordinator.rest.server import Certificate
-from coordinator.server.control import LeaderView, NoAnswerError, RefusedError
-from schemas.addresses import SYSTEM
+from coordinator.server.operators.api import CommandRefusedError, LeaderView, NoAnswerError
+from schemas.config.addresses import SYSTEM
 from tests.certificates import Authority
 from tests.fake_control import FakeControl, unit
+from tools.docs.rest import render
 
 OTHER = LeaderView(8, "c2", "10.0.0.2:7701", "10.0.0.2:7780", 1.0)
 UNIT = "apply/p/t.b1.bank.acct"
@@ -156,7 +156,10 @@ def test_commands(client: Client, control: FakeControl, path: str, body: object,
 
 
 def test_a_refused_command_is_409_and_one_about_nothing_404(client: Client, control: FakeControl) -> None:
-    control.fails = {Move: RefusedError("agent a9 is unknown"), Drain: RefusedError("there is no agent a9")}
+    control.fails = {
+        Move: CommandRefusedError("agent a9 is unknown"),
+        Drain: CommandRefusedError("there is no agent a9"),
+    }
     rest = client()
     refused = rest.post(f"/v1/units/{UNIT}/move", json={"agent": "a9"})
     assert problem(refused, 409, "refused")["detail"] == "agent a9 is unknown"
@@ -435,4 +438,4 @@ def test_a_server_ends_and_frees_its_port(control: FakeControl) -> None:
 
 def test_the_reference_is_current() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "rest.md"
-    assert page.read_text() == render(), "run: python -m coordinator.rest.docs > docs/reference/rest.md"
+    assert page.read_text() == render(), "run: python -m tools.docs.rest > docs/reference/rest.md"

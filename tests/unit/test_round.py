@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from coordinator.batch import BatchSystem
 from coordinator.core.messages import Header, Superseded, Up
-from coordinator.core.owner_state import CounterRecord, PausedRecord, Record
-from coordinator.server.machines import AgentMachine, Handler
+from coordinator.core.owner.state import CounterRecord, PausedRecord, Record
+from coordinator.server.batch_handler import AgentMachine, BatchHandler
 from coordinator.server.round import Round
 
 
@@ -98,7 +98,9 @@ class Owner:
 @pytest.fixture
 def by_hand() -> tuple[Owner, BatchSystem[AgentMachine, Up], Any]:
     owner = Owner()
-    system: BatchSystem[AgentMachine, Up] = BatchSystem(owner, lambda _: Handler(system.router.send_control))
+    system: BatchSystem[AgentMachine, Up] = BatchSystem(
+        owner, lambda _: BatchHandler(system.router.send_control)
+    )
     return owner, system, system.poller(0)
 
 

@@ -1,21 +1,21 @@
-"""Routing (consumer.router) and the choice of topics (consumer.discovery)."""
+"""Routing (consumer.tables.router) and the choice of topics (consumer.tables.discovery)."""
 
 from __future__ import annotations
 
 import pytest
 
-from consumer.discovery import select_topics, unescape
 from consumer.errors import TargetConfigError
-from consumer.router import Route, fingerprint, key_function, resolve, target_table, wanted_table
-from schemas.records import table_topic, topic_part, topic_refusal
-from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from consumer.tables.discovery import select_topics, unescape
+from consumer.tables.router import TableRoute, fingerprint, key_function, resolve, target_table, wanted_table
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.wire.records import table_topic, topic_part, topic_refusal
 from tests.apply_kit import account_table
 
-TO_HQ = Route("bank.*", "public.{table}", (("branch", "{source}"),))
+TO_HQ = TableRoute("bank.*", "public.{table}", (("branch", "{source}"),))
 
 
 def test_the_first_route_that_matches_counts() -> None:
-    routes = (Route("bank.acct", "a.{table}"), Route("bank.*", "b.{db}_{table}"))
+    routes = (TableRoute("bank.acct", "a.{table}"), TableRoute("bank.*", "b.{db}_{table}"))
     first, second = resolve(routes, "s", "bank", "acct"), resolve(routes, "s", "bank", "log")
     assert first is not None
     assert second is not None
@@ -40,13 +40,13 @@ def test_names_are_filled_in_and_not_looked_at_again(
     to: str, db: str, table: str, place: tuple[str, str]
 ) -> None:
     """A dot in a name once sent the rows to another schema, without a word."""
-    routed = resolve((Route("*.*", to),), "s", db, table)
+    routed = resolve((TableRoute("*.*", to),), "s", db, table)
     assert routed is not None
     assert (routed.schema, routed.table) == place
 
 
 def test_a_star_does_not_reach_over_the_dot() -> None:
-    assert resolve((Route("bank.*", "{db}.{table}"),), "s", "bank.old", "acct") is None
+    assert resolve((TableRoute("bank.*", "{db}.{table}"),), "s", "bank.old", "acct") is None
 
 
 def test_added_columns_stand_last_and_join_every_key() -> None:
@@ -106,9 +106,9 @@ def test_a_target_that_does_not_fit_is_refused(changes: dict[str, object], word:
 
 def test_the_fingerprint_follows_the_routes() -> None:
     assert fingerprint((TO_HQ,)) == fingerprint(
-        (Route("bank.*", "public.{table}", (("branch", "{source}"),)),)
+        (TableRoute("bank.*", "public.{table}", (("branch", "{source}"),)),)
     )
-    assert fingerprint((TO_HQ,)) != fingerprint((Route("bank.*", "public.{table}"),))
+    assert fingerprint((TO_HQ,)) != fingerprint((TableRoute("bank.*", "public.{table}"),))
 
 
 def test_topics_are_chosen_by_source_and_route() -> None:
@@ -148,7 +148,7 @@ def test_of_debezium_s_topics_those_of_the_source_s_tables_are_read() -> None:
     )
     assert sorted(found) == ["rl.north.bank.acct", "rl.north.bank.odd_x24_name"]
     assert select_topics(
-        names[3:4], prefix="rl", sources=["north"], routes=[Route("bank.odd_x24_name", "public.{table}")],
+        names[3:4], prefix="rl", sources=["north"], routes=[TableRoute("bank.odd_x24_name", "public.{table}")],
         tables={"north": ["bank.odd_*"]},
     ) == {"rl.north.bank.odd_x24_name": "north"}  # fmt: skip
 

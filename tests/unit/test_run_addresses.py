@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from rowlock.errors import CommandError
-from rowlock.run import await_addresses
-from schemas.config import Config, load_config
+from rowlock.processes.run import await_addresses
+from schemas.config.model import Config, load_config
 
 
 def config_with(folder: Path, **coordination: str) -> Config:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import NoKeyError, UnsupportedTypeError
-from schemas.mysql_catalog import choose_key, is_selected
-from schemas.mysql_columns import CatalogColumn, column_type, parse_members
-from schemas.table import Column, ColumnType, IndexPart, Kind, UniqueIndex
+from schemas.io.mysql_catalog import choose_key, is_selected
+from schemas.io.mysql_columns import CatalogColumn, column_type, parse_members
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, UniqueIndex
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas import codec
 from schemas.errors import EnvelopeError
-from schemas.event import ENVELOPE_VERSION, Chunk, Event, Source, Transaction, Undecodable
-from schemas.position import FIRST_SNAPSHOT_ROW
-from schemas.records import Anchor, Identity, LogProof, StoredPosition, TableStop, Watermark
-from schemas.table import Column, ColumnType, IndexPart, Table, UniqueIndex
+from schemas.table.model import Column, ColumnType, IndexPart, Table, UniqueIndex
+from schemas.wire import codec
+from schemas.wire.event import ENVELOPE_VERSION, Chunk, Event, Source, Transaction, Undecodable
+from schemas.wire.position import FIRST_SNAPSHOT_ROW
+from schemas.wire.records import Anchor, Identity, LogProof, StoredPosition, TableStop, Watermark
 from tests.schemas_strategies import TABLE, rows
 
-SCHEMAS = Path(codec.__file__).parent
+SCHEMAS = Path(codec.__file__).parent.parent
 GOLDEN = SCHEMAS / "golden" / "v1"
 EVENTS = (
     "c", "u", "u-undecodable", "d", "r", "t", "m-definition", "m-expression", "m-ddl", "m-ddl-kept", "m-chunk", "m-stop",

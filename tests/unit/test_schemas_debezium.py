@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import codec, debezium
-from schemas.debezium import Change, Decoder, Modes, commit_ms, debezium_topic
 from schemas.errors import EnvelopeError
-from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
+from schemas.wire import codec, debezium
+from schemas.wire.debezium import Change, Decoder, Modes, commit_ms, debezium_topic
 
 
 def b64(raw: bytes) -> str:

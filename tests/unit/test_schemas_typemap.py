@@ -12,19 +12,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.collations import chooser, key_chooser
 from schemas.errors import UnsupportedTypeError, ValueRefusedError
-from schemas.mysql_values import row_from_select, select_list, to_mysql
-from schemas.postgres_values import copy_line, escape_copy, row_from_postgres, to_postgres
-from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value, same_definition
-from schemas.typemap import mysql_type, neutral_from_postgres, postgres_type, quote_literal, wire_equal
-from schemas.typemap_doc import page
+from schemas.table.collations import chooser, key_chooser
+from schemas.table.model import (
+    Column,
+    ColumnType,
+    IndexPart,
+    Kind,
+    Table,
+    UniqueIndex,
+    Value,
+    same_definition,
+)
+from schemas.table.typemap import mysql_type, neutral_from_postgres, postgres_type, quote_literal, wire_equal
+from schemas.values.mysql import row_from_select, select_list, to_mysql
+from schemas.values.postgres import copy_line, escape_copy, row_from_postgres, to_postgres
 from tests.schemas_strategies import TABLE, TYPES
+from tools.docs.typemap import page
 
 
 def test_the_page_is_up_to_date() -> None:
     stored = Path(__file__).parents[2] / "docs" / "reference" / "types.md"
-    assert stored.read_text() == page(), "run: python -m schemas.typemap_doc > docs/reference/types.md"
+    assert stored.read_text() == page(), "run: python -m tools.docs.typemap > docs/reference/types.md"
 
 
 def test_every_kind_is_in_the_strategies() -> None:

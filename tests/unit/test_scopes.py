@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rowlock.scopes import Found, Scope, consequences, not_started, of_source, refusal
+from rowlock.inspect.scopes import Scope, ScopedFinding, consequences, not_started, of_source, refusal
 from schemas.findings import Finding
 
 SOURCES = ("b1", "b2")
@@ -17,15 +17,15 @@ PIPELINES: dict[str, Any] = {
 }
 
 
-def error(scope: Scope, name: str = "", place: str = "somewhere") -> Found:
-    return Found(Finding("error", place, "is wrong", "mend it"), scope, name)
+def error(scope: Scope, name: str = "", place: str = "somewhere") -> ScopedFinding:
+    return ScopedFinding(Finding("error", place, "is wrong", "mend it"), scope, name)
 
 
-def warning(scope: Scope, name: str = "") -> Found:
-    return Found(Finding("warning", "somewhere", "is odd", ""), scope, name)
+def warning(scope: Scope, name: str = "") -> ScopedFinding:
+    return ScopedFinding(Finding("warning", "somewhere", "is odd", ""), scope, name)
 
 
-def refused(*found: Found, all_needed: bool = False) -> bool:
+def refused(*found: ScopedFinding, all_needed: bool = False) -> bool:
     return refusal(found, SOURCES, PIPELINES, all_needed=all_needed) is not None
 
 
@@ -47,7 +47,7 @@ def refused(*found: Found, all_needed: bool = False) -> bool:
     ],
 )
 def test_a_start_is_refused_only_where_nothing_would_be_left(
-    found: tuple[Found, ...], expected: bool
+    found: tuple[ScopedFinding, ...], expected: bool
 ) -> None:
     assert refused(*found) is expected
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.signals import on_stop_signals, stopped_by_signals
+from schemas.io.signals import on_stop_signals, stopped_by_signals
 
 CONFIG = """\
 kafka: {bootstrap: "127.0.0.1:1"}

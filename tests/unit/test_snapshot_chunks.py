@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producer import chunks
-from producer.chunks import (
+from producer.resume.topic_recovery import Marker, Tail
+from producer.snapshot import chunks
+from producer.snapshot.chunks import (
     FROM_START,
     ChunkFailed,
     ChunkRead,
     EmitChunk,
+    LogMark,
     Low,
-    Mark,
     ReadChunk,
     RowsSeen,
     SnapshotDone,
@@ -28,12 +29,11 @@ from producer.chunks import (
     StreamAt,
     TableChanged,
 )
-from producer.snapshot_gtids import GtidSet
-from producer.snapshots import first_row, resume_after
-from producer.tails import Marker, Tail
-from schemas.event import Chunk
-from schemas.position import FIRST_SNAPSHOT_ROW, Position
-from schemas.table import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from producer.snapshot.scheduler import first_row, resume_after
+from producer.sources.binlog.mysql_gtids import GtidSet
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from schemas.wire.event import Chunk
+from schemas.wire.position import FIRST_SNAPSHOT_ROW, Position
 
 INT = ColumnType(kind=Kind.INT, bits=32)
 TABLE = Table(
@@ -56,8 +56,8 @@ class Transaction:
     visible: bool = False
 
     @property
-    def mark(self) -> Mark:
-        return Mark((1, self.start), f"{UUID}:{self.number}")
+    def mark(self) -> LogMark:
+        return LogMark((1, self.start), f"{UUID}:{self.number}")
 
 
 @dataclass
@@ -376,7 +376,7 @@ def test_another_key_begins_the_snapshot_anew() -> None:
     other = Table(
         db="d", name="t", columns=TABLE.columns, key=UniqueIndex(name="v", parts=(IndexPart(column="v"),))
     )
-    _, [read] = machine.step(state, TableChanged(Mark((1, 4), None), other), 0.0)
+    _, [read] = machine.step(state, TableChanged(LogMark((1, 4), None), other), 0.0)
     assert isinstance(read, ReadChunk)
     assert (read.after, read.table) == (None, other)
 

@@ -9,11 +9,11 @@ from typing import Any
 import pymysql
 import pytest
 
-from producer.chunks import ChunkFailed, ChunkRead, LogPoint, Mark, ReadChunk
 from producer.flavours.mariadb import MariaDBVisibility
 from producer.flavours.mysql import MySQLVisibility
-from producer.snapshot import ChunkReader
-from schemas.table import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from producer.snapshot.chunks import ChunkFailed, ChunkRead, LogMark, LogPoint, ReadChunk
+from producer.snapshot.reader import ChunkReader
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 
 INT = ColumnType(kind=Kind.INT, bits=32)
 TABLE = Table(
@@ -100,8 +100,8 @@ def read(server: Server) -> ChunkRead | ChunkFailed:
     return ChunkReader(connect, visibility, (1, 4)).read(ReadChunk(7, TABLE, None, 100, 0.0))
 
 
-def mark(number: int) -> Mark:
-    return Mark((1, number * SIZE), f"{UUID}:{number}")
+def mark(number: int) -> LogMark:
+    return LogMark((1, number * SIZE), f"{UUID}:{number}")
 
 
 def test_low_holds_nothing_that_the_select_does_not_see_and_high_all_that_it_does(server: Server) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from producer.chunks import ChunkFailed, ReadChunk
-from producer.snapshot import BackgroundReader, chunk_query
-from schemas.table import Column, ColumnType, IndexPart, Key, Kind, Table, UniqueIndex, Value
+from producer.snapshot.chunks import ChunkFailed, ReadChunk
+from producer.snapshot.reader import BackgroundReader, chunk_query
+from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Table, UniqueIndex, Value
 
 LABELS = ("small", "medium", "large")
 

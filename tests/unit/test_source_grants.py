@@ -6,9 +6,9 @@ import pytest
 
 from producer.flavours.mariadb import MARIADB
 from producer.flavours.mysql import MYSQL
-from producer.grants import Grants, Sight, hidden, missing_grants
-from schemas.config import SourceConfig
-from schemas.mysql_foreign_keys import parse_foreign_keys, told
+from producer.sources.grants import Grants, Sight, hidden, missing_grants
+from schemas.config.model import SourceConfig
+from schemas.io.mysql_foreign_keys import parse_foreign_keys, told
 
 SOURCE = SourceConfig.model_validate(
     {"type": "mariadb", "host": "h", "user": "u", "password": "p", "tables": ["bank.*"]}

@@ -13,26 +13,42 @@ from typing import Any, cast
 
 import pytest
 
-from consumer.assigned import beside as module
-from consumer.assigned import process as process_module
-from consumer.assigned.beside import SparkBeside
-from consumer.assigned.core import SMALL
-from consumer.assigned.hands import Hands
-from consumer.assigned.lines import Lines
-from consumer.assigned.process import NO_SPARK, AssignedProcess
-from consumer.assigned.shell import PipelineShell
-from consumer.assigned.units import About, Failed, Follow, Followed, Kind, StartQuery
+from consumer.attempt.reports import Report
 from consumer.errors import TransientError, UnitStoppedError
-from consumer.reports import Report
+from consumer.process import instructions as process_module
+from consumer.process import spark_beside as module
+from consumer.process.instructions import NO_SPARK, AssignedProcess
+from consumer.process.pipeline_shell import PipelineShell
+from consumer.process.spark_beside import SparkBeside
+from consumer.process.unit_operations import UnitOperations
+from consumer.reporting.protocol import Lines
+from consumer.units.decisions import SMALL
+from consumer.units.messages import About, Failed, Follow, Followed, QueryKind, StartQuery
 from tests.apply_kit import ROOT
 
 #: Process → what it must not load before it has begun: each costs the first seconds of a start.
 LATER = {
     "consumer.main": ("pyspark", "pyarrow", "numpy", "sqlalchemy", "grpc", "fastapi", "httpx"),
-    "rowlock.agent": ("pyspark", "pyarrow", "sqlalchemy", "confluent_kafka", "fastapi", "httpx", "pymysql"),
-    "rowlock.coordinator": ("pyspark", "pyarrow", "sqlalchemy", "fastapi", "httpx", "pymysql", "psycopg"),
+    "rowlock.agent.run": (
+        "pyspark",
+        "pyarrow",
+        "sqlalchemy",
+        "confluent_kafka",
+        "fastapi",
+        "httpx",
+        "pymysql",
+    ),
+    "rowlock.coordinator.run": ("pyspark", "pyarrow", "sqlalchemy", "fastapi", "httpx", "pymysql", "psycopg"),
     "producer.main": ("pyspark", "pyarrow", "sqlalchemy", "grpc", "fastapi", "httpx"),
-    "rowlock.run": ("pyspark", "pyarrow", "sqlalchemy", "grpc", "fastapi", "httpx", "confluent_kafka"),
+    "rowlock.processes.run": (
+        "pyspark",
+        "pyarrow",
+        "sqlalchemy",
+        "grpc",
+        "fastapi",
+        "httpx",
+        "confluent_kafka",
+    ),
 }
 
 
@@ -61,7 +77,7 @@ def starting(
 ) -> Iterator[tuple[SparkBeside, list[str]]]:
     said: list[str] = []
     fake = SimpleNamespace(start_spark=start)
-    monkeypatch.setitem(sys.modules, "consumer.assigned.spark", cast(Any, fake))
+    monkeypatch.setitem(sys.modules, "consumer.process.spark_session", cast(Any, fake))
     beside = SparkBeside(
         cast(Any, None),
         on_up=lambda _spark, seconds: said.append("up" if seconds >= 0 else "?"),
@@ -117,7 +133,7 @@ def test_a_shell_gets_spark_whichever_comes_first(monkeypatch: pytest.MonkeyPatc
     given: list[Any] = []
     shell = SimpleNamespace(spark_up=given.append, start=lambda: None)
     monkeypatch.setattr(process_module, "PipelineShell", lambda *_: shell)
-    monkeypatch.setattr(process_module, "Pipeline", SimpleNamespace(of=lambda *_: None))
+    monkeypatch.setattr(process_module, "PipelineSettings", SimpleNamespace(of=lambda *_: None))
     monkeypatch.setattr(process_module, "end_with_java", lambda *_: None)
     config = SimpleNamespace(sources={}, kafka=SimpleNamespace(prefix="p", bootstrap="b", options={}))
     out = io.StringIO()
@@ -144,8 +160,8 @@ def test_a_process_whose_spark_cannot_be_started_ends_with_a_code_of_its_own() -
 # -- hands
 
 
-def hand(monkeypatch: pytest.MonkeyPatch, end: int, apply: Callable[..., Report]) -> Hands:
-    made = object.__new__(Hands)
+def hand(monkeypatch: pytest.MonkeyPatch, end: int, apply: Callable[..., Report]) -> UnitOperations:
+    made = object.__new__(UnitOperations)
     made._aborted, made._pipeline = set(), cast(Any, SimpleNamespace(debezium={}))
 
     @contextmanager
@@ -204,7 +220,7 @@ def test_a_hand_that_meets_trouble_says_so_with_the_epoch(
 def test_a_stop_that_a_hand_finds_is_recorded_and_an_outage_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded: list[str] = []
     monkeypatch.setattr(
-        "consumer.assigned.hands.stop_topic", lambda _spec, _sessions, why: recorded.append(why)
+        "consumer.process.unit_operations.stop_topic", lambda _spec, _sessions, why: recorded.append(why)
     )
 
     def raising(error: Exception) -> Callable[..., Report]:
@@ -227,7 +243,7 @@ def test_a_stop_that_a_hand_finds_is_recorded_and_an_outage_is_not(monkeypatch: 
 def resolved(starting: dict[str, int], bounds: dict[str, tuple[int, int]]) -> dict[str, int]:
     shell = object.__new__(PipelineShell)
     shell._hands = cast(Any, SimpleNamespace(bounds=lambda _topics: bounds))
-    return shell._resolved(StartQuery(1, Kind.LIVE, starting, []))
+    return shell._resolved(StartQuery(1, QueryKind.LIVE, starting, []))
 
 
 def test_a_query_has_something_to_read_first_else_its_slow_first_batch_meets_a_row() -> None:

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.errors import TableStoppedError
+from producer.resume.topic_recovery import TopicTails
 from producer.stops import CAUSES, Cause, Stopped, event_position, lost_at_start, merged
 from producer.tables import Captured, TableState, dotted, undotted
-from producer.tails import TopicTails
-from schemas.codec import encode_event
-from schemas.event import Event, Source
-from schemas.position import STOP_ROW, Position
-from schemas.records import TableStop
-from schemas.table import Table
+from schemas.table.model import Table
+from schemas.wire.codec import encode_event
+from schemas.wire.event import Event, Source
+from schemas.wire.position import STOP_ROW, Position
+from schemas.wire.records import TableStop
 from tests.apply_kit import account_table
 
 CAUSE = Cause(epoch=0, file="binlog.000003", file_number=3, pos=700, ts_ms=7)
@@ -150,7 +150,7 @@ def test_several_causes_of_one_statement_are_told_apart() -> None:
 
 
 def test_a_record_of_an_older_version_has_no_stops() -> None:
-    from schemas.records import StoredPosition
+    from schemas.wire.records import StoredPosition
 
     raw = b'{"source":"b1","gen":1,"epoch":0,"file":"f.1","pos":4,"identity":{"server_uuid":null,"server_id":1,"version":"1","gtid_set":null},"ts_ms":1}'
     assert msgspec.json.decode(raw, type=StoredPosition).stops == {}

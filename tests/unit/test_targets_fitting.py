@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from consumer.targets.fitting import holds, takes
-from schemas.collations import not_coarser
+from consumer.targets.checks.column_fit import holds, takes
 from schemas.errors import UnsupportedTypeError
-from schemas.table import ColumnType, Kind
-from schemas.typemap import neutral_from_postgres, postgres_type
+from schemas.table.collations import not_coarser
+from schemas.table.model import ColumnType, Kind
+from schemas.table.typemap import neutral_from_postgres, postgres_type
 
 
 def col(kind: str, **more: object) -> ColumnType:

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from consumer.errors import MissingGrantError
-from consumer.targets import mysql_rights, postgres_rights
-from consumer.targets.mysql_rights import account_of, grant_to_connect
-from consumer.targets.postgres_dialect import books
-from consumer.targets.postgres_rights import Has
-from consumer.targets.rights import ROW_RIGHTS, Wanted
+from consumer.targets.checks.rights import ROW_RIGHTS, Wanted
+from consumer.targets.mysql import rights as mysql_rights
+from consumer.targets.mysql.rights import account_of, grant_to_connect
+from consumer.targets.postgres import rights as postgres_rights
+from consumer.targets.postgres.dialect import books
+from consumer.targets.postgres.rights import Has
 
 ALL = "SELECT, INSERT, UPDATE, DELETE"
 BOOKS = books().rights()

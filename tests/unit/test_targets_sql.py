@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.model import LaneProgress, Unit
-from consumer.targets import mysql_dialect, postgres_dialect
+from consumer.ordering.model import ApplyUnit, LaneProgress
 from consumer.targets.bookkeeping import Books, held_from, lane_from, unit_from
-from consumer.targets.mysql_sql import MAX_ROWS, bytes_of, chunks, literal_key, mysql_plan
-from consumer.targets.mysql_values import key_encoder, literal, order_encoder
-from consumer.targets.postgres_sql import postgres_plan
+from consumer.targets.mysql import dialect as mysql_dialect
+from consumer.targets.mysql.sql import MAX_ROWS, bytes_of, chunks, literal_key, mysql_plan
+from consumer.targets.mysql.values import key_encoder, literal, order_encoder
+from consumer.targets.postgres import dialect as postgres_dialect
+from consumer.targets.postgres.sql import postgres_plan
 from consumer.targets.sql import Syntax, after_key, conjunction, keys_in, quote_with
-from schemas.table import Column, ColumnType, Kind, Table
+from schemas.table.model import Column, ColumnType, Kind, Table
 from tests.targets_kit import as_target, index, people
 
 NUMBERS = st.integers(0, 2)
@@ -122,7 +123,7 @@ def _loose() -> Table:
 
 
 BOOKS = postgres_dialect.books()
-UNIT = Unit("p", "t")
+UNIT = ApplyUnit("p", "t")
 
 
 @pytest.mark.parametrize("syntax", [mysql_dialect.SYNTAX, postgres_dialect.SYNTAX])

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.core.messages import Announce, Dispatch, Header, HeartbeatResponse, Op, Superseded
-from coordinator.transport.mailbox import Mailbox
+from coordinator.transport.pending_dispatches import PendingDispatches
 from coordinator.transport.stream import Registry, Stream
 
 
 def test_an_answer_ends_the_waiting_and_a_second_one_is_late() -> None:
-    box = Mailbox(timeout=5)
+    box = PendingDispatches(timeout=5)
     box.register(10, "u", now=0.0)
     assert not box.answered(9)
     assert box.answered(10)
@@ -24,7 +24,7 @@ def test_an_answer_ends_the_waiting_and_a_second_one_is_late() -> None:
 
 
 def test_no_answer_in_time() -> None:
-    box = Mailbox(timeout=5)
+    box = PendingDispatches(timeout=5)
     box.register(10, "u", now=0.0)
     box.register(11, "v", now=1.0)
     assert box.sweep(4.9) == []
@@ -35,7 +35,7 @@ def test_no_answer_in_time() -> None:
 
 
 def test_a_later_dispatch_supersedes_of_the_same_unit_only() -> None:
-    box = Mailbox()
+    box = PendingDispatches()
     for op_seq, unit in [(1, "u"), (3, "v"), (4, "u")]:
         box.register(op_seq, unit, now=0.0)
     assert box.ended == {"superseded": 1}
@@ -67,7 +67,7 @@ _steps = st.lists(
 @given(_steps)
 @settings(max_examples=100)
 def test_nothing_is_lost_and_nothing_ends_twice(steps: list[tuple[str, Any]]) -> None:
-    box, registered = Mailbox(timeout=3), 0
+    box, registered = PendingDispatches(timeout=3), 0
     for now, (what, about) in enumerate(steps):
         if what == "register":
             registered += 1

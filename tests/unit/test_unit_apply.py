@@ -14,31 +14,31 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as replaced
 from structlog.testing import capture_logs
 
+from consumer.attempt.drivers.threads import apply_topic
 from consumer.attempt.reader import EnvelopeReader, Rows, Slice
+from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec, initial_layout
-from consumer.attempt.threads import apply_topic
-from consumer.definition import InForce, definition_change
 from consumer.errors import CommitUnknownError, RefusedError, TransientError, UnitStoppedError
-from consumer.lanes import Limits
-from consumer.layout import Layout
-from consumer.model import RowChange, Unit
-from consumer.reports import Report
-from consumer.router import Route
-from schemas.codec import encode_event
-from schemas.event import Event, Undecodable
-from schemas.records import TableStop
-from schemas.table import Column, ColumnType, Kind, Table
+from consumer.ordering.lanes import LaneLimits
+from consumer.ordering.layout import Layout
+from consumer.ordering.model import ApplyUnit, RowChange
+from consumer.tables.definition import InForce, definition_change
+from consumer.tables.router import TableRoute
+from schemas.table.model import Column, ColumnType, Kind, Table
+from schemas.wire.codec import encode_event
+from schemas.wire.event import Event, Undecodable
+from schemas.wire.records import TableStop
 from tests.apply_kit import FakeSource, account_table
 from tests.fake_target import ConnectionFaultError, FakeSession, FakeTarget
 
-ROUTES = (Route("bank.*", "public.{table}"),)
-FAST = Limits(pause=0.001, max_pause=0.002)
+ROUTES = (TableRoute("bank.*", "public.{table}"),)
+FAST = LaneLimits(pause=0.001, max_pause=0.002)
 
 
 class Bench:
     """A unit, its topic as a list of records, and the target."""
 
-    def __init__(self, *, lanes: int = 3, routes: tuple[Route, ...] = ROUTES, **spec: object) -> None:
+    def __init__(self, *, lanes: int = 3, routes: tuple[TableRoute, ...] = ROUTES, **spec: object) -> None:
         self.target = FakeTarget()
         self.topic: list[bytes] = []
         self.lanes, self.routes, self.more = lanes, routes, {"limits": FAST, **spec}
@@ -51,8 +51,8 @@ class Bench:
         self.epoch, _, _ = FakeSession(self.target).take_over(self.unit, "id", layout, self.lanes)
 
     @property
-    def unit(self) -> Unit:
-        return Unit("p", "t")
+    def unit(self) -> ApplyUnit:
+        return ApplyUnit("p", "t")
 
     def write(self, events: Iterable[Event]) -> None:
         self.topic += [encode_event(event) for event in events]
@@ -127,7 +127,7 @@ def test_any_batches_and_any_replay_end_as_the_source(
     seed: int, lanes: int, short: int, gather: int, cuts: list[int]
 ) -> None:
     """Batches that begin before, at or behind the progress: covered is dropped, missing is read from Kafka."""
-    bench, source = started(lanes=lanes, small_batch=short, limits=Limits(max_gather=gather, pause=0.001))
+    bench, source = started(lanes=lanes, small_batch=short, limits=LaneLimits(max_gather=gather, pause=0.001))
     bench.write(source.history(random.Random(seed), 60, keys=6))
     whole = bench.topic
     for cut in [*cuts, len(whole)]:
@@ -308,7 +308,7 @@ def test_rows_before_any_definition_stop_the_unit() -> None:
 
 
 def test_truncate_deletes_only_the_rows_of_this_source() -> None:
-    bench, source = started(routes=(Route("bank.*", "public.{table}", (("branch", "{source}"),)),))
+    bench, source = started(routes=(TableRoute("bank.*", "public.{table}", (("branch", "{source}"),)),))
     bench.write([source.put(source.row(1, "a@x", 1)), source.truncate(), source.put(source.row(2, "a@x", 2))])
     other = (1, "a@x", "o", "1.00", 1, "2026-01-01 00:00:00.000000", "", "branch2")
     bench.target.state.rows["public.acct"] = {("branch2", 1): other}
@@ -598,7 +598,7 @@ def test_another_number_of_lanes_first_finishes_with_the_stored_layout() -> None
     bench.write(source.history(random.Random(8), 60, keys=10))
     bench.target.faults = [None, None, TransientError("x"), *([TransientError("x")] * 200)]
     bench.more["small_batch"] = 0
-    bench.more["limits"] = Limits(max_gather=3, pause=0.001)
+    bench.more["limits"] = LaneLimits(max_gather=3, pause=0.001)
     assert bench.apply(1).state == "behind"
     assert len(set(bench.offsets())) > 1, "the lanes must stand apart for this test"
     bench.target.faults = []

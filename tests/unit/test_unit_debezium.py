@@ -13,22 +13,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
+from consumer.attempt.drivers.threads import apply_topic, define_topic
 from consumer.attempt.reader import Slice
+from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec, initial_layout
-from consumer.attempt.threads import apply_topic, define_topic
-from consumer.definition import InForce
 from consumer.errors import RefusedError
-from consumer.lanes import Limits
-from consumer.model import Unit
-from consumer.reports import Report
-from consumer.router import Route
-from schemas.debezium import Modes
-from schemas.table import Column, ColumnType, Kind
+from consumer.ordering.lanes import LaneLimits
+from consumer.ordering.model import ApplyUnit
+from consumer.tables.definition import InForce
+from consumer.tables.router import TableRoute
+from schemas.table.model import Column, ColumnType, Kind
+from schemas.wire.debezium import Modes
 from tests.apply_kit import account_table
 from tests.debezium_kit import Connector, Record, Values
 from tests.fake_target import FakeSession, FakeTarget
 
-ROUTES = (Route("bank.*", "public.{table}"),)
+ROUTES = (TableRoute("bank.*", "public.{table}"),)
 TABLE = account_table()
 
 
@@ -42,13 +42,15 @@ def row(key: int, email: str | None = None, version: int = 1) -> Values:
 class Bench:
     """A unit whose definition was read from the source, its connector and topic, and the target."""
 
-    def __init__(self, *, lanes: int = 3, schemas: bool = False, routes: tuple[Route, ...] = ROUTES) -> None:
+    def __init__(
+        self, *, lanes: int = 3, schemas: bool = False, routes: tuple[TableRoute, ...] = ROUTES
+    ) -> None:
         self.connector = Connector(TABLE, schemas=schemas)
         self.target = FakeTarget()
         self.tables: dict[tuple[str, int], InForce] = {}
         self.spec = UnitSpec(
-            unit=Unit("p", "t"), source="b1", epoch=0, topic_id="id", routes=routes, lanes=lanes,
-            limits=Limits(pause=0.001, max_pause=0.002), debezium=Modes(),
+            unit=ApplyUnit("p", "t"), source="b1", epoch=0, topic_id="id", routes=routes, lanes=lanes,
+            limits=LaneLimits(pause=0.001, max_pause=0.002), debezium=Modes(),
         )  # fmt: skip
         self.take_over()
         define_topic(self.spec, self.target, TABLE)  # type: ignore[arg-type]
@@ -188,7 +190,7 @@ def test_truncate_empties_the_table() -> None:
 
 
 def test_added_columns_are_added() -> None:
-    bench = Bench(routes=(Route("bank.*", "public.{table}", (("branch", "{source}"),)),))
+    bench = Bench(routes=(TableRoute("bank.*", "public.{table}", (("branch", "{source}"),)),))
     bench.connector.insert(row(1))
     assert bench.apply().state == "ok"
     assert bench.rows() == [(*row(1).values(), "b1")]

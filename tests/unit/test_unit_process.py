@@ -22,19 +22,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer import daemon
+from consumer.attempt.reports import MAX_REPORTS, Report, ReportReceiver, ReportSender, said_again
 from consumer.attempt.spec import UnitSpec
-from consumer.board import post
-from consumer.model import Unit
-from consumer.pipeline import TaskConfig
-from consumer.query import java_options, kafka_options, session_settings, slots_of, start_query
-from consumer.reports import MAX_REPORTS, Report, ReportReceiver, ReportSender, said_again
-from consumer.running import cause, end_offsets
-from consumer.status import StatusWriter
-from consumer.supervision import LONGEST_PAUSE_S, QUIET_S, Backoff, Watched, reported
-from consumer.task import by_topic
-from consumer.worker import Worker
-from schemas.config import TargetConfig
+from consumer.ordering.model import ApplyUnit
+from consumer.reporting.status_lines import StatusWriter
+from consumer.spark import daemon
+from consumer.spark.active_units import post
+from consumer.spark.pipeline import TaskConfig
+from consumer.spark.query import java_options, kafka_options, session_settings, slots_of, start_query
+from consumer.spark.query_handle import cause, end_offsets
+from consumer.spark.task import by_topic
+from consumer.spark.worker import Worker
+from consumer.units.supervision import LONGEST_PAUSE_S, QUIET_S, Backoff, Watched, reported
+from schemas.config.model import TargetConfig
 
 
 @settings(deadline=None)
@@ -143,13 +143,13 @@ def test_a_unit_that_was_given_up_says_its_figures_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every later batch gets the last attempt's report again: the apply process would add the same rows each time."""
-    spec = UnitSpec(unit=Unit("p", "t"), source="s", epoch=0, topic_id="id", routes=(), lanes=1)
+    spec = UnitSpec(unit=ApplyUnit("p", "t"), source="s", epoch=0, topic_id="id", routes=(), lanes=1)
     config = _task_config(
         units={"t": spec}, board=str(tmp_path / "board"), attempts=str(tmp_path / "attempts")
     )
     post(tmp_path / "board", {"t": 7})
     attempt = Report("t", "stopped", 7, 5, applied=3, displaced=2, message="why")
-    monkeypatch.setattr("consumer.worker.apply_topic", lambda *_, **__: attempt)
+    monkeypatch.setattr("consumer.spark.worker.apply_topic", lambda *_, **__: attempt)
     worker = Worker(config)
     first, second = worker.apply(config, "t", []), worker.apply(config, "t", [])
     worker.close()

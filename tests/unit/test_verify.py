@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.model import TargetTable
-from consumer.router import Routed
-from rowlock.compare import Difference
-from rowlock.tables import verify_lines
-from rowlock.target_view import View
-from rowlock.verify import Limits, Pair, Result, compare_pair
-from schemas.table import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
+from consumer.ordering.model import TargetTable
+from consumer.tables.router import Routed
+from rowlock.commands.tables import verify_lines
+from rowlock.inspect.compare import Difference
+from rowlock.inspect.verify import Pair, Result, VerifyLimits, compare_pair
+from rowlock.views.target import TargetView
+from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 
 PAGE = 7
 
@@ -91,8 +91,8 @@ def compare(
     left: Side, right: Side, *, clock: Clock | None = None, settle_s: float = 15.0, suspects: int = 10
 ) -> Result:
     clock = clock or Clock()
-    limits = Limits(settle_s, PAGE, suspects, clock.now, clock.sleep)
-    return compare_pair(PAIR, cast(View, left), cast(View, right), limits)
+    limits = VerifyLimits(settle_s, PAGE, suspects, clock.now, clock.sleep)
+    return compare_pair(PAIR, cast(TargetView, left), cast(TargetView, right), limits)
 
 
 def rows(*keys: int) -> dict[int, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowlock.compare import Difference, Finding, Shape, Suspects, compare_page
-from schemas.table import Key, Kind, Row
+from rowlock.inspect.compare import Difference, RowDifference, Shape, Suspects, compare_page
+from schemas.table.model import Key, Kind, Row
 
 SHAPE = Shape(("id", "name", "x"), (Kind.INT, Kind.VARCHAR, Kind.DOUBLE), (0,))
 FLOATS = st.sampled_from([None, 0.0, -0.0, 1.5])
@@ -29,9 +29,9 @@ def test_exactly_the_differences_are_found(left: dict, right: dict) -> None:
             assert (finding.columns if finding else ()) == tuple(wrong)
             assert finding is None or finding.kind is Difference.DIFFERENT
         elif key in left:
-            assert finding == Finding(Difference.MISSING, (key,))
+            assert finding == RowDifference(Difference.MISSING, (key,))
         elif key in right:
-            assert finding == Finding(Difference.EXTRA, (key,))
+            assert finding == RowDifference(Difference.EXTRA, (key,))
         else:
             assert finding is None
 
@@ -67,7 +67,9 @@ def _write(table: dict[int, tuple[object, ...]], key: int, value: str | None) ->
 def test_a_row_that_always_changes_settles_when_the_target_follows() -> None:
     suspects = Suspects(SHAPE, 10)
     suspects.add(
-        [Finding(Difference.DIFFERENT, (1,), ("name",))], {(1,): (1, "v1", None)}, {(1,): (1, "v0", None)}
+        [RowDifference(Difference.DIFFERENT, (1,), ("name",))],
+        {(1,): (1, "v1", None)},
+        {(1,): (1, "v0", None)},
     )
     suspects.observe([(1,)], {(1,): (1, "v3", None)}, {(1,): (1, "v2", None)})
     assert [finding.moving for finding in suspects.findings] == [True]
@@ -78,12 +80,12 @@ def test_a_row_that_always_changes_settles_when_the_target_follows() -> None:
 def test_a_target_that_stands_still_stays_a_difference() -> None:
     suspects = Suspects(SHAPE, 10)
     stuck = {(1,): (1, "v0", None)}
-    suspects.add([Finding(Difference.DIFFERENT, (1,), ("name",))], {(1,): (1, "v1", None)}, stuck)
+    suspects.add([RowDifference(Difference.DIFFERENT, (1,), ("name",))], {(1,): (1, "v1", None)}, stuck)
     for version in range(2, 6):
         suspects.observe([(1,)], {(1,): (1, f"v{version}", None)}, stuck)
-    assert suspects.findings == [Finding(Difference.DIFFERENT, (1,), ("name",), moving=True)]
+    assert suspects.findings == [RowDifference(Difference.DIFFERENT, (1,), ("name",), moving=True)]
     suspects.observe([(1,)], {}, stuck)
-    assert suspects.findings == [Finding(Difference.EXTRA, (1,), moving=True)]
+    assert suspects.findings == [RowDifference(Difference.EXTRA, (1,), moving=True)]
 
 
 def test_suspects_are_bounded_and_none_is_forgotten() -> None:

@@ -24,7 +24,7 @@ from coordinator.core.handlers.entrance import CheckLeader, CheckMember, CheckTe
 from coordinator.core.handlers.leases import GrantLeases, KeepLease
 from coordinator.core.handlers.reports import AnswerUnit, CollectStatistics, KeepWithinBounds, ReportUnits
 from coordinator.core.messages import Up
-from coordinator.core.owner_state import Effect, OwnerState
+from coordinator.core.owner.state import Effect, OwnerState
 
 CHAIN: tuple[Handler, ...] = (
     CheckLeader(),

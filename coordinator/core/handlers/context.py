@@ -7,7 +7,7 @@ from typing import Protocol
 
 from coordinator.core.members import Member
 from coordinator.core.messages import UnitStatus, Up
-from coordinator.core.owner_state import Effect, OwnerState
+from coordinator.core.owner.state import Effect, OwnerState
 
 
 @dataclass(slots=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from coordinator.core.bounds import LONGEST_NAME, refuse
+from coordinator.core.handlers.bounds import LONGEST_NAME, refuse
 from coordinator.core.handlers.context import Context
 from coordinator.core.members import Member
 from coordinator.core.messages import Hello, Rejected, Superseded
-from coordinator.core.owner_feed import fresh_epoch, header, persist
-from coordinator.core.owner_members import announce, other_incarnation
-from coordinator.core.owner_state import AgentRecord, Send
+from coordinator.core.owner.agents import announce, other_incarnation
+from coordinator.core.owner.sets import fresh_epoch, header, persist
+from coordinator.core.owner.state import AgentRecord, Send
 
 
 class CheckLeader:

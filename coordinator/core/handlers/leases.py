@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from coordinator.core import members, story
+from coordinator.core import members
 from coordinator.core.handlers.context import Context
-from coordinator.core.members import Member, MemberState, Verdict
+from coordinator.core.members import Member, MemberState, MessageVerdict
 from coordinator.core.messages import Heartbeat, HeartbeatResponse, Sync
-from coordinator.core.owner_feed import header, interval
-from coordinator.core.owner_members import announce, other_incarnation
-from coordinator.core.owner_state import OwnerState, Send
+from coordinator.core.owner import story
+from coordinator.core.owner.agents import announce, other_incarnation
+from coordinator.core.owner.sets import header, interval
+from coordinator.core.owner.state import OwnerState, Send
 from coordinator.core.replication_table import Role, Seen, SetState
 
 
@@ -21,10 +22,10 @@ class KeepLease:
         member, verdict = members.hear(
             context.member, head.agent_epoch, head.op_seq, context.now, is_sync=is_sync
         )
-        if verdict is Verdict.OTHER:
+        if verdict is MessageVerdict.OTHER:
             other_incarnation(state, member, head.agent_epoch, context.out)
             return False
-        if verdict is Verdict.LATE:
+        if verdict is MessageVerdict.LATE:
             state.dropped["late"] += 1
             return False
         if isinstance(message, Sync | Heartbeat):
@@ -36,9 +37,9 @@ class KeepLease:
         if context.member.state is MemberState.EXPIRED and member.state is not MemberState.EXPIRED:
             story.heard_again(state, member)
         context.known = state.members[member.name] = member
-        if verdict is Verdict.UNSYNCED:
+        if verdict is MessageVerdict.UNSYNCED:
             announce(state, member, context.out)
-        return verdict is Verdict.APPLY
+        return verdict is MessageVerdict.APPLY
 
 
 class GrantLeases:

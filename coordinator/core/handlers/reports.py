@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.core import story
-from coordinator.core.bounds import bounded, refuse
+from coordinator.core.handlers.bounds import bounded, refuse
 from coordinator.core.handlers.context import Context
 from coordinator.core.members import Member
 from coordinator.core.messages import (
@@ -16,12 +15,13 @@ from coordinator.core.messages import (
     Sync,
     UnitStatus,
 )
-from coordinator.core.owner_feed import feed
-from coordinator.core.owner_health import failed, unready
-from coordinator.core.owner_patience import got_on
-from coordinator.core.owner_state import Effect, OwnerState, Send
+from coordinator.core.owner import story
+from coordinator.core.owner.failures import failed, unready
+from coordinator.core.owner.patience import got_on
+from coordinator.core.owner.sets import feed
+from coordinator.core.owner.state import Effect, OwnerState, Send
 from coordinator.core.progress import forward
-from coordinator.core.replication import Replica, Report
+from coordinator.core.replication import Replica, ReplicaReport
 from coordinator.core.replication_table import Role, Seen, SetState
 
 _STEADY = (SetState.REPLICATING, Role.PRIMARY, Seen.REPLICATING)
@@ -113,7 +113,9 @@ class ReportUnits:
             for status in context.news:
                 report(state, member, status, now, out)
             for unit in missing:
-                feed(state, unit, Report(member.name, member.agent_epoch, 0, Reported.ABSENT), now, out)
+                feed(
+                    state, unit, ReplicaReport(member.name, member.agent_epoch, 0, Reported.ABSENT), now, out
+                )
         return True
 
 
@@ -151,4 +153,4 @@ def report(state: OwnerState, member: Member, status: UnitStatus, now: float, ou
             if one.agent == member.name and one.epoch == status.epoch:
                 story.because(state, unit, f"it failed on agent {member.name}: {status.error}")
                 failed(state, unit, member.name, now, unready=unready(state, current, one, now))
-    feed(state, unit, Report(member.name, member.agent_epoch, status.epoch, status.state), now, out)
+    feed(state, unit, ReplicaReport(member.name, member.agent_epoch, status.epoch, status.state), now, out)

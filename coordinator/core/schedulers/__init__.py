@@ -15,32 +15,32 @@ from coordinator.core.schedulers.basic import basic
 from coordinator.core.schedulers.model import (
     AddTask,
     AgentView,
-    Kind,
-    Limits,
+    CatalogueUnit,
     Loads,
+    MoveLimits,
     MoveTask,
     RemoveTask,
+    SchedulerView,
     Task,
-    UnitSpec,
+    UnitKind,
     UnitView,
-    View,
 )
 from coordinator.core.schedulers.moves import MoveRequest, drain, requested
 
 __all__ = [
     "AddTask",
     "AgentView",
-    "Kind",
-    "Limits",
+    "CatalogueUnit",
     "Loads",
+    "MoveLimits",
     "MoveRequest",
     "MoveTask",
     "Plan",
     "RemoveTask",
+    "SchedulerView",
     "Task",
-    "UnitSpec",
+    "UnitKind",
     "UnitView",
-    "View",
     "Wishes",
     "plan",
 ]
@@ -64,7 +64,7 @@ class Plan:
     full: bool = False
 
 
-def plan(view: View, wishes: Wishes, limits: Limits) -> Plan:
+def plan(view: SchedulerView, wishes: Wishes, limits: MoveLimits) -> Plan:
     """Return what to do next; at most one task a unit."""
     loads = Loads(view, limits)
     tasks = basic(view, loads)

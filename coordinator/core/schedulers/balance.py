@@ -9,16 +9,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from coordinator.core.schedulers.model import UNIT_COST, Kind, Loads, MoveTask, UnitView, View, movable
+from coordinator.core.schedulers.model import (
+    UNIT_COST,
+    Loads,
+    MoveTask,
+    SchedulerView,
+    UnitKind,
+    UnitView,
+    movable,
+)
 
 #: A gap below this share of the mean load is left alone: measured rates always vary.
 TOLERANCE = 10
 
 
-def balance(view: View, loads: Loads, most: int, why: str = "balance") -> list[MoveTask]:
+def balance(view: SchedulerView, loads: Loads, most: int, why: str = "balance") -> list[MoveTask]:
     """Return at most `most` moves; none when everything is even enough."""
     tasks: list[MoveTask] = []
-    for kind in Kind:
+    for kind in UnitKind:
         at: dict[str, list[UnitView]] = {
             agent.name: [] for agent in view.agents if agent.accepts and kind in agent.kinds
         }
@@ -47,7 +55,7 @@ def _take_apart(
                 tasks.append(_moved(unit, best, at, loads, why))
 
 
-def _narrowing(at: dict[str, list[UnitView]], kind: Kind, loads: Loads) -> tuple[UnitView, str] | None:
+def _narrowing(at: dict[str, list[UnitView]], kind: UnitKind, loads: Loads) -> tuple[UnitView, str] | None:
     """Return the unit and the agent that narrow the widest gap that can be narrowed."""
     order = sorted(at, key=lambda name: (loads.load(name, kind), name))
     mean = sum(loads.load(name, kind) for name in order) // max(1, len(order))

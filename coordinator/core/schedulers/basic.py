@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from coordinator.core.replication_table import SetState
-from coordinator.core.schedulers.model import AddTask, Loads, RemoveTask, Task, View
+from coordinator.core.schedulers.model import AddTask, Loads, RemoveTask, SchedulerView, Task
 
 _DONE = frozenset({SetState.ABSENT, SetState.REMOVING})
 
 
-def basic(view: View, loads: Loads) -> list[Task]:
-    """Return removals (all) and additions (`Limits.burst` at most); a unit that no agent can take is left out."""
+def basic(view: SchedulerView, loads: Loads) -> list[Task]:
+    """Return removals (all) and additions (`MoveLimits.burst` at most); a unit that no agent can take is left out."""
     tasks: list[Task] = [
         RemoveTask(unit.spec.unit) for unit in view.units if not unit.wanted and unit.state not in _DONE
     ]

@@ -1,7 +1,7 @@
 """What schedulers see and say, and the loads that they share within one plan.
 
 Load is counted in thousandths of an average unit: every unit costs 1000 for being there, plus up to its measured share
-of rows (`Limits.rate_weight` × 1000 for the mean rate). Capture and apply units are balanced apart: one is a process,
+of rows (`MoveLimits.rate_weight` × 1000 for the mean rate). Capture and apply units are balanced apart: one is a process,
 the other a share of a Spark query.
 """
 
@@ -19,18 +19,18 @@ UNIT_COST = 1000
 _MAY_MOVE = frozenset({SetState.PREPARE, SetState.COMMIT, SetState.RECOVERING})
 
 
-class Kind(Enum):
+class UnitKind(Enum):
     CAPTURE = "capture"
     APPLY = "apply"
 
 
 @dataclass(frozen=True, slots=True)
-class UnitSpec:
+class CatalogueUnit:
     """One unit of the catalogue. `uid` tells a unit from a later one of the same name. `apart`: units with the same
     label are kept on different agents as far as there are agents."""
 
     unit: str
-    kind: Kind
+    kind: UnitKind
     source: str
     pipeline: str | None = None
     uid: str = ""
@@ -45,7 +45,7 @@ class AgentView:
     name: str
     accepts: bool = True
     draining: bool = False
-    kinds: frozenset[Kind] = frozenset(Kind)
+    kinds: frozenset[UnitKind] = frozenset(UnitKind)
     room: int | None = None
 
 
@@ -53,7 +53,7 @@ class AgentView:
 class UnitView:
     """`wanted`: in the catalogue and not paused. `due`: not waiting after a failure. `avoid`: where it failed last."""
 
-    spec: UnitSpec
+    spec: CatalogueUnit
     state: SetState
     primary: str | None = None
     holders: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class UnitView:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SchedulerView:
     """Agents and units in the order of their names.
 
     `steady`: (agent, kind, apart label) → number and rows a second of wanted units that replicate there undisturbed, and
@@ -73,11 +73,11 @@ class View:
 
     agents: tuple[AgentView, ...]
     units: tuple[UnitView, ...]
-    steady: Mapping[tuple[str, Kind, str | None], tuple[int, int]] = field(default_factory=dict)
+    steady: Mapping[tuple[str, UnitKind, str | None], tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MoveLimits:
     """`burst`: units added in one plan, so that a plan stays short (a tenth of a second); `agent_burst`: of them to one agent,
     so that the first agent of many does not get everything. `concurrent`: moves under way at once, `per_agent`: of them to one agent.
 
@@ -117,21 +117,21 @@ Task = AddTask | MoveTask | RemoveTask
 class Loads:
     """Who has how much, with what the plan has given out so far."""
 
-    def __init__(self, view: View, limits: Limits) -> None:
+    def __init__(self, view: SchedulerView, limits: MoveLimits) -> None:
         self.agents = {agent.name: agent for agent in view.agents}
         self.limits = limits
         rates = [unit.rows_per_s for unit in view.units if unit.holders]
         rows = sum(rates) + sum(rows for _, rows in view.steady.values())
         number = len(rates) + sum(number for number, _ in view.steady.values())
         self._mean = max(1, rows // max(1, number))
-        self._units: dict[tuple[str, Kind], int] = defaultdict(int)
-        self._rows: dict[tuple[str, Kind], int] = defaultdict(int)
-        self._least: dict[Kind, list[tuple[int, str]]] = {}
+        self._units: dict[tuple[str, UnitKind], int] = defaultdict(int)
+        self._rows: dict[tuple[str, UnitKind], int] = defaultdict(int)
+        self._least: dict[UnitKind, list[tuple[int, str]]] = {}
         self._group: dict[tuple[str, str], int] = defaultdict(int)
         self._incoming: dict[str, int] = defaultdict(int)
         self._added: dict[str, int] = defaultdict(int)
         self._given: dict[str, int] = defaultdict(int)
-        self._nobody = {kind: self._none_has_room(kind) for kind in Kind}
+        self._nobody = {kind: self._none_has_room(kind) for kind in UnitKind}
         self.moving = 0
         for (agent, kind, apart), (number, rows) in view.steady.items():
             self._units[agent, kind] += number
@@ -156,7 +156,7 @@ class Loads:
     def cost(self, unit: UnitView) -> int:
         return UNIT_COST + self.limits.rate_weight * UNIT_COST * unit.rows_per_s // self._mean
 
-    def load(self, agent: str, kind: Kind) -> int:
+    def load(self, agent: str, kind: UnitKind) -> int:
         rows = self.limits.rate_weight * UNIT_COST * self._rows[agent, kind] // self._mean
         return UNIT_COST * self._units[agent, kind] + rows
 
@@ -179,11 +179,11 @@ class Loads:
         """`asked`: somebody named the agent, so it is taken whether it is trusted or not."""
         return agent not in unit.holders and self._open(agent, unit.spec.kind, asked=asked)
 
-    def _none_has_room(self, kind: Kind) -> bool:
+    def _none_has_room(self, kind: UnitKind) -> bool:
         able = [a for a in self.agents.values() if a.accepts and kind in a.kinds]
         return all(agent.room == 0 for agent in able)
 
-    def _open(self, agent: str, kind: Kind, *, asked: bool = False) -> bool:
+    def _open(self, agent: str, kind: UnitKind, *, asked: bool = False) -> bool:
         view = self.agents.get(agent)
         if view is None or not view.accepts or kind not in view.kinds:
             return False
@@ -210,7 +210,7 @@ class Loads:
         able = [name for name in self.agents if self.can_take(unit, name)]
         return min(able, key=lambda name: self._preference(unit, name), default=None)
 
-    def _least_loaded(self, kind: Kind) -> str | None:
+    def _least_loaded(self, kind: UnitKind) -> str | None:
         """The same for a unit that may go anywhere, without looking at every agent. What is out of date in the heap was
         followed by the present load."""
         if kind not in self._least:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.core.schedulers.model import Loads, MoveTask, View, movable
+from coordinator.core.schedulers.model import Loads, MoveTask, SchedulerView, movable
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class MoveRequest:
     agent: str
 
 
-def drain(view: View, loads: Loads) -> list[MoveTask]:
+def drain(view: SchedulerView, loads: Loads) -> list[MoveTask]:
     """Return moves off agents that drain, each to the agent that suits it best."""
     draining = {agent.name for agent in view.agents if agent.draining}
     tasks: list[MoveTask] = []
@@ -27,7 +27,7 @@ def drain(view: View, loads: Loads) -> list[MoveTask]:
     return tasks
 
 
-def requested(view: View, loads: Loads, requests: tuple[MoveRequest, ...]) -> list[MoveTask]:
+def requested(view: SchedulerView, loads: Loads, requests: tuple[MoveRequest, ...]) -> list[MoveTask]:
     """Return the requests that can start now; the others stay with the caller."""
     by_name = {unit.spec.unit: unit for unit in movable(view.units)} if requests else {}
     tasks: list[MoveTask] = []

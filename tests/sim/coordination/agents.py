@@ -5,7 +5,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from coordinator.core import agent as agents
-from coordinator.core import owner_state as o
 from coordinator.core.agent_unit import OpenWorker, StartWorker, StopWorker
 from coordinator.core.messages import (
     Checkpoint,
@@ -19,6 +18,7 @@ from coordinator.core.messages import (
     UnitStatus,
     Up,
 )
+from coordinator.core.owner import state as o
 from tests.sim.coordination.candidates import Candidates
 from tests.sim.coordination.nodes import CANDIDATES, CAPTURES, FAR, AgentNode, OwnerNode
 from tests.sim.coordination.target import Worker
@@ -48,7 +48,7 @@ class Agents(Candidates):
         self.at(back, lambda: None if node.alive or node.left else self._start_agent(node))
 
     def _tick_agent(self, node: AgentNode) -> None:
-        self.step_agent(node, agents.Tick())
+        self.step_agent(node, agents.AgentTick())
         if node.name in self.hostile and not self.healed and node.alive and self.later.random() < 0.5:
             self._lie(node)
         if self.now - node.heard > 2.5:
@@ -64,7 +64,7 @@ class Agents(Candidates):
         before = node.state.owner_rev
         if message.header.owner_rev >= before:
             node.leader, node.heard = CANDIDATES.index(origin.name), self.now
-        self.step_agent(node, agents.Received(message))
+        self.step_agent(node, agents.InstructionReceived(message))
 
     def step_agent(self, node: AgentNode, event: agents.AgentEvent) -> None:
         if not node.alive:
@@ -74,7 +74,7 @@ class Agents(Candidates):
         self.judge.agent(node, event, rev, out)
         for effect in out:
             match effect:
-                case agents.Send(message):
+                case agents.SendUp(message):
                     self._up(node, message)
                 case agents.Ends():
                     self.crash_agent(node, 1.0)

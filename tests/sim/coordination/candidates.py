@@ -7,10 +7,10 @@ from collections.abc import Callable
 from coordinator.control import election as elections
 from coordinator.control import fold as folds
 from coordinator.control.codec import Beat, Changes, Claim, Message, Resigned, Snapshot
-from coordinator.core import owner as owners
-from coordinator.core import owner_state as o
 from coordinator.core.messages import Down
-from coordinator.core.schedulers import Kind
+from coordinator.core.owner import owner as owners
+from coordinator.core.owner import state as o
+from coordinator.core.schedulers import UnitKind
 from coordinator.server.round import Round
 from tests.sim.coordination.control import Open, Producer, Wrote
 from tests.sim.coordination.ground import Ground
@@ -119,10 +119,10 @@ class Candidates(Ground):
     def give_catalogue(self, node: OwnerNode) -> None:
         """As the poller does: the same object while it says the same. Kafka may list no topic for a moment."""
         units = tuple(self.catalogue.values())
-        read = {spec.source for spec in units if spec.kind is Kind.APPLY}
+        read = {spec.source for spec in units if spec.kind is UnitKind.APPLY}
         if self.now < self.unlisted_until:
             self.happened["empty metadata"] += 1
-            units = tuple(spec for spec in units if spec.kind is Kind.CAPTURE)
+            units = tuple(spec for spec in units if spec.kind is UnitKind.CAPTURE)
         found = o.Catalogue(units, {PIPELINE: tuple(sorted(read))})
         if found != node.given:
             node.given = found
@@ -196,7 +196,7 @@ class Candidates(Ground):
                 return  # of an earlier life, or an earlier claim
             producer.busy = False
             if offset is None:
-                self.vote(node, elections.Failed("fenced, or nobody knows"))
+                self.vote(node, elections.WriteFailed("fenced, or nobody knows"))
                 return
             wrote(offset)
             self._send(node, producer)
@@ -300,7 +300,7 @@ class Candidates(Ground):
             self.step_owner(node, o.Persisted(one))
 
     def _fence(self, node: OwnerNode, unit: str, epoch: int) -> None:
-        """A captured topic needs none: the next capture's gen does it (rowlock/fences.py)."""
+        """A captured topic needs none: the next capture's gen does it (rowlock/coordinator/fences.py)."""
         if unit not in CAPTURES:
             if not self.up("target"):
                 self.on(node, 0.5, lambda: self._fence(node, unit, epoch))

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
-from coordinator.core.schedulers import Kind, UnitSpec
+from coordinator.core.schedulers import CatalogueUnit, UnitKind
 from tests.sim.coordination.capture import CaptureTopic
 from tests.sim.coordination.control import ControlTopic
 from tests.sim.coordination.judge import Judge
@@ -68,12 +68,12 @@ class Ground:
         self.events = 0
         self.storm: Counter[int] = Counter()
 
-    def spec(self, unit: str) -> UnitSpec:
+    def spec(self, unit: str) -> CatalogueUnit:
         if unit in CAPTURES:
-            return UnitSpec(unit, Kind.CAPTURE, "s1", None, "1")
+            return CatalogueUnit(unit, UnitKind.CAPTURE, "s1", None, "1")
         apart = "x" if unit in UNITS[:2] else None
-        return UnitSpec(
-            unit, Kind.APPLY, "s1" if unit in UNITS[:2] else "s2", PIPELINE, str(self.uids[unit]), apart
+        return CatalogueUnit(
+            unit, UnitKind.APPLY, "s1" if unit in UNITS[:2] else "s2", PIPELINE, str(self.uids[unit]), apart
         )
 
     # time

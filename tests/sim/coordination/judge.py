@@ -15,16 +15,16 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from coordinator.core import agent as agents
-from coordinator.core import owner as owners
-from coordinator.core import owner_state as o
 from coordinator.core.agent_unit import OpenWorker, StartWorker, StopWorker
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, DispatchResponse, Down, Heartbeat, Mark, Op, Reported, Sync
-from coordinator.core.owner_feed import wanted
+from coordinator.core.owner import owner as owners
+from coordinator.core.owner import state as o
+from coordinator.core.owner.sets import wanted
 from coordinator.core.progress import PipelineProgress
 from coordinator.core.replication import require
 from coordinator.core.replication_table import Cell, SetState
-from coordinator.server import view as views
+from coordinator.server.operators import view as views
 from tests.sim.coordination.leases import LeaseJudge
 from tests.sim.coordination.nodes import FAR
 from tests.sim.coordination.target import Transaction, Worker
@@ -253,15 +253,15 @@ class Judge:
     ) -> None:
         state = node.state
         require(state.owner_rev >= rev, f"agent {node.name} went back from term {rev} to {state.owner_rev}")
-        if isinstance(event, agents.Received) and isinstance(event.message, Dispatch):
+        if isinstance(event, agents.InstructionReceived) and isinstance(event.message, Dispatch):
             self._instructed(node, event.message)
             self.watch.answered(node, event.message, out)
         for effect in out:
-            if isinstance(effect, StopWorker) and isinstance(event, agents.Received):
+            if isinstance(effect, StopWorker) and isinstance(event, agents.InstructionReceived):
                 self._stopped(event.message, effect)
             if not isinstance(effect, OpenWorker | StartWorker):
                 continue
-            header = event.message.header if isinstance(event, agents.Received) else None
+            header = event.message.header if isinstance(event, agents.InstructionReceived) else None
             require(
                 header is not None and header.owner_rev == state.owner_rev, f"acted for a lower term: {event}"
             )

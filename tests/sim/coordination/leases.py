@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coordinator.core import owner_state as o
 from coordinator.core.messages import Dispatch, HeartbeatResponse, Op
+from coordinator.core.owner import state as o
 from coordinator.core.replication import require
 from coordinator.core.replication_table import Role, Seen, SetState
 

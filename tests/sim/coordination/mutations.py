@@ -15,29 +15,20 @@ from unittest import mock
 from msgspec import structs
 
 from coordinator.core import agent as agents
-from coordinator.core import (
-    agent_unit,
-    bounds,
-    health,
-    members,
-    owner,
-    owner_catalogue,
-    owner_commands,
-    owner_feed,
-    owner_members,
-    owner_ticks,
-    progress,
-    replication,
-)
-from coordinator.core.agent_unit import Held
-from coordinator.core.handlers import entrance, leases, reports
-from coordinator.core.members import Verdict
+from coordinator.core import agent_unit, health, members, progress, replication
+from coordinator.core.agent_unit import AgentUnit
+from coordinator.core.handlers import bounds, entrance, leases, reports
+from coordinator.core.members import MessageVerdict
 from coordinator.core.messages import Announce, DispatchResponse, HeartbeatResponse, Op, Superseded
-from coordinator.core.owner_state import Confirmed, Fence, Persisted, UnitRecord
-from coordinator.core.replication import Assign, Instruct, RefusedError, ReplicationSet
+from coordinator.core.owner import agents as owner_members
+from coordinator.core.owner import catalogue, owner, periodic
+from coordinator.core.owner import commands as owner_commands
+from coordinator.core.owner import sets as owner_feed
+from coordinator.core.owner.state import Confirmed, Fence, Persisted, UnitRecord
+from coordinator.core.replication import Assign, Instruct, ReplicationSet, SetRefusedError
 from coordinator.core.replication_table import CELLS, SETTLE, Act, Primary, Role, Secondary, Seen, SetState
-from coordinator.core.schedulers import Kind, Loads, UnitSpec
-from coordinator.server import view as views
+from coordinator.core.schedulers import CatalogueUnit, Loads, UnitKind
+from coordinator.server.operators import view as views
 from coordinator.server.round import Round
 from tests.sim.coordination import ground
 from tests.sim.coordination.capture import CaptureRules, CaptureTopic
@@ -87,7 +78,7 @@ _fence_unless_wanted, _instruct, _dispatched = (
     agents._dispatched,
 )
 _expire, _begin, _owner_step = members.expire, owner.begin, owner.step
-_pipeline_units, _pipelines = owner_ticks.pipeline_units, views.pipelines
+_pipeline_units, _pipelines = periodic.pipeline_units, views.pipelines
 
 
 def _no_orphans(current: ReplicationSet, event: Any, out: list[Any]) -> ReplicationSet:
@@ -117,12 +108,12 @@ def _only_primaries(*args: Any) -> Any:
     return replica if replica is not None and replica.role is Role.PRIMARY else None
 
 
-def _keep_old_mark(held: Held, told: Any) -> Any:
+def _keep_old_mark(held: AgentUnit, told: Any) -> Any:
     after, effects = _prepare(held, told)
     return (replace(after, mark=held.mark) if after.epoch != held.epoch and held.mark else after), effects
 
 
-def _keep_on_forget(held: Held, event: Any, now: float) -> Any:
+def _keep_on_forget(held: AgentUnit, event: Any, now: float) -> Any:
     after, effects = _step(held, event, now)
     return replace(after, mark=after.mark or held.mark), effects
 
@@ -162,21 +153,21 @@ def _lease_from_receipt(state: agents.AgentState, message: Any, now: float, out:
     _receive(state, message, now, out)
 
 
-def _no_expiry(held: Held, _now: float) -> Any:
+def _no_expiry(held: AgentUnit, _now: float) -> Any:
     return held, ()
 
 
 def _resurrect(state: Any, unit: str) -> Any:
-    return _wanted(state, unit) or (UnitSpec(unit, Kind.APPLY, "s1", None, state.memos[unit].uid))
+    return _wanted(state, unit) or (CatalogueUnit(unit, UnitKind.APPLY, "s1", None, state.memos[unit].uid))
 
 
 def _late_is_fine(member: Any, agent_epoch: int, seq: int, now: float, **kwargs: Any) -> Any:
     after, verdict = _hear(member, agent_epoch, seq, now, **kwargs)
     synced = member.state is members.MemberState.SYNCED
-    return (after, Verdict.APPLY) if verdict is Verdict.LATE and synced else (after, verdict)
+    return (after, MessageVerdict.APPLY) if verdict is MessageVerdict.LATE and synced else (after, verdict)
 
 
-def _never_ill(known: health.Health, *_: Any) -> health.Health:
+def _never_ill(known: health.AgentHealth, *_: Any) -> health.AgentHealth:
     return known
 
 
@@ -248,11 +239,11 @@ def _no_limit(_self: Loads, _agent: str) -> bool:
     return True
 
 
-def _told_without_tombstone(held: Held, epoch: int) -> Any:
+def _told_without_tombstone(held: AgentUnit, epoch: int) -> Any:
     return (held, ()) if held.epoch > epoch else agent_unit._halt(held)
 
 
-def _remove_whatever(held: Held, epoch: int) -> Any:
+def _remove_whatever(held: AgentUnit, epoch: int) -> Any:
     return agent_unit._halt(replace(held, closed=max(held.closed, epoch)))
 
 
@@ -290,9 +281,9 @@ def _deaf_to_strangers(state: agents.AgentState, message: Any, now: float, out: 
 
 def _plan_with(**more: int) -> Patch:
     """A limit is forgotten."""
-    plan = owner_ticks.plan
+    plan = periodic.plan
     return attribute(
-        owner_ticks, "plan", lambda seen, wishes, limits: plan(seen, wishes, replace(limits, **more))
+        periodic, "plan", lambda seen, wishes, limits: plan(seen, wishes, replace(limits, **more))
     )
 
 
@@ -331,7 +322,7 @@ def _silent_unless_changed(state: agents.AgentState, message: Any, now: float, o
     _dispatched(state, message, now, out)
     if state.units.get(message.unit) == before and before is not None:
         out[:] = [
-            e for e in out if not (isinstance(e, agents.Send) and isinstance(e.message, DispatchResponse))
+            e for e in out if not (isinstance(e, agents.SendUp) and isinstance(e.message, DispatchResponse))
         ]
 
 
@@ -345,7 +336,7 @@ def _last_durable(self: Round, token: int) -> tuple[int, ...]:
 
 S, R, N = SetState, Role, Seen
 #: Modules that know `fence_unless_wanted`.
-_FENCING = (owner_feed, owner_catalogue, owner_commands, owner_ticks)
+_FENCING = (owner_feed, catalogue, owner_commands, periodic)
 MUTATIONS = (
     Mutation("agent epoch is not compared", "B1, PR#6113", (attribute(members, "hear", _any_incarnation),), faults=("ancient", "crash agent", "delay", "double")),
     Mutation("a worker's failure is swallowed", "B2", options={"swallow": True}),
@@ -371,15 +362,15 @@ MUTATIONS = (
     Mutation("a unit's old mark is kept", "tiflow#4464", (attribute(agent_unit, "_prepare", _keep_old_mark), attribute(agent_unit, "step", _keep_on_forget))),
     Mutation(
         "a dropped unit is added again", "ticdc#4874",
-        (attribute(owner_feed, "wanted", _resurrect), attribute(owner_ticks, "wanted", _resurrect)),
+        (attribute(owner_feed, "wanted", _resurrect), attribute(periodic, "wanted", _resurrect)),
     ),
     Mutation(
         "a removed unit is not fenced", "found here",
         tuple(attribute(m, "fence_unless_wanted", _forget_at_once) for m in _FENCING),
         faults=("catalogue", "pause agent", "commands"),
     ),
-    Mutation("the minimum skips a missing unit", "tiflow PR#5761", (attribute(owner_ticks, "advance", _skip_missing),)),
-    Mutation("the minimum waits for a dropped unit", "ticdc#5710", (attribute(owner_ticks, "pipeline_units", _wait_for_dropped),), faults=("catalogue",)),
+    Mutation("the minimum skips a missing unit", "tiflow PR#5761", (attribute(periodic, "advance", _skip_missing),)),
+    Mutation("the minimum waits for a dropped unit", "ticdc#5710", (attribute(periodic, "pipeline_units", _wait_for_dropped),), faults=("catalogue",)),
     Mutation("progress is shown before it is stored", "found here", (attribute(views, "pipelines", _shown_before_stored),)),
     Mutation("dispatched before it is durable", "ticdc PR#5434", (attribute(replication, "_assign", _assign_at_once),), faults=("two owners", "crash owner", "clock", "commands", "commit unknown", "hanging commit")),
     Mutation("of a round only the last decision is told", "ADR 18", (attribute(Round, "durable", _last_durable),), faults=("long rounds", "commands", "crash agent", "catalogue")),
@@ -397,11 +388,11 @@ MUTATIONS = (
     Mutation("a claim counts as confirmed from the answer", "found here", (attribute(owner, "step", _confirmed_now),), faults=("late answer", "two owners", "reader lags")),
     Mutation("a term counts as confirmed from the claim's answer", "found here", (attribute(owner, "begin", _confirmed_by_election),), scenario="a_candidate_hears_late_that_it_has_claimed"),
     Mutation("leases are renewed for what is told to stop", "found here", (attribute(leases, "_granted", _granted_to_all),)),
-    Mutation("an empty list of topics is believed", "found here", (attribute(owner_catalogue, "doubted", _credulous),), faults=("empty metadata",)),
+    Mutation("an empty list of topics is believed", "found here", (attribute(catalogue, "doubted", _credulous),), faults=("empty metadata",)),
     Mutation("an agent's word raises the epochs", "found here", (attribute(reports, "refuse", _raise_counter),), faults=("hostile agent",)),
     Mutation("marks later than now are believed", "found here", (attribute(bounds, "latest_ts", _no_clock),), faults=("hostile agent",)),
     Mutation("an agent's word ends a term", "found here", (attribute(entrance, "refuse", _step_down_at_a_word),), faults=("hostile agent",)),
-    Mutation("a slow preparation is given up and begun anew", "found here", (attribute(owner_ticks, "impatient", _time_is_up),), faults=("busy machine",)),
+    Mutation("a slow preparation is given up and begun anew", "found here", (attribute(periodic, "impatient", _time_is_up),), faults=("busy machine",)),
     Mutation("who is replaced waits for an announcement", "found here", (attribute(agents, "_receive", _deaf_to_strangers),)),
     Mutation("a late start claims a topic", "found here", (_late_claims,), faults=("crash agent", "slow target", "commands")),
     Mutation("the fence is read without a lock", "§7 (A)", (_weak(locked=False),)),
@@ -428,7 +419,7 @@ def find(mutation: Mutation, seeds: Iterable[int]) -> tuple[int, str] | None:
                 _run(mutation, seed)
             except Violation as error:
                 return tried, str(error).partition(": ")[2].partition("\n")[0]
-            except RefusedError as error:
+            except SetRefusedError as error:
                 return tried, f"refused: {error}"
     return None
 

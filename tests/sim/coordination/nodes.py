@@ -9,10 +9,10 @@ from coordinator.control import election as elections
 from coordinator.control import fold as folds
 from coordinator.control.codec import Candidate
 from coordinator.core import agent as agents
-from coordinator.core import owner_state as o
 from coordinator.core.health import HealthConfig
-from coordinator.core.owner_state import OwnerConfig, OwnerState
-from coordinator.core.schedulers import Limits
+from coordinator.core.owner import state as o
+from coordinator.core.owner.state import OwnerConfig, OwnerState
+from coordinator.core.schedulers import MoveLimits
 from coordinator.server.round import Round
 from tests.sim.coordination.control import Producer
 from tests.sim.coordination.target import Worker
@@ -28,7 +28,7 @@ CONFIG = OwnerConfig(
     retry_most=2.0,
     progress_every=2.0,
     doubt=3.0,
-    limits=Limits(burst=2, agent_burst=1, concurrent=2, per_agent=1),
+    limits=MoveLimits(burst=2, agent_burst=1, concurrent=2, per_agent=1),
     health=HealthConfig(failures=2, retry_first=2.0, retry_most=16.0, trust_after=2.0),
 )
 ELECTION = elections.ElectionConfig(patience=2.5, pause=2.0, read_back=5.0)

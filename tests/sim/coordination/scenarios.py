@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from coordinator.control.election import Phase
-from coordinator.core import owner_state as o
+from coordinator.control.election import ElectionPhase
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Op
+from coordinator.core.owner import state as o
 from coordinator.core.replication_table import Cell, Role, Seen, SetState
 from tests.sim.coordination.nodes import CAPTURES, UNITS, AgentNode, Violation
 from tests.sim.coordination.scripted import UNIT, Scripted
@@ -307,7 +307,7 @@ def a_candidate_hears_late_that_it_has_claimed(w: Scripted) -> None:
     w.until("the old owner knows", lambda: first.state is None)
     w._read(second)
     second.lags_until = w.now + 6.0
-    w.until("it may claim again", lambda: first.election.phase is Phase.FOLLOWING)
+    w.until("it may claim again", lambda: first.election.phase is ElectionPhase.FOLLOWING)
     w.usurp(first)
     w.until("it has claimed again", lambda: w.topic.claims[-1][1] == first.name)
     w.pause(first, 5.0)  # so that agents do not hear of it

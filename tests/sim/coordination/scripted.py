@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coordinator.core import agent as agents
-from coordinator.core import owner_state as o
 from coordinator.core.messages import Dispatch, Down, Op, Up
+from coordinator.core.owner import state as o
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import Cell, Role, Seen, SetState
 from tests.sim.coordination.nodes import AgentNode, Options, OwnerNode
@@ -161,7 +161,7 @@ class Scripted(World):
     def beat(self, node: AgentNode) -> None:
         """The agent's next heartbeat is sent in a moment."""
         node.state.next_beat = self.clock(node)
-        self.on(node, 0.001, lambda: self.step_agent(node, agents.Tick()))
+        self.on(node, 0.001, lambda: self.step_agent(node, agents.AgentTick()))
 
     def shut_down(self, node: AgentNode) -> None:
         self.step_agent(node, agents.Shutdown())

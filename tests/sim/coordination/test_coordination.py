@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.core import owner_ticks
-from coordinator.core.agent_unit import Held
+from coordinator.core.agent_unit import AgentUnit
 from coordinator.core.messages import Op, Reported
-from coordinator.core.owner_state import Move, OwnerState
+from coordinator.core.owner import periodic
+from coordinator.core.owner.state import Move, OwnerState
 from coordinator.core.replication_table import CELLS, Cell, Role, Seen, SetState
 from tests.sim.coordination.mutations import BY_NAME, FENCE_AT_ONCE, MUTATIONS, Mutation, attribute, find
 from tests.sim.coordination.nodes import MESSAGE_FAULTS, Options, Violation
@@ -93,7 +93,7 @@ def test_an_orphan_that_is_not_told_to_end_is_found() -> None:
     w = Scripted()
     _, agent = w.settle()
     w.heal()
-    agent.state.units[UNIT] = Held(UNIT, w.state.counter + 1, Reported.PREPARED)
+    agent.state.units[UNIT] = AgentUnit(UNIT, w.state.counter + 1, Reported.PREPARED)
     with BY_NAME["orphans are ignored"].patches[0](), pytest.raises(AssertionError, match="orphan"):
         w.run_until(w.now + 3.0)
 
@@ -151,7 +151,7 @@ def test_a_mutation_that_no_longer_fits_the_cores_is_not_taken_for_found() -> No
         return state.no_such_thing  # type: ignore[attr-defined]
 
     with pytest.raises(AttributeError, match="no_such_thing"):
-        find(Mutation("stale", "", (attribute(owner_ticks, "pipeline_units", stale),)), range(1))
+        find(Mutation("stale", "", (attribute(periodic, "pipeline_units", stale),)), range(1))
 
 
 def test_the_page_names_the_bugs_that_can_be_put_back() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from coordinator.control import fold as folds
 from coordinator.control.codec import Candidate, Changes, Claim, Message, Snapshot
-from coordinator.core import owner
+from coordinator.core.owner import owner
 from coordinator.core.replication_table import Act, Role, Seen, SetState
 from tests.sim.coordination.control import ControlTopic, Producer
 from tests.sim.coordination.mutations import Mutation, _weak, attribute, cells, find

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coordinator.core import agent as agents
-from coordinator.core import owner_state as o
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, DispatchResponse, Reported
+from coordinator.core.owner import state as o
 from coordinator.core.replication import ReplicationSet, require
 from coordinator.core.replication_table import SetState
 
@@ -224,7 +224,7 @@ class Watch:
         head, state = message.header, node.state
         if (head.owner_rev, head.agent_epoch) != (state.owner_rev, state.agent_epoch):
             return
-        said = [e.message for e in out if isinstance(e, agents.Send)]
+        said = [e.message for e in out if isinstance(e, agents.SendUp)]
         answers = [m.answers for m in said if isinstance(m, DispatchResponse)]
         require(head.op_seq in answers, f"agent {node.name} does not answer {message}")
 

@@ -36,7 +36,7 @@ class Workers(Agents):
         """It does something now and then, and its agent says so."""
         if worker.stage == "opening" and not worker.stopping:
             self.happened["a slow preparation gets on"] += 1
-            self.step_agent(node, agents.Worker(worker.unit, GettingOn(worker.epoch)))
+            self.step_agent(node, agents.WorkerHappening(worker.unit, GettingOn(worker.epoch)))
             self.on(node, 0.7, lambda: self._get_on(node, worker))
 
     def _ready(self, node: AgentNode, worker: Worker) -> None:
@@ -44,7 +44,7 @@ class Workers(Agents):
             worker.stage = "ready"
             if "worker fails" in self.faults and not self.healed and self.rng.random() < 0.1:
                 self.on(node, self.rng.uniform(0.01, 1.0), lambda: self._end(node, worker, "failed"))
-            self.step_agent(node, agents.Worker(worker.unit, Ready(worker.epoch)))
+            self.step_agent(node, agents.WorkerHappening(worker.unit, Ready(worker.epoch)))
 
     def _take(self, node: AgentNode, worker: Worker, tries: int) -> None:
         """Take over the progress row; a locked one is waited for, then its holder is killed."""
@@ -218,7 +218,7 @@ class Workers(Agents):
     def _went_on(self, node: AgentNode, worker: Worker, done: Transaction) -> None:
         worker.offset = done.end
         mark = self._mark(worker)
-        self.step_agent(node, agents.Worker(worker.unit, Progressed(worker.epoch, mark, 10)))
+        self.step_agent(node, agents.WorkerHappening(worker.unit, Progressed(worker.epoch, mark, 10)))
         again = self._capture if worker.unit in CAPTURES else self._apply
         self.on(node, self.rng.uniform(0.2, 0.5), lambda: again(node, worker))
 
@@ -243,4 +243,4 @@ class Workers(Agents):
     def _say_ended(
         self, node: AgentNode, worker: Worker, error: str | None, mark: Mark | None = None
     ) -> None:
-        self.step_agent(node, agents.Worker(worker.unit, Ended(worker.epoch, mark, error)))
+        self.step_agent(node, agents.WorkerHappening(worker.unit, Ended(worker.epoch, mark, error)))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from coordinator.control import election as elections
 from coordinator.core import agent as agents
-from coordinator.core import owner_state as o
+from coordinator.core.owner import state as o
 from coordinator.core.replication_table import Cell, SetState
 from tests.sim.coordination.judge import Judge
 from tests.sim.coordination.nodes import (
@@ -110,12 +110,12 @@ class World(Workers):
 
     def _second_owner(self) -> None:
         node = self._some_owner()
-        if node.alive and not node.paused and node.election.phase is elections.Phase.FOLLOWING:
+        if node.alive and not node.paused and node.election.phase is elections.ElectionPhase.FOLLOWING:
             self.usurp(node)
 
     def usurp(self, node: OwnerNode) -> None:
         """A candidate claims without waiting for its patience to end."""
-        node.election = replace(node.election, phase=elections.Phase.CLAIMING)
+        node.election = replace(node.election, phase=elections.ElectionPhase.CLAIMING)
         self.claim(node)
 
     def pause(self, node: Node, for_: float, asleep: bool = False) -> None:

@@ -1,0 +1,1 @@
+"""What carries an attempt out: threads and connections for a target that has sessions, whole batches for one that takes them."""

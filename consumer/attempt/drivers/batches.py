@@ -1,0 +1,171 @@
+"""The driver of attempts on targets that take whole batches (consumer.targets.batches): the same machine, without threads.
+
+What the machine does in a transaction is one commit here. It shares with sessions what it is made of: duplicates, gaps, definitions,
+barriers, quarantine, fencing. There is one lane, and it runs only where one commit for everything was not taken: it halves the stretch
+until the event that the target refuses stands alone. How often there is a commit is up to the caller: one for the slices that it hands
+over, as far as `UnitSpec.small_batch` and the limits of the lane let it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, assert_never
+
+from consumer.attempt import effects as fx
+from consumer.attempt.attempt import Attempt
+from consumer.attempt.drivers.records import AttemptRecords, ReadMissing
+from consumer.attempt.effects import Effect, Machine, T
+from consumer.attempt.lane_group import LaneGroup
+from consumer.attempt.reader import Slice
+from consumer.attempt.reports import Report
+from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepared
+from consumer.errors import FencedError
+from consumer.ordering.model import NetChange
+from consumer.tables.fitness import explained
+from consumer.targets.batches import BatchFenced, BatchTarget, Clearing, ProgressChange
+
+
+def apply_batches(
+    spec: UnitSpec,
+    target: BatchTarget,
+    slices: Iterable[Slice],
+    *,
+    read_missing: ReadMissing,
+    tables: Tables,
+) -> Report:
+    """Run one attempt over `slices` and return what became of it. Raises InputLostError alone."""
+    if spec.lanes != 1:
+        raise ValueError(f"a target of whole batches has one lane, not {spec.lanes}")
+    return BatchDriver(spec, target, AttemptRecords(slices, read_missing), tables).run(Attempt(spec).run())
+
+
+class BatchDriver:
+    """Carries out the effects of one attempt, and advances its lane, where it has one, whenever it waits for it."""
+
+    def __init__(self, spec: UnitSpec, target: BatchTarget, records: AttemptRecords, tables: Tables) -> None:
+        self._spec, self._target, self._records, self._tables = spec, target, records, tables
+        self._lane: Iterator[None] = iter(())
+
+    def run(self, machine: Machine[T]) -> T:
+        """Drive `machine` to its end."""
+        try:
+            effect = next(machine)
+            while True:
+                try:
+                    result = self._carry_out(effect)
+                except Exception as error:  # noqa: BLE001  # the machine decides what it means
+                    effect = machine.throw(error)
+                else:
+                    effect = machine.send(result)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+
+    def _carry_out(self, effect: Effect) -> Any:
+        match effect:
+            case fx.Transact():
+                return self._commit(effect)
+            case fx.NextSlice():
+                return self._records.next_slice()
+            case fx.ReadMissing():
+                return self._records.next_missing(effect)
+            case fx.StartLanes():
+                self._lane = self._steps(effect.lanes)
+            case fx.Await():
+                self._advance(effect)
+            case fx.JoinLanes():
+                self._advance(None)
+            case fx.Sleep():
+                time.sleep(effect.seconds)
+            case _:
+                return self._ask(effect)
+        return None
+
+    # --- the target
+
+    def _ask(self, effect: Effect) -> Any:
+        spec, store = self._spec, self._target.progress
+        match effect:
+            case fx.Begin():
+                return store.begin(spec.unit, spec.epoch)
+            case fx.ReadProgress():
+                return store.read(spec.unit)[0]
+            case fx.CheckSession() | fx.DropSession():
+                return None  # a commit leaves nothing open
+            case fx.StopUnit():
+                self._tables.pop(spec.place, None)  # the target table may be another one when it goes on
+                return store.stop_unit(spec.unit, spec.epoch, effect.why, was=spec.was)
+            case fx.Restore():
+                return definition_in_force(spec, self._target, effect.text, self._tables)
+            case fx.Prepare():
+                return prepared(spec, self._target, effect.table, first=effect.first)
+            case fx.Explain():
+                return explained(self._target, effect.source, spec.source, spec.routes)
+            case _:
+                raise NotImplementedError(f"no driver carries out {effect}")
+
+    def _commit(self, effect: fx.Transact) -> None:
+        clearing, nets, progress = commit_of(effect)
+        outcome = self._target.apply(self._spec.unit, clearing, nets, progress)
+        if isinstance(outcome, BatchFenced):
+            raise FencedError(
+                f"another worker owns {self._spec.unit.topic} of pipeline {self._spec.unit.pipeline} now: expected "
+                f"{list(effect.guards)}, the target has {outcome.seen}"
+            )
+
+    # --- the lane
+
+    def _steps(self, group: LaneGroup) -> Iterator[None]:
+        """Drive the lane; it stops at each `yield` because it waits for the attempt."""
+        machine = group.lane(0)
+        try:
+            effect = next(machine)
+            while True:
+                while isinstance(effect, fx.Await) and not effect.ready():
+                    yield
+                try:
+                    result = None if isinstance(effect, fx.Await) else self._carry_out(effect)
+                except Exception as error:  # noqa: BLE001  # the lane decides what it means
+                    effect = machine.throw(error)
+                else:
+                    effect = machine.send(result)
+        except StopIteration:
+            return
+        except Exception as error:  # noqa: BLE001  # raised where the attempt asks
+            group.failed(error)
+
+    def _advance(self, awaited: fx.Await | None) -> None:
+        """Let the lane run until it waits for the attempt, or has ended; then the attempt must be able to go on."""
+        if awaited is not None and awaited.ready():
+            return
+        waits = next(self._lane, self._lane) is not self._lane
+        if waits if awaited is None else not awaited.ready():
+            raise RuntimeError("the attempt and its lane wait for each other")
+
+
+def commit_of(effect: fx.Transact) -> tuple[Clearing | None, list[NetChange], ProgressChange]:
+    """Return what the operations of a transaction come to as one commit. Pure."""
+    clearing: Clearing | None = None
+    nets: list[NetChange] = []
+    made: dict[str, Any] = {"guards": effect.guards, "rows": effect.guards}
+    for operation in effect.operations:
+        match operation:
+            case fx.Write():
+                if operation.displacing is not None:
+                    raise NotImplementedError("a target of whole batches has no unique indexes")
+                nets.append(operation.net)
+                effect.displaced.append(0)
+            case fx.Truncate():
+                clearing = Clearing(operation.table, operation.where)
+            case fx.Hold():
+                made["held"] = operation.entries
+            case fx.CloseHeldBefore():
+                made |= {"closed_before": operation.offset, "why": operation.why}
+            case fx.WriteUnit():
+                made["state"] = operation.state
+            case fx.WriteProgress() | fx.Relayout():
+                made["rows"] = operation.rows
+            case _:
+                assert_never(operation)
+    return clearing, nets, ProgressChange(**made)

@@ -1,0 +1,231 @@
+"""The driver of attempts in the product: connections to the target, Kafka's records, one thread a lane.
+
+A lane's thread is a daemon and is joined before the attempt ends, also when the attempt is thrown an error that no machine
+handles. One mutex guards what the lanes share, and a condition each, on that mutex, is what they sleep on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, assert_never
+
+from consumer.attempt import effects as fx
+from consumer.attempt.attempt import Attempt
+from consumer.attempt.drivers.records import AttemptRecords, ReadMissing
+from consumer.attempt.effects import Effect, Machine, Operation, T, ask
+from consumer.attempt.lane_group import LaneGroup, Signals
+from consumer.attempt.reader import Slice
+from consumer.attempt.reports import Report
+from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepared
+from consumer.attempt.transactions import retried
+from consumer.tables.fitness import explained
+from consumer.targets.base import Session, TargetTransaction
+from schemas.table.model import Table
+
+
+class Sessions(Protocol):
+    """The connections of a worker process to one target; number = lane."""
+
+    def get(self, number: int) -> Session:
+        """Return the session of a lane, connecting where needed. Raises TransientError."""
+
+    def check(self, number: int) -> None:
+        """After an error: drop the session if its connection is broken."""
+
+    def drop(self, number: int) -> None:
+        """Close the session, so that `get` makes a new one."""
+
+
+def apply_topic(
+    spec: UnitSpec,
+    sessions: Sessions,
+    slices: Iterable[Slice],
+    *,
+    read_missing: ReadMissing,
+    tables: Tables,
+) -> Report:
+    """Run one attempt over `slices` and return what became of it. Raises InputLostError alone."""
+    driver = ThreadDriver(spec, sessions, slices, read_missing, tables)
+    return driver.run(Attempt(spec, driver.signals).run())
+
+
+def define_topic(spec: UnitSpec, sessions: Sessions, table: Table) -> None:
+    """Put `table` in force as the definition of a unit whose topic carries none. Raises consumer.errors."""
+    driver = ThreadDriver(spec, sessions, (), lambda _start, _upto: (), {})
+    driver.run(Attempt(spec, driver.signals).define(table))
+
+
+def stop_topic(spec: UnitSpec, sessions: Sessions, why: str) -> None:
+    """Record in the target that the unit waits for a person. Raises consumer.errors after a few tries."""
+    driver = ThreadDriver(spec, sessions, (), lambda _start, _upto: (), {})
+    driver.run(retried(lambda: ask(fx.StopUnit(why))))
+
+
+class ThreadSignals(Signals):
+    """How an attempt and its lanes, each in a thread of its own, share state."""
+
+    def __init__(self, lanes: int) -> None:
+        self.mutex = mutex = threading.Lock()
+        self._lanes = [threading.Condition(mutex) for _ in range(lanes)]
+        self._attempt = threading.Condition(mutex)
+
+    def wake(self, lane: int | None) -> None:
+        self._condition(lane).notify()
+
+    def wait(self, lane: int | None, ready: Callable[[], bool], timeout: float | None = None) -> None:
+        """Sleep until `ready()`, which is asked with the mutex held, or until `timeout` seconds have gone by."""
+        with self.mutex:
+            self._condition(lane).wait_for(ready, timeout)
+
+    def _condition(self, lane: int | None) -> threading.Condition:
+        return self._attempt if lane is None else self._lanes[lane]
+
+
+class ThreadDriver:
+    """Carries out the effects of one attempt."""
+
+    def __init__(
+        self,
+        spec: UnitSpec,
+        sessions: Sessions,
+        slices: Iterable[Slice],
+        read_missing: ReadMissing,
+        tables: Tables,
+    ) -> None:
+        self._spec, self._sessions, self._tables = spec, sessions, tables
+        self._records = AttemptRecords(slices, read_missing)
+        self._signals = ThreadSignals(0)
+        self._group: LaneGroup | None = None
+        self._threads: list[threading.Thread] = []
+
+    def signals(self, lanes: int) -> ThreadSignals:
+        """Return how the next lanes share state: one group of lanes ends before another one starts."""
+        self._signals = ThreadSignals(lanes)
+        return self._signals
+
+    def run(self, machine: Machine[T]) -> T:
+        """Drive `machine` to its end; the lanes that it started have ended then, too."""
+        try:
+            return self._drive(machine, None)
+        finally:
+            if self._group is not None:
+                self._group.stop()
+                self._join()
+
+    def _drive(self, machine: Machine[T], lane: int | None) -> T:
+        try:
+            effect = next(machine)
+            while True:
+                try:
+                    result = self._carry_out(effect, lane)
+                except Exception as error:  # noqa: BLE001  # the machine decides what it means
+                    effect = machine.throw(error)
+                else:
+                    effect = machine.send(result)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+
+    def _carry_out(self, effect: Effect, lane: int | None) -> Any:
+        match effect:
+            case fx.Transact():
+                return self._transact(effect)
+            case fx.Await() | fx.Sleep():
+                return self._wait(effect, lane)
+            case fx.NextSlice():
+                return self._records.next_slice()
+            case fx.ReadMissing():
+                return self._records.next_missing(effect)
+            case fx.StartLanes():
+                return self._start(effect.lanes)
+            case fx.JoinLanes():
+                return self._join()
+            case _:
+                return self._ask(effect)
+
+    # --- the target
+
+    def _ask(self, effect: Effect) -> Any:
+        spec = self._spec
+        match effect:
+            case fx.Begin():
+                return self._sessions.get(0).begin(spec.unit, spec.epoch)
+            case fx.ReadProgress():
+                return self._sessions.get(effect.number).read(spec.unit)[0]
+            case fx.CheckSession():
+                self._sessions.check(effect.number)
+            case fx.DropSession():
+                self._sessions.drop(effect.number)
+            case fx.StopUnit():
+                self._tables.pop(spec.place, None)  # the target table may be another one when it goes on
+                self._sessions.get(0).stop_unit(spec.unit, spec.epoch, effect.why, was=spec.was)
+            case fx.Restore():
+                return definition_in_force(spec, self._sessions.get(0), effect.text, self._tables)
+            case fx.Prepare():
+                return prepared(spec, self._sessions.get(0), effect.table, first=effect.first)
+            case fx.Explain():
+                return explained(self._sessions.get(0), effect.source, spec.source, spec.routes)
+            case _:
+                raise NotImplementedError(f"no driver carries out {effect}")
+        return None
+
+    def _transact(self, effect: fx.Transact) -> None:
+        session = self._sessions.get(effect.number)
+        with session.transaction(self._spec.unit, effect.guards) as transaction:
+            for operation in effect.operations:
+                carry_out(transaction, operation, effect.displaced)
+
+    # --- lanes
+
+    def _start(self, group: LaneGroup) -> None:
+        self._group = group
+        self._threads = [
+            threading.Thread(target=self._lane, args=(group, number), name=f"lane-{number}", daemon=True)
+            for number in range(group.count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _lane(self, group: LaneGroup, number: int) -> None:
+        try:
+            self._drive(group.lane(number), number)
+        except BaseException as error:  # noqa: BLE001  # handed to the attempt's thread, whatever it is
+            group.failed(error)
+
+    def _join(self) -> None:
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+        self._group, self._threads = None, []
+
+    def _wait(self, effect: fx.Await | fx.Sleep, lane: int | None) -> None:
+        group = self._group
+        if isinstance(effect, fx.Await):
+            self._signals.wait(lane, effect.ready)
+        elif lane is None or group is None:
+            time.sleep(effect.seconds)
+        else:
+            self._signals.wait(lane, lambda: group.stopping, effect.seconds)
+
+
+def carry_out(transaction: TargetTransaction, operation: Operation, displaced: list[int]) -> None:
+    """Carry out one operation of a transaction; the number of rows that a `Write` displaced is added to `displaced`."""
+    match operation:
+        case fx.Write():
+            displaced.append(transaction.apply(operation.net, displacing=operation.displacing))
+        case fx.Hold():
+            transaction.hold(operation.entries)
+        case fx.Truncate():
+            transaction.truncate(operation.table, operation.where)
+        case fx.CloseHeldBefore():
+            transaction.close_held_before(operation.offset, operation.why)
+        case fx.WriteProgress():
+            transaction.write_progress(operation.rows)
+        case fx.WriteUnit():
+            transaction.write_unit(operation.state)
+        case fx.Relayout():
+            transaction.relayout(operation.rows)
+        case _:
+            assert_never(operation)

@@ -1,0 +1,113 @@
+"""Reading a topic from Kafka itself, beside Spark.
+
+A task trusts the target's progress, not its batch (design.md §6, "Where a task starts"): what is missing before the
+batch is read here, bounded by `upto`, in slices. Consumers are made per call: the case is rare (a restart, a batch
+that returned early) and a cached one would hold a connection for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from consumer.errors import TransientError, UnitStoppedError
+from schemas.findings import START_OVER
+from schemas.io.logs import librdkafka_logger
+
+Record = tuple[int, bytes | None]
+"""(offset, value)."""
+
+SLICE = 5000
+IDLE_S = 15.0
+"""How long the broker may say nothing before the read counts as failed."""
+
+
+def client_options(bootstrap: str, options: Mapping[str, str]) -> dict[str, Any]:
+    """Return librdkafka settings for a reader without a group."""
+    return {
+        **options,
+        "bootstrap.servers": bootstrap,
+        "group.id": "rowlock-apply",  # required by the library; nothing is ever committed
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 20,
+    }
+
+
+def read_range(options: dict[str, Any], topic: str, start: int, upto: int) -> Iterator[list[Record]]:
+    """Yield the records with offsets in [start, upto) in slices.
+
+    Raises UnitStoppedError when retention has deleted `start`, TransientError when the broker does not answer.
+    """
+    consumer = _consumer(options, topic)
+    try:
+        check_start(consumer, topic, start)
+        consumer.assign([TopicPartition(topic, 0, start)])
+        position = start
+        while position < upto:
+            messages = consumer.consume(min(SLICE, upto - position), timeout=IDLE_S)
+            if not messages:
+                raise TransientError(
+                    f"{topic}: Kafka sent nothing for {IDLE_S:.0f} s while reading offset {position}"
+                )
+            records, ended = _records(messages, topic)
+            # The end of the topic before `upto`: the batch's own first record was there, so only holes remain.
+            position = upto if ended else records[-1][0] + 1
+            if records := [record for record in records if record[0] < upto]:
+                yield records
+    except KafkaException as error:
+        raise TransientError(f"{topic}: Kafka: {error}") from error
+    finally:
+        consumer.close()
+
+
+def _consumer(options: dict[str, Any], topic: str) -> Any:
+    try:
+        return Consumer(options, logger=librdkafka_logger())
+    except KafkaException as error:
+        raise TransientError(f"{topic}: no client of Kafka can be made: {error}") from error
+
+
+def _records(messages: Sequence[Any], topic: str) -> tuple[list[Record], bool]:
+    records: list[Record] = []
+    for message in messages:
+        error = message.error()
+        if error is None:
+            records.append((message.offset(), message.value()))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            return records, True
+        elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            raise UnitStoppedError(retention_message(topic, None, None))
+        else:
+            raise TransientError(f"{topic}: Kafka: {error}")
+    return records, False
+
+
+def check_start(consumer: Any, topic: str, start: int) -> None:
+    """Raise UnitStoppedError when the topic begins after `start` or ends before it."""
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=IDLE_S)
+    if message := offset_problem(topic, start, low, high):
+        raise UnitStoppedError(message)
+
+
+def offset_problem(topic: str, start: int, low: int, high: int) -> str | None:
+    """Return why reading cannot go on at `start` in a topic that holds [low, high); None: it can."""
+    if start < low:
+        return retention_message(topic, start, low)
+    if start > high:
+        return (
+            f"{topic}: the target stands at offset {start - 1}, but the topic ends at {high - 1}: the topic lost "
+            f"records or is another one: {START_OVER}"
+        )
+    return None
+
+
+def retention_message(topic: str, start: int | None, low: int | None) -> str:
+    seen = "" if start is None else f" (next needed {start}, the topic begins at {low})"
+    return (
+        f"{topic}: Kafka's retention has deleted events that the target does not have{seen}: "
+        f"keep the topic longer than an outage may last (its retention.ms), and {START_OVER}"
+    )

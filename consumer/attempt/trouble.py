@@ -1,0 +1,72 @@
+"""What an error means for the one unit that met it: the smallest thing stops, whatever the error's class. Pure.
+
+Everything that is done for a unit ends here when it ends badly: in Spark's workers (consumer.attempt) and in the agent's
+hands (consumer.process.unit_operations). Only a fault of what carries the units (Spark's input, the process) is not a unit's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from consumer.attempt.reports import State
+from consumer.errors import (
+    AttemptLostError,
+    ConsumerError,
+    FencedError,
+    RefusedError,
+    TargetConfigError,
+    TransientError,
+    UnitStoppedError,
+)
+from schemas.errors import SchemaError
+
+
+class InputLostError(Exception):
+    """Spark's side of a task broke: nobody's unit is to blame, and Spark tries the task again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """`state`: what becomes of the unit. `fault`: of rowlock itself, so that the log needs the traceback."""
+
+    state: State
+    message: str
+    fault: bool = False
+
+
+#: The first class that fits decides. What is worth another try is "behind", what a person must look at "stopped".
+_STATES: tuple[tuple[type[BaseException], State], ...] = (
+    (AttemptLostError, "behind"),
+    (FencedError, "fenced"),
+    (TransientError, "behind"),
+    (UnitStoppedError, "stopped"),
+    (TargetConfigError, "stopped"),
+    (RefusedError, "stopped"),
+    (ConsumerError, "stopped"),
+    (SchemaError, "stopped"),
+    (MemoryError, "behind"),
+    (ConnectionError, "behind"),
+    (TimeoutError, "behind"),
+)
+
+
+def trouble_of(topic: str, error: Exception) -> Trouble:
+    """Say what `error` means for the unit of `topic`. An error that nobody foresaw stops it: retrying would hide it."""
+    state = next((state for kind, state in _STATES if isinstance(error, kind)), None)
+    if state is None:
+        return Trouble("stopped", _fault(topic, error), fault=True)
+    if isinstance(error, ConsumerError | SchemaError):
+        return Trouble(state, str(error))
+    return Trouble(state, f"{topic}: {_named(error)}", fault=True)
+
+
+def _fault(topic: str, error: Exception) -> str:
+    return (
+        f"{topic}: rowlock itself failed here ({_named(error)}), the other tables go on: look for the traceback in the log "
+        f"of the agent and report it; rowlock tries again when something has changed, and every few minutes"
+    )
+
+
+def _named(error: BaseException) -> str:
+    said = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {said[0][:200]}" if said else type(error).__name__

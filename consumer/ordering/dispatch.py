@@ -1,0 +1,193 @@
+"""From row changes to items for lanes, with the tickets that order them across lanes (design.md §6 Dispatch).
+
+Use: one `Dispatcher` per task attempt; `plan(target)` once a table; then per chunk of a few hundred accepted events
+`dispatch(plan, changes)` in offset order and `take()` the items per lane.
+
+Tickets: one per distinct (unique index, folded value) that the event gives or takes, of before and after image, in the
+order of the event ids; an update that leaves an index's values as they were takes none (docs/adr/0009). The key itself
+needs none: equal folded keys go to one lane. An update that moves the key is two parts, (offset, 0) the
+delete in the old key's lane and (offset, 1) the insert in the new key's, which always waits for part 0; where both
+go to one lane it is one item, never divided, so that no progress can stand between its halves (finding 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from consumer.ordering.fold import Fold, compared_by, index_fold, key_fold
+from consumer.ordering.layout import Layout
+from consumer.ordering.locks import Holders, LockTable, Ticket, Wait
+from consumer.ordering.model import LaneProgress, RowChange, TargetTable
+from consumer.ordering.netchange import Reducer, getter
+from schemas.table.model import Key, Row, Table, UniqueIndex
+
+
+class TablePlan:
+    """What dispatch and lanes need of a target table, computed once."""
+
+    __slots__ = ("fold_key", "indexes", "key_of", "lane_of", "name", "reducer", "target")
+
+    def __init__(self, target: TargetTable, layout: Layout, locks: LockTable, source: Table | None) -> None:
+        self.target = target
+        self.name = f"{target.schema}.{target.name}"
+        self.key_of: Callable[[Row], Any] = getter(target.key_at)
+        self.fold_key: Callable[[Row], bytes] = key_fold(target.table)
+        self.lane_of: Callable[[bytes], int] = layout.lane_hash(self.name)
+        self.reducer = Reducer(target)
+        self.indexes: list[_Index] = []
+        for index, at in zip(target.table.unique, target.unique_at, strict=True):
+            holders = locks.index(self.name, index.name)
+            fold = index_fold(target.table, index)
+            self.indexes.append(
+                (holders, getter(at), fold, _one_holder(target.table, index, source or target.table))
+            )
+
+    def key(self, row: Row) -> Key:
+        """Return the exact key of a row."""
+        return tuple(row[at] for at in self.target.key_at)
+
+
+def _one_holder(target: Table, index: UniqueIndex, source: Table) -> bool:
+    """Tell whether the source itself keeps the values of the target's `index` unique, compared as the target does.
+
+    An end that compares exactly holds apart whatever the other holds apart.
+    """
+    parts = _parts(target, index)
+    either = parts | {(column, prefix, _theirs(source, column)) for column, prefix, by in parts if not by}
+    return index.nulls_distinct and any(
+        _parts(source, known) <= either for known in (source.key, *source.unique)
+    )
+
+
+def _theirs(source: Table, column: str) -> str | None:
+    return source.column(column).type.collation if column in source.column_names else None
+
+
+def _parts(table: Table, index: UniqueIndex) -> set[tuple[str, int | None, str | None]]:
+    return {(part.column, part.prefix, compared_by(table, part) or None) for part in index.parts}
+
+
+_Index = tuple[Holders, Callable[[Row], Any], Fold, bool]
+"""(the index's locks, getter of the exact values, fold, unique at the source as well)."""
+Item = tuple[RowChange, TablePlan, bytes, tuple[Wait, ...]]
+"""What a lane gets: (change, plan, folded key, events to wait for)."""
+
+
+class Dispatcher:
+    """Splits changes to lanes. What a lane has already passed, by its progress row, is dropped in that lane."""
+
+    def __init__(self, layout: Layout, locks: LockTable, lanes: Sequence[LaneProgress]) -> None:
+        """`lanes`: the progress rows read at the begin of the attempt, one for each lane of `layout`."""
+        self.layout = layout
+        self._locks = locks
+        self._passed = [row.offset for row in sorted(lanes, key=lambda row: row.lane)]
+        self._apart = max(self._passed)  # above it no lane has passed anything
+        self._queues: list[list[Item]] = [[] for _ in range(layout.lanes)]
+        self._plans: dict[str, TablePlan] = {}
+
+    def plan(self, target: TargetTable, source: Table | None = None) -> TablePlan:
+        """Return the plan of `target`, made anew when its model changed (after a barrier).
+
+        `source`: the source's model with the target's column names: which values it keeps unique itself.
+        """
+        name = f"{target.schema}.{target.name}"
+        known = self._plans.get(name)
+        if known is None or known.target != target:
+            known = self._plans[name] = TablePlan(target, self.layout, self._locks, source)
+        return known
+
+    def dispatch(self, plan: TablePlan, changes: Iterable[RowChange]) -> None:
+        """Queue `changes` of a table (offset order, ids (offset, 0)) to their lanes. Registers tickets: the shell holds
+        the locks' mutex.
+        """
+        self._locks.sweep()
+        queues, passed, apart = self._queues, self._passed, self._apart
+        fold_key, key_of, lane_of, indexes = plan.fold_key, plan.key_of, plan.lane_of, plan.indexes
+        for change in changes:
+            before, after = change.before, change.after
+            if before is None:
+                key = fold_key(after or _image(change))
+            else:
+                key = fold_key(before)
+                if after is not None and key_of(before) != key_of(after):
+                    self._move(plan, change, key)
+                    continue
+            lane = lane_of(key)
+            event = change.id
+            if event[0] <= apart and event[0] <= passed[lane]:
+                continue
+            waits = self._waits(plan, (event, lane), before, after) if indexes else ()
+            queues[lane].append((change, plan, key, waits))
+
+    def take(self) -> list[list[Item]]:
+        """Return and forget the items queued since the last call, a list per lane."""
+        queues = self._queues
+        self._queues = [[] for _ in queues]
+        return queues
+
+    def _waits(
+        self, plan: TablePlan, ticket: Ticket, before: Row | None, after: Row | None
+    ) -> tuple[Wait, ...]:
+        """Put `ticket` on every unique value that the event gives or takes; return whom it must wait for."""
+        register = self._locks.register
+        waits: tuple[Wait, ...] = ()
+        for holders, values, fold, one_holder in plan.indexes:
+            same = before is not None and after is not None and values(before) == values(after)
+            if same and one_holder:
+                continue
+            old = None if before is None else fold(before)
+            if old is not None:
+                wait = register(holders, old, ticket)
+                if wait is not None:
+                    waits += (wait,)
+            if after is None or same:
+                continue
+            new = fold(after)
+            if new is not None and new != old:
+                wait = register(holders, new, ticket)
+                if wait is not None:
+                    waits += (wait,)
+        return waits
+
+    def _move(self, plan: TablePlan, change: RowChange, old: bytes) -> None:
+        """Queue an update that moves the key: one item in one lane, or two parts of which the second waits."""
+        first, second = halves(change)
+        offset = change.id[0]
+        new = plan.fold_key(_image(second))
+        source, target = plan.lane_of(old), plan.lane_of(new)
+        if source == target:
+            if offset > self._passed[source]:
+                waits = self._waits(plan, (change.id, source), change.before, change.after)
+                self._queues[source].append((change, plan, old, waits))
+            return
+        order: tuple[Wait, ...] = ()
+        if offset > self._passed[source]:
+            order = ((first.id, source),)
+            waits = self._waits(plan, order[0], first.before, None)
+            self._queues[source].append((first, plan, old, waits))
+        if offset > self._passed[target]:
+            waits = self._waits(plan, (second.id, target), None, second.after)
+            self._queues[target].append((second, plan, new, waits + order))
+
+
+def _image(change: RowChange) -> Row:
+    """Return the row by which a change is found. Raises ValueError for a change without images."""
+    row = change.after if change.before is None else change.before
+    if row is None:
+        raise ValueError(f"event {change.id} has neither before nor after image")
+    return row
+
+
+def halves(change: RowChange) -> tuple[RowChange, RowChange]:
+    """Return the two parts of an update that moves the key: (offset, 0) delete, (offset, 1) insert.
+
+    What is refused is the new row; the old one is gone all the same.
+    """
+    offset = change.id[0]
+    return (
+        replace(change, id=(offset, 0), after=None, refused=None),
+        replace(change, id=(offset, 1), before=None),
+    )

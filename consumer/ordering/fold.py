@@ -1,0 +1,185 @@
+"""Folded bytes of an index's value: what an index holds equal folds equal (design.md §6 Dispatch, finding 10).
+
+The fold serves lanes, tickets and held keys only. Folding too little would let two events of one row or one unique
+value run side by side, folding too much only costs parallelism (and holds rows that are not meant); so each rule here is
+chosen coarser than the index's: text is folded to a skeleton of its letters and digits (case, accents, widths, ligatures,
+trailing spaces and everything a collation may ignore removed), numbers to one form, prefixes are cut before.
+collations.py has the text part.
+
+Only the *target's* collations count (`IndexPart.collation`, of the real table), also where the source's are coarser: events
+meet in the target's rows and indexes and nowhere else. Two keys that only the source holds equal are two rows of the
+target; an update from one to the other is a move of the key there (dispatch.py), and its images are exact, so that it takes
+the tickets of both.
+
+tests/integration/test_fold.py holds this against the weights that real servers give to every character.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import msgspec
+
+from consumer.ordering.collations import FOLD_DATA_VERSION, text_fold
+from consumer.ordering.model import Held, TargetTable
+from schemas.table.model import IndexPart, Kind, Row, Table, UniqueIndex, Value
+
+FOLD_VERSION = 100 + FOLD_DATA_VERSION
+"""Part of the layout: raise it when any rule of this module or of collations.py changes."""
+
+Fold = Callable[[Row], bytes | None]
+"""Row of the target table → folded value of the index; None: by the NULL rules it collides with nothing."""
+FoldValue = Callable[[Any], bytes]
+"""A wire value that is not None → folded bytes."""
+
+_NULL = b"\0N"
+_TEXT = {Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET}
+_BINARY = {Kind.BINARY, Kind.VARBINARY, Kind.BLOB}
+_WHOLE = {Kind.INT, Kind.YEAR, Kind.BIT}
+
+
+def index_fold(table: Table, index: UniqueIndex) -> Fold:
+    """Return the fold of a unique index of the target table `table`; rows are in the order of `table.columns`."""
+    values = [_value_fold(table, part) for part in index.parts]
+    at = table.indexes_of(index.columns)
+    nulls = not index.nulls_distinct
+    if len(at) == 1:
+        return _single(at[0], values[0], _NULL if nulls else None)
+    pairs = list(zip(at, values, strict=True))
+
+    def fold(row: Row) -> bytes | None:
+        parts = []
+        for ordinal, of in pairs:
+            value = row[ordinal]
+            if value is None and not nulls:
+                return None
+            parts.append(_NULL if value is None else of(value))
+        return b"\0".join(parts)
+
+    return fold
+
+
+def key_fold(table: Table) -> Callable[[Row], bytes]:
+    """Return the fold of `table`'s key. Key columns are never NULL; should one be, it folds like any other value."""
+    whole = UniqueIndex(name=table.key.name, parts=table.key.parts, nulls_distinct=False)
+    return index_fold(table, whole)  # type: ignore[return-value]  # without nulls_distinct never None
+
+
+def folded_text(folded: bytes) -> str:
+    """Return a folded value as text that any database can store (`Held.folded`)."""
+    return folded.hex()
+
+
+def refolded(held: Iterable[Held], target: TargetTable) -> list[Held]:
+    """Return quarantine entries with their keys folded as this version folds them, for `target`'s collations as they are now.
+
+    An entry may have been written by a version that folded otherwise: its own `folded` would not be met again, and the
+    later changes of its key would overtake it. Entries of other tables stay as they are.
+    """
+    fold, width = key_fold(target.table), len(target.table.columns)
+    name = f"{target.schema}.{target.name}"
+
+    def again(entry: Held) -> Held:
+        key = msgspec.json.decode(entry.key)
+        if entry.table != name or len(key) != len(target.key_at):
+            return entry
+        row: list[Value] = [None] * width
+        for at, value in zip(target.key_at, key, strict=True):
+            row[at] = value
+        return replace(entry, folded=folded_text(fold(tuple(row))))
+
+    return [again(entry) for entry in held]
+
+
+def _single(at: int, of: FoldValue, null: bytes | None) -> Fold:
+    def fold(row: Row) -> bytes | None:
+        value = row[at]
+        return null if value is None else of(value)
+
+    def fold_integer(row: Row) -> bytes | None:
+        value = row[at]
+        if type(value) is int:
+            return b"%d" % value
+        return null if value is None else of(value)
+
+    if of is fold_whole:
+        return fold_integer
+
+    return fold
+
+
+def _value_fold(table: Table, part: IndexPart) -> FoldValue:
+    column = table.column(part.column)
+    kind = column.type.kind
+    if kind in _TEXT:
+        return text_fold(compared_by(table, part) or "", part.prefix)
+    if kind in _BINARY:
+        return _binary_fold(part.prefix)
+    if kind in _WHOLE:
+        return fold_whole
+    if kind is Kind.DECIMAL:
+        return fold_decimal
+    if kind in {Kind.FLOAT, Kind.DOUBLE}:
+        return fold_float
+    return fold_other
+
+
+def compared_by(table: Table, part: IndexPart) -> str | None:
+    """Return the collation of an index part; None or "": it compares exactly."""
+    return table.column(part.column).type.collation if part.collation is None else part.collation
+
+
+def fold_whole(value: Value) -> bytes:
+    """Fold an integer: 7 and "7" alike, so that it does not matter from which side of 2^53 a form comes."""
+    if type(value) is int:
+        return b"%d" % value
+    try:
+        return b"%d" % int(value)  # type: ignore[arg-type]  # a str, or refused just below
+    except (ValueError, TypeError):
+        return fold_other(value)
+
+
+def fold_decimal(value: Value) -> bytes:
+    """Fold a decimal to its normal form: "1.50", "1.5", 1.5 alike, and "-0.00" is 0."""
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        return fold_other(value)
+    text = f"{number:f}"
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return b"0" if text in {"-0", "-", ""} else text.encode()
+
+
+def fold_float(value: Value) -> bytes:
+    """Fold a float or double by its 32-bit value: coarser than either, and -0.0 is 0.0."""
+    try:
+        return struct.pack("<f", float(value) + 0.0)  # type: ignore[arg-type]
+    except OverflowError:
+        return b"inf"
+    except (ValueError, TypeError):
+        return fold_other(value)
+
+
+def fold_other(value: Value) -> bytes:
+    """Fold what has one wire form only (dates and times): as text, without trailing zeros of a fraction."""
+    text = str(value)
+    if "." in text:
+        text = text.rstrip("Z").rstrip("0").rstrip(".")
+    return text.rstrip("Z ").encode("utf-8", "surrogatepass")
+
+
+def _binary_fold(prefix: int | None) -> FoldValue:
+    """Return the fold of base64 text: the bytes up to `prefix`, without the zeros and spaces that padding may add."""
+
+    def fold(value: Any) -> bytes:
+        try:
+            return base64.b64decode(value)[:prefix].rstrip(b"\0 ")
+        except (ValueError, TypeError):
+            return fold_other(value)
+
+    return fold

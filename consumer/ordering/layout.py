@@ -1,0 +1,80 @@
+"""Which lane a row goes to, and the facts that this depends on (design.md §6 Layout, finding 5).
+
+A lane is a fixed 64-bit hash of (target table, folded target key), never Python's own salted `hash()`. Everything
+that would send a key to another lane (lane count, hash, fold, routes, keys) is part of the `Layout`, which is
+stored as JSON with the progress: after a change a restart first finishes with the stored layout (progress.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+
+import msgspec
+import xxhash
+
+from consumer.errors import UnitStoppedError
+from consumer.ordering.fold import FOLD_VERSION
+from consumer.ordering.model import TargetTable
+
+HASH = "xxh3_64"
+SEED = 0x726F776C6F636B  # "rowlock"
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """`routes` and `keys` are fingerprints of the pipeline's routes and of the target tables' keys."""
+
+    lanes: int
+    hash: str = HASH
+    seed: int = SEED
+    fold: int = FOLD_VERSION
+    routes: str = ""
+    keys: str = ""
+
+    def encode(self) -> str:
+        """Return the JSON that is stored in `LaneProgress.layout`; equal layouts give equal text."""
+        return msgspec.json.encode(self, order="sorted").decode()
+
+    @staticmethod
+    def decode(text: str) -> Layout:
+        """Parse a stored layout. Raises UnitStoppedError when it is not one."""
+        try:
+            return msgspec.json.decode(text, type=Layout)
+        except msgspec.MsgspecError as error:
+            raise UnitStoppedError(
+                f"the stored layout {text!r} cannot be read ({error}): it was written by another version of rowlock; "
+                "start that version once until it has caught up, then this one"
+            ) from error
+
+    @property
+    def computable(self) -> bool:
+        """Whether this version of the code can say where this layout sends a key."""
+        return self.hash == HASH and self.fold == FOLD_VERSION
+
+    def lane_hash(self, table: str) -> Callable[[bytes], int]:
+        """Return the function folded key → lane (0 ≤ lane < lanes) of the target table "schema.name"."""
+        lanes, seed, prefix = self.lanes, self.seed, table.encode() + b"\0"
+        digest = xxhash.xxh3_64_intdigest
+
+        def lane(folded: bytes) -> int:
+            return digest(prefix + folded, seed) % lanes
+
+        return lane if lanes > 1 else lambda _folded: 0
+
+
+def fingerprint(value: object) -> str:
+    """Return a short, stable digest of any msgspec-encodable value (routes, keys)."""
+    return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]
+
+
+def keys_fingerprint(tables: Iterable[TargetTable]) -> str:
+    """Return the fingerprint of what keys and collations `tables` have: they decide where a row goes."""
+    facts = [
+        (
+            f"{t.schema}.{t.name}",
+            t.table.key.parts,
+            [(c.name, c.type) for c in t.table.columns if c.name in t.table.key.columns],
+        )
+        for t in tables
+    ]
+    return fingerprint(sorted(facts, key=lambda fact: fact[0]))

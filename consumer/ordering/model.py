@@ -1,0 +1,129 @@
+"""The consumer's data between decode and target: routed tables, row changes, net changes, progress.
+
+Everything here is plain data without I/O. Rows are tuples of wire values (schemas/table/model.py) in the order of the
+*target* table's columns, after routing (renamed table, added columns).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from schemas.table.model import Key, Row, Table
+from schemas.wire.position import ZERO, Position
+
+EventId = tuple[int, int]
+"""(Kafka offset, part): the order of tickets. Part 1 is the insert half of an update that moves the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTable:
+    """A table of the target that one topic writes, in target terms.
+
+    `table` is the model with the columns that rowlock writes; `unique` of it are the unique indexes of the *real*
+    target table (not only of the source). `key_at` and `unique_at` are column ordinals. `added`: columns of `add:`.
+    """
+
+    table: Table
+    key_at: tuple[int, ...]
+    unique_at: tuple[tuple[int, ...], ...]
+    added: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> str:
+        return self.table.db
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+
+class RowChange(msgspec.Struct, gc=False):
+    """One row change in offset order: insert (before None), delete (after None) or update, possibly of the key.
+
+    `position`, `gen`, `ts_ms` (source commit time) and `wire` (the event's JSON) are where it comes from.
+    `refused`: why it cannot be applied, known without asking the target: it goes to quarantine.
+    """
+
+    id: EventId
+    before: Row | None
+    after: Row | None
+    position: Position = ZERO
+    gen: int = 0
+    ts_ms: int = 0
+    wire: bytes = b"{}"
+    refused: str | None = None
+
+
+@dataclass(slots=True)
+class NetChange:
+    """What a gather comes to for one table; applied as: delete `deletes` and the keys of `replaces`, then insert
+    `replaces`, then write `updates` in place. Each list is sorted by key; no key is in two lists.
+
+    `updates`: key and unique values did not change from first before-image to last after-image; the row may be
+    missing in the target (it is then inserted).
+    """
+
+    table: TargetTable
+    deletes: list[Key] = field(default_factory=list)
+    replaces: list[Row] = field(default_factory=list)
+    updates: list[Row] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return len(self.deletes) + len(self.replaces) + len(self.updates)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyUnit:
+    """An apply unit: one topic of one pipeline."""
+
+    pipeline: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaneProgress:
+    """A row of `rowlock_progress`. `offset`: last applied Kafka offset (-1: none). `layout`: JSON of consumer.ordering.layout."""
+
+    lane: int
+    epoch: int
+    attempt: int
+    topic_id: str
+    offset: int
+    position: Position
+    gen: int
+    layout: str
+    commit_ts_ms: int = 0  # source commit time of the last applied event
+
+
+@dataclass(frozen=True, slots=True)
+class UnitState:
+    """A row of `rowlock_unit`: what holds for the unit as a whole.
+
+    `definition`: JSON of the source's schemas.table.model.Table in force (None before the first). `ddl`: None, or
+    "RUNNING:<position>" while a statement that commits implicitly runs. `stopped`: why the unit waits for a person, and
+    `since_ms` since when.
+    """
+
+    definition: str | None
+    ddl: str | None
+    stopped: str | None
+    since_ms: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An entry of `rowlock_quarantine`: an event (whole, as its wire JSON) that could not be applied, or that came
+    later for a held key. `key`: JSON of the exact target key; `folded`: the folded key as text, by which later
+    changes of the key are recognised. `part`: which half of a key move."""
+
+    offset: int
+    part: int
+    table: str  # "schema.name" in the target
+    key: str
+    folded: str
+    event: str
+    error: str  # why; for entries queued behind another: "held behind offset N"
+    commit_ts_ms: int

@@ -1,0 +1,88 @@
+"""What a gathered stretch of row changes comes to (design.md §6 Lane; findings 10, 18 and 19).
+
+By exact key, never by folded key: under a case-insensitive index "A" → "a" is a delete and an insert, and because all
+deletes are applied before all inserts the delete of "A" cannot hit the new "a".
+
+| changes of a key in the gather, in order | net |
+|---|---|
+| only updates; first before-image and last after-image agree in all unique values | update in place |
+| the last one leaves a row, anything else | replace (delete, then insert) |
+| the last one leaves no row | delete |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import itemgetter
+from typing import Any
+
+from consumer.ordering.model import NetChange, RowChange, TargetTable
+from schemas.table.model import Row
+
+
+def getter(at: tuple[int, ...]) -> Callable[[Row], Any]:
+    """Return a function from a row to the values at the ordinals `at`: a scalar for one, a tuple otherwise."""
+    return itemgetter(*at) if at else lambda _row: ()
+
+
+class Reducer:
+    """`net_change` for one table, with what depends on the table only computed once."""
+
+    __slots__ = ("_fixed", "_key", "_table")
+
+    def __init__(self, table: TargetTable) -> None:
+        self._table = table
+        self._key = getter(table.key_at)
+        self._fixed = getter(tuple(sorted({at for index in table.unique_at for at in index})))
+
+    def reduce(self, changes: Iterable[RowChange]) -> NetChange:
+        """Reduce `changes` (event order) to their net effect."""
+        key_of = self._key
+        last: dict[Any, Row | None] = {}  # key → the row it is left with
+        first: dict[Any, Row] = {}  # key → first before-image, of keys that were only updated so far
+        for change in changes:
+            before, after = change.before, change.after
+            if before is not None:
+                key = key_of(before)
+                if after is not None and key == key_of(after):
+                    if key not in last:
+                        first[key] = before
+                    last[key] = after
+                    continue
+                last[key] = None
+                first.pop(key, None)
+            if after is not None:
+                key = key_of(after)
+                last[key] = after
+                first.pop(key, None)
+        return self._sorted(last, first)
+
+    def _sorted(self, last: dict[Any, Row | None], first: dict[Any, Row]) -> NetChange:
+        net = NetChange(self._table)
+        single, fixed = len(self._table.key_at) == 1, self._fixed
+        for key in sort_keys(last):
+            row = last[key]
+            if row is None:
+                net.deletes.append((key,) if single else key)
+            elif key in first and fixed(first[key]) == fixed(row):
+                net.updates.append(row)
+            else:
+                net.replaces.append(row)
+        return net
+
+
+def sort_keys(keys: Iterable[Any]) -> list[Any]:
+    """Sort keys in one order for all lanes: neighbours locked in different orders deadlock in the database."""
+    try:
+        return sorted(keys)
+    except TypeError:  # integers beyond 2^53 are strings, so one column may hold both
+        return sorted(keys, key=_mixed)
+
+
+def _mixed(key: Any) -> list[tuple[bool, Any]]:
+    return [(isinstance(part, str), part) for part in (key if isinstance(key, tuple) else (key,))]
+
+
+def net_change(table: TargetTable, changes: Iterable[RowChange]) -> NetChange:
+    """Reduce `changes` of one table (in event order) to their net effect; lists sorted by key."""
+    return Reducer(table).reduce(changes)

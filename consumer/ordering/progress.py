@@ -1,0 +1,119 @@
+"""Decisions about progress rows: where to start, with which layout, what is written (design.md §6; findings 4–6, 11).
+
+The rows of `rowlock_progress` are the truth; these functions only say what follows from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from consumer.errors import FencedError, UnitStoppedError
+from consumer.ordering.layout import Layout
+from consumer.ordering.model import LaneProgress
+from schemas.findings import START_OVER
+from schemas.wire.position import Position
+
+Mark = tuple[int, Position, int, int]
+"""How far: (offset, position, gen, source commit ms)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePlan:
+    """How a task attempt goes on. `start`: first offset to read (lowest lane + 1). `layout`: to dispatch with.
+
+    `finish`: None, or the offset (the highest lane's) behind which nothing may be dispatched with `layout`: drain the
+    lanes with the marks reached there; all then stand equal, write `relaid(rows, wanted)` by `Transaction.relayout`
+    and plan again. `switch_now`: all lanes stand equal and another layout is wanted: relayout before anything else.
+    """
+
+    start: int
+    layout: Layout
+    finish: int | None = None
+    switch_now: bool = False
+
+
+def plan(rows: Sequence[LaneProgress], wanted: Layout) -> ResumePlan:
+    """Decide from the rows read at `Session.begin`.
+
+    Raises UnitStoppedError when the lanes stand apart and the stored layout cannot be computed by this version.
+    """
+    stored = Layout.decode(rows[0].layout)
+    if len(rows) != stored.lanes or any(row.layout != rows[0].layout for row in rows):
+        raise UnitStoppedError(
+            f"rowlock_progress of the target is damaged: {len(rows)} lane rows, layout {rows[0].layout}; "
+            f"restore the target from a backup, or {START_OVER}"
+        )
+    offsets = [row.offset for row in rows]
+    start = min(offsets) + 1
+    if stored == wanted:
+        return ResumePlan(start, stored)
+    if min(offsets) == max(offsets):
+        return ResumePlan(start, wanted, switch_now=True)
+    if not stored.computable:
+        raise UnitStoppedError(
+            f"the lanes stand apart (offsets {offsets}) with a layout of another version ({rows[0].layout}): start the "
+            "version of rowlock that wrote it until it has caught up, then this one"
+        )
+    return ResumePlan(start, stored, finish=max(offsets))
+
+
+def relaid(rows: Sequence[LaneProgress], wanted: Layout) -> list[LaneProgress]:
+    """Return the rows of `wanted`, all standing where `rows` stand, for `Transaction.relayout`.
+
+    Raises ValueError when `rows` do not stand equal: keys would move to a lane with other progress.
+    """
+    first = rows[0]
+    if any(row.offset != first.offset for row in rows):
+        raise ValueError(f"lanes stand apart: {[row.offset for row in rows]}")
+    text = wanted.encode()
+    return [replace(first, lane=lane, layout=text) for lane in range(wanted.lanes)]
+
+
+def advanced(row: LaneProgress, mark: Mark) -> LaneProgress:
+    """Return `row` moved to `mark`: what a lane writes, last, in its transaction. Raises ValueError for a step back."""
+    offset, position, gen, commit_ts_ms = mark
+    if offset < row.offset or position < row.position:
+        raise ValueError(f"lane {row.lane} at {row.offset} {row.position} cannot go back to {mark}")
+    return replace(
+        row, offset=offset, position=position, gen=gen, commit_ts_ms=max(commit_ts_ms, row.commit_ts_ms)
+    )
+
+
+def committed(read: LaneProgress | None, guard: LaneProgress, wrote: LaneProgress) -> bool:
+    """After a commit of unknown outcome, say whether it happened, by the row as `read` afterwards.
+
+    `guard`: the row as it was before; `wrote`: as the transaction left it. Where these are alike (nothing tells) the
+    answer is no: applying a stretch again is harmless. Raises FencedError when the row is neither.
+    """
+    if read is not None and (read.epoch, read.attempt) == (guard.epoch, guard.attempt):
+        stands = (read.offset, read.layout)
+        if stands == (guard.offset, guard.layout):
+            return False
+        if stands == (wrote.offset, wrote.layout):
+            return True
+    raise FencedError(
+        f"lane {guard.lane}: another attempt owns the unit now (row {read}, expected {guard} or {wrote})"
+    )
+
+
+def start_refusal(rows: Sequence[LaneProgress], topic_id: str, beginning: int, end: int) -> str | None:
+    """Return why the unit must stop, or None. `beginning`, `end`: the topic's first and next offset in Kafka."""
+    stored, start = rows[0].topic_id, min(row.offset for row in rows) + 1
+    highest = max(row.offset for row in rows) + 1
+    if stored and stored != topic_id:
+        return (
+            f"the Kafka topic is not the one that was applied (id {topic_id}, applied {stored}): it was deleted and "
+            f"created again: {START_OVER}"
+        )
+    if start < beginning:
+        return (
+            f"Kafka has deleted events that are not applied yet: next offset {start}, the topic begins at {beginning}: "
+            f"keep the topic longer (its retention.ms), and {START_OVER}"
+        )
+    if highest > end:
+        return (
+            f"the target has applied up to offset {highest - 1}, the topic ends at {end}: the topic lost its tail: "
+            f"{START_OVER}"
+        )
+    return None

@@ -1,0 +1,1 @@
+"""The apply process: instructions on stdin, one Spark session, a thread for each pipeline, blocking operations on units."""

@@ -1,0 +1,153 @@
+"""The work of `consumer.main`: instructions on stdin, a shell for each pipeline that has units, and beside them one Spark session.
+
+The end of stdin, SIGTERM and SIGINT stop all units, each fenced, and end the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from consumer.process.pipeline_shell import PipelineShell, fault_ends_process
+from consumer.process.spark_beside import SparkBeside
+from consumer.reporting.protocol import Asked, Lines, Said, decode_asked, split_name
+from consumer.reporting.source_times import SourceTimes
+from consumer.spark.pipeline import PipelineSettings
+from consumer.spark.query import end_with_java
+from consumer.targets.dialect import dialect_of
+from schemas.config.model import Config
+
+if TYPE_CHECKING:
+    from consumer.process.spark_session import Spark
+
+log = structlog.get_logger(__name__)
+
+WARM_AFTER_S = 60.0
+"""How long a process waits for its first unit before it warms up: it shall not compete with a start that is under way."""
+NO_SPARK = 5
+"""Exit code of a process whose Spark could not be started."""
+
+
+class AssignedProcess:
+    """All pipelines' units of an agent. `slots`: tasks of one query at once. `warm_after`: seconds."""
+
+    def __init__(self, config: Config, slots: int, lines: Lines, warm_after: float = WARM_AFTER_S) -> None:
+        self._warm_after = warm_after
+        self._config = config
+        self._slots = slots
+        self._lines = lines
+        captured = [name for name, source in config.sources.items() if source.events == "rowlock"]
+        self._times = SourceTimes(config.kafka, captured)
+        self._shells: dict[str, PipelineShell] = {}
+        self._mutex = threading.Lock()
+        self._spark: Spark | None = None
+        self._code = 0
+
+    def run(self, stop: threading.Event) -> int:
+        """Do what stdin says until it ends or `stop` is set; then end everything. Returns the exit code."""
+        beside = SparkBeside(
+            self._config,
+            on_up=lambda spark, seconds: self._spark_is_up(spark, seconds, stop),
+            on_slow=lambda seconds: self._lines.write(_slow(seconds)),
+            on_failure=lambda: self._end(stop, NO_SPARK),
+        )
+        beside.start()
+        self._times.start()
+        for name in self._config.pipelines:  # their drivers are loaded before the first unit comes
+            with suppress(ImportError):
+                dialect_of(self._config.targets[self._config.pipelines[name].target])
+        reader = threading.Thread(target=self._read, args=(stop,), name="stdin", daemon=True)
+        reader.start()
+        stop.wait()
+        with ThreadPoolExecutor(max(1, len(self._shells)), "close") as pool:
+            for shell in list(self._shells.values()):
+                pool.submit(shell.close)
+        self._times.close()
+        beside.stop()
+        return self._code
+
+    def _end(self, stop: threading.Event, code: int) -> None:
+        self._code = code
+        stop.set()
+
+    def _spark_is_up(self, spark: Spark, seconds: float, stop: threading.Event) -> None:
+        """Let the shells that are here, and those to come, have Spark; and keep it warm. In Spark's thread."""
+        with fault_ends_process(""):
+            end_with_java(spark.java, stop, os._exit)
+            self._lines.write(json.dumps({"kind": "ready", "seconds": round(seconds, 2)}) + "\n")
+            with self._mutex:
+                self._spark, shells = spark, list(self._shells.values())
+            for shell in shells:
+                shell.spark_up(spark)
+            idle = lambda: not self._shells  # noqa: E731
+            spark.warm_up(self._config, self._slots, after=self._warm_after, idle=idle, ended=stop)
+
+    def _read(self, stop: threading.Event) -> None:
+        with fault_ends_process(""):
+            for line in _lines_of(0):
+                if stop.is_set():
+                    return
+                self._take(line)
+        stop.set()
+
+    def _take(self, line: bytes) -> None:
+        try:
+            asked = decode_asked(line)
+        except msgspec.DecodeError as error:
+            log.error(
+                "an instruction cannot be read", line=line[:200].decode(errors="replace"), error=str(error)
+            )
+            return
+        place = split_name(asked.unit)
+        if place is None or place[0] not in self._config.pipelines:
+            why = f"{asked.unit}: no pipeline of the configuration has this unit"
+            self._lines.say(Said(asked.unit, asked.epoch, "ended", asked.mark, error=why))
+            return
+        try:
+            self._do(asked, *place)
+        except Exception as error:  # of this unit or its pipeline: the others go on
+            log.error("an instruction failed", unit=asked.unit, do=asked.do, exc_info=True)
+            why = f"{asked.unit}: rowlock itself failed ({type(error).__name__}: {error})"
+            self._lines.say(Said(asked.unit, asked.epoch, "ended", asked.mark, error=why))
+
+    def _do(self, asked: Asked, pipeline: str, topic: str) -> None:
+        shell = self._shell(pipeline)
+        actions: dict[str, Callable[[], None]] = {
+            "open": lambda: shell.open(topic, asked.epoch, asked.mark),
+            "start": lambda: shell.start_unit(topic, asked.epoch),
+            "stop": lambda: shell.stop_unit(topic, asked.epoch),
+        }
+        actions[asked.do]()
+
+    def _shell(self, name: str) -> PipelineShell:
+        shell = self._shells.get(name)
+        if shell is None:
+            pipeline = PipelineSettings.of(self._config, name, self._slots)
+            shell = PipelineShell(pipeline, self._lines, self._times)
+            with self._mutex:
+                self._shells[name], spark = shell, self._spark
+            if spark is not None:
+                shell.spark_up(spark)
+            shell.start()
+        return shell
+
+
+def _slow(seconds: float) -> str:
+    why = f"Spark has not started after {seconds:.0f} s: what comes is applied without it, backlogs have to wait"
+    return json.dumps({"kind": "problem", "what": "Spark starts slowly", "why": why}) + "\n"
+
+
+def _lines_of(descriptor: int) -> Iterator[bytes]:
+    """Yield whole lines as they come; what stands without an end when the input ends is dropped."""
+    rest = b""
+    while chunk := os.read(descriptor, 1 << 16):
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from (line for line in whole if line.strip())

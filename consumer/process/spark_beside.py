@@ -1,0 +1,79 @@
+"""Starts Spark beside the work: units are taken over, and applied by hands, while it comes up, however long that takes.
+
+Nothing rests on Spark being up but the speed at which a backlog is applied. Where it cannot be started at all, the process ends: rows
+would come slowly, and nobody would know why.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from schemas.config.model import Config
+
+if TYPE_CHECKING:
+    from consumer.process.spark_session import Spark
+
+log = structlog.get_logger(__name__)
+
+SLOW_S = 60.0
+"""How long Spark may take to start before it is said, again and again, that it does."""
+END_S = 10.0
+"""How long the end of the process waits for a start that is under way: what is left of it then ends with the process."""
+WARM_END_S = 30.0
+"""How long it waits for the query that keeps Spark warm."""
+
+
+class SparkBeside:
+    """`on_up(spark)`: called from the thread in which Spark has started. `on_slow(seconds)`: it has not yet. `on_failure()`: it cannot be."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        on_up: Callable[[Spark, float], None],
+        on_slow: Callable[[float], None],
+        on_failure: Callable[[], None],
+    ) -> None:
+        self._config, self._on_up, self._on_slow, self._on_failure = config, on_up, on_slow, on_failure
+        self._began = time.monotonic()
+        self._started = threading.Event()
+        self._spark: Spark | None = None
+        self._thread = threading.Thread(target=self._run, name="Spark", daemon=True)
+        self._patience = threading.Thread(target=self._say_slow, name="Spark's patience", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._patience.start()
+
+    def stop(self) -> None:
+        """Stop Spark. One that is just starting is waited for, for a while."""
+        if not self._started.wait(END_S):
+            log.warning("Spark is still starting, it ends with the process")
+        elif self._spark is not None:
+            self._thread.join(WARM_END_S)
+            self._spark.stop()
+
+    def _run(self) -> None:
+        try:
+            # Here and not above: it is this second, and Java's, that nothing is to wait for.
+            from consumer.process.spark_session import start_spark
+
+            spark = self._spark = start_spark(self._config)
+        except Exception:
+            log.critical("Spark cannot be started, and this process ends", exc_info=True)
+            self._started.set()
+            self._on_failure()
+            return
+        self._started.set()
+        self._on_up(spark, time.monotonic() - self._began)
+
+    def _say_slow(self) -> None:
+        while not self._started.wait(SLOW_S):
+            seconds = time.monotonic() - self._began
+            log.warning("Spark takes long to start, backlogs have to wait for it", seconds=round(seconds))
+            self._on_slow(seconds)

@@ -1,0 +1,103 @@
+"""Spark in the apply process: its session, and the queries that run in it.
+
+This module is loaded beside everything else (consumer.process.spark_beside): with it come PySpark and Arrow, which take a second, and Java,
+which takes several. Nothing that a takeover needs is here.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from consumer.process import spark_warmup
+from consumer.spark.pipeline import PipelineSettings, TaskConfig
+from consumer.spark.query import (
+    DAEMON_ENV,
+    JARS_ENV,
+    assigned_master,
+    java_of,
+    session_settings,
+    start_session,
+)
+from consumer.spark.query_handle import RunningQuery
+from schemas.config.model import Config
+
+LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS} spark %p %c{1}: %m%n%ex{3}
+logger.kafka.name = org.apache.kafka
+logger.kafka.level = error
+logger.bound.name = org.apache.spark.sql.kafka010
+logger.bound.level = error
+logger.stream.name = org.apache.spark.sql.execution.streaming
+logger.stream.level = error
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+logger.task.name = org.apache.spark.scheduler
+logger.task.level = error
+logger.executor.name = org.apache.spark.executor
+logger.executor.level = error
+"""
+
+
+class Spark:
+    """A session. `java`: the process that it drives."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self.java: subprocess.Popen[bytes] = java_of(session)
+
+    def query(
+        self,
+        pipeline: PipelineSettings,
+        config: TaskConfig,
+        starting: Mapping[str, int],
+        *,
+        epochs: Mapping[str, int],
+        per_trigger: int,
+    ) -> RunningQuery:
+        """Start a query (see RunningQuery)."""
+        return RunningQuery(
+            self._session,
+            pipeline,
+            config,
+            starting,
+            epochs=epochs,
+            slots=pipeline.slots,
+            per_trigger=per_trigger,
+        )
+
+    def warm_up(
+        self, config: Config, slots: int, *, after: float, idle: Callable[[], bool], ended: threading.Event
+    ) -> bool:
+        """See consumer.process.spark_warmup."""
+        return spark_warmup.warm_up(config, self._session, slots, after=after, idle=idle, ended=ended)
+
+    def stop(self) -> None:
+        self._session.stop()
+
+
+def start_spark(config: Config) -> Spark:
+    """Return Spark with a session for all queries of the configuration's pipelines, which keeps what it writes in `state_dir`."""
+    folder = config.state_dir.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    log4j = folder / "log4j2.properties"
+    log4j.write_text(LOG4J)
+    settings = session_settings(
+        master=assigned_master(config.spark.master, 2 * len(config.pipelines)),
+        memory=config.spark.memory,
+        jars=os.environ.get(JARS_ENV),
+        local_dir=str(Path(folder) / "spark"),
+        log4j=str(log4j),
+        daemon=os.environ.get(DAEMON_ENV),
+    )
+    return Spark(start_session(settings))

@@ -1,0 +1,124 @@
+"""The sources' watermark topics, read as they grow: one thread for all of them, a thin shell around `watermarks`."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from consumer.attempt.kafka_reader import client_options
+from consumer.reporting.watermarks import SourceMarks
+from schemas.config.model import KafkaConfig
+from schemas.errors import EnvelopeError
+from schemas.io.logs import librdkafka_logger
+from schemas.wire.codec import decode_watermark
+from schemas.wire.records import watermark_topic
+
+log = structlog.get_logger(__name__)
+
+POLL_S = 0.5
+LOOK_AGAIN_S = 5.0
+"""How often a source's topic that does not exist yet, or could not be read, is looked for."""
+BACK = 30
+"""Watermarks read from before now: half a minute, so that a source that is quiet or has died is known at once."""
+
+
+class SourceTimes:
+    """What all sources' watermarks have said; asked from any thread."""
+
+    def __init__(self, kafka: KafkaConfig, sources: Iterable[str]) -> None:
+        self._options = client_options(kafka.bootstrap, kafka.options) | {"fetch.wait.max.ms": 500}
+        self._topics = {watermark_topic(kafka.prefix, name): name for name in sources}
+        self._marks = {name: SourceMarks() for name in self._topics.values()}
+        self._mutex = threading.Lock()
+        self._ended = threading.Event()
+        self._next_look = 0.0
+        self._thread = threading.Thread(target=self._run, name="watermarks", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(5)
+
+    def seed(self, source: str, topic: str, last: int) -> None:
+        """Say that `topic` ended at `last` just now."""
+        with self._mutex:
+            if source in self._marks:
+                self._marks[source].seed(topic, last)
+
+    def times(self, source: str, topic: str, applied: int) -> tuple[int, int]:
+        """Return (checkpoint_ts, resolved_ts) of a topic that is applied up to the offset `applied`; 0: unknown."""
+        with self._mutex:
+            marks = self._marks.get(source)
+            return (marks.checkpoint(topic, applied), marks.resolved_ts) if marks else (0, 0)
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                with contextlib.closing(Consumer(self._options, logger=librdkafka_logger())) as consumer:
+                    self._follow(consumer)
+            except Exception as error:  # of whatever source: the others' times are wanted, too
+                known = isinstance(error, KafkaException)
+                log.warning("watermarks cannot be read", error=str(error), exc_info=None if known else error)
+                self._ended.wait(LOOK_AGAIN_S)
+
+    def _follow(self, consumer: Any) -> None:
+        followed: dict[str, int] = {}
+        self._next_look = 0.0
+        while not self._ended.is_set():
+            if len(followed) < len(self._topics) and time.monotonic() >= self._next_look:
+                self._next_look = time.monotonic() + LOOK_AGAIN_S
+                self._look(consumer, followed)
+            for message in consumer.consume(500, timeout=POLL_S) if followed else ():
+                error = message.error()
+                if error is None:
+                    self._take(message.topic(), message.value())
+                    followed[message.topic()] = message.offset() + 1
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    self._leave(consumer, followed, message.topic(), error)
+            if not followed:
+                self._ended.wait(POLL_S)
+
+    def _leave(self, consumer: Any, followed: dict[str, int], topic: str | None, error: Any) -> None:
+        """Go on without the topic that cannot be read, for a while: the other sources' times are wanted."""
+        if topic not in followed:
+            raise KafkaException(error)
+        log.warning("a source's watermarks cannot be read", topic=topic, error=str(error))
+        del followed[topic]
+        self._next_look = time.monotonic() + LOOK_AGAIN_S
+        consumer.assign([TopicPartition(each, 0, at) for each, at in followed.items()])
+
+    def _look(self, consumer: Any, followed: dict[str, int]) -> None:
+        """Follow the topics that exist by now, from a little before their ends."""
+        existing: Mapping[str, Any] = consumer.list_topics(timeout=POLL_S * 10).topics
+        found = [topic for topic in self._topics if topic in existing and topic not in followed]
+        for topic in found:
+            try:
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=POLL_S * 10)
+            except KafkaException as error:
+                log.warning("a source's watermarks cannot be read", topic=topic, error=str(error))
+                continue
+            followed[topic] = max(low, high - BACK)
+        if found:
+            consumer.assign([TopicPartition(topic, 0, at) for topic, at in followed.items()])
+
+    def _take(self, topic: str, raw: bytes | None) -> None:
+        if raw is None:
+            return
+        try:
+            mark = decode_watermark(raw)
+            with self._mutex:
+                self._marks[self._topics[topic]].fold(mark)
+        except Exception as error:  # of one source: its time stands still, the others' go on
+            known = isinstance(error, EnvelopeError)
+            log.warning(
+                "a watermark cannot be read", topic=topic, error=str(error), exc_info=None if known else error
+            )

@@ -1,0 +1,157 @@
+"""What is known of a pipeline before anything runs: its part of the configuration, and what follows for its units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from consumer.attempt.spec import UnitSpec, initial_layout
+from consumer.ordering.lanes import LaneLimits
+from consumer.ordering.model import ApplyUnit
+from consumer.tables.discovery import select_topics
+from consumer.tables.router import TableRoute
+from schemas.config.model import Config, PipelineConfig, SourceConfig, TargetConfig
+from schemas.wire.debezium import Modes
+
+
+@dataclass(frozen=True, slots=True)
+class TaskConfig:
+    """What a query hands to its workers. Pickled, never printed: it holds the target's password.
+
+    `run`: through which workers keep what they have (connections, definitions); `query`: this start of the query.
+    `units`: what the query reads; `board`: the file that says which of them it applies now, under which epoch.
+    `attempts`: the file of the locks that running attempts hold (consumer.spark.active_units).
+    """
+
+    run: str
+    query: str
+    pipeline: str
+    target: TargetConfig = field(repr=False)
+    bootstrap: str
+    kafka_options: Mapping[str, str] = field(repr=False)
+    units: Mapping[str, UnitSpec]
+    board: str
+    attempts: str
+    report_port: int
+    report_token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSettings:
+    """What applying it needs of the configuration. `slots`: tasks of one query that run at once.
+
+    `debezium`: the sources whose topics Debezium writes, by name.
+    """
+
+    name: str
+    config: PipelineConfig
+    target: TargetConfig
+    bootstrap: str
+    prefix: str
+    kafka_options: Mapping[str, str]
+    state_dir: Path
+    slots: int
+    routes: tuple[TableRoute, ...] = field(default=())
+    debezium: Mapping[str, SourceConfig] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: Config, name: str, slots: int) -> PipelineSettings:
+        """Raises KeyError when there is no pipeline `name`."""
+        pipeline = config.pipelines[name]
+        return cls(
+            name=name,
+            config=pipeline,
+            target=config.targets[pipeline.target],
+            bootstrap=config.kafka.bootstrap,
+            prefix=config.kafka.prefix,
+            kafka_options=config.kafka.options,
+            state_dir=config.state_dir / "apply" / name,
+            slots=slots,
+            routes=tuple(TableRoute.of(route) for route in pipeline.routes),
+            debezium=debezium_sources(config, pipeline.sources),
+        )
+
+    def select(self, topics: Iterable[str]) -> dict[str, str]:
+        """Return topic → source of what the pipeline applies of the topics `topics`."""
+        return select_topics(
+            topics,
+            prefix=self.prefix,
+            sources=self.config.sources,
+            routes=self.routes,
+            tables={name: source.tables for name, source in self.debezium.items()},
+        )
+
+    @property
+    def limits(self) -> LaneLimits:
+        most = self.config.max_gather
+        return LaneLimits() if most is None else LaneLimits(max_gather=most)
+
+    @property
+    def layout(self) -> str:
+        """The layout of a unit that has no progress yet, as it is stored."""
+        return initial_layout(self.routes, self.config.lanes).encode()
+
+    def spec(
+        self,
+        topic: str,
+        source: str,
+        *,
+        epoch: int,
+        topic_id: str,
+        assigned: int,
+        real: bytes = b"",
+    ) -> UnitSpec:
+        """Return what a worker must know of the unit `topic`.
+
+        `assigned`: the coordinator's epoch. `real`: the target table, see UnitSpec.
+        """
+        return UnitSpec(
+            unit=ApplyUnit(self.name, topic),
+            source=source,
+            epoch=epoch,
+            topic_id=topic_id,
+            routes=self.routes,
+            lanes=self.config.lanes,
+            create_tables=self.config.create_tables,
+            replace=self.config.conflicts == "replace",
+            limits=self.limits,
+            assigned=assigned,
+            real=real,
+            debezium=modes_of(self.debezium.get(source)),
+        )
+
+    def task_config(
+        self, run: str, query: str, units: Mapping[str, UnitSpec], report_port: int, report_token: str
+    ) -> TaskConfig:
+        """Return what the query `query` of the run `run` hands to its workers; it puts its board in itself."""
+        return TaskConfig(
+            run=run,
+            query=query,
+            pipeline=self.name,
+            target=self.target,
+            bootstrap=self.bootstrap,
+            kafka_options=dict(self.kafka_options),
+            units=units,
+            board="",
+            attempts=str(self.state_dir.resolve() / "attempts"),
+            report_port=report_port,
+            report_token=report_token,
+        )
+
+
+def debezium_sources(config: Config, names: Iterable[str]) -> dict[str, SourceConfig]:
+    """Return those of the sources `names` whose topics Debezium writes."""
+    chosen = {name: config.sources[name] for name in names}
+    return {name: source for name, source in chosen.items() if source.events == "debezium"}
+
+
+def modes_of(source: SourceConfig | None) -> Modes | None:
+    """Return how the connector of a source of Debezium's is set; None: rowlock captures it."""
+    if source is None or source.events != "debezium":
+        return None
+    return Modes(
+        decimal_strings=source.decimals == "string",
+        binaries="bytes" if source.binaries == "base64" else source.binaries,
+        times=source.times is not None,
+    )

@@ -1,0 +1,256 @@
+"""The Structured Streaming query: what is set, and why (design.md §6 and §10; measured in research/spark.md).
+
+A query reads whole topics (`assign`, one partition each), coalesced to the task slots without a shuffle, runs
+`consumer.spark.task` inside `mapInArrow`, and ends in the `noop` sink with asynchronous progress tracking: the truth is in
+the target. A query never goes on from its checkpoint: every start has a new folder and explicit offsets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+SPARK_KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
+JARS_ENV = "ROWLOCK_SPARK_JARS"
+"""Comma-separated jars of Spark's Kafka source, given by whoever starts this process; without it Spark fetches them."""
+
+DAEMON_ENV = "ROWLOCK_PYTHON_DAEMON"
+"""Another module than ours as the daemon of Spark's Python workers, given by whoever starts this process: `pyspark.daemon` is PySpark's own,
+for whoever suspects what ours changes in it, and for the benchmark that measures it."""
+
+SPLITTING_OPTIONS = frozenset({"minpartitions", "maxrecordsperpartition", "maxbytespertrigger"})
+"""Options of the Kafka source that would spread a topic over tasks, or cut it elsewhere than we asked."""
+
+MAX_OFFSETS_PER_TRIGGER = 200_000
+"""Events of one micro-batch over all topics: bounds how long the others wait for a topic with a backlog."""
+CATCH_UP_PER_TRIGGER = 500_000
+"""The same of a query with nothing but backlogs in it. Each batch begins and ends with half a second of idle lanes."""
+
+ArrowTask = Callable[[Iterable[Any]], Iterator[Any]]
+
+
+def set_environment(env: dict[str, str]) -> None:
+    """Set what Spark reads from the environment: our Python in the workers, and loopback only."""
+    env["PYSPARK_PYTHON"] = sys.executable
+    env["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    env.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # The workers import `consumer` also where it is run from a source tree that is not installed.
+    root = str(Path(__file__).resolve().parent.parent.parent)
+    paths = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if root not in paths:
+        env["PYTHONPATH"] = os.pathsep.join([root, *paths])
+
+
+def session_settings(
+    *,
+    master: str,
+    memory: str,
+    jars: str | None,
+    local_dir: str,
+    log4j: str | None,
+    daemon: str | None = None,
+) -> dict[str, str]:
+    """Return Spark's settings. `log4j`: path of a log4j2 configuration; `local_dir`: scratch space; `daemon`: see DAEMON_ENV."""
+    # The JVM only hands bytes from Kafka to Arrow: the optimising compiler would cost more than it gains.
+    java = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    # Spark makes a folder "artifacts" where it stands: not in the directory of whoever starts us.
+    java.append(f"-Duser.dir={Path(local_dir).resolve().parent}")
+    if log4j:
+        java.append(f"-Dlog4j2.configurationFile={log4j}")
+    return {
+        "spark.master": master,
+        "spark.app.name": "rowlock-apply",
+        "spark.driver.memory": memory,
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": " ".join(java),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": local_dir,
+        "spark.python.daemon.module": daemon or "consumer.spark.daemon",
+        "spark.python.worker.reuse": "true",
+        # A second attempt beside the first is only ever dropped by the guard; never ask for one.
+        "spark.speculation": "false",
+        "spark.kafka.consumer.cache.capacity": "4096",
+        "spark.sql.streaming.pollingDelay": "50ms",
+        "spark.sql.streaming.metricsEnabled": "false",
+        "spark.sql.streaming.numRecentProgressUpdates": "20",
+        "spark.sql.streaming.stopTimeout": "20s",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
+        **({"spark.jars": jars} if jars else {"spark.jars.packages": SPARK_KAFKA}),
+    }
+
+
+def start_session(settings: Mapping[str, str]) -> Any:
+    """Return a SparkSession with `settings`."""
+    from pyspark.sql import SparkSession
+
+    set_environment(os.environ)  # type: ignore[arg-type]
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+JAVA_ENDED = 4
+"""Exit code of a process whose Java process has ended."""
+JAVA_LOOK_S = 1.0
+
+
+def java_of(session: Any) -> subprocess.Popen[bytes]:
+    """Return the Java process that `session` drives."""
+    process: subprocess.Popen[bytes] = session.sparkContext._gateway.proc
+    return process
+
+
+def end_with_java(
+    java: subprocess.Popen[bytes], stop: threading.Event, end: Callable[[int], object]
+) -> threading.Thread:
+    """End this process with its Java process, whatever that died of (kill -9, memory), unless it is stopping anyway.
+
+    Nothing would be applied any more, and nothing else would tell: whoever supervises this process starts another one.
+    """
+
+    def watch() -> None:
+        while not stop.wait(JAVA_LOOK_S):
+            if (code := java.poll()) is not None:
+                log.critical("Spark's Java process has ended, and this process with it", code=code)
+                end(JAVA_ENDED)
+                return
+
+    thread = threading.Thread(target=watch, name="java", daemon=True)
+    thread.start()
+    return thread
+
+
+def slots_of(master: str) -> int:
+    """Return N of `local[N,F]`; 2 for another master.
+
+    Raises ValueError for a local master where one dead Python worker would end the query.
+    """
+    if not master.startswith("local"):
+        return 2
+    inside = master.partition("[")[2].rstrip("]")
+    number, _, failures = inside.partition(",")
+    if not failures.strip().isdigit() or int(failures) < 2:
+        raise ValueError(
+            f"spark.master {master!r}: one dead Python worker would end the query; use local[N,4]"
+        )
+    return int(number) if number.strip().isdigit() else os.cpu_count() or 2
+
+
+MOST_SLOTS = 16
+
+
+def assigned_master(master: str, queries: int) -> str:
+    """Return the local master for a session of `queries` queries at once: slots for each, up to MOST_SLOTS.
+
+    Spark gives a free slot to whoever asked first, so that a batch with a backlog would hold up everybody else's events;
+    the machine's own scheduler shares the processors better. Other masters stay as they are.
+    """
+    if not master.startswith("local["):
+        return master
+    slots = slots_of(master)
+    _, _, failures = master[len("local[") : -1].partition(",")
+    return f"local[{max(slots, min(slots * queries, MOST_SLOTS))},{failures}]"
+
+
+def kafka_options(
+    bootstrap: str,
+    starting: Mapping[str, int],
+    options: Mapping[str, str],
+    extra: Mapping[str, str],
+    *,
+    per_trigger: int = MAX_OFFSETS_PER_TRIGGER,
+) -> dict[str, str]:
+    """Return the options of Spark's Kafka source.
+
+    `starting`: topic → first offset (-1: the end). `options`: librdkafka settings of the configuration. `extra`:
+    further options of the source; those that would split a topic over tasks raise ValueError.
+    """
+    refused = sorted(name for name in extra if name.lower() in SPLITTING_OPTIONS)
+    if refused:
+        raise ValueError(f"{refused}: would split a topic over several tasks and lose its order")
+    return {
+        "kafka.bootstrap.servers": bootstrap,
+        "assign": json.dumps({topic: [0] for topic in starting}),
+        "startingOffsets": json.dumps({topic: {"0": offset} for topic, offset in starting.items()}),
+        "maxOffsetsPerTrigger": str(per_trigger),
+        # A consumer sends its next fetch as soon as it has records, and the broker answers one request of a connection
+        # after the other: Spark's two questions for the topic's bounds, in every task and for every topic, wait behind
+        # that fetch for this long. Nothing polls while nothing is there, so waiting is never of use.
+        "kafka.fetch.max.wait.ms": "1",
+        "kafka.max.poll.records": "5000",
+        "kafka.fetch.max.bytes": str(16 << 20),
+        "kafka.max.partition.fetch.bytes": str(8 << 20),
+        **{f"kafka.{name}": value for name, value in java_options(options).items()},
+        **extra,
+    }
+
+
+def java_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return librdkafka's security settings in the Java client's names; others are left out.
+
+    Certificates: PEM files work in both (`ssl.ca.location` → a PEM truststore).
+    """
+    out = {"security.protocol": options["security.protocol"]} if "security.protocol" in options else {}
+    mechanism = options.get("sasl.mechanism") or options.get("sasl.mechanisms")
+    if mechanism:
+        out["sasl.mechanism"] = mechanism
+        module = "scram.Scram" if mechanism.startswith("SCRAM") else "plain.Plain"
+        user, password = options.get("sasl.username", ""), options.get("sasl.password", "")
+        out["sasl.jaas.config"] = (
+            f"org.apache.kafka.common.security.{module}LoginModule required "
+            f"username={json.dumps(user)} password={json.dumps(password)};"
+        )
+    if "ssl.ca.location" in options:
+        out["ssl.truststore.type"] = "PEM"
+        out["ssl.truststore.location"] = options["ssl.ca.location"]
+    return out
+
+
+def start_query(
+    session: Any, *, name: str, options: Mapping[str, str], task: ArrowTask, slots: int, checkpoints: Path
+) -> Any:
+    """Start the query and return it. `checkpoints`: folder for its checkpoint, which is new each time."""
+    folder = checkpoints / uuid.uuid4().hex
+    shutil.rmtree(checkpoints, ignore_errors=True)
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    frame = (
+        session.readStream.format("kafka")
+        .options(**options)
+        .load()
+        .select("topic", "offset", "value")
+        .coalesce(slots)
+        .mapInArrow(task, "applied long")
+    )
+    return (
+        frame.writeStream.format("noop")
+        .queryName(name)
+        .option("checkpointLocation", str(folder))
+        .option("asyncProgressTrackingEnabled", "true")
+        .option("asyncProgressTrackingCheckpointIntervalMs", "1000")
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+
+
+def cause(lines: list[str]) -> str:
+    """Return the last line of a Java or Python trace that says something."""
+    said = [line.strip() for line in lines if line.strip() and not line.strip().startswith(("at ", "..."))]
+    errors = [line for line in said if "Error" in line or "Exception" in line]
+    return (errors or said or ["unknown"])[-1][:400]

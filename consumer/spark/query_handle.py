@@ -1,0 +1,133 @@
+"""One started query with its board: what it reads, whose units it applies now, how it ends.
+
+The board is a folder's file of the query's own, so that two queries of a pipeline can run side by side while units go
+from one to the other: the guards in the target tell their attempts apart, whatever the timing.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from consumer.spark.active_units import post
+from consumer.spark.pipeline import PipelineSettings, TaskConfig
+from consumer.spark.query import MAX_OFFSETS_PER_TRIGGER, cause, kafka_options, start_query
+from consumer.spark.task import run_task
+
+log = structlog.get_logger(__name__)
+
+DRAIN_S = 30.0
+"""Longest wait for the batch in flight when the query is stopped."""
+
+
+class RunningQuery:
+    """`starting`: topic → first offset (-1: the end). `config.units`: what workers know of the topics.
+
+    `epochs`: the units to apply from the first batch on, with their epochs.
+    """
+
+    def __init__(
+        self,
+        spark: Any,
+        pipeline: PipelineSettings,
+        config: TaskConfig,
+        starting: Mapping[str, int],
+        *,
+        epochs: Mapping[str, int],
+        slots: int,
+        per_trigger: int = MAX_OFFSETS_PER_TRIGGER,
+    ) -> None:
+        self.name = config.query
+        self.topics = frozenset(starting)
+        self._folder = pipeline.state_dir.resolve() / "queries" / self.name
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._board = self._folder / "board"
+        self._epochs = dict(epochs)
+        post(self._board, epochs)
+        self._query = start_query(
+            spark,
+            name=self.name,
+            options=kafka_options(
+                pipeline.bootstrap, starting, pipeline.kafka_options, {}, per_trigger=per_trigger
+            ),
+            task=functools.partial(run_task, replace(config, board=str(self._board))),
+            slots=slots,
+            checkpoints=self._folder / "checkpoint",
+        )
+
+    def post(self, epochs: Mapping[str, int]) -> None:
+        """From now on the query applies exactly these units (topic → epoch)."""
+        if epochs != self._epochs:
+            self._epochs = dict(epochs)
+            post(self._board, epochs)
+
+    @property
+    def active(self) -> bool:
+        return bool(self._query.isActive)
+
+    def cause(self) -> str:
+        """Return what a query that is no longer active died of."""
+        error = self._query.exception()
+        return cause(str(error).strip().splitlines() if error is not None else ["the query ended"])
+
+    def look(self) -> tuple[int, dict[str, int], bool]:
+        """Return (last finished batch or -1, next offsets behind it, no batch is under way)."""
+        idle = not self._query.status["isTriggerActive"]
+        return (*_finished(self._query), idle)
+
+    def stop(self) -> None:
+        """Let the batch in flight end (tasks that see the empty board begin nothing more), then stop the query.
+
+        Spark's stop alone would cancel the running task in the middle of its transactions.
+        """
+        self.post({})
+        try:
+            if self._query.isActive:
+                self._wait_for_batch()
+                self._query.stop()
+        except Exception as error:  # noqa: BLE001  # py4j raises what the query died of; it is gone either way
+            log.warning(
+                "the query died while stopping", query=self.name, error=cause(str(error).splitlines())
+            )
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _wait_for_batch(self) -> None:
+        deadline = time.monotonic() + DRAIN_S
+        before = _batch(self._query)
+        while time.monotonic() < deadline and self._query.isActive:
+            if not self._query.status["isTriggerActive"] or _batch(self._query) != before:
+                return
+            time.sleep(0.02)
+        log.warning("the batch in flight did not end in time", query=self.name, seconds=DRAIN_S)
+
+
+def _batch(query: Any) -> int:
+    """Return the last finished batch, -1 before the first.
+
+    Asked of the JVM's object: PySpark's `lastProgress` copies all of it, over a hundred calls, several times a second.
+    """
+    progress = query._jsq.lastProgress()
+    return -1 if progress is None else int(progress.batchId())
+
+
+def _finished(query: Any) -> tuple[int, dict[str, int]]:
+    """Return the last finished batch (-1 before the first) and topic → next offset behind it."""
+    progress = query._jsq.lastProgress()
+    if progress is None:
+        return -1, {}
+    return int(progress.batchId()), end_offsets([source.endOffset() for source in progress.sources()])
+
+
+def end_offsets(ends: Iterable[str | None]) -> dict[str, int]:
+    """Return topic → next offset of the Kafka sources' end offsets (JSON: topic → partition → offset)."""
+    found: dict[str, int] = {}
+    for text in ends:
+        found |= {topic: parts["0"] for topic, parts in (json.loads(text) if text else {}).items()}
+    return found

@@ -1,0 +1,161 @@
+"""What a Python worker process keeps between tasks: connections, decoders, and the run's settings (design.md §6).
+
+Workers and topics have no affinity (research/spark.md §4), so connections are cached per (process, target, lane
+number), never per topic: slots × lanes of them, whatever the number of topics.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+import structlog
+
+from consumer.attempt.drivers.threads import apply_topic
+from consumer.attempt.kafka_reader import client_options, read_range
+from consumer.attempt.reader import Slice
+from consumer.attempt.reports import Report, ReportSender, said_again
+from consumer.attempt.spec import UnitSpec
+from consumer.attempt.trouble import InputLostError
+from consumer.errors import ConsumerError, TransientError
+from consumer.spark.active_units import Attempts, BoardReader
+from consumer.spark.pipeline import TaskConfig
+from consumer.tables.definition import InForce
+from consumer.targets.base import Session
+from consumer.targets.dialect import open_session
+from schemas.config.model import TargetConfig
+
+log = structlog.get_logger(__name__)
+
+BOARDS = 8
+"""Queries of a pipeline that a worker can meet at the same time, and more: one, two while one takes the other's place."""
+PAUSE_S = 1.0
+"""After a failed connection: how long other topics of the task do not try again."""
+
+
+class SessionCache:
+    """Connections to a target, by lane. `name`: of the connections, in the server's list."""
+
+    def __init__(self, target: TargetConfig, name: str) -> None:
+        self._target = target
+        self._name = name
+        self._sessions: dict[int, Session] = {}
+        self._failed_at = -PAUSE_S
+
+    def get(self, number: int) -> Session:
+        session = self._sessions.get(number)
+        if session is None:
+            session = self._sessions[number] = self._open(number)
+        return session
+
+    def _open(self, number: int) -> Session:
+        if time.monotonic() - self._failed_at < PAUSE_S:
+            raise TransientError("the target could not be reached a moment ago")
+        try:
+            return open_session(self._target, name=f"{self._name} lane {number}")
+        except TransientError:
+            self._failed_at = time.monotonic()
+            raise
+
+    def check(self, number: int) -> None:
+        session = self._sessions.get(number)
+        if session is not None and not session.ping():
+            self.drop(number)
+
+    def drop(self, number: int) -> None:
+        session = self._sessions.pop(number, None)
+        if session is not None:
+            with suppress(ConsumerError):
+                session.close()
+
+    def close(self) -> None:
+        for number in list(self._sessions):
+            self.drop(number)
+
+
+class Worker:
+    """This process's part in one run of the query."""
+
+    def __init__(self, config: TaskConfig) -> None:
+        self.run = config.run
+        self._sessions = SessionCache(config.target, f"rowlock {config.pipeline}")
+        self._tables: dict[tuple[str, int], InForce] = {}
+        self._sender = ReportSender(config.report_port, config.report_token)
+        self._boards: dict[str, BoardReader] = {}
+        self._attempts = Attempts(config.attempts)
+        self._reader = client_options(config.bootstrap, config.kafka_options)
+        self._stopped: dict[str, Report] = {}
+
+    def applies(self, config: TaskConfig, topic: str) -> bool:
+        """Tell whether the query has the unit on its board now."""
+        return self._board(config).epoch(topic) is not None
+
+    def apply(self, config: TaskConfig, topic: str, slices: Iterable[Slice]) -> Report | None:
+        """Run one attempt of a unit, if it is the query's; one that was fenced or stopped is not tried again."""
+        with self._attempts.running(
+            topic
+        ):  # before the board is read: whoever takes the unit off it can then tell
+            board = self._board(config)
+            epoch = board.epoch(topic)
+            spec = config.units.get(topic)
+            if epoch is None or spec is None:
+                return None
+            stopped = self._stopped.get(topic)
+            if stopped is not None and stopped.epoch == epoch:
+                return stopped
+            report = self._attempt(replace(spec, epoch=epoch), _while_ours(board, topic, epoch, slices))
+            report.query = config.query
+            if report.state in ("stopped", "fenced"):
+                self._stopped[topic] = said_again(report)
+            return report
+
+    def _board(self, config: TaskConfig) -> BoardReader:
+        board = self._boards.get(config.board)
+        if board is None:
+            board = self._boards[config.board] = BoardReader(config.board)
+            while len(self._boards) > BOARDS:
+                del self._boards[next(iter(self._boards))]
+        return board
+
+    def _attempt(self, spec: UnitSpec, slices: Iterable[Slice]) -> Report:
+        topic = spec.unit.topic
+        report = apply_topic(
+            spec,
+            self._sessions,
+            slices,
+            read_missing=lambda start, upto: read_range(self._reader, topic, start, upto),
+            tables=self._tables,
+        )
+        if (
+            report.state == "fenced"
+        ):  # who stops a unit that waits for a person says so once, not at each attempt
+            log.error("unit given up", topic=topic, state=report.state, message=report.message)
+        elif report.state == "behind":
+            log.warning("unit behind", topic=topic, offset=report.offset, message=report.message)
+        return report
+
+    def send(self, reports: list[Report]) -> None:
+        """Tell the driver; figures may be lost, so a full buffer is no error."""
+        with suppress(OSError):
+            self._sender.send(reports)
+
+    def close(self) -> None:
+        self._sessions.close()
+        self._sender.close()
+        self._attempts.close()
+
+
+def _while_ours(board: BoardReader, topic: str, epoch: int, slices: Iterable[Slice]) -> Iterator[Slice]:
+    """Yield `slices` until the unit is somebody else's. Raises InputLostError when Spark's side of the task breaks."""
+    rest = iter(slices)
+    while True:
+        try:
+            records = next(rest, None)
+            ours = records is not None and board.epoch(topic) == epoch
+        except Exception as error:
+            raise InputLostError(f"Spark's input of {topic} broke: {error}") from error
+        if records is None or not ours:
+            return
+        yield records

@@ -1,0 +1,53 @@
+"""Does a target table fit the unit that is to write it? What `check` refuses, asked again at every take-over and first definition.
+
+So a start need not refuse everything for one table, and a table that is changed while units wait, or that `check` never saw, is
+judged all the same.
+"""
+
+from __future__ import annotations
+
+from consumer.tables.router import TableRoute, resolve, wanted_table
+from consumer.targets.checks.table_findings import Inspectable, findings_for_table
+from schemas.findings import START_OVER
+from schemas.table.model import Table
+
+
+def misfit(
+    session: Inspectable, source: Table, source_name: str, routes: tuple[TableRoute, ...]
+) -> str | None:
+    """Return why the target table of `source` must not be written ("…seen…: remedy"); None: it fits, or is not there yet.
+
+    What may only quarantine single rows is no misfit. Raises the session's errors.
+    """
+    routed = resolve(routes, source_name, source.db, source.name)
+    if routed is None:
+        return None  # the caller says so
+    added = tuple(name for name, _ in routed.added)
+    found = findings_for_table(session, wanted_table(source, routed), added=added)
+    errors = [each for each in found if each.level == "error"]
+    if not errors:
+        return None
+    first, more = errors[0], len(errors) - 1
+    further = f" (and {more} more, see `rowlock check`)" if more else ""
+    return f"{first.place}: {first.message}{further}: {first.remedy}"
+
+
+def gone(name: str) -> str:
+    """Return the message for a target table ("schema.table") that was there and is not: an empty one would pass for the whole."""
+    return (
+        f"{name}: the target table is not there any more, with the rows that were applied to it: restore it, or {START_OVER}; if it "
+        "is there and the target's user does not see it, `rowlock check` prints the GRANT"
+    )
+
+
+def explained(
+    session: Inspectable, source: Table, source_name: str, routes: tuple[TableRoute, ...]
+) -> str | None:
+    """Say in the words of `check` why a target table that took rows before does not fit any more; None: it seems to fit."""
+    routed = resolve(routes, source_name, source.db, source.name)
+    if routed is None:
+        return None
+    why = misfit(session, source, source_name, routes)
+    if why is None and session.read_table(routed.schema, routed.table) is None:
+        return gone(f"{routed.schema}.{routed.table}")
+    return why

@@ -1,0 +1,180 @@
+"""Routing: which target table a source table's events go to, and what that table must look like.
+
+Pure. Routing comes first; hashing, locking and net change work on the target's table and keys (design.md §6, "Many
+to one"). The columns of `add:` hold the same text in every row of one source: consumer.tables.event_decoder appends them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Protocol
+
+from msgspec import structs
+
+from consumer.errors import TargetConfigError
+from consumer.ordering.model import TargetTable
+from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
+from schemas.table.patterns import fill, fill_place, matches
+
+ADDED_LENGTH = 64
+"""Characters of a column that `add:` makes: a source's name or a short literal."""
+
+
+class RouteConfig(Protocol):
+    """What `schemas.config.model.Route` offers."""
+
+    @property
+    def from_(self) -> str: ...
+    @property
+    def to(self) -> str: ...
+    @property
+    def add(self) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableRoute:
+    """`from_`: "db.table" pattern of the source. `to`: "schema.table" template. `add`: (column, template) pairs."""
+
+    from_: str
+    to: str
+    add: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, config: RouteConfig) -> TableRoute:
+        return cls(from_=config.from_, to=config.to, add=tuple(config.add.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """Where one source table goes. `added`: (column, value) pairs, the same for every row of the source."""
+
+    schema: str
+    table: str
+    added: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def where(self) -> dict[str, str] | None:
+        """The rows of this source in the target table; None: all rows are its own."""
+        return dict(self.added) or None
+
+
+def resolve(routes: Iterable[TableRoute], source: str, db: str, table: str) -> Routed | None:
+    """Return where `db.table` of `source` goes: the first route that matches; None: no route, the table is skipped."""
+    for route in routes:
+        if matches(route.from_, db, table):
+            words = {"db": db, "table": table, "source": source}
+            schema, name = fill_place(route.to, words)
+            added = tuple((column, fill(template, words)) for column, template in route.add)
+            return Routed(schema=schema, table=name, added=added)
+    return None
+
+
+def fingerprint(routes: Iterable[TableRoute]) -> str:
+    """Return a short digest of the routes for the layout: other routes may send a key to another lane."""
+    text = "\n".join(f"{route.from_}\t{route.to}\t{sorted(route.add)}" for route in routes)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def wanted_table(source: Table, routed: Routed) -> Table:
+    """Return the target table that rowlock creates for `source`: added columns stand last, but first in every key."""
+    parts = tuple(IndexPart(column=name) for name, _ in routed.added)
+    return Table(
+        db=routed.schema,
+        name=routed.table,
+        columns=source.columns + tuple(_added_column(name) for name, _ in routed.added),
+        key=_joined(source.key, parts),
+        unique=tuple(_joined(index, parts) for index in source.unique),
+        charset=source.charset,
+        collation=source.collation,
+    )
+
+
+def _added_column(name: str) -> Column:
+    kind = ColumnType(kind=Kind.VARCHAR, length=ADDED_LENGTH, charset="utf8mb4", collation="utf8mb4_bin")
+    return Column(name=name, type=kind, nullable=False)
+
+
+def _joined(index: UniqueIndex, parts: tuple[IndexPart, ...]) -> UniqueIndex:
+    return UniqueIndex(name=index.name, parts=parts + index.parts, nulls_distinct=index.nulls_distinct)
+
+
+def target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) -> TargetTable:
+    """Return the table as rowlock writes it: the wanted columns, the key and unique indexes of the real target table.
+
+    A row's identity is the target's primary key, so it must hold all columns of the wanted one (else two source rows
+    share it). A unique index over none of the written columns is the target's own business and left out.
+    Raises TargetConfigError.
+    """
+    names = set(wanted.column_names)
+    missing = names - set(real.column_names)
+    if missing:
+        raise TargetConfigError(
+            f"{_name(real)}: the target table lacks the columns {sorted(missing)}: add them, "
+            f"or drop the table and let rowlock create it"
+        )
+    _check_key(wanted, real)
+    unique = tuple(index for index in real.unique if _usable(index, names, real))
+    table = Table(
+        db=wanted.db,
+        name=wanted.name,
+        columns=wanted.columns,
+        key=_compared(real.key, real),
+        unique=tuple(_compared(index, real) for index in unique),
+        charset=wanted.charset,
+        collation=wanted.collation,
+    )
+    return TargetTable(
+        table=table,
+        key_at=table.indexes_of(real.key.columns),
+        unique_at=tuple(table.indexes_of(index.columns) for index in unique),
+        added=added,
+    )
+
+
+def _compared(index: UniqueIndex, real: Table) -> UniqueIndex:
+    """Return `index` with the real columns' collations ("": exactly): the other facts of columns are the source's."""
+    parts = tuple(
+        structs.replace(part, collation=part.collation or real.column(part.column).type.collation or "")
+        for part in index.parts
+    )
+    return structs.replace(index, parts=parts)
+
+
+def _check_key(wanted: Table, real: Table) -> None:
+    coarse = set(wanted.key.columns) - set(real.key.columns)
+    if coarse:
+        raise TargetConfigError(
+            f"{_name(real)}: the target's key {list(real.key.columns)} lacks {sorted(coarse)} of the source's: rows "
+            f"that differ at the source would share one row: make the key {list(wanted.key.columns)}"
+        )
+    foreign = set(real.key.columns) - set(wanted.column_names)
+    if foreign:
+        raise TargetConfigError(
+            f"{_name(real)}: the target's key holds {sorted(foreign)}, which no event carries"
+        )
+
+
+def _usable(index: UniqueIndex, names: set[str], real: Table) -> bool:
+    written = names.intersection(index.columns)
+    if written and len(written) < len(set(index.columns)):
+        other = sorted(set(index.columns) - names)
+        raise TargetConfigError(
+            f"{_name(real)}: unique index {index.name} mixes replicated columns with {other}, which no event carries: "
+            f"its values cannot be ordered across lanes; drop the index or add the columns at the source"
+        )
+    return bool(written)
+
+
+def _name(table: Table) -> str:
+    return f"{table.db}.{table.name}"
+
+
+def key_function(table: TargetTable) -> Callable[[Row], Key]:
+    """Return the function target row → exact target key."""
+    if len(table.key_at) == 1:
+        at = table.key_at[0]
+        return lambda row: (row[at],)
+    return itemgetter(*table.key_at)

@@ -1,0 +1,43 @@
+"""Rows with values that the source itself cannot decode: the row goes to quarantine as it is, its key is held. Pure.
+
+Such a value stands in its event raw and marked (schemas.wire.event.Undecodable); the target never gets it, and whatever compares values
+sees NULL in its place: a row that has one is not in the target, so it holds no unique value there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from consumer.errors import UnitStoppedError
+from consumer.tables.definition import InForce
+from schemas.table.model import Row, Table
+from schemas.wire.event import Undecodable
+
+_REMEDY = (
+    "correct the value at the source, or give the row up (rowlock quarantine skip); `rowlock quarantine retry` applies what the row "
+    "has become then"
+)
+
+
+def without(row: Row, table: Table, columns: Collection[str]) -> Row:
+    """Return `row` of `table` with NULL in `columns`; added columns behind the table's own stay."""
+    marked = set(columns)
+    values = (None if c.name in marked else v for c, v in zip(table.columns, row, strict=False))
+    return (*values, *row[len(table.columns) :])
+
+
+def refusal(table: Table, columns: Collection[str]) -> str:
+    """Return why a row with undecodable values in `columns` goes to quarantine."""
+    name = next(iter(columns))
+    charset = table.column(name).type.charset or "the column's type"
+    return f"column {name}: its bytes at the source are no {charset}: {_REMEDY}"
+
+
+def check_key(in_force: InForce, marked: Undecodable, place: str) -> None:
+    """Raise UnitStoppedError if a value of the key is undecodable: no row could be told from another."""
+    key = set(in_force.target.table.key.columns)
+    if odd := sorted(key.intersection((*marked.before, *marked.after))):
+        raise UnitStoppedError(
+            f"{place}: {odd[0]} of the key cannot be decoded at the source, so the row cannot be told from others: correct the value "
+            "at the source, and start over (docs/how-to/start-over.md)"
+        )

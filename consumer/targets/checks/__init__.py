@@ -1,0 +1,1 @@
+"""What `check` and each takeover refuse about a target table, its columns and the user's rights."""

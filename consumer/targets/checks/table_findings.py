@@ -1,0 +1,259 @@
+"""What `rowlock check` refuses about a target table, and why: each rule is one function (design.md §6, last point)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from consumer.errors import MissingGrantError, TargetConfigError
+from consumer.targets.checks.column_fit import holds, takes
+from consumer.targets.checks.rights import MissingRight
+from consumer.targets.checks.table_facts import Remark, TableFacts
+from schemas.findings import Finding
+from schemas.table.collations import key_names, not_coarser
+from schemas.table.model import Table, UniqueIndex
+
+
+class Inspectable(Protocol):
+    """What this needs of a session."""
+
+    def read_table(self, schema: str, name: str) -> Table | None: ...
+
+    def facts(self, schema: str, name: str) -> TableFacts: ...
+
+
+class Probing(Protocol):
+    """What is asked of a session beyond tables."""
+
+    def probe_blockers(self) -> None: ...
+
+    def probe_durability(self) -> Remark | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """`wanted`: the source's table in target terms (router.wanted_table); `real`: what the target has."""
+
+    wanted: Table
+    real: Table
+    facts: TableFacts
+    added: tuple[str, ...]
+    sources: int
+
+    @property
+    def place(self) -> str:
+        return f"target table {self.real.db}.{self.real.name}"
+
+    def error(self, message: str, remedy: str) -> Finding:
+        return Finding("error", self.place, message, remedy)
+
+    def warning(self, message: str, remedy: str) -> Finding:
+        return Finding("warning", self.place, message, remedy)
+
+
+def findings_for_table(
+    session: Inspectable, wanted: Table, *, added: tuple[str, ...] = (), sources: int = 1
+) -> list[Finding]:
+    """Judge the real target table for `wanted`. `sources`: how many topics write it; `added`: columns of `add:`.
+
+    A table that does not exist has no findings. Raises the session's errors when it cannot be read at all.
+    """
+    try:
+        real = session.read_table(wanted.db, wanted.name)
+    except TargetConfigError as error:
+        remedy = "change the target table as the message says"
+        return [Finding("error", f"target table {wanted.db}.{wanted.name}", str(error), remedy)]
+    if real is None:
+        return _many_to_one(wanted, added, sources) if sources > 1 else []
+    case = _Case(wanted, real, session.facts(wanted.db, wanted.name), added, sources)
+    found = [finding for rule in _RULES for finding in rule(case)]
+    return found + (_many_to_one(real, added, sources) if sources > 1 else [])
+
+
+def findings_for_rights(missing: list[MissingRight], place: str) -> list[Finding]:
+    """Report each right that the user of a target lacks; the remedy is the statement that gives it."""
+    return [Finding("error", place, each.message, each.statement) for each in missing]
+
+
+def findings_for_session(session: Probing, place: str) -> list[Finding]:
+    """Judge what the user of a target may do beyond its tables, and how safe the target's commits are."""
+    try:
+        session.probe_blockers()
+    except MissingGrantError as error:
+        return [Finding("error", place, error.seen, error.statement)]
+    except TargetConfigError as error:
+        return [Finding("error", place, str(error), "do what the message says")]
+    risk = session.probe_durability()
+    return [] if risk is None else [Finding(risk.level, place, risk.message, risk.remedy)]
+
+
+def _many_to_one(table: Table, added: tuple[str, ...], sources: int) -> list[Finding]:
+    """Locks do not reach across topics: an added column must keep the sources apart in every unique index."""
+    return [
+        Finding(
+            "error",
+            f"target table {table.db}.{table.name}",
+            f"{sources} topics write it, and unique index {index.name} ({', '.join(index.columns)}) holds no added column: "
+            "rows of different sources would collide there",
+            'add a column to the route (add: {branch: "{source}"}) and put it into every unique index of the table',
+        )
+        for index in (table.key, *table.unique)
+        if not set(added).intersection(index.columns)
+    ]
+
+
+def _columns(case: _Case) -> Iterator[Finding]:
+    real = set(case.real.column_names)
+    missing = [name for name in case.wanted.column_names if name not in real]
+    if missing:
+        yield case.error(
+            f"lacks the columns {', '.join(missing)}", "add them, or drop the table and let rowlock create it"
+        )
+    written = set(case.wanted.column_names)
+    required = [name for name in case.facts.required if name not in written]
+    if required:
+        yield case.error(
+            f"its columns {', '.join(required)} are NOT NULL without a default, and no event carries them",
+            "give them a default, or allow NULL",
+        )
+
+
+def _types(case: _Case) -> Iterator[Finding]:
+    real = {column.name: column for column in case.real.columns}
+    for column in case.wanted.columns:
+        there = real.get(column.name)
+        if there is None:
+            continue
+        if there.generated:
+            yield case.error(f"column {column.name} is generated there", "make it an ordinary column")
+        elif not takes(column.type, there.type):
+            yield case.error(
+                f"column {column.name} is {there.type.kind} there and {column.type.kind} at the source",
+                "change its type (docs/reference/types.md)",
+            )
+        elif not holds(column.type, there.type):
+            yield case.warning(
+                f"column {column.name} does not hold every value of the source's type: rows with others are quarantined",
+                "make the column as wide as the source's (docs/reference/types.md)",
+            )
+        elif column.nullable and not there.nullable and column.name not in case.wanted.key.columns:
+            yield case.warning(
+                f"column {column.name} is NOT NULL there and may be NULL at the source: such rows are quarantined",
+                "allow NULL in the target",
+            )
+
+
+def _key(case: _Case) -> Iterator[Finding]:
+    """Two source rows must never share a target row: the target's key holds the whole source key, not coarser."""
+    wanted, real = case.wanted.key, case.real.key
+    missing = [name for name in wanted.columns if name not in real.columns]
+    if missing:
+        yield case.error(
+            f"its key ({', '.join(real.columns)}) lacks {', '.join(missing)} of the source's key: rows that differ at the "
+            "source would be one row",
+            f"make the key ({', '.join(wanted.columns)})",
+        )
+    foreign = [name for name in real.columns if name not in case.wanted.column_names]
+    if foreign:
+        yield case.error(
+            f"its key holds {', '.join(foreign)}, which no event carries",
+            f"make the key ({', '.join(wanted.columns)})",
+        )
+    yield from _coarse_parts(case, wanted, real)
+
+
+def _unique(case: _Case) -> Iterator[Finding]:
+    """A unique index is harmless when the source guarantees it: it holds all columns of one of the source's."""
+    for real in case.real.unique:
+        if not set(real.columns).intersection(case.wanted.column_names):
+            continue
+        implied = [
+            index
+            for index in (case.wanted.key, *case.wanted.unique)
+            if set(index.columns) <= set(real.columns)
+        ]
+        if not implied:
+            yield case.error(
+                f"unique index {real.name} ({', '.join(real.columns)}) is stricter than the source: rows that the source "
+                "allows would push each other out",
+                "drop the index, or make it an ordinary one",
+            )
+        elif not real.nulls_distinct and all(index.nulls_distinct for index in implied):
+            nullable = [name for name in real.columns if case.wanted.column(name).nullable]
+            if nullable:
+                yield case.error(
+                    f"unique index {real.name} holds NULLs equal (NULLS NOT DISTINCT), the source does not",
+                    "create the index without NULLS NOT DISTINCT",
+                )
+        else:
+            yield from _coarse_parts(case, implied[0], real)
+
+
+def _coarse_parts(case: _Case, wanted: UniqueIndex, real: UniqueIndex) -> Iterator[Finding]:
+    prefixes = {part.column: part.prefix for part in wanted.parts}
+    for part in real.parts:
+        if part.column not in case.wanted.column_names or part.column in case.added:
+            continue
+        prefix = prefixes.get(part.column)
+        if part.prefix is not None and (prefix is None or part.prefix < prefix):
+            yield case.error(
+                f"unique index {real.name} compares only {part.prefix} characters of {part.column}",
+                "index the whole column",
+            )
+        source = case.wanted.column(part.column).type.collation
+        collation = part.collation or case.real.column(part.column).type.collation
+        if not not_coarser(source, collation):
+            yield case.error(
+                f"unique index {real.name} compares {part.column} by {collation}, the source by {source or 'bytes'}: values "
+                "that differ at the source may be equal there, and only one of their rows would stay",
+                _finer(case, source),
+            )
+
+
+def _finer(case: _Case, source: str | None) -> str:
+    if source is None:
+        return "give the column a binary type"
+    return case.facts.finer.replace("{names}", key_names(source))
+
+
+def _surroundings(case: _Case) -> Iterator[Finding]:
+    facts = case.facts
+    if facts.foreign_keys:
+        yield case.error(
+            f"has foreign keys: {', '.join(facts.foreign_keys)}; rowlock writes tables independently of each other, and a "
+            "cascade would change rows that the source did not change",
+            "drop them in the target: the source already guarantees them",
+        )
+    if facts.triggers:
+        yield case.error(
+            f"has triggers: {', '.join(facts.triggers)}; they would run again for what the source already did",
+            "drop them in the target",
+        )
+    if facts.unordered:
+        yield case.error(
+            f"has constraints whose conflicts cannot be put in order: {', '.join(facts.unordered)}",
+            "make them ordinary unique indexes over columns, or drop them",
+        )
+
+
+def _remarks(case: _Case) -> Iterator[Finding]:
+    """What only this dialect has."""
+    updated = set(case.wanted.column_names) - set(case.real.key.columns)  # those of the key are only inserted
+    for each in case.facts.remarks:
+        concerned = sorted(updated.intersection(each.columns))
+        if not each.columns:
+            yield Finding(each.level, case.place, each.message, each.remedy)
+        elif concerned:
+            message = each.message.replace("{columns}", ", ".join(concerned))
+            yield Finding(each.level, case.place, message, each.remedy.replace("{column}", concerned[0]))
+
+
+def _unseen(case: _Case) -> Iterator[Finding]:
+    for what, statement in case.facts.unseen:
+        yield case.error(f"this user cannot see {what}, so nobody knows whether there are any", statement)
+
+
+_RULES: tuple[Callable[[_Case], Iterator[Finding]], ...] = (
+    _columns, _types, _key, _unique, _surroundings, _remarks, _unseen,
+)  # fmt: skip

@@ -1,0 +1,108 @@
+"""What a dialect brings to a session: a connection, a catalogue, an applier, and how they are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
+from consumer.targets.bookkeeping import Books
+from consumer.targets.checks.rights import MissingRight, Wanted
+from consumer.targets.checks.table_facts import Remark, TableFacts
+from consumer.targets.sql import Fragment, Params
+from schemas.table.model import Key, Row, Table
+
+Rows = list[tuple[object, ...]]
+
+
+class Link(Protocol):
+    """One connection. Every method raises errors of consumer.errors only; a lost connection is TransientError.
+
+    Texts have the marks of consumer.targets.sql; the link gives its driver what that takes.
+    """
+
+    def connect(self) -> None:
+        """Connect when there is no usable connection; otherwise do nothing."""
+
+    def begin(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
+        """Begin READ COMMITTED with `text` as first statement and return its rows. None: the session's lock wait."""
+
+    def begin_all(self, fragments: Sequence[Fragment]) -> list[Rows]:
+        """Begin READ COMMITTED and run `fragments` in turn, in as few round trips as the driver allows; rows of each."""
+
+    def execute(self, text: str, params: Params) -> Rows:
+        """Run a statement; without rows returns []. `affected` is then the number of rows it matched."""
+
+    @property
+    def affected(self) -> int: ...
+
+    def commit(self) -> None:
+        """Commit. Raises CommitUnknownError when the connection breaks inside."""
+
+    def rollback(self) -> None:
+        """Roll back; never raises: a connection that cannot is closed."""
+
+    def identity(self) -> int:
+        """The server's number for this connection."""
+
+    def end_blockers_of(self, identity: int) -> list[int]:
+        """End the connections that hold a lock for which connection `identity` waits. Returns their numbers."""
+
+    def durability(self) -> Remark | None:
+        """Say why a crash of the server may take back commits that readers have seen; None: it may not."""
+
+    def ping(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+class TargetCatalogue(Protocol):
+    """Definitions and plain reads of a dialect's tables."""
+
+    def read_table(self, schema: str, name: str) -> Table | None: ...
+
+    def name(self, table: TargetTable) -> str:
+        """Return the quoted, qualified name."""
+
+    def facts(self, schema: str, name: str) -> TableFacts: ...
+
+    def missing_rights(self, wanted: Wanted) -> list[MissingRight]:
+        """Return what the user lacks for `wanted`; only what is certain."""
+
+    def create_statements(self, table: Table) -> list[str]: ...
+
+    def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
+        """Return "SELECT … FROM …" for the columns of `table`, and what makes wire values of a row."""
+
+    def key_params(self, table: TargetTable, key: Key) -> list[object]: ...
+
+    def key_columns(self, table: TargetTable) -> tuple[str, ...]: ...
+
+    def where(self, table: TargetTable, values: dict[str, str] | None) -> list[Fragment]: ...
+
+    def page(self, table: TargetTable, after: Key | None) -> list[Fragment]:
+        """Return the condition for the rows behind key `after` in the order of `page_order`."""
+
+    def page_order(self, table: TargetTable) -> str: ...
+
+
+class NetChangeApplier(Protocol):
+    """Applies net changes in the link's open transaction."""
+
+    def apply(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
+        """Returns how many rows were written to `rowlock_displaced`."""
+
+    def ended(self, *, committed: bool) -> None:
+        """The transaction ended: what it created is there, or not."""
+
+
+@dataclass(frozen=True)
+class DialectComponents:
+    """What a dialect puts together for a session. `fresh` makes a second connection to the same target."""
+
+    link: Link
+    books: Books
+    catalogue: TargetCatalogue
+    applier: NetChangeApplier
+    fresh: Callable[[], Link]

@@ -1,0 +1,121 @@
+"""MySQL's and MariaDB's definitions and reads.
+
+Columns and indexes come from schemas.io.mysql_catalog, which also reads them for capture: so a table means the same on
+both sides, prefix lengths and collations included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from consumer.errors import TargetConfigError
+from consumer.ordering.model import TargetTable
+from consumer.targets.checks.rights import MissingRight, Wanted
+from consumer.targets.checks.table_facts import TableFacts
+from consumer.targets.mysql import rights
+from consumer.targets.mysql.facts import table_facts
+from consumer.targets.mysql.sql import quote
+from consumer.targets.mysql.values import key_encoder, order_encoder
+from consumer.targets.shared.keyed_reads import KeyedReads
+from consumer.targets.sql import placeholders, qualified
+from schemas.errors import SchemaError, TableNotFoundError
+from schemas.io import mysql_catalog
+from schemas.table.collations import chooser, key_chooser
+from schemas.table.model import Column, IndexPart, Key, Row, Table, UniqueIndex
+from schemas.table.typemap import mysql_type
+from schemas.values.mysql import row_from_select, select_list
+
+if TYPE_CHECKING:
+    from consumer.targets.mysql.connection import MySqlLink
+    from schemas.config.model import TargetConfig
+
+
+class MySqlCatalogue(KeyedReads):
+    """`parts.Catalogue` for the servers of MySQL's protocol."""
+
+    quote = staticmethod(quote)
+
+    def __init__(self, target: TargetConfig, link: MySqlLink, foreign: str) -> None:
+        """`foreign`: InnoDB's own table of foreign keys, which shows those of databases that the user may not see."""
+        self._target = target
+        self._link = link
+        self._foreign = foreign
+
+    def read_table(self, schema: str, name: str) -> Table | None:
+        self._link.connect()
+        try:
+            with self._link.translated():
+                return mysql_catalog.read_table(self._link.raw, schema, name)
+        except TableNotFoundError:
+            return None
+        except SchemaError as error:
+            raise TargetConfigError(f"target table {schema}.{name}: {error}") from error
+
+    def facts(self, schema: str, name: str) -> TableFacts:
+        self._link.connect()
+        return table_facts(self._link, schema, name, self._foreign)
+
+    def missing_rights(self, wanted: Wanted) -> list[MissingRight]:
+        self._link.connect()
+        lines = [str(row[0]) for row in self._link.execute("SHOW GRANTS", [])]
+        schemas = wanted.schemas()
+        query = f"SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN {placeholders(len(schemas))}"
+        there = {(str(schema), str(name)) for schema, name in self._link.execute(query, [*schemas])}
+        return rights.lacking(lines, self._link.account, wanted, there)
+
+    def create_statements(self, table: Table) -> list[str]:
+        self._link.connect()
+        with self._link.translated():
+            available = mysql_catalog.collations(self._link.raw)
+        exact, near, keyed = key_chooser(available), chooser(available), _keyed(table)
+        try:
+            body = [
+                f"{quote(column.name)} "
+                f"{mysql_type(column.type, exact if column.name in keyed else near).replace('%', '%%')}{_null(column)}"
+                for column in table.columns
+            ]
+        except SchemaError as error:
+            raise TargetConfigError(f"target table {table.db}.{table.name}: {error}") from error
+        body.append(f"PRIMARY KEY ({_parts(table.key)})")
+        body += [f"UNIQUE KEY {quote(index.name)} ({_parts(index)})" for index in table.unique]
+        name = qualified(quote, table.db, table.name)
+        create = (
+            f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(body)}) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4"
+        )
+        return [*self._create_database(table.db), create]
+
+    def _create_database(self, database: str) -> list[str]:
+        """Only when it is missing: IF NOT EXISTS needs the right to create it even when there is nothing to do."""
+        query = "SELECT 1 FROM information_schema.schemata WHERE schema_name = %s"
+        found = self._link.execute(query, [database])
+        return [] if found else [f"CREATE DATABASE IF NOT EXISTS {quote(database)} CHARACTER SET utf8mb4"]
+
+    def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
+        columns = ", ".join(part.replace("%", "%%") for part in select_list(table.table))
+        return f"SELECT {columns} FROM {self.name(table)}", row_from_select(table.table)
+
+    def key_params(self, table: TargetTable, key: Key) -> list[object]:
+        return list(key_encoder(table.table)(key))
+
+    def order_params(self, table: TargetTable, key: Key) -> Sequence[object]:
+        return order_encoder(table.table)(key)
+
+
+def _keyed(table: Table) -> frozenset[str]:
+    """Return the columns whose collation must tell apart all that the source does. Labels of an ENUM or SET must differ, too."""
+    labelled = {column.name for column in table.columns if column.type.members}
+    return frozenset(labelled.union(table.key.columns, *(index.columns for index in table.unique)))
+
+
+def _null(column: Column) -> str:
+    """TIMESTAMP without NULL would be NOT NULL with an automatic value on old servers."""
+    return " NULL" if column.nullable else " NOT NULL"
+
+
+def _parts(index: UniqueIndex) -> str:
+    return ", ".join(_part(part) for part in index.parts)
+
+
+def _part(part: IndexPart) -> str:
+    return quote(part.column) + (f"({part.prefix})" if part.prefix else "")

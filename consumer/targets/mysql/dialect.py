@@ -1,0 +1,66 @@
+"""MySQL, MariaDB and TDSQL as targets: how a session is put together, and how they write what databases write differently."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from consumer.targets.bookkeeping import Books
+from consumer.targets.dialect import Dialect
+from consumer.targets.dialect_components import DialectComponents
+from consumer.targets.mysql.apply import MySqlApplier
+from consumer.targets.mysql.catalogue import MySqlCatalogue
+from consumer.targets.mysql.connection import FLAVOURS, MySqlLink
+from consumer.targets.mysql.sql import quote
+from consumer.targets.session import SqlSession
+from consumer.targets.shared.common_syntax import create_if_missing, for_update, insert_values, limited
+from consumer.targets.sql import Syntax
+
+if TYPE_CHECKING:
+    from schemas.config.model import TargetConfig
+
+_BIN = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+_TYPES = {
+    "name": f"VARCHAR(100) {_BIN} NOT NULL",
+    "topic": f"VARCHAR(249) {_BIN} NOT NULL",
+    "int": "INT NOT NULL",
+    "big": "BIGINT NOT NULL",
+    "text": "LONGTEXT NOT NULL",
+    "text?": "LONGTEXT NULL",
+    "now": "TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3)",
+    "id": "BIGINT NOT NULL AUTO_INCREMENT",
+}
+_SUFFIX = f" ENGINE=InnoDB DEFAULT {_BIN}"
+SYNTAX = Syntax(
+    quote=quote,
+    types=_TYPES,
+    now="CURRENT_TIMESTAMP(3)",
+    millis=lambda column: f"CAST(UNIX_TIMESTAMP({column}) * 1000 AS SIGNED)",
+    create=lambda name, body: f"{create_if_missing(name, body)} ENGINE=InnoDB DEFAULT {_BIN}",
+    locked=for_update,
+    page=limited,
+    insert=insert_values,
+)
+
+
+def books(database: str) -> Books:
+    return Books(database, SYNTAX)
+
+
+def open_mysql(target: TargetConfig, name: str) -> SqlSession:
+    """Return a connected session. Raises TransientError or TargetConfigError."""
+    flavour = FLAVOURS[target.type]
+    link, kept = MySqlLink(target, flavour, name), books(target.database)
+    return SqlSession(
+        DialectComponents(
+            link=link,
+            books=kept,
+            catalogue=MySqlCatalogue(target, link, flavour.foreign),
+            applier=MySqlApplier(link, kept),
+            fresh=partial(MySqlLink, target, flavour, f"{name} take-over"),
+        )
+    )
+
+
+MYSQL = Dialect("mysql", open_mysql)
+MARIADB = Dialect("mariadb", open_mysql)

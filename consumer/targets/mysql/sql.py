@@ -1,0 +1,89 @@
+"""Pure rendering of MySQL's statements for one target table: multi-row statements on single tables.
+
+No multi-table DELETE, no temporary tables (proxies such as TDSQL's refuse both), no REPLACE (it deletes rows of other
+keys silently).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from consumer.ordering.model import TargetTable
+from consumer.targets.sql import qualified, quote_with
+from schemas.table.model import UniqueIndex
+
+quote = quote_with("`")
+#: For finished statements, whose values are already in the text.
+bare = quote_with("`", formatted=False)
+
+#: A statement has at most this many rows, and about this many bytes where the packet limit allows it.
+MAX_ROWS = 5000
+STATEMENT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class MySqlPlan:
+    """Statements of one table, without their values."""
+
+    name: str
+    table_name: str  # "schema.name", for people
+    key_columns: tuple[str, ...]
+    insert: str
+    on_duplicate: str
+    unique: tuple[UniqueIndex, ...]
+
+
+def mysql_plan(table: TargetTable) -> MySqlPlan:
+    name = qualified(bare, table.schema, table.name)
+    columns = [bare(column) for column in table.table.column_names]
+    key = tuple(bare(column) for column in table.table.key.columns)
+    written = set(table.table.column_names)
+    return MySqlPlan(
+        name=name,
+        table_name=f"{table.schema}.{table.name}",
+        key_columns=key,
+        insert=f"INSERT INTO {name} ({', '.join(columns)}) VALUES ",
+        on_duplicate=_on_duplicate(key, [column for column in columns if column not in key]),
+        unique=tuple(index for index in table.table.unique if written.issuperset(index.columns)),
+    )
+
+
+def _on_duplicate(key: Sequence[str], others: Sequence[str]) -> str:
+    """Never assign a key column: were the conflict with a row of another key, that row would take over our key and
+    the count of keys after the statement (mysql_apply) could not tell."""
+    sets = [f"{column} = VALUES({column})" for column in others] or [f"{key[0]} = {key[0]}"]
+    return f" ON DUPLICATE KEY UPDATE {', '.join(sets)}"
+
+
+def bytes_of(text: str) -> int:
+    """Return the length of `text` in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def chunks(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of chunks of at most MAX_ROWS items and `limit` bytes together (at least one item)."""
+    start = total = 0
+    for at, size in enumerate(sizes):
+        if at > start and (total + size > limit or at - start >= MAX_ROWS):
+            yield start, at
+            start, total = at, 0
+        total += size + 1
+    if start < len(sizes):
+        yield start, len(sizes)
+
+
+def literal_key(key_columns: Sequence[str], keys: Sequence[Sequence[str]]) -> str:
+    """Return the predicate "key is one of `keys`" of already escaped literals (see sql.keys_in for the form)."""
+    constant = [at for at in range(len(key_columns)) if all(key[at] == keys[0][at] for key in keys)]
+    varying = [at for at in range(len(key_columns)) if at not in constant]
+    parts = [f"{key_columns[at]} = {keys[0][at]}" for at in constant]
+    if len(varying) == 1:
+        parts.append(f"{key_columns[varying[0]]} IN ({','.join([key[varying[0]] for key in keys])})")
+    elif varying:
+        parts.append("(" + " OR ".join([_one(key_columns, key, varying) for key in keys]) + ")")
+    return " AND ".join(parts)
+
+
+def _one(columns: Sequence[str], key: Sequence[str], at: Sequence[int]) -> str:
+    return "(" + " AND ".join([f"{columns[i]} = {key[i]}" for i in at]) + ")"

@@ -1,0 +1,80 @@
+"""Keys in statements of MySQL: values that compare with their column by the column's own type.
+
+A decimal compared with a string, or an ENUM ordered by its label, would be compared as something else, without index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+from pymysql.converters import encoders, escape_item, escape_string
+
+from schemas.table.model import Column, Key, Kind, Table, Value
+from schemas.values.mysql import to_mysql_columns
+
+Change = Callable[[object], object]
+
+
+def key_encoder(table: Table) -> Callable[[Key], Sequence[object]]:
+    """Return the function from a key's wire values to parameters for "=" and IN."""
+    return _encoder(table, {Kind.DECIMAL: lambda _: _decimal})
+
+
+def order_encoder(table: Table) -> Callable[[Key], Sequence[object]]:
+    """Return the function from a key's wire values to parameters for "<" and ">" in the order of the key's index."""
+    return _encoder(table, {Kind.DECIMAL: lambda _: _decimal, Kind.ENUM: _ordinal, Kind.SET: _bits})
+
+
+def _encoder(
+    table: Table, special: dict[Kind, Callable[[Column], Change]]
+) -> Callable[[Key], Sequence[object]]:
+    names = table.key.columns
+    plain = to_mysql_columns(table, names)
+    columns = [table.column(name) for name in names]
+    changes = [
+        (at, special[column.type.kind](column))
+        for at, column in enumerate(columns)
+        if column.type.kind in special
+    ]
+    if not changes:
+        return plain
+
+    def encode(key: Key) -> Sequence[object]:
+        values = list(plain(key))
+        for at, change in changes:
+            values[at] = change(values[at])
+        return values
+
+    return encode
+
+
+def _decimal(value: object) -> object:
+    return Decimal(str(value))
+
+
+def _ordinal(column: Column) -> Change:
+    places: dict[Value, int] = {label: at for at, label in enumerate(column.type.members, 1)}
+    return lambda value: places.get(str(value), 0)
+
+
+def _bits(column: Column) -> Change:
+    places = {label: 1 << at for at, label in enumerate(column.type.members)}
+    return lambda value: sum(places[label] for label in str(value).split(",") if label)
+
+
+def literal(value: object) -> str:
+    """Return `value` as the driver writes it into a statement; the frequent types without its generic dispatch.
+
+    Sessions never run with NO_BACKSLASH_ESCAPES (schemas.io.mysql_connection.SQL_MODE).
+    """
+    kind = type(value)
+    if kind is str:
+        return f"'{escape_string(value)}'"  # type: ignore[arg-type]
+    if kind is int:
+        return str(value)
+    if value is None:
+        return "NULL"
+    if kind is bytes:
+        return f"X'{value.hex()}'"  # type: ignore[attr-defined]
+    return str(escape_item(value, "utf8mb4", encoders))

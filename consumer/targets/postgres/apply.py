@@ -1,0 +1,178 @@
+"""Net changes into PostgreSQL: COPY into a temporary table and three statements, or few direct statements when small.
+
+Updates in place are `INSERT … ON CONFLICT (key) DO UPDATE`: the key is the only index that may resolve a conflict, so
+a row of another key under one of the unique values is an error (23505), whether the row of the key exists or not.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
+from consumer.targets.bookkeeping import Books
+from consumer.targets.postgres.catalogue import refusals
+from consumer.targets.postgres.sql import DELETE, REPLACE, UPDATE, PostgresPlan, bare, postgres_plan
+from consumer.targets.shared.table_cache import PerTable
+from consumer.targets.sql import keys_in, qualified, rows_placeholders
+from schemas.table.model import Key, Row
+from schemas.values.postgres import copy_line, escape_copy, to_postgres, to_postgres_columns
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from consumer.targets.postgres.connection import PostgresLink
+
+#: Up to this many net rows go in direct statements: no COPY, one round trip.
+SMALL = 50
+COPY_BLOCK = 1000
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What one table needs: rendered statements and value functions."""
+
+    plan: PostgresPlan
+    row: Callable[[Row], Sequence[object]]
+    key: Callable[[Key], Sequence[object]]
+    line: Callable[[Row], str]
+    key_line: Callable[[Key], str]
+
+
+class PostgresApplier:
+    """`session.Applier` over psycopg. Temporary tables live as long as the connection that made them."""
+
+    def __init__(self, link: PostgresLink, books: Books) -> None:
+        self._link = link
+        self._books = books
+        self._tables = PerTable(self._prepare, self._drop)
+        self._numbers = itertools.count()
+        self._connection: object = None
+        self._temporary: set[str] = set()
+        self._uncommitted: set[str] = set()
+        self._filled: set[str] = set()  # in this transaction: they empty themselves at its end
+
+    def apply(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
+        names = (qualified(bare, net.table.schema, net.table.name), self._books.table("rowlock_displaced"))
+        with self._link.translated(*names), refusals():
+            prepared = self._tables.get(net.table)
+            if net.size <= SMALL and displacing is None:
+                self._direct(prepared, net)
+                return 0
+            return self._by_copy(prepared, net, unit, displacing)
+
+    def ended(self, *, committed: bool) -> None:
+        """Tables made in a transaction that did not commit are gone."""
+        if not committed:
+            self._temporary -= self._uncommitted
+        self._uncommitted.clear()
+        self._filled.clear()
+
+    def _prepare(self, table: TargetTable) -> _Prepared:
+        model = table.table
+        key = to_postgres_columns(model, model.key.columns)
+        plan = postgres_plan(table, next(self._numbers))
+        return _Prepared(plan, to_postgres(model), key, copy_line(model), key_line(table, key))
+
+    def _drop(self, prepared: _Prepared) -> None:
+        if prepared.plan.temporary in self._temporary and self._connection is self._link.raw:
+            self._run(prepared.plan.drop_temporary)
+            self._temporary.discard(prepared.plan.temporary)
+
+    def _run(self, text: str, params: Sequence[object] = ()) -> psycopg.Cursor[Any]:
+        """Send a statement. In a pipeline its cursor has a result only once the pipeline has ended."""
+        return self._link.raw.execute(text, params)
+
+    def _direct(self, prepared: _Prepared, net: NetChange) -> None:
+        plan = prepared.plan
+        gone = [prepared.key(key) for key in net.deletes]
+        gone += [prepared.key(tuple(row[at] for at in net.table.key_at)) for row in net.replaces]
+        replaces = [prepared.row(row) for row in net.replaces]
+        updates = [prepared.row(row) for row in net.updates]
+        with self._link.raw.pipeline():
+            if gone:
+                text, params = keys_in(plan.key_columns, gone)
+                self._run(f"{plan.delete_where} {text}", params)
+            if replaces:
+                self._run(*_insert(plan.insert_values, replaces, ""))
+            if updates:
+                self._run(*_insert(plan.insert_values, updates, plan.on_conflict))
+
+    def _by_copy(self, prepared: _Prepared, net: NetChange, unit: ApplyUnit, displacing: str | None) -> int:
+        plan = prepared.plan
+        kept: list[psycopg.Cursor[Any]] = []
+        self._ensure_empty(plan)
+        with self._link.raw.cursor() as cursor, cursor.copy(plan.copy) as copy:
+            for block in copy_blocks(net, prepared.line, prepared.key_line):
+                copy.write(block)
+        with self._link.raw.pipeline():
+            if net.deletes or net.replaces:
+                self._run(plan.delete_copied)
+            if displacing is not None:
+                kept = self._displace(plan, net, unit, displacing)
+            if net.replaces:
+                self._run(plan.insert_copied)
+            if net.updates:
+                self._run(plan.upsert_copied)
+        return sum(cursor.rowcount for cursor in kept)
+
+    def _ensure_empty(self, plan: PostgresPlan) -> None:
+        """Make the temporary table, once per connection, or empty it when this transaction used it before."""
+        if self._connection is not self._link.raw:
+            self._connection = self._link.raw
+            self._temporary.clear()
+        if plan.temporary not in self._temporary:
+            self._run(plan.create_temporary)
+            self._temporary.add(plan.temporary)
+            self._uncommitted.add(plan.temporary)
+        elif plan.temporary in self._filled:
+            self._run(plan.empty)
+        self._filled.add(plan.temporary)
+
+    def _displace(
+        self, plan: PostgresPlan, net: NetChange, unit: ApplyUnit, displacing: str
+    ) -> list[psycopg.Cursor[Any]]:
+        """Make room. Returns the cursors of the statements that wrote to rowlock_displaced."""
+        kept: list[psycopg.Cursor[Any]] = []
+        for delete in plan.displaced:
+            text = (
+                f"WITH gone AS ({delete} RETURNING row_to_json(t)::text AS whole) "
+                f"INSERT INTO {self._books.displaced_columns()} SELECT %s, %s, %s, whole, %s FROM gone"
+            )
+            kept.append(self._run(text, [unit.pipeline, unit.topic, plan.table_name, displacing]))
+        return kept
+
+
+def key_line(table: TargetTable, encode: Callable[[Key], Sequence[object]]) -> Callable[[Key], str]:
+    """Return the function from a key to a COPY line in which the other columns are NULL."""
+    place = {at: i for i, at in enumerate(table.key_at)}
+    columns = range(len(table.table.columns))
+
+    def line(key: Key) -> str:
+        values = encode(key)
+        return (
+            "\t".join([escape_copy(str(values[place[at]])) if at in place else r"\N" for at in columns])
+            + "\n"
+        )
+
+    return line
+
+
+def copy_blocks(net: NetChange, line: Callable[[Row], str], key: Callable[[Key], str]) -> Iterator[str]:
+    """Yield the text of COPY in blocks of COPY_BLOCK rows; each line ends with what to do with the row."""
+    work: list[tuple[str, Callable[[Row], str], list[Row]]] = [
+        (DELETE, key, net.deletes),
+        (REPLACE, line, net.replaces),
+        (UPDATE, line, net.updates),
+    ]
+    for operation, render, rows in work:
+        end = f"\t{operation}\n"
+        for at in range(0, len(rows), COPY_BLOCK):
+            yield "".join([render(row)[:-1] + end for row in rows[at : at + COPY_BLOCK]])
+
+
+def _insert(text: str, rows: list[Sequence[object]], tail: str) -> tuple[str, list[object]]:
+    values = rows_placeholders(len(rows[0]), len(rows))
+    return f"{text} {values}{tail}", [value for row in rows for value in row]

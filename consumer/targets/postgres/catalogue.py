@@ -1,0 +1,226 @@
+"""PostgreSQL's definitions and reads: the real table through SQLAlchemy's inspector, DDL through the type map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2s
+from itertools import compress
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from consumer.errors import RefusedError, TargetConfigError
+from consumer.ordering.model import TargetTable
+from consumer.targets.checks.rights import ROW_RIGHTS, MissingRight, Wanted
+from consumer.targets.checks.table_facts import TableFacts
+from consumer.targets.postgres import rights
+from consumer.targets.postgres.connection import tls_arguments
+from consumer.targets.postgres.facts import table_facts
+from consumer.targets.postgres.sql import bare, quote
+from consumer.targets.shared.inspection import inspecting
+from consumer.targets.shared.keyed_reads import KeyedReads
+from consumer.targets.sql import qualified
+from schemas.errors import SchemaError, ValueRefusedError
+from schemas.io.mysql_catalog import choose_key
+from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
+from schemas.table.typemap import neutral_from_postgres, postgres_type
+from schemas.values.postgres import row_from_postgres, select_list_pg, to_postgres_columns
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine.reflection import Inspector
+
+    from consumer.targets.dialect_components import Link, Rows
+    from schemas.config.model import TargetConfig
+
+IDENTIFIER_BYTES = 63
+
+_LOOSE = """
+SELECT a.attname, n.nspname || '.' || c.collname
+FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace
+WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped AND NOT c.collisdeterministic"""
+_TYPES = """
+SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute a
+WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped"""
+
+
+class PostgresCatalogue(KeyedReads):
+    """`parts.Catalogue` for PostgreSQL."""
+
+    quote = staticmethod(quote)
+
+    def __init__(self, target: TargetConfig, link: Link) -> None:
+        self._target = target
+        self._link = link
+
+    def read_table(self, schema: str, name: str) -> Table | None:
+        _require_short(f"{schema}.{name}", schema, name)
+        with inspecting(self._target, "postgresql+psycopg", tls_arguments(self._target)) as inspector:
+            if not inspector.has_table(name, schema=schema):
+                return None
+            formatted = {str(column): str(text) for column, text in self._rows(_TYPES, schema, name)}
+            loose = {str(column): str(collation) for column, collation in self._rows(_LOOSE, schema, name)}
+            return _table(inspector, schema, name, formatted, loose)
+
+    def facts(self, schema: str, name: str) -> TableFacts:
+        return table_facts(lambda query: self._rows(query, schema, name), f"{schema}.{name}")
+
+    def _rows(self, query: str, schema: str, name: str) -> Rows:
+        self._link.connect()
+        return self._link.execute(query, [qualified(bare, schema, name)] * query.count("%s"))
+
+    def missing_rights(self, wanted: Wanted) -> list[MissingRight]:
+        self._link.connect()
+        execute = self._link.execute
+        [(user, database, create, temporary)] = execute(rights.ROLE, [])
+        schemas = execute(rights.SCHEMAS, [wanted.schemas()])
+        places = [*wanted.tables, *((wanted.books_schema, name) for name in wanted.books)]
+        tables = execute(rights.TABLES, [list(part) for part in zip(*places, strict=True)])
+        has = rights.Has(
+            user=str(user),
+            database=str(database),
+            create=bool(create),
+            temporary=bool(temporary),
+            schemas={str(name): (bool(usage), bool(making)) for name, usage, making in schemas},
+            tables={
+                (str(schema), str(name)): frozenset(compress(ROW_RIGHTS, given))
+                for schema, name, *given in tables
+            },
+        )
+        return rights.lacking(has, wanted)
+
+    def create_statements(self, table: Table) -> list[str]:
+        name = qualified(quote, table.db, table.name)
+        _require_short(f"{table.db}.{table.name}", table.db, table.name, *table.column_names)
+        body = [_column_ddl(column) for column in table.columns]
+        body.append(f"PRIMARY KEY ({_columns(table.key)})")
+        body += [_unique_ddl(table, index) for index in table.unique]
+        create = f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(body)})"
+        return [*self._create_schema(table.db), create]
+
+    def _create_schema(self, schema: str) -> list[str]:
+        """Only when it is missing: IF NOT EXISTS needs the right to create schemas even when there is nothing to do."""
+        self._link.connect()
+        found = self._link.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", [schema])
+        return [] if found else [f"CREATE SCHEMA IF NOT EXISTS {quote(schema)}"]
+
+    def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
+        columns = ", ".join(part.replace("%", "%%") for part in select_list_pg(table.table))
+        return f"SELECT {columns} FROM {self.name(table)}", row_from_postgres(table.table)
+
+    def key_params(self, table: TargetTable, key: Key) -> list[object]:
+        with refusals():
+            return list(to_postgres_columns(table.table, table.table.key.columns)(key))
+
+
+def _require_short(place: str, *names: str) -> None:
+    """PostgreSQL cuts longer names without an error: two of them may come to one. Raises TargetConfigError."""
+    long = [name for name in names if len(name.encode()) > IDENTIFIER_BYTES]
+    if long:
+        raise TargetConfigError(
+            f"target table {place}: PostgreSQL cuts names at {IDENTIFIER_BYTES} bytes, and {long[0]!r} has "
+            f"{len(long[0].encode())}: shorten the table's name by a route of its own (`to`), a column's at the source, or leave "
+            "the table out"
+        )
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Translate what the value functions refuse."""
+    try:
+        yield
+    except ValueRefusedError as error:
+        raise RefusedError(f"PostgreSQL cannot hold a value: {error}") from error
+
+
+def _columns(index: UniqueIndex) -> str:
+    return ", ".join(quote(column) for column in index.columns)
+
+
+def _column_ddl(column: Column) -> str:
+    try:
+        rendered = postgres_type(column.type)
+    except SchemaError as error:
+        raise TargetConfigError(f"column {column.name}: {error}") from error
+    return f"{quote(column.name)} {rendered}" + ("" if column.nullable else " NOT NULL")
+
+
+def _unique_ddl(table: Table, index: UniqueIndex) -> str:
+    nulls = "" if index.nulls_distinct else " NULLS NOT DISTINCT"
+    return f"CONSTRAINT {quote(_index_name(table.name, index.name))} UNIQUE{nulls} ({_columns(index)})"
+
+
+def _index_name(table: str, index: str) -> str:
+    """Index names are unique per schema in PostgreSQL, per table in MySQL."""
+    name = f"{table}_{index}_key"
+    if len(name.encode()) <= IDENTIFIER_BYTES:
+        return name
+    digest = blake2s(name.encode(), digest_size=6).hexdigest()
+    return name.encode()[: IDENTIFIER_BYTES - 13].decode(errors="ignore") + "_" + digest
+
+
+def _table(
+    inspector: Inspector, schema: str, name: str, formatted: dict[str, str], loose: dict[str, str]
+) -> Table:
+    place = f"target table {schema}.{name}"
+    columns = tuple(
+        _column(column, formatted[column["name"]], loose)
+        for column in inspector.get_columns(name, schema=schema)
+    )
+    indexes = _unique_indexes(inspector, schema, name)
+    try:
+        key = choose_key(columns, indexes, f"{schema}.{name}")
+    except SchemaError as error:
+        raise TargetConfigError(f"{place}: {error}") from error
+    for index in indexes:
+        for column in index.columns:
+            _require_known(formatted[column], f"{place}: column {column} of unique index {index.name}")
+    rest = tuple(index for index in indexes if index is not key)
+    return Table(db=schema, name=name, columns=columns, key=key, unique=rest)
+
+
+def _require_known(formatted: str, place: str) -> None:
+    """How values of an unknown type compare is not known (citext, say), so nothing can be ordered by them."""
+    try:
+        neutral_from_postgres(formatted)
+    except SchemaError as error:
+        raise TargetConfigError(f"{place}: {error}") from error
+
+
+def _column(column: Any, formatted: str, loose: dict[str, str]) -> Column:
+    try:
+        type_ = neutral_from_postgres(formatted)
+    except SchemaError:  # an enum, a domain, an array: it takes text; indexes over it are refused
+        type_ = ColumnType(kind=Kind.TEXT)
+    return Column(
+        name=column["name"],
+        type=structs.replace(type_, collation=loose.get(column["name"])),
+        nullable=column["nullable"],
+        default=column["default"],
+        auto_increment=bool(column.get("identity")),
+        generated=bool(column.get("computed")),
+    )
+
+
+def _unique_indexes(inspector: Inspector, schema: str, name: str) -> list[UniqueIndex]:
+    key = inspector.get_pk_constraint(name, schema=schema)
+    found = []
+    if key["constrained_columns"]:
+        found.append(_index("PRIMARY", key["constrained_columns"], {}))
+    for index in inspector.get_indexes(name, schema=schema):
+        if not index["unique"]:
+            continue
+        options = index.get("dialect_options", {})
+        if index.get("expressions") or options.get("postgresql_where"):
+            raise TargetConfigError(
+                f"unique index {index['name']} of target table {schema}.{name} is over an expression or a part of the "
+                "rows: its conflicts cannot be put in order. Make it an ordinary unique index over columns, or drop it"
+            )
+        found.append(_index(str(index["name"]), index["column_names"], options))
+    return found
+
+
+def _index(name: str, columns: Sequence[str | None], options: dict[str, Any]) -> UniqueIndex:
+    parts = tuple(IndexPart(column=str(column)) for column in columns)
+    distinct = not options.get("postgresql_nulls_not_distinct", False)
+    return UniqueIndex(name=name, parts=parts, nulls_distinct=distinct)

@@ -1,0 +1,145 @@
+"""Which right a role lacks in PostgreSQL: from the catalogue before a run, from the server's message in it; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from consumer.targets.checks.rights import ROW_RIGHTS, MissingRight, Place, Wanted
+from consumer.targets.postgres.sql import bare
+
+# A right on single columns counts as the right: which columns a run needs is not known here.
+ROLE = """
+SELECT current_user, current_database(), has_database_privilege(current_database(), 'CREATE'),
+  has_database_privilege(current_database(), 'TEMPORARY')"""
+SCHEMAS = """
+SELECT nspname, has_schema_privilege(oid, 'USAGE'), has_schema_privilege(oid, 'CREATE')
+FROM pg_catalog.pg_namespace WHERE nspname = ANY(%s)"""
+TABLES = """
+SELECT n.nspname, c.relname, has_any_column_privilege(c.oid, 'SELECT'), has_any_column_privilege(c.oid, 'INSERT'),
+  has_any_column_privilege(c.oid, 'UPDATE'), has_table_privilege(c.oid, 'DELETE')
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm')
+  AND (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"""
+
+
+@dataclass(frozen=True, slots=True)
+class Has:
+    """What a role may do. `schemas`: those that exist, with (USAGE, CREATE); `tables`: likewise, with their rights."""
+
+    user: str
+    database: str
+    create: bool
+    temporary: bool
+    schemas: Mapping[str, tuple[bool, bool]]
+    tables: Mapping[Place, frozenset[str]]
+
+
+def lacking(has: Has, wanted: Wanted) -> list[MissingRight]:
+    """Return the rights that a run of `wanted` would miss, each with the statement that gives it."""
+    missing = []
+    if not has.temporary:
+        message = f"user {has.user} may not make temporary tables: changes of many rows go through one (COPY)"
+        missing.append(MissingRight(message, _database("TEMPORARY", has.database, has.user)))
+    absent = [schema for schema in wanted.schemas() if schema not in has.schemas]
+    if wanted.books_schema in absent:
+        message = f"schema {wanted.books_schema}, where rowlock keeps its bookkeeping tables, does not exist"
+        statement = f"CREATE SCHEMA {bare(wanted.books_schema)} AUTHORIZATION {bare(has.user)};"
+        missing.append(MissingRight(message, statement))
+    made = [schema for schema in absent if schema != wanted.books_schema]
+    if made and wanted.create and not has.create:
+        message = f"user {has.user} may not create the schemas that are missing ({', '.join(made)})"
+        missing.append(MissingRight(message, _database("CREATE", has.database, has.user)))
+    for schema in wanted.schemas():
+        if schema in has.schemas:
+            missing += [*_in_schema(has, wanted, schema), *_on_tables(has, wanted, schema)]
+    return missing
+
+
+def _in_schema(has: Has, wanted: Wanted, schema: str) -> Iterator[MissingRight]:
+    """CREATE … IF NOT EXISTS needs the right to create, also when there is nothing to do: the bookkeeping's always."""
+    usage, create = has.schemas[schema]
+    names = wanted.in_schema(schema)
+    creates = schema == wanted.books_schema or (
+        wanted.create and any((schema, name) not in has.tables for name in names)
+    )
+    lacks = [right for right, given in (("USAGE", usage), ("CREATE", create or not creates)) if not given]
+    if lacks:
+        hides = frozenset((schema, name) for name in names) if not usage else frozenset()
+        message = f"user {has.user} lacks {' and '.join(lacks)} on schema {schema}"
+        yield MissingRight(message, _grant(lacks, f"SCHEMA {bare(schema)}", has.user), hides)
+
+
+def _on_tables(has: Has, wanted: Wanted, schema: str) -> Iterator[MissingRight]:
+    """One statement for all tables of the schema that lack the same."""
+    needed: dict[str, tuple[str, ...]] = dict.fromkeys(wanted.in_schema(schema), ROW_RIGHTS)
+    needed |= wanted.books if schema == wanted.books_schema else {}
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, rights in needed.items():
+        given = has.tables.get((schema, name))
+        lacks = () if given is None else tuple(right for right in rights if right not in given)
+        if lacks:
+            groups.setdefault(lacks, []).append(name)
+    for lacks, names in groups.items():
+        listed = ", ".join(f"{schema}.{name}" for name in names)
+        places = ", ".join(f"{bare(schema)}.{bare(name)}" for name in names)
+        message = f"user {has.user} lacks {', '.join(lacks)} on {listed}"
+        yield MissingRight(message, _grant(lacks, f"TABLE {places}", has.user))
+
+
+def _grant(rights: list[str] | tuple[str, ...], where: str, user: str) -> str:
+    return f"GRANT {', '.join(rights)} ON {where} TO {bare(user)};"
+
+
+def _database(right: str, database: str, user: str) -> str:
+    return _grant([right], f"DATABASE {bare(database)}", user)
+
+
+# -- the server's messages (SQLSTATE 42501)
+
+_TABLE = re.compile(
+    r"permission denied for (?:table|relation|view|materialized view|foreign table) (?P<name>.+)$", re.M
+)
+_SCHEMA = re.compile(r"permission denied for schema (?P<name>.+)$", re.M)
+_SEQUENCE = re.compile(r"permission denied for sequence (?P<name>.+)$", re.M)
+_DATABASE = re.compile(r"permission denied for database (?P<name>.+)$", re.M)
+_TEMPORARY = re.compile(r'permission denied to create temporary tables in database "(?P<name>.+)"', re.M)
+_TERMINATE = re.compile(
+    r"permission denied to terminate process|must be a member of the role whose process is being terminated"
+)
+_SUPERUSER = re.compile(r"with the SUPERUSER attribute|must be a superuser to terminate superuser process")
+
+
+def grant_for(message: str, user: str, hint: str = "") -> str | None:
+    """Return the GRANT that a message of "insufficient privilege" asks for; None where it does not say, or none helps.
+
+    `hint`: text in which the table is qualified with its schema, which the server does not name: the statement.
+    Messages are English unless the server's lc_messages says otherwise; those of other languages give None.
+    """
+    if found := _TABLE.search(message):
+        return _grant(ROW_RIGHTS, f"TABLE {_qualified(found['name'], hint)}", user)
+    if found := _SEQUENCE.search(message):
+        return _grant(["USAGE", "SELECT"], f"SEQUENCE {_qualified(found['name'], hint)}", user)
+    if found := _SCHEMA.search(message):
+        return _grant(["USAGE", "CREATE"], f"SCHEMA {bare(_plain(found['name']))}", user)
+    if found := _TEMPORARY.search(message):
+        return _database("TEMPORARY", found["name"], user)
+    if found := _DATABASE.search(message):
+        right = "CONNECT" if "CONNECT privilege" in message else "CREATE"
+        return _database(right, _plain(found["name"]), user)
+    if _TERMINATE.search(message) and not _SUPERUSER.search(message):
+        return f"GRANT pg_signal_backend TO {bare(user)};"
+    return None
+
+
+def _plain(name: str) -> str:
+    """Some messages put the name between quotation marks."""
+    quoted = len(name) > 2 and name.startswith('"') and name.endswith('"')
+    return name[1:-1] if quoted else name
+
+
+def _qualified(name: str, hint: str) -> str:
+    quoted = bare(_plain(name))
+    found = re.search(r'"(?:[^"]|"")+"\.' + re.escape(quoted), hint.replace("%%", "%"))
+    return found[0] if found else quoted

@@ -1,0 +1,99 @@
+"""Pure rendering of PostgreSQL's statements for one target table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from consumer.ordering.model import TargetTable
+from consumer.targets.sql import qualified, quote_with
+from schemas.table.model import UniqueIndex
+
+quote = quote_with('"')
+#: For names that are themselves values (regclass).
+bare = quote_with('"', formatted=False)
+
+#: Column of the temporary table: what to do with the row ("d" delete by key, "r" replace, "u" update in place).
+OPERATION = "rowlock op"
+DELETE, REPLACE, UPDATE = "d", "r", "u"
+
+
+@dataclass(frozen=True)
+class PostgresPlan:
+    """Statements of one table. In all of them "t" is the target table and "n" the temporary one."""
+
+    table_name: str  # "schema.name", for people
+    temporary: str
+    create_temporary: str
+    drop_temporary: str
+    empty: str
+    copy: str
+    key_columns: tuple[str, ...]
+    delete_where: str
+    delete_copied: str
+    insert_values: str
+    insert_copied: str
+    upsert_copied: str
+    on_conflict: str
+    displaced: tuple[str, ...]  # one DELETE per unique index: rows of other keys under needed values
+
+
+def postgres_plan(table: TargetTable, number: int) -> PostgresPlan:
+    """Render everything for `table`. `number` tells apart the temporary tables of one connection."""
+    name = qualified(quote, table.schema, table.name)
+    temporary = f"rowlock_net_{number}"
+    temp = f"pg_temp.{quote(temporary)}"
+    columns = [quote(column) for column in table.table.column_names]
+    key = [quote(column) for column in table.table.key.columns]
+    op = quote(OPERATION)
+    listed = ", ".join(columns)
+    into = f"INSERT INTO {name} ({listed}) OVERRIDING SYSTEM VALUE"
+    conflict = _on_conflict(key, [column for column in columns if column not in key])
+    return PostgresPlan(
+        table_name=f"{table.schema}.{table.name}",
+        temporary=temporary,
+        # by name and by query, so that types and collations are the real table's
+        create_temporary=f"CREATE TEMPORARY TABLE {quote(temporary)} ON COMMIT DELETE ROWS AS "
+        f"SELECT {listed}, 'd'::\"char\" AS {op} FROM {name} WITH NO DATA",
+        drop_temporary=f"DROP TABLE {temp}",
+        empty=f"TRUNCATE {temp}",
+        copy=f"COPY {temp} ({listed}, {op}) FROM STDIN".replace("%%", "%"),  # sent as it is, without values
+        key_columns=tuple(key),
+        delete_where=f"DELETE FROM {name} WHERE",
+        delete_copied=f"DELETE FROM {name} AS t USING {temp} AS n WHERE {_equal(key)} AND n.{op} <> '{UPDATE}'",
+        insert_values=f"{into} VALUES",
+        insert_copied=f"{into} SELECT {listed} FROM {temp} WHERE {op} = '{REPLACE}'",
+        upsert_copied=f"{into} SELECT {listed} FROM {temp} WHERE {op} = '{UPDATE}'{conflict}",
+        on_conflict=conflict,
+        displaced=tuple(_displaced(name, temp, key, index) for index in orderable(table)),
+    )
+
+
+def orderable(table: TargetTable) -> list[UniqueIndex]:
+    """Return the unique indexes whose columns rowlock writes; others can hold only NULLs or defaults from it."""
+    written = set(table.table.column_names)
+    return [index for index in table.table.unique if written.issuperset(index.columns)]
+
+
+def _on_conflict(key: Sequence[str], others: Sequence[str]) -> str:
+    if not others:
+        return f" ON CONFLICT ({', '.join(key)}) DO NOTHING"
+    sets = ", ".join(f"{column} = EXCLUDED.{column}" for column in others)
+    return f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {sets}"
+
+
+def _equal(columns: Sequence[str]) -> str:
+    return " AND ".join(f"t.{column} = n.{column}" for column in columns)
+
+
+def _displaced(name: str, temp: str, key: Sequence[str], index: UniqueIndex) -> str:
+    columns = [quote(column) for column in index.columns]
+    same = (
+        _equal(columns)
+        if index.nulls_distinct
+        else " AND ".join(f"t.{column} IS NOT DISTINCT FROM n.{column}" for column in columns)
+    )
+    return (
+        f"DELETE FROM {name} AS t USING {temp} AS n WHERE n.{quote(OPERATION)} <> '{DELETE}' AND {same} "
+        f"AND NOT ({_equal(key)})"
+    )

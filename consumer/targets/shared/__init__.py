@@ -1,0 +1,1 @@
+"""What dialects share: only they import it."""

@@ -1,0 +1,41 @@
+"""SQLAlchemy's inspector over a short connection of its own: catalogues are read rarely, never on the data path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import URL, Engine, create_engine, inspect
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from consumer.errors import TransientError
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine.reflection import Inspector
+
+    from schemas.config.model import TargetConfig
+
+
+@contextmanager
+def inspecting(target: TargetConfig, driver: str, tls: Mapping[str, Any]) -> Iterator[Inspector]:
+    """Yield an inspector of `target`. `tls`: the driver's arguments. Raises TransientError when the catalogue cannot be read."""
+    url = URL.create(
+        driver, target.user, target.password.get_secret_value(), target.host, target.port, target.database
+    )
+    engine = _engine(url, tuple(sorted(tls.items())))
+    try:
+        with engine.connect() as connection:
+            yield inspect(connection)
+    except SQLAlchemyError as error:
+        raise TransientError(
+            f"the catalogue of {target.host}:{target.port} cannot be read: {error}"
+        ) from error
+
+
+@lru_cache(maxsize=8)
+def _engine(url: URL, tls: tuple[tuple[str, Any], ...]) -> Engine:
+    """Return the engine of a target. It holds no connection, but what it has learnt of the server and its compiled queries."""
+    return create_engine(url, poolclass=NullPool, connect_args=dict(tls))

@@ -1,0 +1,38 @@
+"""Reads of rows by key and by page that every dialect does alike, once it quotes names and encodes keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from consumer.ordering.model import TargetTable
+from consumer.targets.sql import Fragment, Quote, after_key, qualified
+from schemas.table.model import Key
+
+
+class KeyedReads:
+    """Part of a `consumer.targets.dialect_components.TargetCatalogue`."""
+
+    quote: Quote
+
+    def name(self, table: TargetTable) -> str:
+        return qualified(self.quote, table.schema, table.name)
+
+    def key_params(self, table: TargetTable, key: Key) -> list[object]:
+        """Return the key's values as parameters for "=" and IN."""
+        return list(key)
+
+    def order_params(self, table: TargetTable, key: Key) -> Sequence[object]:
+        """Return them for "<" and ">", in the order of the key's index."""
+        return self.key_params(table, key)
+
+    def key_columns(self, table: TargetTable) -> tuple[str, ...]:
+        return tuple(map(self.quote, table.table.key.columns))
+
+    def where(self, table: TargetTable, values: dict[str, str] | None) -> list[Fragment]:
+        return [(f"{self.quote(column)} = %s", [value]) for column, value in (values or {}).items()]
+
+    def page(self, table: TargetTable, after: Key | None) -> list[Fragment]:
+        return [] if after is None else [after_key(self.key_columns(table), self.order_params(table, after))]
+
+    def page_order(self, table: TargetTable) -> str:
+        return ", ".join(self.key_columns(table))

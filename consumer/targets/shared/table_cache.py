@@ -1,0 +1,38 @@
+"""What an applier made of a TargetTable, kept while the table is in use.
+
+A definition in force is one TargetTable object; another definition of the same table is another object. So the object's
+identity is the key (hashing a whole definition at each transaction would cost more than the look-up saves).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from consumer.ordering.model import TargetTable
+
+P = TypeVar("P")
+#: Tables kept per connection; the longest unused goes first.
+LIMIT = 256
+
+
+class PerTable(Generic[P]):
+    """At most LIMIT prepared tables. `forget` is told which one had to go."""
+
+    def __init__(
+        self, make: Callable[[TargetTable], P], forget: Callable[[P], None] = lambda _: None
+    ) -> None:
+        self._make = make
+        self._forget = forget
+        self._kept: OrderedDict[int, tuple[TargetTable, P]] = OrderedDict()
+
+    def get(self, table: TargetTable) -> P:
+        found = self._kept.get(id(table))
+        if found is None:  # the kept reference to the table keeps its identity from being used again
+            found = self._kept[id(table)] = (table, self._make(table))
+            if len(self._kept) > LIMIT:
+                self._forget(self._kept.popitem(last=False)[1][1])
+        else:
+            self._kept.move_to_end(id(table))
+        return found[1]

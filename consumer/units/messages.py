@@ -1,0 +1,413 @@
+"""One pipeline's units in this process, and what is said about them. Values only.
+
+```
+  open ─▶ OPENING ──(looked at)──▶ READY ──start──▶ TAKING ──(taken over, what was missing applied)──▶ RUNNING
+             │                       │                 ▲  └──────────── trouble: again ───────────────────┘
+             └───────── stop ────────┴─▶ gone          │ stop                  waits for a person ─▶ WAITING
+                                                       └─▶ STOPPING ──(epoch raised: nobody can write)──▶ gone
+```
+While the pipeline has a live query, a unit is READY only when that one reads it; without one, as soon as it has been looked at.
+A WAITING unit stays here, on no board: it is looked at now and then, and taken over anew (TAKING) when something has changed,
+or once in a long while.
+`home` of a running unit is the query on whose board it is. A running unit without one (Spark starts, or a query that reads it does) is
+applied by hands, a stretch at a time: either a hand is at it (`busy`) or it has a home, never both, and both write under the epoch of
+the takeover.  Reading a topic and applying it are two things: a query reads
+all topics that are open here, and applies those that are on its board. So a start or stop touches no query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal
+
+from consumer.attempt.reports import Report
+from consumer.units.supervision import Backoff, Watched
+from schemas.wire.position import Position
+
+Version = tuple[str, bytes]
+"""(topic id, target table): a query that knows another one of a topic does not read it, for our purposes."""
+
+
+class UnitPhase(Enum):
+    OPENING = "opening"
+    READY = "ready"
+    TAKING = "taking"
+    RUNNING = "running"
+    WAITING = "waiting"
+    STOPPING = "stopping"
+
+
+class QueryKind(Enum):
+    """A pipeline's queries: units with a backlog have one of their own, so that the others do not wait for them."""
+
+    LIVE = "live"
+    CATCHING_UP = "catching-up"
+
+
+@dataclass(slots=True)
+class UnitHere:
+    """`assignment`: the coordinator's epoch. `epoch`: the highest that this process had in the row, 0 before the first.
+
+    `topic_id`, `real`: of the topic in Kafka, and the target table (JSON) as a hand has read it. `busy`: a hand works on it. `try_at`: when a hand is to be asked again. `behind`: belongs to the catching-up query.
+    `since`: the last batch that its home had finished at the first look after the unit came onto its board.
+    `suspect`: offset that it should have reached by the next look. `checked`: it was found where it should be.
+    `near`: looks in a row that found it near the topic's end. `waits`: for a person, because of `error`, which was last told
+    as `told`; `looking`: a hand looks, which keeps nobody from ending the unit; `seen`: what it waits in front of, as a hand found it (None: not looked yet, or it could not be seen: `blind`);
+    `tried`: it was tried after what it waits in front of had been seen; `again_at`: when it is tried whatever has changed. `looked_at`: when it was last looked whether its target table still fits, while it runs.
+    """
+
+    topic: str
+    source: str
+    assignment: int
+    phase: UnitPhase = UnitPhase.OPENING
+    busy: bool = False
+    topic_id: str = ""
+    real: bytes = b""
+    start_asked: bool = False
+    stop_asked: bool = False
+    error: str | None = None
+    waits: bool = False
+    looking: bool = False
+    told: str | None = None
+    seen: str | None = None
+    blind: bool = False
+    tried: bool = False
+    again_at: float = 0.0
+    looked_at: float = 0.0
+    epoch: int = 0
+    watched: Watched = field(default_factory=lambda: Watched(offset=-1))
+    position: Position | None = None
+    home: int | None = None
+    behind: bool = False
+    near: int = 0
+    since: int | None = None
+    suspect: int | None = None
+    checked: bool = False
+    try_at: float = 0.0
+    backoff: Backoff = field(default_factory=Backoff)
+
+    @property
+    def homeless(self) -> bool:
+        """Whether it is to be applied, and neither a query nor a hand does: a board is for one that no hand works on."""
+        free = self.home is None and not self.busy and not self.stop_asked
+        return self.phase is UnitPhase.RUNNING and free
+
+    def moved(self) -> None:
+        """Note that it is on another board now, or on none."""
+        self.since, self.suspect, self.checked = None, None, False
+
+    @property
+    def version(self) -> Version:
+        """What a query must know of the topic to apply the unit."""
+        return self.topic_id, self.real
+
+    @property
+    def about(self) -> About:
+        return About(self.topic, self.source, self.assignment, self.topic_id, self.real)
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What hands and queries must know of a unit."""
+
+    topic: str
+    source: str
+    assignment: int
+    topic_id: str = ""
+    real: bytes = b""
+
+
+# what happens
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    topic: str
+    source: str
+    assignment: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartUnit:
+    topic: str
+    assignment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    topic: str
+    assignment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """A hand has looked at topic and target."""
+
+    topic: str
+    assignment: int
+    topic_id: str
+    real: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """A hand has raised the epoch and applied what was missing, if it was little; else the unit is `behind`."""
+
+    topic: str
+    assignment: int
+    epoch: int
+    offset: int
+    behind: bool = False
+    position: Position | None = None
+    commit_ts_ms: int = 0
+    applied: int = 0
+    displaced: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A hand has applied a stretch of what came, and does nothing for the unit any more. `report`: what came of it; None: there was nothing.
+    `left`: events that were there behind it."""
+
+    topic: str
+    assignment: int
+    report: Report | None = None
+    left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFenced:
+    """Nothing of ours can write any more. `offset`: None where the target could not be asked."""
+
+    topic: str
+    assignment: int
+    offset: int | None = None
+    position: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A hand has given up. `again`: it may go better later; otherwise the unit ends with `error`.
+
+    `epoch`: the highest one written, if any. `waits`: the unit waits for a person.
+    """
+
+    topic: str
+    assignment: int
+    error: str
+    again: bool
+    epoch: int = 0
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A hand has looked at what a waiting unit waits in front of. `seen`: a digest of it; None: it could not be seen now."""
+
+    topic: str
+    assignment: int
+    seen: str | None = None
+    topic_id: str = ""
+    real: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A hand has looked at the target table of a unit that runs. `why`: it does not fit any more, and `epoch` may not write."""
+
+    topic: str
+    assignment: int
+    epoch: int
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptsReported:
+    """What became of attempts; with the number of the query they were of."""
+
+    reports: Sequence[tuple[int, Report]]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkUp:
+    """Spark has started: queries can be."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryUp:
+    """A query runs. `topics`: what it reads, and the version of it that it knows."""
+
+    number: int
+    kind: QueryKind
+    topics: Mapping[str, Version]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFailed:
+    """A query could not be started."""
+
+    kind: QueryKind
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLost:
+    """A query has died."""
+
+    number: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """Spark's progress of a query. `finished`: its last batch, `ends`: next offsets behind it, `idle`: none under way."""
+
+    number: int
+    finished: int
+    ends: Mapping[str, int]
+    idle: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineTick:
+    """Time has passed."""
+
+
+Event = (
+    Open
+    | StartUnit
+    | Stop
+    | Warmed
+    | Took
+    | Followed
+    | UnitFenced
+    | Failed
+    | Examined
+    | Checked
+    | AttemptsReported
+    | SparkUp
+    | QueryUp
+    | QueryFailed
+    | QueryLost
+    | Looked
+    | PipelineTick
+)
+
+
+# what is to be done
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """Ask a hand to look at topic and target, writing nothing; then Warmed or Failed."""
+
+    unit: About
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Ask a hand to take the unit over above `above` and to apply what is missing, if it is little; Took or Failed.
+
+    `look`: it waited for a person, so that the target table is judged before anything is written.
+    """
+
+    unit: About
+    above: int
+    look: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Ask a hand to apply, under `epoch`, a stretch of what has come behind `offset` to a unit without a home; then Followed or Failed."""
+
+    unit: About
+    epoch: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Examine:
+    """Ask a hand what a waiting unit waits in front of (topic, target table, bookkeeping), writing nothing; then Examined."""
+
+    unit: About
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Ask a hand whether the target table of a unit that runs still fits; then Checked. If not, it stops what `epoch` may write."""
+
+    unit: About
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Tell people, once, that the unit waits for one of them, and why."""
+
+    topic: str
+    source: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Whatever a hand does for the unit is of no use any more: end soon."""
+
+    topic: str
+    assignment: int
+
+
+@dataclass(frozen=True, slots=True)
+class FenceUnit:
+    """Fence the unit: afterwards no process of this agent can write. It is retried until it succeeds, and answered by Fenced.
+
+    `stopped`: what the target is to say the unit waits for.
+    """
+
+    unit: About
+    above: int
+    stopped: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartQuery:
+    """`starting`: topic → first offset (-1: the end) of `units`. `epochs`: its board from the first batch on."""
+
+    number: int
+    kind: QueryKind
+    starting: Mapping[str, int]
+    units: Sequence[About]
+    epochs: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StopQuery:
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """The board of a query is to be this: topic → epoch."""
+
+    number: int
+    epochs: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """ "ready" or "ended"; with `offset` and `position` where the unit stood, as far as known."""
+
+    topic: str
+    source: str
+    assignment: int
+    what: Literal["ready", "ended"]
+    offset: int | None = None
+    position: Position | None = None
+    error: str | None = None
+
+
+Effect = (
+    Warm | Take | Follow | Examine | Check | Waits | Abort | FenceUnit | StartQuery | StopQuery | Post | Say
+)

@@ -1,0 +1,54 @@
+"""Takes a new catalogue in: adds and removes units."""
+
+from __future__ import annotations
+
+from coordinator.core.owner import periodic
+from coordinator.core.owner.doubt import doubted, pipeline_of
+from coordinator.core.owner.sets import fence_unless_wanted
+from coordinator.core.owner.state import Alarm, Catalogue, Doubt, Effect, OwnerState, UnitMemo
+from coordinator.core.replication import ReplicationSet
+
+
+def read(state: OwnerState, event: Catalogue, now: float, out: list[Effect]) -> None:
+    """A catalogue was read: the same object as last time while nothing is different. Take it, unless it is doubted."""
+    if event is state.offered and state.doubt is None:
+        return
+    state.offered = event
+    missing = doubted(_known(state), [spec.unit for spec in event.units], event.sources)
+    if not missing:
+        state.doubt = None
+        _take(state, event, now, out)
+        return
+    if state.doubt is None:
+        state.doubt = Doubt(now)
+        told = ", ".join(f"{count} of pipeline {pipeline}" for pipeline, count in missing.items())
+        wait = f"they are stopped if that is so for {state.config.doubt:g} s"
+        out.append(Alarm("topics are missing", f"Kafka does not list the topics of units: {told}; {wait}"))
+    if now >= state.doubt.since + state.config.doubt:
+        state.doubt = None
+        out.append(Alarm("topics are gone", f"units are stopped: {', '.join(sorted(missing))}"))
+        _take(state, event, now, out)
+
+
+def _known(state: OwnerState) -> dict[str, str]:
+    """Return the apply units that there are, with their pipelines; before the first catalogue those that may run."""
+    if state.catalogue is not None:
+        specs = state.catalogue.values()
+        return {spec.unit: spec.pipeline for spec in specs if spec.pipeline is not None}
+    running = [unit for unit, current in state.sets.items() if current.replicas]
+    return {unit: pipeline for unit in running if (pipeline := pipeline_of(unit)) is not None}
+
+
+def _take(state: OwnerState, event: Catalogue, now: float, out: list[Effect]) -> None:
+    state.catalogue = {spec.unit: spec for spec in sorted(event.units, key=lambda spec: spec.unit)}
+    state.sources = dict(event.sources)
+    state.pipeline_units = periodic.pipeline_units(state)
+    periodic.forget_pipelines(state, now, out)
+    state.next_progress = now
+    state.work = True
+    for unit, spec in state.catalogue.items():
+        if unit not in state.sets:
+            state.sets[unit] = ReplicationSet(unit)
+            state.memos[unit] = UnitMemo(spec.uid, now)
+    for unit in sorted(state.sets):
+        fence_unless_wanted(state, unit, now, out)

@@ -1,0 +1,145 @@
+"""What operators ask of an owner, and why it cannot be done where it cannot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coordinator.core import replication
+from coordinator.core.members import MemberState
+from coordinator.core.messages import Liveness
+from coordinator.core.owner import agents as owner_members
+from coordinator.core.owner.sets import feed, fence_unless_wanted, persist
+from coordinator.core.owner.state import (
+    AgentRecord,
+    CancelMove,
+    Command,
+    Drain,
+    Effect,
+    Move,
+    MoveRecord,
+    OwnerState,
+    Pause,
+    PausedRecord,
+    Rebalance,
+    Refused,
+    Resign,
+    Resume,
+    Undrain,
+)
+from coordinator.core.replication import ReplicationSet
+from coordinator.core.replication_table import SetState
+from coordinator.core.schedulers import MoveRequest
+
+
+def carry_out(state: OwnerState, command: Command, now: float, out: list[Effect]) -> None:
+    """Do what is asked, or say Refused. What is to outlive this owner is stored; the others are `Rebalance` and `Resign`."""
+    why = refusal(state, command)
+    if why is not None:
+        out.append(Refused(command, why))
+        return
+    state.work = True
+    match command:
+        case Move(unit, agent):
+            state.moves = (*(m for m in state.moves if m.unit != unit), MoveRequest(unit, agent))
+            persist(state, [MoveRecord(unit, agent)], now, out)
+        case CancelMove(unit):
+            _cancel(state, unit, now, out)
+        case Drain(agent):
+            _drains(state, agent, True, now, out)
+        case Undrain(agent):
+            _drains(state, agent, False, now, out)
+        case Rebalance():
+            state.rebalance = True
+        case Pause(unit):
+            forget_move(state, unit, now, out)
+            state.paused[unit] = None
+            fence_unless_wanted(state, unit, now, out)
+            persist(state, [PausedRecord(unit)], now, out)
+        case Resume(unit):
+            state.paused.pop(unit, None)
+            persist(state, [], now, out, delete=[f"paused/{unit}"])
+        case Resign():
+            owner_members.step_down(state, "asked to resign", out)
+
+
+def forget_move(state: OwnerState, unit: str, now: float, out: list[Effect]) -> None:
+    """A move that somebody asked for and that has not begun is no longer wanted."""
+    if any(m.unit == unit for m in state.moves):
+        state.moves = tuple(m for m in state.moves if m.unit != unit)
+        persist(state, [], now, out, delete=[f"move/{unit}"])
+
+
+def _cancel(state: OwnerState, unit: str, now: float, out: list[Effect]) -> None:
+    """Balance leaves the unit where it is for a while, or it would begin the same move at once."""
+    forget_move(state, unit, now, out)
+    if _cancellable(state.sets[unit]):
+        memo = state.memos[unit]
+        memo.due_at = max(memo.due_at, now + state.config.balance_every)
+        state.retrying[unit] = None
+        feed(state, unit, replication.Cancel(), now, out)
+
+
+def _cancellable(current: ReplicationSet) -> bool:
+    return current.state is SetState.PREPARE and current.primary is not None
+
+
+def _drains(state: OwnerState, agent: str, draining: bool, now: float, out: list[Effect]) -> None:
+    member = state.members[agent] = replace(state.members[agent], draining=draining)
+    record = AgentRecord(agent, member.incarnation, member.agent_epoch, draining=draining)
+    persist(state, [record], now, out)
+
+
+def refusal(state: OwnerState, command: Command) -> str | None:
+    """Return why a command cannot be carried out."""
+    match command:
+        case Move(unit, agent):
+            return _no_move(state, unit, agent)
+        case CancelMove(unit):
+            return _no_cancel(state, unit)
+        case Drain(agent):
+            if agent not in state.members:
+                return f"there is no agent {agent}"
+            others = any(m.accepts for name, m in state.members.items() if name != agent)
+            return None if others else "no other agent could take its units"
+        case Undrain(agent):
+            return _no_undrain(state, agent)
+        case Pause(unit) | Resume(unit):
+            return None if unit in state.sets else f"there is no unit {unit}"
+    return None
+
+
+def _no_move(state: OwnerState, unit: str, agent: str) -> str | None:
+    if unit not in state.sets:
+        return f"there is no unit {unit}"
+    if unit in state.paused:
+        return f"unit {unit} is paused and runs nowhere; resume it first"
+    if state.catalogue is not None and unit not in state.catalogue:
+        return f"unit {unit} is being removed"
+    if agent not in state.members or not state.members[agent].accepts:
+        return f"agent {agent} is unknown, away or draining"
+    primary = state.sets[unit].primary
+    return f"unit {unit} is on agent {agent} already" if primary and primary.agent == agent else None
+
+
+def _no_cancel(state: OwnerState, unit: str) -> str | None:
+    if unit not in state.sets:
+        return f"there is no unit {unit}"
+    current = state.sets[unit]
+    if any(m.unit == unit for m in state.moves):
+        return None
+    if not _cancellable(current):
+        late = "the old agent has been told to stop, so the move goes on to its end"
+        moving = current.state is SetState.COMMIT and len(current.replicas) > 1
+        return f"unit {unit}: {late}" if moving else f"unit {unit} is not being moved"
+    primary = current.primary
+    leaves = primary is not None and primary.agent in state.members and state.members[primary.agent].leaving
+    return f"agent {primary.agent} gives its units away; undrain it instead" if leaves and primary else None
+
+
+def _no_undrain(state: OwnerState, agent: str) -> str | None:
+    member = state.members.get(agent)
+    if member is None:
+        return f"there is no agent {agent}"
+    if member.liveness is Liveness.STOPPING and member.state is not MemberState.EXPIRED:
+        return f"agent {agent} says itself that it is stopping; start it again"
+    return None

@@ -1,0 +1,88 @@
+"""What an owner makes of failures: the unit waits and rather goes elsewhere, and its agent is judged by them (`health`)."""
+
+from __future__ import annotations
+
+from coordinator.core import health
+from coordinator.core.health import WELL, AgentHealth
+from coordinator.core.owner import story
+from coordinator.core.owner.state import OwnerState, UnitMemo
+from coordinator.core.replication import Replica, ReplicationSet
+from coordinator.core.replication_table import Role, SetState
+
+_AT_WORK = frozenset({SetState.PREPARE, SetState.COMMIT})
+
+
+def failed(state: OwnerState, unit: str, agent: str, now: float, *, unready: bool) -> None:
+    """Remember that the unit failed on an agent: it waits, longer each time. `unready`: it never got to work there."""
+    memo, config = state.memos[unit], state.config
+    if now - memo.since >= config.stable_after:
+        memo.failures = 0
+    if unready and not _failed_elsewhere(state, memo, agent, now):
+        known = state.health.get(agent, WELL)
+        after = state.health[agent] = health.failed(known, unit, now, config.health)
+        if after.rounds > known.rounds:
+            state.backing[agent] = None
+            story.backs_off(state, agent, after)
+    wait = min(config.retry_most, config.retry_first * 2.0 ** min(memo.failures, 30))
+    memo.failures, memo.due_at, memo.avoid, memo.failed_at = memo.failures + 1, now + wait, agent, now
+    state.retrying[unit] = None
+
+
+def _failed_elsewhere(state: OwnerState, memo: UnitMemo, agent: str, now: float) -> bool:
+    return avoided(state, memo, now) not in {None, agent}
+
+
+def avoided(state: OwnerState, memo: UnitMemo, now: float) -> str | None:
+    """Return the agent on which the unit failed not long ago."""
+    return memo.avoid if memo.failures and now < memo.failed_at + state.config.stable_after else None
+
+
+def unready(state: OwnerState, current: ReplicationSet, replica: Replica, now: float) -> bool:
+    """Whether a replica that fails now has never got to work: it was preparing, or had only just started."""
+    if current.state is SetState.REPLICATING and replica.role is Role.PRIMARY:
+        return now < state.memos[current.unit].since + state.config.health.trust_after
+    return current.state in _AT_WORK and replica == current.replicas[-1]
+
+
+def recover(state: OwnerState, now: float) -> None:
+    """Clear the agents on which a unit works that was given to them after the last failure. Once an interval."""
+    if not state.health or now < state.next_health:
+        return
+    state.next_health = now + state.config.interval
+    for agent, known in list(state.health.items()):
+        if any(_works(state, unit, agent, known, now) for unit in state.by_agent.get(agent, ())):
+            clear(state, agent)
+
+
+def _works(state: OwnerState, unit: str, agent: str, known: AgentHealth, now: float) -> bool:
+    current, since = state.sets[unit], state.memos[unit].since
+    if not known.failed_at < since <= now - state.config.health.trust_after:
+        return False
+    primary = current.primary
+    return current.state is SetState.REPLICATING and primary is not None and primary.agent == agent
+
+
+def clear(state: OwnerState, agent: str) -> None:
+    """The agent is as good as any other again."""
+    if state.health.pop(agent, WELL).rounds:
+        state.work = True
+        story.trusted(state, agent)
+    state.backing.pop(agent, None)
+
+
+def wake(state: OwnerState, now: float) -> None:
+    """An agent that has backed off long enough may be tried: that is something to plan."""
+    for agent in list(state.backing):
+        if state.health.get(agent, WELL).due_at <= now:
+            del state.backing[agent]
+            state.work = True
+
+
+def room(state: OwnerState, agent: str, now: float) -> int | None:
+    """Return how many more units the agent may be given; None: as many as any."""
+    known = state.health.get(agent)
+    if known is None or known.trusted:
+        return None
+    units = [state.sets[unit] for unit in state.unsettled]
+    preparing = [u for u in units if u.state in _AT_WORK and u.replicas[-1].agent == agent]
+    return known.room(now, len(preparing))

@@ -1,0 +1,132 @@
+"""What happened to units and agents, told to the people who run the system: pure.
+
+The core keeps its transitions to itself; these functions say those that operators follow, in `OwnerState.told`, which the
+shell empties after each step (server.journal). Why a unit went is known where it was decided, and said there (`because`)
+before the set that it concerns changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from coordinator.core.health import AgentHealth
+from coordinator.core.members import Member
+from coordinator.core.messages import Liveness
+from coordinator.core.owner.state import OwnerState, Whereabouts
+from coordinator.core.replication import ReplicationSet
+from coordinator.core.replication_table import SetState
+
+_SETTLED = frozenset({SetState.ABSENT, SetState.REPLICATING})
+_MOVERS: Mapping[str, str] = {
+    "drain": "the agent gives its units away",
+    "move": "asked for",
+    "rebalance": "the load is evened out, as asked for",
+    "balance": "the load is evened out",
+}
+
+
+def because(state: OwnerState, unit: str, why: str) -> None:
+    """Say why the unit is about to go."""
+    _of(state, unit).why = why
+
+
+def moved_by(state: OwnerState, unit: str, mover: str) -> None:
+    """Say that a scheduler moves the unit."""
+    because(state, unit, _MOVERS.get(mover, mover))
+
+
+def unwanted(state: OwnerState, unit: str) -> None:
+    """Say why the unit is removed."""
+    if unit in state.paused:
+        because(state, unit, "paused")
+    elif unit in (state.catalogue or {}):
+        because(state, unit, "its topic was made anew")
+    else:
+        because(state, unit, "it is no longer configured, or its topic is gone")
+
+
+def unit_changed(state: OwnerState, before: ReplicationSet, after: ReplicationSet, now: float) -> None:
+    """Tell that a unit was placed, moved or stopped. What a recovering owner finds in its place is no news."""
+    place = _of(state, after.unit)
+    if before.state in _SETTLED and after.state is not before.state:
+        place.begun = now
+    primary = after.primary
+    if after.state is SetState.REPLICATING and primary is not None:
+        _runs(state, place, before, primary.agent, now)
+    elif after.state is SetState.ABSENT and place.agent is not None:
+        place.agent, stopped = None, place.agent
+        told = {"unit": after.unit, "from": stopped, "why": place.why}
+        state.told.append(("unit stopped", {**told, "took_s": _took(place, before, now)}))
+
+
+def _runs(state: OwnerState, place: Whereabouts, before: ReplicationSet, agent: str, now: float) -> None:
+    came_from, last, place.agent, place.last = place.agent, place.last, agent, agent
+    if before.state is SetState.RECOVERING or came_from == agent:
+        return
+    fields: dict[str, object] = {"unit": before.unit, "to": agent, "why": place.why}
+    fields["took_s"] = _took(place, before, now)
+    if last is not None:
+        fields["from"] = last
+    state.told.append(("unit placed" if came_from is None else "unit moved", fields))
+    place.why = Whereabouts().why
+
+
+def _took(place: Whereabouts, before: ReplicationSet, now: float) -> float:
+    return 0.0 if before.state in _SETTLED else round(now - place.begun, 3)
+
+
+def joined(state: OwnerState, member: Member) -> None:
+    """Tell that an agent's registration is durable."""
+    fields = {"agent": member.name, "incarnation": member.incarnation, "agent_epoch": member.agent_epoch}
+    state.told.append(("agent joined", fields))
+
+
+def heard_again(state: OwnerState, member: Member) -> None:
+    """Tell that an agent that counted as gone is there."""
+    state.told.append(("agent is back", {"agent": member.name}))
+
+
+def stopping(state: OwnerState, member: Member) -> None:
+    """Tell that an agent says itself that it stops."""
+    units = len(state.by_agent.get(member.name, {}))
+    state.told.append(("agent stops", {"agent": member.name, "units": units}))
+
+
+def expired(state: OwnerState, member: Member, now: float) -> None:
+    """Tell that an agent is gone, and why; call it before its units hear of it."""
+    silent = round(now - member.heard_at, 1)
+    if member.liveness is Liveness.STOPPING:
+        why = "it stopped, as it had said"
+    elif not member.seq:
+        why = f"it was not heard in this term: its lease has run out after {silent} s"
+    else:
+        why = f"nothing was heard of it for {silent} s: its lease has run out"
+    units = sorted(state.by_agent.get(member.name, {}))
+    state.told.append(("agent gone", {"agent": member.name, "why": why, "units": len(units)}))
+    for unit in units:
+        because(state, unit, f"agent {member.name} is gone")
+
+
+def restarted(state: OwnerState, agent: str) -> None:
+    """Say why the units of an agent's earlier start go."""
+    for unit in state.by_agent.get(agent, {}):
+        because(state, unit, f"agent {agent} was started again")
+
+
+def backs_off(state: OwnerState, agent: str, known: AgentHealth) -> None:
+    """Tell that an agent on which units do not get ready is given none for a while."""
+    for_ = round(known.due_at - known.failed_at, 1)
+    why = f"{known.failures} preparations failed there since one last succeeded"
+    state.told.append(("agent backs off", {"agent": agent, "why": why, "for_s": for_}))
+
+
+def trusted(state: OwnerState, agent: str) -> None:
+    """Tell that it is given units like any other again."""
+    state.told.append(("agent is trusted again", {"agent": agent}))
+
+
+def _of(state: OwnerState, unit: str) -> Whereabouts:
+    found = state.whereabouts.get(unit)
+    if found is None:
+        found = state.whereabouts[unit] = Whereabouts()
+    return found

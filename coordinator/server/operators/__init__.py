@@ -1,0 +1,1 @@
+"""What operators see of a coordinator, and ask of it."""

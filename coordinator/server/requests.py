@@ -1,0 +1,96 @@
+"""Messages to the owner's machine beside those of agents and of the control log, and the answers some of them wait for."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from coordinator.core.owner.state import Catalogue, Command
+from coordinator.server.batch_handler import AgentMachine
+from coordinator.server.operators.api import NoAnswerError, View
+
+T = TypeVar("T")
+
+
+class PendingAnswer(Generic[T]):
+    """Filled once by the owner's machine, awaited by whoever asked. Later fillings are ignored."""
+
+    def __init__(self) -> None:
+        self._filled = threading.Event()
+        self._value: T | None = None
+        self._error: Exception | None = None
+
+    @property
+    def filled(self) -> bool:
+        return self._filled.is_set()
+
+    @property
+    def refused(self) -> str | None:
+        """Why it was refused; None: it was not, or not yet."""
+        return str(self._error) if self._error is not None else None
+
+    def give(self, value: T) -> None:
+        if not self.filled:
+            self._value = value
+            self._filled.set()
+
+    def fail(self, error: Exception) -> None:
+        if not self.filled:
+            self._error = error
+            self._filled.set()
+
+    def wait(self, timeout: float) -> T:
+        """Return the value. Raises what `fail` was given; NoAnswerError after `timeout` seconds."""
+        if not self._filled.wait(timeout):
+            raise NoAnswerError(f"the owner has not answered within {timeout:g} s")
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]  # filled without an error
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """An agent has a stream."""
+
+    machine: AgentMachine
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    machine: AgentMachine
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TickDue:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueRead:
+    """The catalogue, asked for in term `rev`."""
+
+    rev: int
+    catalogue: Catalogue
+
+
+@dataclass(frozen=True, slots=True)
+class FenceDone:
+    rev: int
+    unit: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommandAsked:
+    """`by`: who gave it, as far as that is known."""
+
+    command: Command
+    answer: PendingAnswer[None]
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewAsked:
+    answer: PendingAnswer[View]

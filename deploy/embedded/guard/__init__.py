@@ -1,0 +1,1 @@
+"""Services are killed with all that they started once whoever started them is gone."""

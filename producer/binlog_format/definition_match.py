@@ -1,0 +1,120 @@
+"""Is the table definition at hand the one by which a row was logged? Pure.
+
+The log never proves a definition (it has no unique indexes and no defaults), but it can refute one: by the number and the
+nullability of columns always, by signs and character sets with binlog_row_metadata=MINIMAL, and by names, labels and
+the primary key with FULL. A refuted definition is never decoded by: its values would be wrong without a sign of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from producer.binlog_format import types as t
+from producer.binlog_format.charsets import decoder_of, utf8_in_latin1
+from producer.binlog_format.metadata import LoggedMetadata, TableMapForm
+from producer.binlog_format.table_map import ColumnMap, TableMap
+from schemas.table.model import Column, Kind, Table, UniqueIndex
+
+_SIGNED = frozenset({Kind.INT, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
+_TEXT = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET})
+_BINARY = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB})
+_LONG = frozenset({Kind.TEXT, Kind.BLOB})
+_HASH = ColumnMap(type=t.LONGLONG, metadata=0, nullable=True)
+
+
+def refutation(table: Table, logged: TableMap, charsets: Mapping[int, str], form: TableMapForm) -> str | None:
+    """Return what in the TABLE_MAP contradicts `table`; None: nothing does.
+
+    `charsets`: collation id → character set, of the server. An id that is not in it is not compared. Forms of columns
+    (integer sizes, lengths of fractions, …) are for producer/decoders/columns.py. Raises UndecodableRow for metadata that
+    cannot be read.
+    """
+    found = logged.metadata(form)
+    shown = len(logged.columns) - _hidden(table, logged, found, form)
+    if len(table.columns) != shown:
+        return f"{shown} columns in the log, {len(table.columns)} in the table definition"
+    if found.names and found.names[:shown] != table.column_names:
+        return f"columns {found.names} in the log, {table.column_names} in the table definition"
+    for i, column in enumerate(table.columns):
+        for logs, defines in _differences(i, column, logged, found, charsets):
+            return f"column {column.name} is {logs} in the log, {defines} in the table definition"
+    return _other_key(table, found)
+
+
+def _hidden(table: Table, logged: TableMap, found: LoggedMetadata, form: TableMapForm) -> int:
+    """Return how many columns at the end the server (MariaDB) added by itself: a hash for each unique index over long texts.
+
+    No catalogue shows them. Without their names in the log they are told by their form, and by an index that needs one.
+    """
+    more = len(logged.columns) - len(table.columns)
+    if not form.hidden_hashes or more <= 0:
+        return 0
+    first = len(table.columns)
+    if not all(
+        logged.columns[i] == _HASH and found.unsigned.get(i, True) for i in range(first, first + more)
+    ):
+        return 0
+    if found.names:
+        named = all(name.startswith("DB_ROW_HASH_") for name in found.names[first:])
+        return more if named else 0
+    return more if more == sum(_is_long(table, index) for index in table.unique) else 0
+
+
+def _is_long(table: Table, index: UniqueIndex) -> bool:
+    return any(part.prefix is None and table.column(part.column).type.kind in _LONG for part in index.parts)
+
+
+def _differences(
+    i: int, column: Column, logged: TableMap, found: LoggedMetadata, charsets: Mapping[int, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield (in the log, in the definition) of what differs in a column."""
+    type_ = column.type
+    if logged.columns[i].nullable != column.nullable:
+        yield _null(logged.columns[i].nullable), _null(column.nullable)
+    unsigned = found.unsigned.get(i)
+    if type_.kind in _SIGNED and unsigned is not None and unsigned != type_.unsigned:
+        yield _sign(unsigned), _sign(type_.unsigned)
+    charset = charsets.get(found.charsets.get(i, -1))
+    defined = type_.charset if type_.kind in _TEXT else "binary" if type_.kind in _BINARY else None
+    if charset is not None and defined is not None and _same_name(charset) != _same_name(defined):
+        yield f"of character set {charset}", defined
+    labels = found.members.get(i)
+    if labels is not None and _labels(labels, type_.charset) != tuple(map(utf8_in_latin1, type_.members)):
+        shown = ",".join(label.decode("utf-8", "replace") for label in labels)
+        yield f"one of ({shown})", f"one of ({','.join(type_.members)})"
+
+
+def _null(nullable: bool) -> str:
+    return "NULL" if nullable else "NOT NULL"
+
+
+def _sign(unsigned: bool) -> str:
+    return "unsigned" if unsigned else "signed"
+
+
+def _same_name(charset: str) -> str:
+    return "utf8mb3" if charset == "utf8" else charset
+
+
+def _labels(labels: tuple[bytes, ...], charset: str | None) -> tuple[str, ...] | None:
+    """Return the labels as UTF-8 in latin-1; None: they are not text of `charset`."""
+    decode = decoder_of(charset)
+    try:
+        return tuple(decode(label) if decode else label.decode("latin-1") for label in labels)
+    except UnicodeDecodeError:
+        return None
+
+
+def _other_key(table: Table, found: LoggedMetadata) -> str | None:
+    """Without a primary key the server logs a unique index over NOT NULL columns in its place, by a choice of its own."""
+    if not found.names:
+        return None
+    primary = table.key.name == "PRIMARY"
+    possible = (
+        [table.key.columns] if primary else [(), *(index.columns for index in (table.key, *table.unique))]
+    )
+    logged = tuple(table.columns[i].name for i in found.primary)
+    if logged in possible:
+        return None
+    defined = ", ".join(table.key.columns) if primary else "missing"
+    return f"the primary key is ({', '.join(logged)}) in the log, ({defined}) in the table definition"

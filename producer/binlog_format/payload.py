@@ -1,0 +1,82 @@
+"""MySQL's compressed transactions: the events inside of a TRANSACTION_PAYLOAD event, one after the other.
+
+A payload holds a whole transaction behind its GTID event, from BEGIN to its end, as events without checksums. It is
+unpacked as a stream: whatever its size, no more is in memory than the packed event, which the server sent whole, and
+one event of it. Where in a log file an inner event stands is of no use to anyone: all have the bounds of the payload.
+Format: MySQL's `Transaction_payload_event` (libs/mysql/binlog/event/codecs/binary.cpp, compression/).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import IO
+
+import zstandard
+
+from producer.binlog_format import log_event as log
+from producer.binlog_format.byte_reader import ByteReader
+from producer.binlog_format.errors import DecodeError
+from producer.binlog_format.log_event import LogEvent
+
+_END, _SIZE, _COMPRESSION, _UNPACKED_SIZE = 0, 1, 2, 3
+_ZSTD, _NONE = 0, 255
+_WINDOW = 1 << 28  # zstd's largest level asks for 2^27
+_AHEAD = 1 << 17
+
+
+def inner_events(event: LogEvent) -> Iterator[LogEvent]:
+    """Yield the events of a TRANSACTION_PAYLOAD event; `file`, `start` and `end` of each are the payload's.
+
+    Raises DecodeError, also between events: what came before the damage has been yielded by then.
+    """
+    try:
+        compression, payload = _payload(event.body)
+    except (IndexError, KeyError, ValueError) as error:
+        raise DecodeError(f"the head of a compressed transaction cannot be parsed: {error}") from error
+    stream = _opened(compression, payload)
+    try:
+        while head := stream.read(log.HEADER_SIZE):
+            yield _event(event, head, stream)
+    except zstandard.ZstdError as error:
+        raise DecodeError(f"a compressed transaction cannot be unpacked: {error}") from error
+
+
+def _event(outer: LogEvent, head: bytes, stream: IO[bytes]) -> LogEvent:
+    if len(head) < log.HEADER_SIZE:
+        raise DecodeError("a compressed transaction ends inside of an event")
+    timestamp, kind, server_id, size, _, flags = log.parse_header(b"\0" + head)
+    if size < log.HEADER_SIZE:
+        raise DecodeError(f"a compressed transaction holds an event of {size} bytes")
+    body = stream.read(size - log.HEADER_SIZE)
+    if len(body) != size - log.HEADER_SIZE:
+        raise DecodeError("a compressed transaction ends inside of an event")
+    return LogEvent(kind, timestamp, server_id, flags, outer.file, outer.start, outer.end, body)
+
+
+def _payload(body: bytes) -> tuple[int, memoryview]:
+    """Return the kind of compression, and the packed bytes."""
+    reader, compression = ByteReader(body), _NONE
+    size = -1
+    while (field := reader.lenenc()) != _END:
+        value = ByteReader(reader.take(reader.lenenc()))
+        if field == _COMPRESSION:
+            compression = value.lenenc()
+        elif field == _SIZE:
+            size = value.lenenc()
+    rest = memoryview(body)[len(body) - reader.rest :]
+    if size not in (-1, len(rest)):
+        raise ValueError(f"it says {size} bytes, there are {len(rest)}")
+    return compression, rest
+
+
+def _opened(compression: int, payload: memoryview) -> IO[bytes]:
+    if compression == _NONE:
+        return io.BytesIO(payload)
+    if compression != _ZSTD:
+        raise DecodeError(
+            f"a compressed transaction has the unknown compression {compression}: this server is newer than rowlock: "
+            "SET GLOBAL binlog_transaction_compression=OFF"
+        )
+    unpacker = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
+    return io.BufferedReader(unpacker.stream_reader(payload, read_across_frames=True), _AHEAD)

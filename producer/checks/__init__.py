@@ -1,0 +1,1 @@
+"""What `check`, each start and each reconnect ask of a source."""

@@ -1,0 +1,146 @@
+"""Is everything that changes at a source written to its log? Changes that are not stand in no topic, and nothing tells.
+
+`log_findings` judges what was read, and is pure; `read_facts` asks the server. Asked by `check`, at every start and at
+every reconnect: a server may be restarted with other settings, or made a replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pymysql
+
+from producer.sources.catalog import Catalog
+from producer.sources.grants import Grants
+from schemas.findings import Finding
+
+_DENIED = 1227  # ER_SPECIFIC_ACCESS_DENIED_ERROR
+_PARSE_ERROR = 1064
+_LOST = (
+    "what it kept out of the log is in no topic, so let `rowlock verify` compare afterwards, or start over"
+)
+_ON = frozenset({"ON", "1"})
+
+
+@dataclass(frozen=True)
+class LogFacts:
+    """`variables`: in lower case; `do_db`, `ignore_db`: the log's filters; `sources`: of which servers this one is a
+    replica, None: the user may not see it, and `denied` is what the server said; asked only where it matters.
+    """
+
+    variables: Mapping[str, str]
+    do_db: str = ""
+    ignore_db: str = ""
+    sources: tuple[str, ...] | None = ()
+    denied: str = ""
+    account: str = ""
+
+    @property
+    def logs_replicated(self) -> bool:
+        """Whether changes that come by replication are written to this server's own log."""
+        shown = self.variables.get("log_replica_updates", self.variables.get("log_slave_updates", "ON"))
+        return shown.upper() in _ON
+
+
+def log_findings(facts: LogFacts, place: str) -> Iterator[Finding]:
+    """Yield an error for whatever keeps changes out of the log, a warning for what a crash may cost."""
+    yield from _filters(facts, place)
+    yield from _replica(facts, place)
+    if facts.variables.get("binlog_error_action", "").upper() == "IGNORE_ERROR":
+        yield Finding(
+            "error", place,
+            "binlog_error_action is IGNORE_ERROR: when the log cannot be written the server goes on without one",
+            "SET GLOBAL binlog_error_action = ABORT_SERVER; and set it in the server's configuration",
+        )  # fmt: skip
+    yield from _crash(facts, place)
+
+
+def _filters(facts: LogFacts, place: str) -> Iterator[Finding]:
+    shown = [
+        f"{name} is {value}"
+        for name, value in (("binlog_do_db", facts.do_db), ("binlog_ignore_db", facts.ignore_db))
+        if value
+    ]
+    if shown:
+        yield Finding(
+            "error", place, f"the server filters its log ({', '.join(shown)}), by databases or by the default database",
+            f"remove these options from the server's configuration and restart it; {_LOST}",
+        )  # fmt: skip
+
+
+def _replica(facts: LogFacts, place: str) -> Iterator[Finding]:
+    if facts.logs_replicated:
+        return
+    remedy = (
+        "set log_slave_updates (on MySQL log_replica_updates) to ON in the server's configuration and restart it, or capture "
+        f"from the server that it replicates; {_LOST}"
+    )
+    if facts.sources is None:
+        yield Finding(
+            "error", place,
+            "log_slave_updates is OFF, and whether the server is a replica, whose changes would not be in its log, is hidden "
+            f"from the user ({facts.denied})",
+            f"GRANT SLAVE MONITOR ON *.* TO {facts.account};",
+        )  # fmt: skip
+    elif facts.sources:
+        yield Finding(
+            "error", place,
+            f"the server is a replica of {', '.join(facts.sources)} and does not log what it replicates (log_slave_updates "
+            "or log_replica_updates is OFF)",
+            remedy,
+        )  # fmt: skip
+    if facts.variables.get("wsrep_on", "OFF").upper() in _ON:
+        yield Finding(
+            "error", place, "the server is a node of a Galera cluster and does not log what the other nodes change "
+            "(log_slave_updates is OFF)", remedy,
+        )  # fmt: skip
+
+
+def _crash(facts: LogFacts, place: str) -> Iterator[Finding]:
+    costs = {
+        "sync_binlog": "after a crash of the machine the log may lack the last transactions that the tables have, and they "
+        "are never captured; or capture has read what is gone from the log, and refuses to go on",
+        "innodb_flush_log_at_trx_commit": "after a crash the tables may lack the last transactions that the log has, and "
+        "the targets have them",
+    }
+    for name, cost in costs.items():
+        value = facts.variables.get(name, "1")
+        if value != "1":
+            yield Finding(
+                "warning", place, f"{name} is {value}: {cost}",
+                f"SET GLOBAL {name} = 1; and set it in the server's configuration; after a crash let `rowlock verify` compare",
+            )  # fmt: skip
+
+
+def read_facts(catalog: Catalog) -> LogFacts:
+    """Ask the server. Raises pymysql errors."""
+    facts = LogFacts(catalog.variables(), *catalog.log_filters())
+    if facts.logs_replicated:
+        return facts
+    account = Grants.parse(catalog.grants()).account or "the user"
+    try:
+        sources: tuple[str, ...] | None = _sources(catalog)
+        denied = ""
+    except pymysql.MySQLError as error:
+        if error.args[0] != _DENIED:
+            raise
+        sources, denied = None, str(error.args[1])
+    return LogFacts(facts.variables, facts.do_db, facts.ignore_db, sources, denied, account)
+
+
+def _sources(catalog: Catalog) -> tuple[str, ...]:
+    """Return the servers that this one is set up to replicate, running or not."""
+    statements = catalog.flavour.replicates_from
+    for statement in statements:
+        try:
+            rows = catalog.query(statement)
+        except pymysql.err.ProgrammingError as error:
+            if error.args[0] != _PARSE_ERROR or statement == statements[-1]:
+                raise
+            continue
+        return tuple(
+            f"{row.get('Source_Host') or row.get('Master_Host')}:{row.get('Source_Port') or row.get('Master_Port')}"
+            for row in rows
+        )
+    return ()

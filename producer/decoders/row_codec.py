@@ -1,0 +1,276 @@
+"""From the bytes of row events to Kafka records: the hot path of capture (design.md §4 and §5).
+
+How the stream uses it, per event body (`body`: an event without its 19-byte header and without its checksum):
+
+    table_map = maps.get(body)                     # TABLE_MAP: TableMapCache, unchanged bytes are a dict look-up
+    codec = TableCodec(table, table_map, source, tail)     # once per (definition, table_map.layout, topic)
+    event_type, body = plain_rows_event(event_type, body)  # only if MariaDB's log_bin_compress is to be supported
+    records = codec.encode(event_type, body, tx, first_row)   # [(key, value)]; len(records) rows; advances tx.total_order
+    first_row += len(records)                      # for tables not captured: first_row += count_rows(table_map, …)
+    last = mark_last(value)                        # patches "last": true into the one record that is held back
+
+`tail` (TopicTail) holds the position of the topic's last event and is shared by all codecs that write to the topic;
+every event function reads it as `source.prev` and moves it on. One `TransactionContext` per source transaction.
+Events other than rows (definition, TRUNCATE, snapshot rows, chunk markers) are in producer/kafka/control_events.py.
+The Kafka key of an update is that of its after image.
+A value that is not what its column says (bytes that are no text of its charset) goes into the event raw and marked
+(producer/decoders/marked.py). Errors: `DefinitionMismatch` when the TABLE_MAP does not fit the definition (the stream is at an
+unnoticed DDL: read the definition again, or stop the table); `ImageNotFull`; `UndecodableRow` for all else that is not of a known form.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import orjson
+
+from producer.binlog_format import types as t
+from producer.binlog_format.definition_match import refutation
+from producer.binlog_format.errors import DefinitionMismatch, UndecodableRow
+from producer.binlog_format.row_header import is_row_event, plain_rows_event, rows_start, table_id_of
+from producer.binlog_format.table_map import TableMap, TableMapCache, parse_table_map
+from producer.decoders.columns import format_of
+from producer.decoders.context import SourceContext, TopicTail, TransactionContext
+from producer.decoders.envelope import LAST_FALSE, LAST_TRUE, Frame
+from producer.decoders.fragments import Format
+from producer.decoders.generate import ImageFunction, Images, LoopFunction, RowLayout, compile_loop
+from producer.decoders.marked import Envelope, MarkedRows
+from producer.decoders.skip import skip_format
+from schemas.table.model import Key, Row, Table
+from schemas.wire.position import Position
+
+__all__ = [
+    "DefinitionMismatch",
+    "SourceContext",
+    "TableCodec",
+    "TableMap",
+    "TableMapCache",
+    "TopicTail",
+    "TransactionContext",
+    "UndecodableRow",
+    "count_rows",
+    "is_row_event",
+    "mark_last",
+    "parse_table_map",
+    "plain_rows_event",
+    "table_id_of",
+]
+
+_ERRORS = (struct.error, IndexError, KeyError, UnicodeDecodeError, ValueError, OverflowError)
+
+_OPERATION = {
+    **dict.fromkeys(t.WRITES, "c"),
+    **dict.fromkeys(t.UPDATES, "u"),
+    **dict.fromkeys(t.DELETES, "d"),
+}
+_HEADS = {
+    "c": ('{"op":"c","before":null,"after":', ""),
+    "u": ('{"op":"u","before":', ""),
+    "d": ('{"op":"d","before":', ',"after":null'),
+}
+"""What stands before the first image, and between the last image and the envelope's `source`."""
+
+
+class TableCodec:
+    """Row events of one table under one definition and one TABLE_MAP layout, into one topic.
+
+    Raises DefinitionMismatch when `table_map` refutes `table` (producer/binlog_format/definition_match.py, and forms of columns).
+    """
+
+    def __init__(self, table: Table, table_map: TableMap, source: SourceContext, tail: TopicTail) -> None:
+        formats = _formats(table, table_map, source)
+        key = table.indexes_of(table.key.columns)
+        self.table = table
+        self._columns = len(formats)
+        self._bitmap = (len(formats) + 7) // 8
+        image = tuple(range(len(table.columns))) if len(formats) > len(table.columns) else None
+        self._layout = RowLayout(formats, table.column_names, key, image)
+        self._loops: dict[str, LoopFunction] = {}
+        self._keyed = Images(self._layout)
+        self._plain = Images(RowLayout(formats, table.column_names, image=image))
+        key_only = (f if i in key else skip_format(table_map.columns[i]) for i, f in enumerate(formats))
+        self._keys = Images(RowLayout(tuple(key_only), table.column_names, image=key))
+        self._frame = Frame(table.db, table.name, source)
+        self._source = source
+        self._tail = tail
+        self._marked: MarkedRows | None = None
+        self._starts: dict[int, tuple[bytes, int]] = {}
+        self._before: Position | None = None
+        self._last: Position | None = None
+        self._prev = "null"
+
+    def encode(
+        self, event_type: int, body: bytes, tx: TransactionContext, first_row: int
+    ) -> list[tuple[bytes, bytes]]:
+        """Return (Kafka key, event value) of every row; `source.row` counts from `first_row`, `last` is false.
+
+        Raises UndecodableRow; nothing is changed then.
+        """
+        try:
+            start = self._start(event_type, body)
+            records = self._records(event_type, body, start, tx, first_row)
+        except _ERRORS:
+            records = self._marked_records(event_type, body, tx, first_row)
+        if records:
+            self._before = self._tail.last
+            tx.total_order += len(records)
+            last = (self._source.epoch, tx.file_number, tx.pos, first_row + len(records) - 1)
+            self._tail.last = self._last = last
+            self._prev = self._frame.position(last)
+        return records
+
+    def forget(self, records: list[tuple[bytes, bytes]], keep: int, tx: TransactionContext) -> None:
+        """Take back all but the first `keep` of the records of the last `encode`: they are not sent."""
+        dropped = len(records) - keep
+        if not dropped or self._last is None:
+            return
+        del records[keep:]
+        tx.total_order -= dropped
+        epoch, file, pos, row = self._last
+        self._last = (epoch, file, pos, row - dropped) if keep else self._before
+        self._tail.last = self._last
+        self._prev = self._frame.position(self._last)
+
+    def _start(self, event_type: int, body: bytes) -> int:
+        """Return the offset of the first row; what stands before it hardly ever differs from the event before."""
+        known, start = self._starts.get(event_type, (b"-", 8))
+        if body[8:start] != known:
+            start = rows_start(event_type, body, self._columns)
+            self._starts[event_type] = (body[8:start], start)
+        return start
+
+    def _records(
+        self, event_type: int, body: bytes, start: int, tx: TransactionContext, first_row: int
+    ) -> list[tuple[bytes, bytes]]:
+        operation = _OPERATION[event_type]
+        head, null_after = _HEADS[operation]
+        where, position, middle, tail = self._frame.of(tx)
+        last = self._tail.last
+        prev = self._prev if last is self._last else self._frame.position(last)
+        out: list[tuple[bytes, bytes]] = []
+        loop = self._loops.get(operation) or self._compile(operation, body, start)
+        end = loop(
+            body, body.decode("latin-1"), start, len(body), self._plain, self._keyed, out.append,
+            head, null_after + where, position, prev, middle, tail, first_row, tx.total_order + 1,
+        )  # fmt: skip
+        _check_end(end, len(body))
+        return out
+
+    def _marked_records(
+        self, event_type: int, body: bytes, tx: TransactionContext, first_row: int
+    ) -> list[tuple[bytes, bytes]]:
+        """Decode an event again that could not be decoded as it should be: values that are at fault stay raw, and are named."""
+        if self._marked is None:
+            self._marked = MarkedRows(self._layout, self._bitmap)
+        operation = _OPERATION[event_type]
+        envelope = Envelope(self._frame.of(tx), operation, self._frame.position(self._tail.last))
+        try:
+            start = rows_start(event_type, body, self._columns)
+            return self._marked.records(operation, body, start, envelope, (first_row, tx.total_order + 1))
+        except _ERRORS as error:
+            raise self._undecodable(event_type, error) from error
+
+    def _compile(self, operation: str, body: bytes, start: int) -> LoopFunction:
+        """Compile the loop of an operation for the NULLs of the first row seen: rows of a table resemble each other."""
+        nulls = int.from_bytes(body[start : start + self._bitmap], "little")
+        loop = self._loops[operation] = compile_loop(self._layout, nulls, update=operation == "u")
+        return loop
+
+    def rows(self, event_type: int, body: bytes) -> list[tuple[Row | None, Row | None]]:
+        """Return (before, after) of every row as wire values; None where the operation has no such image."""
+        images = self._images(self._plain, event_type, body)
+        if event_type in t.UPDATES:
+            return list(zip(images[::2], images[1::2], strict=True))
+        return [(None, image) if event_type in t.WRITES else (image, None) for image in images]
+
+    def keys(self, event_type: int, body: bytes) -> list[Key]:
+        """Return the keys of all images, before and after: what a snapshot window must not emit any more."""
+        return self._images(self._keys, event_type, body)
+
+    def _images(self, images: Images, event_type: int, body: bytes) -> list[Row]:
+        try:
+            start = rows_start(event_type, body, self._columns)
+            found = _walk(images, self._bitmap, body, start)
+            return [tuple(orjson.loads(image.encode("latin-1")).values()) for image, _ in found]
+        except _ERRORS as error:
+            raise self._undecodable(event_type, error) from error
+
+    def _undecodable(self, event_type: int, error: Exception) -> UndecodableRow:
+        return UndecodableRow(
+            f"row event (type {event_type}) of {self.table.db}.{self.table.name} cannot be decoded: "
+            f"{type(error).__name__}: {error}"
+        )
+
+
+def _formats(table: Table, table_map: TableMap, source: SourceContext) -> tuple[Format, ...]:
+    where = f"{table.db}.{table.name}"
+    try:
+        wrong = refutation(table, table_map, source.charsets, source.form)
+    except UndecodableRow as error:
+        raise UndecodableRow(f"{where}: {error}") from error
+    if wrong is not None:
+        raise DefinitionMismatch(f"{where}: {wrong}")
+    formats = []
+    for i, (column, logged) in enumerate(zip(table.columns, table_map.columns, strict=False)):
+        try:
+            formats.append(format_of(i, logged, column.type))
+        except (DefinitionMismatch, UndecodableRow) as error:
+            raise type(error)(f"{where}.{column.name}: {error}") from error
+    formats += map(skip_format, table_map.columns[len(formats) :])  # hidden ones, which no definition has
+    return tuple(formats)
+
+
+def _walk(images: Images, bitmap: int, body: bytes, p: int) -> Iterator[tuple[str, int]]:
+    text, end = body.decode("latin-1"), len(body)
+    while p < end:
+        function: ImageFunction = images[int.from_bytes(body[p : p + bitmap], "little")]
+        found = function(body, text, p)
+        p = found[1]
+        yield found
+    _check_end(p, end)
+
+
+def _check_end(p: int, end: int) -> None:
+    if p != end:
+        raise ValueError(f"the last row ends at {p}, the event at {end}: the table definition does not fit")
+
+
+_COUNTERS: dict[bytes, Images] = {}
+_MAX_COUNTERS = 4096
+
+
+def count_rows(table_map: TableMap, event_type: int, body: bytes) -> int:
+    """Return the number of rows of an event without decoding them: `row` counts those of uncaptured tables too.
+
+    Raises UndecodableRow.
+    """
+    images = _COUNTERS.get(table_map.layout)
+    if images is None:
+        if len(_COUNTERS) >= _MAX_COUNTERS:
+            _COUNTERS.clear()
+        images = _COUNTERS[table_map.layout] = Images(
+            RowLayout(tuple(skip_format(c) for c in table_map.columns))
+        )
+    try:
+        return _count(images, event_type, body, len(table_map.columns))
+    except _ERRORS as error:
+        where = f"{table_map.db}.{table_map.name}"
+        raise UndecodableRow(
+            f"rows of an event (type {event_type}) of {where} cannot be counted: {error}"
+        ) from error
+
+
+def _count(images: Images, event_type: int, body: bytes, columns: int) -> int:
+    p, bitmap, end, count = rows_start(event_type, body, columns), (columns + 7) // 8, len(body), 0
+    while p < end:
+        p = images[int.from_bytes(body[p : p + bitmap], "little")](body, "", p)
+        count += 1
+    _check_end(p, end)
+    return count // 2 if event_type in t.UPDATES else count
+
+
+def mark_last(value: bytes) -> bytes:
+    """Return the event value with `transaction.last` true."""
+    at = value.rindex(LAST_FALSE)
+    return value[:at] + LAST_TRUE + value[at + len(LAST_FALSE) :]

@@ -1,0 +1,78 @@
+"""Which captured tables a change logged as a statement concerns, at its place of the log (R17).
+
+The rules are in producer/statements/closure.py; here is what they rest on: the catalogue's objects, read once and kept until a statement
+that could change them, and the proof that what is read now was so at the statement's place: no statement on what the
+closure went over stands between there and the log's end as it was after the reading (producer/definitions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from producer.definitions.index import OBJECTS, LogPoint, StatementIndex
+from producer.definitions.places import Place
+from producer.definitions.proof import Definitions
+from producer.sources.catalog import Catalog
+from producer.sources.source_objects import SourceObjects, read_objects
+from producer.statements.closure import Reach, reach
+from producer.statements.ddl import TableName, Token
+from schemas.table.names import EXACT, Names
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the catalogue showed; `at`: the place for which it was read, `until`: the log's end after the reading."""
+
+    objects: SourceObjects
+    at: LogPoint
+    until: LogPoint
+
+
+@dataclass(slots=True)
+class Reaches:
+    """`objects_changed`: where the stream saw the last statement that may change tables, views, triggers, routines or keys."""
+
+    definitions: Definitions
+    catalog: Callable[[], Catalog]
+    objects_changed: Callable[[], LogPoint]
+    names: Names = EXACT
+    _known: _Known | None = None
+
+    def of(self, place: Place, tokens: list[Token], db: str, captured: Iterable[TableName] = ()) -> Reach:
+        """Return which tables the statement at `place` may write. Raises what a reading of the catalogue raises.
+
+        `captured`: one of these that was altered behind the statement may have had a cascading key then, so it is among them.
+        """
+        known = self._known
+        if known is None or not known.at <= place.point or self.objects_changed() >= known.until:
+            known = self._known = self._read(place)
+        found = reach(tokens, db, known.objects, self.names)
+        if found.tables is None:
+            return found
+        return proven(found, frozenset(captured), self.definitions.scan.index, place.point, known.until)
+
+    def _read(self, place: Place) -> _Known:
+        objects, until = self.definitions.read(place, (), read_objects)
+        return _Known(objects, place.point, until)
+
+
+def proven(
+    found: Reach, captured: frozenset[TableName], index: StatementIndex, at: LogPoint, until: LogPoint
+) -> Reach:
+    """Return `found` if nothing that it rests on was changed between `at` and the reading at `until`. Pure.
+
+    A captured table that was altered since may have had a cascading key at the statement: it is among those reached.
+    """
+    tables = found.tables or frozenset()
+    for name in [OBJECTS, *sorted(tables - captured)]:
+        last = index.last(name, at, until, unchanged=True)
+        if last is not None:
+            what = "a view, trigger or routine" if name == OBJECTS else f"{name[0]}.{name[1]}"
+            return Reach(
+                None,
+                f"what it reaches cannot be told: {what} was changed behind it (in file {last[0]} at {last[1]}), before capture "
+                "read the catalogue",
+            )
+    altered = {name for name in captured if tables and index.last(name, at, until) is not None}
+    return Reach(tables | altered)

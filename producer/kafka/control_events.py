@@ -1,0 +1,164 @@
+"""Events that are not row changes: definitions, DDL, TRUNCATE, snapshot rows and chunk markers (design.md §4).
+
+All chain `source.prev` through the topic's TopicTail, like TableCodec does for rows, and return (Kafka key, value).
+None of them is on the hot path but snapshot rows, which the same envelope text serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from producer.decoders.context import SourceContext, TopicTail, TransactionContext
+from producer.decoders.envelope import Frame
+from producer.snapshot.chunks import EmitChunk
+from schemas.table.model import Row, Table
+from schemas.wire.codec import encode_event, mark_undecodable
+from schemas.wire.event import ENVELOPE_VERSION, Chunk, Event, Op, Source, Transaction, Undecodable
+from schemas.wire.records import TableStop
+
+_RAW = b'{"undecodable":"'
+_NO_KEY = b"{}"
+"""Kafka key of events that are of no row."""
+
+
+def encode_definition(
+    table: Table,
+    source: SourceContext,
+    tail: TopicTail,
+    tx: TransactionContext,
+    *,
+    row: int,
+    ddl: str | None = None,
+    effect: str | None = None,
+) -> tuple[bytes, bytes]:
+    """Return an `m` event with the definition in force from here on; `row` DEFINITION_ROW unless a DDL caused it.
+
+    `effect`: what the statement did to rows.
+    """
+    name = (table.db, table.name)
+    return _control("m", name, source, tail, tx, row, definition=table, ddl=ddl, effect=effect)
+
+
+def encode_stop(  # noqa: PLR0917 - like its siblings
+    name: tuple[str, str],
+    source: SourceContext,
+    tail: TopicTail,
+    tx: TransactionContext,
+    row: int,
+    stop: TableStop,
+) -> tuple[bytes, bytes]:
+    """Return the `m` event behind which nothing of the table follows."""
+    return _control("m", name, source, tail, tx, row, stop=stop)
+
+
+def encode_truncate(
+    table: Table, source: SourceContext, tail: TopicTail, tx: TransactionContext, *, row: int, ddl: str
+) -> tuple[bytes, bytes]:
+    """Return a `t` event."""
+    return _control("t", (table.db, table.name), source, tail, tx, row, ddl=ddl)
+
+
+def encode_chunk(
+    table: Table, source: SourceContext, tail: TopicTail, tx: TransactionContext, *, row: int, chunk: Chunk
+) -> tuple[bytes, bytes]:
+    """Return the chunk's end marker (`m` with `chunk`); `row` is the one after the chunk's last row."""
+    return _control("m", (table.db, table.name), source, tail, tx, row, snapshot="true", chunk=chunk)
+
+
+def encode_snapshot(
+    table: Table,
+    source: SourceContext,
+    tail: TopicTail,
+    tx: TransactionContext,
+    *,
+    rows: Sequence[Row],
+    first_row: int,
+) -> list[tuple[bytes, bytes]]:
+    """Return `r` events; `tx` stands at the HIGH watermark (file, pos), `first_row` is negative and counts up."""
+    names = table.column_names
+    key_columns = [
+        (name, i) for name, i in zip(table.key.columns, table.indexes_of(table.key.columns), strict=True)
+    ]
+    frame = Frame(table.db, table.name, source, snapshot="true")
+    where, position, after_prev, end = (part.encode("latin-1") for part in frame.of(tx))
+    prev = frame.position(tail.last).encode()
+    out = []
+    for n, row in enumerate(rows):
+        here = b"%b%d]" % (position, first_row + n)
+        image = orjson.dumps(dict(zip(names, row, strict=True)))
+        marked = _undecodable(names, row) if _RAW in image else None
+        value = b'{"op":"r","before":null,"after":%b%b%d,"position":%b,"prev":%b%b%d%b' % (
+            image, where, first_row + n, here, prev, after_prev, tx.total_order + n + 1, end,
+        )  # fmt: skip
+        if marked is not None:
+            value = mark_undecodable(value, marked)
+        out.append((orjson.dumps({name: row[i] for name, i in key_columns}), value))
+        prev = here
+    if out:
+        tx.total_order += len(out)
+        tail.last = (source.epoch, tx.file_number, tx.pos, first_row + len(out) - 1)
+    return out
+
+
+def _undecodable(names: tuple[str, ...], row: Row) -> Undecodable | None:
+    """Return which columns of a snapshot row are raw (producer/snapshot/text.py)."""
+    found = tuple(
+        name
+        for name, value in zip(names, row, strict=True)
+        if isinstance(value, dict) and "undecodable" in value
+    )
+    return Undecodable(after=found) if found else None
+
+
+def _control(  # noqa: PLR0917 - private, called by those above
+    op: Op,
+    name: tuple[str, str],
+    source: SourceContext,
+    tail: TopicTail,
+    tx: TransactionContext,
+    row: int,
+    snapshot: str = "false",
+    **content: Any,
+) -> tuple[bytes, bytes]:
+    position = (source.epoch, tx.file_number, tx.pos, row)
+    tx.total_order += 1
+    event = Event(
+        op=op,
+        source=Source(
+            version=ENVELOPE_VERSION,
+            connector=source.connector,
+            name=source.name,
+            ts_ms=tx.ts_ms,
+            snapshot=snapshot,
+            db=name[0],
+            table=name[1],
+            server_id=tx.server_id,
+            gtid=tx.gtid,
+            file=tx.file,
+            pos=tx.pos,
+            row=row,
+            position=position,
+            prev=tail.last,
+            gen=source.gen,
+        ),
+        transaction=Transaction(id=tx.id, total_order=tx.total_order, last=False),
+        ts_ms=tx.made_ms,
+        **content,
+    )
+    tail.last = position
+    return _NO_KEY, encode_event(event)
+
+
+def encode_whole_chunk(
+    emit: EmitChunk, source: SourceContext, tail: TopicTail, tx: TransactionContext, first_row: int
+) -> list[tuple[bytes, bytes]]:
+    """Return the rows of a chunk and its end marker; the topic's next snapshot row is `first_row` + their number.
+
+    `tx` stands at `emit.at`; `first_row` is FIRST_SNAPSHOT_ROW in a topic without snapshot rows.
+    """
+    records = encode_snapshot(emit.table, source, tail, tx, rows=emit.rows, first_row=first_row)
+    row = first_row + len(records)
+    return [*records, encode_chunk(emit.table, source, tail, tx, row=row, chunk=emit.marker(first_row))]

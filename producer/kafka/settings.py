@@ -1,0 +1,107 @@
+"""Settings of every Kafka client of capture: what carries the guarantees cannot be set by anybody (design.md §5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from producer.errors import ConfigError
+from schemas.config.model import KafkaConfig
+
+#: Largest event. Kafka's default of 1 MB is less than a row may have.
+MAX_MESSAGE_BYTES = 16 << 20
+_OVERHEAD = 1024
+#: Bytes of key and value that Kafka takes in one message.
+LARGEST = MAX_MESSAGE_BYTES - _OVERHEAD
+#: How long events are kept; a table's definition is repeated several times within it.
+RETENTION_MS = 7 * 24 * 3600 * 1000
+
+_GUARANTEES: dict[str, Any] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "enable.gapless.guarantee": True,
+    "message.timeout.ms": 0,
+}
+_SPEED: dict[str, Any] = {
+    "linger.ms": 5,
+    "compression.type": "lz4",
+    "batch.num.messages": 20000,
+    "sticky.partitioning.linger.ms": 0,
+}
+#: The writer bounds what is in flight itself; librdkafka's own limits must never cut a batch in two.
+_QUEUE: dict[str, Any] = {"queue.buffering.max.messages": 0, "queue.buffering.max.kbytes": 2147483647}
+_REFUSED = frozenset(
+    {
+        *_GUARANTEES, *_QUEUE, "request.required.acks", "delivery.timeout.ms", "retries", "message.send.max.retries",
+        "max.in.flight", "max.in.flight.requests.per.connection", "transactional.id", "delivery.report.only.error",
+        "partitioner", "bootstrap.servers", "metadata.broker.list", "message.max.bytes", "produce.offset.report",
+        "queuing.strategy", "enable.idempotent", "isolation.level", "on_delivery", "dr_cb",
+    }
+)  # fmt: skip
+_PRODUCER_ONLY = frozenset(_SPEED) | {
+    "compression.codec",
+    "compression.level",
+    "batch.size",
+    "queue.buffering.max.ms",
+}
+
+
+def check_options(options: dict[str, str]) -> None:
+    """Raise ConfigError if `kafka.options` touches what carries a guarantee."""
+    refused = sorted(name for name in options if name.removeprefix("topic.") in _REFUSED)
+    if refused:
+        raise ConfigError(
+            f"kafka.options sets {', '.join(refused)}: rowlock sets this itself, because its guarantees rest on it: "
+            "remove it from the configuration"
+        )
+
+
+def producer_settings(kafka: KafkaConfig) -> dict[str, Any]:
+    """Settings for a Producer. Raises ConfigError."""
+    check_options(kafka.options)
+    return {
+        **_SPEED,
+        **kafka.options,
+        **_GUARANTEES,
+        **_QUEUE,
+        "bootstrap.servers": kafka.bootstrap,
+        "message.max.bytes": MAX_MESSAGE_BYTES + 65536,
+        "client.id": "rowlock-capture",
+        "reconnect.backoff.max.ms": 1000,
+    }
+
+
+def client_settings(kafka: KafkaConfig) -> dict[str, Any]:
+    """Settings for an AdminClient. Raises ConfigError."""
+    check_options(kafka.options)
+    options = {name: value for name, value in kafka.options.items() if name not in _PRODUCER_ONLY}
+    return {**options, "bootstrap.servers": kafka.bootstrap, "reconnect.backoff.max.ms": 1000}
+
+
+def consumer_settings(kafka: KafkaConfig) -> dict[str, Any]:
+    """Settings for a Consumer that reads stretches of topics by offset and never commits."""
+    return {
+        **client_settings(kafka),
+        "group.id": "rowlock-capture-reads-by-offset",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 20,
+        "receive.message.max.bytes": 2 * MAX_MESSAGE_BYTES + 65536,
+        "fetch.max.bytes": MAX_MESSAGE_BYTES + 65536,
+        # A broker sends a batch that is larger than this all the same, alone; what is read here is read to its end
+        # at once, so that reading far ahead would only cost memory.
+        "fetch.message.max.bytes": 1 << 20,
+        "queued.max.messages.kbytes": 16 << 10,
+    }
+
+
+def fitting(records: list[tuple[bytes, bytes]]) -> tuple[int, int]:
+    """Return how many of the records, from the first on, Kafka takes, and the bytes of those."""
+    size = 0
+    for key, value in records:
+        length = len(key) + len(value)
+        if length > LARGEST:
+            return records.index((key, value)), size
+        size += length
+    return len(records), size

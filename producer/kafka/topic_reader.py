@@ -1,0 +1,115 @@
+"""Reads stretches of single-partition topics by offset: position records, and the tails of event topics at a start."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from producer.errors import TransientSourceError
+from producer.kafka.settings import consumer_settings
+from schemas.config.model import KafkaConfig
+from schemas.io.logs import librdkafka_logger
+
+_PATIENCE = 30.0
+#: Topics read at the same time: each costs a request its share of memory, and a wait for nothing.
+_AT_ONCE = 200
+
+Stretch = tuple[int, int]
+"""[first offset, offset behind the last)."""
+
+
+class TopicReader:
+    """A consumer without a group's life: every read says from where to where."""
+
+    def __init__(self, kafka: KafkaConfig) -> None:
+        self._consumer = Consumer(consumer_settings(kafka), logger=librdkafka_logger())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()
+
+    def bounds(self, topic: str) -> tuple[int, int]:
+        """Return the first offset and the offset behind the last. Raises TransientSourceError."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                low, high = self._consumer.get_watermark_offsets(
+                    TopicPartition(topic, 0), timeout=10, cached=False
+                )
+            except KafkaException as error:
+                if time.monotonic() > deadline:
+                    raise TransientSourceError(f"the offsets of {topic} cannot be read: {error}") from error
+                time.sleep(0.2)  # a topic just created is not known to every broker at once
+            else:
+                return low, high
+
+    def read(self, topic: str, start: int, end: int) -> Iterator[Any]:
+        """Yield the messages of [start, end) that still exist, in order. Raises TransientSourceError."""
+        for _, message in self._read({topic: (start, end)}):
+            yield message
+
+    def read_all(self, stretches: Mapping[str, Sequence[Stretch]]) -> Iterator[tuple[str, Any]]:
+        """Yield (topic, message) of every topic's stretches, each topic's in their order; topics mixed.
+
+        The first stretches of all topics are read together, then the second ones: a topic after the other would cost a
+        tenth of a second each. Raises TransientSourceError.
+        """
+        names = sorted(stretches)
+        for first in range(0, len(names), _AT_ONCE):
+            group = names[first : first + _AT_ONCE]
+            for number in range(max(len(stretches[name]) for name in group)):
+                yield from self._read({n: stretches[n][number] for n in group if len(stretches[n]) > number})
+
+    def _read(self, stretches: Mapping[str, Stretch]) -> Iterator[tuple[str, Any]]:
+        """Read one stretch of each topic."""
+        left = {topic: stretch for topic, stretch in stretches.items() if stretch[0] < stretch[1]}
+        if not left:
+            return
+        self._consumer.assign([TopicPartition(topic, 0, start) for topic, (start, _) in left.items()])
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline:
+            # It waits for that many, or for the whole time: never ask for more than there is.
+            most = sum(end - start for start, end in left.values())
+            for message in self._consumer.consume(min(5000, most), timeout=0.2):
+                if self._counts(message, left):
+                    deadline = time.monotonic() + _PATIENCE
+                    yield str(message.topic()), message
+            if not left:
+                return
+        raise TransientSourceError(
+            f"{', '.join(sorted(left)[:3])} cannot be read: no answer from Kafka for {_PATIENCE:.0f} s"
+        )
+
+    def _counts(self, message: Any, left: dict[str, Stretch]) -> bool:
+        """Whether the message is of its topic's stretch; takes the topic off `left` when that is over."""
+        topic, error, offset = message.topic(), message.error(), message.offset()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            self._fail(topic, error)
+            return False
+        if topic not in left:
+            return False
+        start, end = left[topic]
+        if error is not None and offset is not None and offset < end:
+            return False  # the end of what an earlier assignment read
+        if error is not None or offset is None or offset >= end - 1:
+            del left[topic]
+            self._consumer.incremental_unassign([TopicPartition(topic, 0)])
+        elif offset >= start:
+            left[topic] = offset + 1, end
+        return error is None and offset is not None and start <= offset < end
+
+    @staticmethod
+    def _fail(topic: str | None, error: KafkaError) -> None:
+        if not error.retriable() and error.code() not in (
+            KafkaError._TRANSPORT,
+            KafkaError._ALL_BROKERS_DOWN,
+        ):
+            raise TransientSourceError(f"{topic or 'Kafka'} cannot be read: {error.str()}")

@@ -1,0 +1,229 @@
+"""Writes events to Kafka so that a topic never has a gap, and says what Kafka has acknowledged.
+
+A failed delivery followed by a later success is a gap that deduplication makes permanent (dataplane.md, finding 3). So:
+idempotence with the gapless guarantee, no time-out of messages, and on the first error the producer is purged and
+destroyed before anything else is produced; the unit restarts from its stored position.
+
+Messages are produced in batches, a call per topic, because a call per message costs half again as much. Only the last
+message of a batch and topic has a delivery callback: within a partition acknowledgements come in order. What is in flight
+is bounded here, by bytes: librdkafka's own limit could refuse a message in the middle of a batch and take the next one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from producer.errors import DeliveryError, KafkaRefusedError
+from producer.kafka.settings import LARGEST, MAX_MESSAGE_BYTES
+from schemas.io.logs import librdkafka_logger
+
+#: Bytes that may be unacknowledged before `flush` waits.
+IN_FLIGHT = 64 << 20
+#: Bytes that make a batch.
+BATCH = 1 << 19
+_MESSAGE_COST = 100  # librdkafka's own memory per message
+
+OnOffset = Callable[[int], None]
+
+
+class InterruptedWriteError(Exception):
+    """The unit was asked to stop while Kafka was not taking anything."""
+
+
+class KafkaClient(Protocol):
+    """What the writer asks of confluent_kafka.Producer; `poll` calls the messages' callbacks."""
+
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int) -> int: ...
+    def poll(self, timeout: float, /) -> object: ...
+    def purge(self, *, in_queue: bool, in_flight: bool, blocking: bool) -> None: ...
+
+
+OnError = Callable[[KafkaError], None]
+
+
+def kafka_client(settings: dict[str, Any]) -> Callable[[OnError], KafkaClient]:
+    """Return what makes a client that tells errors of no message to whom it is given."""
+    return lambda on_error: cast(
+        KafkaClient, Producer({**settings, "error_cb": on_error}, logger=librdkafka_logger())
+    )
+
+
+class _Batch:
+    """Messages produced together. `waiting`: topics whose last message is not acknowledged yet."""
+
+    __slots__ = ("marks", "size", "waiting")
+
+    def __init__(self, size: int, waiting: int) -> None:
+        self.size = size
+        self.waiting = waiting
+        self.marks: list[Callable[[], None]] = []
+
+
+class KafkaWriter:
+    """One producer. `stopping` is asked while it waits for Kafka. After DeliveryError the writer is of no more use."""
+
+    def __init__(self, client: Callable[[OnError], KafkaClient], stopping: Callable[[], bool]) -> None:
+        self._producer: KafkaClient | None = client(self._on_error)
+        self.stopping = stopping
+        self._pending: dict[str, list[dict[str, Any]]] = {}
+        self._pending_bytes = 0
+        self._batches: deque[_Batch] = deque()
+        self._in_flight = 0
+        self._failure: str | None = None
+        self.offsets: dict[str, int] = {}
+
+    def send(self, topic: str, key: bytes, value: bytes | None, on_offset: OnOffset | None = None) -> None:
+        """Add a message; it leaves with the next `flush`. `on_offset` is called with its offset once acknowledged."""
+        size = len(key) + (len(value) if value else 0)
+        if size > LARGEST:
+            self._too_large(topic, key, size)
+        message: dict[str, Any] = {"key": key, "value": value}
+        if on_offset is not None:
+            message["callback"] = self._offset_callback(on_offset)
+        self._pending.setdefault(topic, []).append(message)
+        self._pending_bytes += size + _MESSAGE_COST
+
+    def send_all(self, topic: str, records: list[tuple[bytes, bytes]], size: int) -> None:
+        """Like `send` for many records of one topic, or none, that are `fitting` and have `size` bytes: the hot path."""
+        if records:
+            messages: list[dict[str, Any]] = [{"key": key, "value": value} for key, value in records]
+            self._pending.setdefault(topic, []).extend(messages)
+            self._pending_bytes += size + _MESSAGE_COST * len(records)
+
+    @property
+    def full(self) -> bool:
+        """Whether enough is pending to make a batch."""
+        return self._pending_bytes >= BATCH
+
+    def flush(self) -> None:
+        """Produce what is pending; waits while too much is unacknowledged. Raises DeliveryError, InterruptedWriteError."""
+        if self._pending:
+            self._produce()
+        self.poll(0)
+        while self._in_flight > IN_FLIGHT:
+            self._wait()
+
+    def mark(self, action: Callable[[], None]) -> None:
+        """Call `action` once everything sent until now is acknowledged."""
+        if self._pending:
+            self._produce()
+        if self._batches:
+            self._batches[-1].marks.append(action)
+        else:
+            action()
+
+    def drain(self) -> None:
+        """Return when everything sent is acknowledged. Raises DeliveryError, InterruptedWriteError."""
+        if self._pending:
+            self._produce()
+        while self._batches:
+            self._wait()
+
+    def poll(self, timeout: float) -> None:
+        """Serve acknowledgements. Raises DeliveryError."""
+        if self._producer is None:
+            raise DeliveryError(self._failure or "the producer is closed")
+        self._producer.poll(timeout)
+        if self._failure is not None:
+            self._destroy()
+        self._advance()
+
+    def abandon(self) -> None:
+        """Throw away everything that is not acknowledged, without producing anything more."""
+        if self._producer is not None:
+            self._producer.purge(in_queue=True, in_flight=True, blocking=True)
+            self._producer.poll(0)
+            self._producer = None
+
+    # --- inside
+
+    def _produce(self) -> None:
+        if self._producer is None:
+            raise DeliveryError(self._failure or "the producer is closed")
+        pending, self._pending = self._pending, {}
+        batch = _Batch(self._pending_bytes, len(pending))
+        self._pending_bytes = 0
+        self._in_flight += batch.size
+        self._batches.append(batch)
+        for topic, messages in pending.items():
+            self._watch(batch, topic, messages[-1])
+            try:
+                taken = self._producer.produce_batch(topic, messages, partition=0)
+            except (KafkaException, BufferError) as error:
+                self._failure = self._failure or f"Kafka took nothing more for {topic}: {error}"
+                taken = -1
+            if taken != len(messages):
+                self._failure = self._failure or _refused(topic, messages)
+                self._destroy()
+
+    def _watch(self, batch: _Batch, topic: str, message: dict[str, Any]) -> None:
+        own = message.get("callback")
+
+        def done(error: KafkaError | None, delivered: Any) -> None:
+            if own is not None:
+                own(error, delivered)
+            if error is not None:
+                self._on_error(error, topic)
+            elif self._failure is None:
+                self.offsets[topic] = delivered.offset()
+                batch.waiting -= 1
+
+        message["callback"] = done
+
+    def _offset_callback(self, on_offset: OnOffset) -> Callable[[KafkaError | None, Any], None]:
+        def done(error: KafkaError | None, delivered: Any) -> None:
+            if error is not None:
+                self._on_error(error, delivered.topic())
+            elif self._failure is None:
+                on_offset(delivered.offset())
+
+        return done
+
+    def _advance(self) -> None:
+        """Take what is acknowledged off the queue; outside of the client's callbacks, which must not raise."""
+        while self._batches and not self._batches[0].waiting:
+            batch = self._batches.popleft()
+            self._in_flight -= batch.size
+            for action in batch.marks:
+                action()
+
+    def _wait(self) -> None:
+        self.poll(0.05)
+        if self.stopping():
+            raise InterruptedWriteError
+
+    def _on_error(self, error: KafkaError, topic: str = "") -> None:
+        """Delivery errors and fatal errors end the writer; lost brokers are librdkafka's business."""
+        if topic and error.code() == KafkaError._PURGE_QUEUE:
+            return
+        if (topic or error.fatal()) and self._failure is None:
+            self._failure = _explained(error, topic)
+
+    def _too_large(self, topic: str, key: bytes, size: int) -> None:
+        self.abandon()
+        raise KafkaRefusedError(
+            f"the row {key[:200].decode('utf-8', 'replace')} makes an event of {size} bytes for {topic}; the limit is "
+            f"{MAX_MESSAGE_BYTES} bytes (max.message.bytes): exclude the table, or make the row smaller"
+        )
+
+    def _destroy(self) -> None:
+        self.abandon()
+        raise DeliveryError(self._failure or "Kafka did not take a message")
+
+
+def _refused(topic: str, messages: list[dict[str, Any]]) -> str:
+    errors = [message["_error"] for message in messages if "_error" in message]
+    return f"Kafka's client refused a message for {topic}: {errors[0] if errors else 'no reason given'}"
+
+
+def _explained(error: KafkaError, topic: str) -> str:
+    text = (
+        f"Kafka did not take a message for {topic}: {error.str()} ({error.name()})" if topic else error.str()
+    )
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        text += f"; raise max.message.bytes of the topic to {MAX_MESSAGE_BYTES} (kafka-configs --alter)"
+    return text

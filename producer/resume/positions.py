@@ -1,0 +1,150 @@
+"""Where capture resumes, and under which assignment number: the records of `<prefix>.<source>.position`.
+
+Pure rules first (which record counts, whether the server is the recorded one, whether its log still reaches back),
+then the small shell that reads and writes the topic. A start takes the record of the highest gen, writes gen + 1 with
+the same position *before* its first event, and removes the older keys afterwards; so a capture process that is still
+alive somewhere can never win against its successor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from producer.errors import SourceRefusedError
+from producer.kafka.topic_reader import TopicReader
+from producer.ports import EventWriter
+from schemas.findings import START_OVER
+from schemas.wire.codec import decode_stored_position, encode_stored_position
+from schemas.wire.position import binlog_file_number
+from schemas.wire.records import Identity, StoredPosition
+
+
+class LogFile(NamedTuple):
+    """A file of the source's log; `size` in bytes."""
+
+    name: str
+    size: int
+
+
+class Records(NamedTuple):
+    """What the position topic holds: the record that counts, the keys of older ones, and whether a gen is taken twice."""
+
+    newest: StoredPosition | None
+    older_keys: tuple[str, ...]
+
+
+def select(found: Iterable[tuple[str, bytes | None]]) -> Records:
+    """Choose among the topic's (key, value) pairs in offset order: the highest gen, and of it the latest.
+
+    Raises EnvelopeError for a value that is no position record.
+    """
+    latest: dict[str, StoredPosition] = {}
+    for key, value in found:
+        if value is None:
+            latest.pop(key, None)
+        else:
+            latest[key] = decode_stored_position(value)
+    newest = max(latest.values(), key=lambda record: record.gen, default=None)
+    older = tuple(key for key, record in latest.items() if newest is not None and record.gen < newest.gen)
+    return Records(newest, older)
+
+
+def check_server(stored: StoredPosition, now: Identity) -> None:
+    """Raise SourceRefusedError unless `now` is the recorded server by its uuid (MariaDB has none: by its id)."""
+    was = stored.identity
+    if was.server_uuid is not None or now.server_uuid is not None:
+        same = was.server_uuid == now.server_uuid
+        seen = f"server_uuid {now.server_uuid}, recorded is {was.server_uuid}"
+    else:
+        same = was.server_id == now.server_id
+        seen = f"server_id {now.server_id}, recorded is {was.server_id}"
+    if not same:
+        raise SourceRefusedError(f"the source is another server than the one recorded: {seen}: {START_OVER}")
+
+
+def check_gtids(stored: StoredPosition, now: Identity, *, contained: bool) -> None:
+    """Raise SourceRefusedError unless the server has all GTIDs that were captured."""
+    if not contained:
+        raise SourceRefusedError(
+            f"the source no longer has transactions that were captured ({stored.identity.gtid_set}; it has {now.gtid_set}): "
+            f"it was reset or restored from a backup: {START_OVER}"
+        )
+
+
+def check_log(stored: StoredPosition, files: Sequence[LogFile]) -> None:
+    """Raise SourceRefusedError unless the source's log still holds the stored position."""
+    sizes = {binlog_file_number(file.name): file.size for file in files}
+    wanted = binlog_file_number(stored.file)
+    place = f"{stored.file}:{stored.pos}"
+    if not sizes:
+        raise SourceRefusedError(f"the source lists no binlog files, capture stands at {place}: {START_OVER}")
+    if wanted < min(sizes):
+        raise SourceRefusedError(
+            f"the source has purged the log that capture needs: it stands at {place}, the oldest file is "
+            f"{files[0].name}: keep the log longer (binlog_expire_logs_seconds), and {START_OVER}"
+        )
+    if wanted not in sizes or sizes[wanted] < stored.pos:
+        raise SourceRefusedError(
+            f"the source's log is shorter than what was captured: capture stands at {place}, the log ends at "
+            f"{files[-1].name}:{files[-1].size}: it was reset or restored: {START_OVER}"
+        )
+
+
+def gtids_contained(stored: str | None, now: str | None) -> bool:
+    """Tell whether MariaDB's `now` (gtid_binlog_state) reaches every "domain-server-number" of `stored`."""
+    reached = _by_stream(now)
+    return all(reached.get(stream, -1) >= number for stream, number in _by_stream(stored).items())
+
+
+def _by_stream(gtids: str | None) -> dict[tuple[str, str], int]:
+    reached: dict[tuple[str, str], int] = {}
+    for gtid in (gtids or "").replace("\n", "").split(","):
+        parts = gtid.strip().split("-")
+        if len(parts) == 3:
+            reached[parts[0], parts[1]] = int(parts[2])
+    return reached
+
+
+class PositionStore:
+    """The position topic of one source."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+
+    def load(self, reader: TopicReader) -> Records:
+        """Read the whole topic (compacted: small)."""
+        low, high = reader.bounds(self.topic)
+        messages = reader.read(self.topic, low, high)
+        return select((message.key().decode(), message.value()) for message in messages)
+
+    def claim(
+        self, writer: EventWriter, reader: TopicReader, record: StoredPosition, older: Iterable[str]
+    ) -> StoredPosition:
+        """Write `record` durably under a gen that nobody else has, then remove the `older` keys. Returns it.
+
+        Two starts at the same moment write the same gen; the one whose record came second takes the next.
+        """
+        while True:
+            offsets: list[int] = []
+            writer.send(self.topic, str(record.gen).encode(), encode_stored_position(record), offsets.append)
+            writer.drain()
+            if self._first_of(reader, record.gen) == offsets[0]:
+                break
+            record = msgspec.structs.replace(record, gen=record.gen + 1)
+        for key in older:
+            writer.send(self.topic, key.encode(), None)
+        writer.drain()
+        return record
+
+    def _first_of(self, reader: TopicReader, gen: int) -> int:
+        low, high = reader.bounds(self.topic)
+        key = str(gen).encode()
+        offsets = (message.offset() for message in reader.read(self.topic, low, high) if message.key() == key)
+        return int(next(offsets))
+
+    def send(self, writer: EventWriter, record: StoredPosition) -> None:
+        """Write `record`; everything before its position must be acknowledged already."""
+        writer.send(self.topic, str(record.gen).encode(), encode_stored_position(record))

@@ -1,0 +1,117 @@
+"""Opens the log where capture stands, and only if it is the log that was captured (the rules: producer/sources/binlog/log_proof.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from producer.errors import SourceRefusedError
+from producer.resume.positions import LogFile, check_gtids, check_log, check_server
+from producer.sources.binlog.log_proof import another_history, exact, prove, still_there
+from producer.sources.binlog.log_stream import LogStream, NoEventError, open_stream
+from producer.sources.catalog import Catalog
+from schemas.wire.records import Identity, LogProof, StoredPosition
+
+_log = structlog.get_logger("capture")
+
+
+class _FileGoneError(SourceRefusedError):
+    """The file of a proof was purged."""
+
+
+_BEGIN = 4
+_NO_FILE = "could not find first log file"
+
+
+def require_same(
+    catalog: Catalog, log: ProvenLog, stored: StoredPosition
+) -> tuple[Identity, tuple[LogProof, ...]]:
+    """Return who the source is and what proves its log, if it is the one that was captured up to `stored`.
+
+    Raises SourceRefusedError. A server whose log runs ahead counts a transaction as executed later than its log shows it (with
+    semi-synchronous replication much later): where the very event at the position is proven, GTIDs may be under way.
+    """
+    identity = catalog.identity()
+    check_server(stored, identity)
+    contained = catalog.has_gtids(stored, identity)
+    if not contained and not catalog.flavour.runs_ahead:
+        check_gtids(stored, identity, contained=False)
+    check_log(stored, files := catalog.log_files())
+    proofs = log.require(stored, files)
+    check_gtids(
+        stored, identity, contained=contained or exact(stored.proof, stored.file, stored.pos) is not None
+    )
+    return msgspec.structs.replace(identity, gtid_set=stored.identity.gtid_set), proofs
+
+
+class ProvenLog:
+    """The log of a source; `settings` are those of pymysql.connect. All methods raise like `LogStream.read`."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
+
+    def open(self, proofs: Sequence[LogProof], file: str, pos: int) -> LogStream:
+        """Return the log from `file`, `pos` on, proven: on this very connection where one of `proofs` ends there.
+
+        Raises SourceRefusedError for another history.
+        """
+        proof = exact(proofs, file, pos)
+        if proof is not None:
+            return self._proven(proof)
+        for other in proofs:
+            with contextlib.suppress(_FileGoneError):  # purged since the start, where it was still asked for
+                self._proven(other).close()
+        return self._opened(file, pos)
+
+    def require(self, stored: StoredPosition, files: Sequence[LogFile]) -> tuple[LogProof, ...]:
+        """Read the stored proofs' events again, and return the proofs whose files the source (`files`) still has.
+
+        Raises SourceRefusedError for another history, and where nothing is left that could prove anything. A record of
+        a version that kept no proof is let through, and that is said: from here on its file's first event proves it.
+        """
+        if not stored.proof:
+            _log.warning(
+                "the stored position has no proof of the log before it: whether the source was reset or restored since can "
+                "only be told by its uuid, GTIDs and size this once",
+                source=stored.source, file=stored.file, pos=stored.pos,
+            )  # fmt: skip
+            return self.head(stored.file)
+        left = still_there(stored.proof, files[0].name)
+        for proof in left:
+            self._proven(proof).close()
+        return tuple(left)
+
+    def head(self, file: str) -> tuple[LogProof, ...]:
+        """Return the proof by the first event of `file`: the only one until an event is captured; none: it is empty."""
+        stream = self._opened(file, _BEGIN)
+        try:
+            return prove([stream.first()])
+        except NoEventError:
+            return ()
+        finally:
+            stream.close()
+
+    def _proven(self, proof: LogProof) -> LogStream:
+        stream = self._opened(proof.file, proof.start)
+        try:
+            stream.expect(proof)
+        except SourceRefusedError as error:
+            stream.close()
+            if error.__cause__ is None:
+                raise  # it says all already
+            if _NO_FILE in str(error).lower():
+                raise _FileGoneError(str(error)) from error
+            raise another_history(f"{proof.file}:{proof.start}", str(error.__cause__.args[-1])) from error
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    def _opened(self, file: str, pos: int) -> LogStream:
+        server_id = random.randrange(1 << 30, 1 << 31)  # noqa: S311 - must differ from other dumps, nothing more
+        return open_stream(self._settings, server_id=server_id, file=file, pos=pos)

@@ -1,0 +1,411 @@
+"""How a capture unit comes up: claim the position, take the tables' state from the topics, define what is new.
+
+The order matters. The gen is claimed durably before the first event. Then every known table's definition is repeated
+under the new gen: from that event on readers drop what a zombie may still write, so what stands before it in the topic is
+all that counts, and is read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import msgspec
+import structlog
+
+from producer.decoders.row_codec import SourceContext, TransactionContext
+from producer.definitions.index import LogPoint
+from producer.definitions.places import Place, Unproven
+from producer.definitions.proof import Definitions
+from producer.errors import SourceRefusedError, SupersededError
+from producer.kafka.control_events import encode_definition, encode_stop
+from producer.kafka.topic_reader import TopicReader
+from producer.kafka.topics import EVENTS, Topics
+from producer.ports import EventWriter
+from producer.resume.positions import PositionStore, Records
+from producer.resume.proven_log import ProvenLog, require_same
+from producer.resume.topic_recovery import Tail, TopicTails, peek, scan
+from producer.sources.catalog import Catalog
+from producer.sources.survey import MISSING, Surveyed
+from producer.stops import Cause, Stopped, lost_at_start, merged
+from producer.tables import Captured, TableName, TableState, dotted, undotted
+from schemas.config.model import SourceConfig
+from schemas.findings import START_OVER
+from schemas.io.mysql_catalog import is_selected
+from schemas.table.model import Table
+from schemas.wire.position import Position, binlog_file_number
+from schemas.wire.records import Anchor, StoredPosition, TableStop
+
+_log = structlog.get_logger("capture")
+
+
+@dataclass(slots=True)
+class Started:
+    """What the unit runs with. `tails`: per known table what its topic said; `errors`: tables that are left out.
+
+    `fresh`: the position is a new beginning (first start, or a new snapshot), not a stored one. `late`: new tables that wait to
+    be defined: until the stream has passed what their topic holds (readers would drop it as old), and the point of the
+    log up to which no definition of theirs can be proven.
+    """
+
+    record: StoredPosition
+    context: SourceContext
+    captured: Captured
+    tails: dict[TableName, Tail]
+    errors: dict[TableName, str]
+    fresh: bool
+    late: dict[TableName, LogPoint] = field(default_factory=dict)
+
+    def published(self, name: TableName) -> bool:
+        """Whether the table's topic had a definition in this era when capture started."""
+        tail = self.tails.get(name)
+        return tail is not None and any(position[0] == self.record.epoch for position in tail.definitions)
+
+
+@dataclass(slots=True)
+class CaptureAssignment:
+    """What a process knows of its assignment, through all its starts. `at_least`: the gen that a coordinator gave, 0
+    without one; `claimed`: the last one that this process had."""
+
+    at_least: int = 0
+    claimed: int | None = None
+
+    def check(self, source: str, stored: StoredPosition | None) -> None:
+        """Raise SupersededError when another process has claimed the source since: with a coordinator it was assigned
+        elsewhere, and starting again would only push the rightful one aside: readers would drop what that one writes.
+
+        At its first claim a process tells by the assignment: the gen alone grows with every restart, so it may be above
+        that of a later assignment.
+        """
+        if not self.at_least or stored is None:
+            return
+        later = stored.assigned > self.at_least
+        if later or (self.claimed is not None and stored.gen > self.claimed):
+            raise SupersededError(
+                f"source {source} is captured by another process now (assignment {stored.assigned}, gen {stored.gen}; "
+                f"ours is assignment {self.at_least}): this one was paused, or cut off, and ends"
+            )
+
+
+@dataclass(slots=True)
+class Starter:
+    """The parts that a start needs, and its steps."""
+
+    catalog: Catalog
+    definitions: Definitions
+    writer: EventWriter
+    reader: TopicReader
+    topics: Topics
+    store: PositionStore
+    captured: Captured
+    source: SourceConfig
+    term: CaptureAssignment
+    log: ProvenLog
+
+    def start(self, *, new_snapshot: bool) -> Started:
+        """Claim, recover, define. Raises SourceRefusedError, KafkaRefusedError, TransientSourceError, DeliveryError."""
+        selected = self.catalog.table_names(self.source.tables)
+        refused = {name: why for name in selected if (why := self.captured.refusal(name))}
+        names = [name for name in selected if name not in refused]
+        created = self.topics.ensure((self.captured.topic_of(name) for name in names), EVENTS)
+        records = self.store.load(self.reader)
+        former = self._former(names, records.newest)
+        found = self._scan([*names, *former], created, records.newest)
+        former += self._forgotten([*names, *former], found)
+        record = self._record(records, found, new_snapshot=new_snapshot)
+        record = self.store.claim(self.writer, self.reader, record, records.older_keys)
+        self.term.claimed = record.gen
+        context = SourceContext(
+            connector=self.catalog.flavour.type,
+            form=self.catalog.flavour.table_map,
+            name=self.captured.source, epoch=record.epoch, gen=record.gen, charsets=self.catalog.charsets(),
+        )  # fmt: skip
+        fresh = records.newest is None or new_snapshot
+        started = Started(record, context, self.captured, {}, {}, fresh)
+        self._define_all(started, names, former, found)
+        for name, why in refused.items():
+            self._leave_out(started, name, why)
+        return started
+
+    def _former(self, names: list[TableName], record: StoredPosition | None) -> list[TableName]:
+        """Return the tables that the record knows, of which there are topics, and that are not to be captured (any more)."""
+        known = {**record.anchors, **record.stops} if record else {}
+        exist = self.topics.partitions() if known else {}
+        found = {name for text in known for name in undotted(text) if self.captured.topic_of(name) in exist}
+        return sorted(found - set(names))
+
+    def _forgotten(self, names: list[TableName], found: dict[str, TopicTails]) -> list[TableName]:
+        """Look at topics of this source that belong to no known table, add them to `found`, and return their tables."""
+        begin = f"{self.captured.prefix}.{self.captured.source}."
+        others = [
+            topic
+            for topic in self.topics.partitions()
+            if topic.startswith(begin) and topic.count(".", len(begin)) == 1 and topic not in found
+        ]
+        tails = peek(self.reader, sorted(others), self.captured.source)
+        found.update({topic: each for topic, each in tails.items() if each.tables})
+        return sorted(name for each in tails.values() for name in each.tables)
+
+    def _scan(
+        self, names: list[TableName], created: set[str], record: StoredPosition | None
+    ) -> dict[str, TopicTails]:
+        anchors: dict[str, dict[TableName, Anchor]] = defaultdict(dict)
+        for name in names:
+            anchor = (record.anchors if record else {}).get(dotted(name))
+            topic = self.captured.topic_of(name)
+            anchors[topic].update({name: anchor} if anchor else {})
+        old = {topic: known for topic, known in anchors.items() if topic not in created}
+        return {topic: TopicTails() for topic in created} | scan(self.reader, old)
+
+    # --- the record
+
+    def _record(
+        self, records: Records, found: dict[str, TopicTails], *, new_snapshot: bool
+    ) -> StoredPosition:
+        """Return the record to claim: the stored one under the next gen, or a new beginning at the log's end."""
+        stored = records.newest
+        self.term.check(self.captured.source, stored)
+        gen = max([stored.gen if stored else 0, *(tails.gen for tails in found.values())]) + 1
+        gen = max(gen, self.term.at_least)
+        assigned = max(stored.assigned if stored else 0, self.term.at_least)
+        written = max((tails.highest for tails in found.values() if tails.highest), default=None)
+        if stored is None and written is not None and not new_snapshot:
+            raise SourceRefusedError(
+                f"topics of source {self.captured.source} hold events, but {self.store.topic} has no position: it was "
+                f"deleted, or another installation uses the prefix: {START_OVER}"
+            )
+        if stored is not None and not new_snapshot:
+            identity, proof = require_same(self.catalog, self.log, stored)
+            return msgspec.structs.replace(
+                stored, gen=gen, identity=identity, ts_ms=now_ms(), assigned=assigned, proof=proof
+            )
+        identity = self.catalog.identity()  # before the end: what it lists is in the log up to there
+        end = self.catalog.log_end()
+        if end is None:
+            raise SourceRefusedError("the source has no binary log: set log_bin and restart it")
+        before = max([stored.epoch if stored else -1, written[0] if written else -1])
+        return StoredPosition(
+            source=self.captured.source, gen=gen, epoch=before + 1, file=end[0], pos=end[1], identity=identity,
+            ts_ms=now_ms(), assigned=assigned, proof=self.log.head(end[0]),
+        )  # fmt: skip
+
+    # --- definitions
+
+    def _define_all(
+        self,
+        started: Started,
+        names: list[TableName],
+        former: list[TableName],
+        found: dict[str, TopicTails],
+    ) -> None:
+        """Take over the tables that topics know (`former`: not to be captured any more), and define those that are new."""
+        known: list[TableName] = []
+        for name in [*names, *former]:
+            tails = found[self.captured.topic_of(name)]
+            topic = self.captured.topic(name)
+            topic.ceiling = topic.tail.last = tails.highest
+            tail = tails.tables.get(name)
+            if tail is not None and self._restore(started, name, tail):
+                known.append(name)
+        self._take_stops(started, names, former, found)
+        self._define_new(started, [name for name in names if name not in self.captured.tables])
+        self.writer.drain()
+        self._rescan(started, known, found)
+
+    def _take_stops(
+        self,
+        started: Started,
+        names: list[TableName],
+        former: list[TableName],
+        found: dict[str, TopicTails],
+    ) -> None:
+        """Stop what was stopped before, and what was captured and cannot be any more; repeat what topics say of it."""
+        record = started.record
+        tails = {
+            name: tail
+            for name in [*names, *former]
+            if (tail := found[self.captured.topic_of(name)].tables.get(name)) is not None
+        }
+        recorded = (
+            set()
+            if started.fresh
+            else {dotted(name) for name in [*names, *former]} & {*record.anchors, *record.stops}
+        )
+        self.captured.known = set(tails) | {name for name in [*names, *former] if dotted(name) in recorded}
+        said = {} if started.fresh else {dotted(n): t.stop for n, t in tails.items() if t.stop is not None}
+        before = merged(record.stops, said)
+        surveyed = self.catalog.survey([name for name in names if name in self.captured.known])
+        cause = Cause(record.epoch, record.file, binlog_file_number(record.file), record.pos, now_ms())
+        for name in sorted(self.captured.known):
+            stop = before.get(dotted(name)) or self._lost(cause, name, surveyed.get(name))
+            if stop is None:
+                continue
+            tail = None if started.fresh else tails.get(name)
+            stopped = Stopped(stop, tail.stop_position, tail.stop_offset) if tail else Stopped(stop)
+            self.captured.stop(name, stopped)
+            if stopped.position is not None:
+                send_stop(self.writer, started.context, self.captured, name, record)
+
+    def _lost(self, cause: Cause, name: TableName, now: Surveyed | None) -> TableStop | None:
+        selected = is_selected(self.catalog.names.patterns(self.source.tables), *name)
+        exists = now is not None and now != MISSING
+        error = lost_at_start(name, selected=selected, exists=exists, unfit=now.reason if now else None)
+        if error is None:
+            return None
+        _log.error(
+            "table stopped",
+            source=self.captured.source,
+            table=dotted(name),
+            cause=error.cause,
+            reason=str(error),
+        )
+        return cause.stop(name, error)
+
+    def _restore(self, started: Started, name: TableName, tail: Tail) -> bool:
+        """Take over what the topic says, and repeat the definition under the new gen."""
+        record = started.record
+        started.tails[name] = tail
+        in_force = tail.at(binlog_file_number(record.file), record.pos, record.epoch)
+        if in_force is None or started.fresh:
+            return False
+        position, table = in_force
+        state = TableState(name, self.captured.topic(name), table, position)
+        state.marker_offset = tail.marker_offset
+        self.captured.tables[name] = state
+        send_definition(self.writer, started.context, state, definition_context(record, position))
+        return True
+
+    def _define_new(self, started: Started, names: list[TableName]) -> None:
+        """Define tables of which nothing is in force, as far as it is proven what they are at the record's position."""
+        record = started.record
+        wanted = []
+        for name in names:
+            if started.published(
+                name
+            ):  # behind the record's position, which is not the first time that capture is here
+                started.late[name] = (binlog_file_number(record.file), record.pos)
+            elif name not in self.captured.stopped:
+                wanted.append(name)
+        if not wanted:
+            return
+        proofs = self.definitions.all_at(Place(record.file, record.pos, beginning=True), wanted)
+        for name, proof in proofs.items():
+            if isinstance(proof, Unproven):
+                self._postpone(started, name, proof)
+            elif proof.table is None:
+                self._leave_out(started, name, proof.reason or "the table is gone")
+            else:
+                self._define(started, name, proof.table)
+
+    def _postpone(self, started: Started, name: TableName, proof: Unproven) -> None:
+        """Its statements are still to come. With a snapshot it is passed over until then; without one its first row decides."""
+        reason = unproven(name, started.record.file, started.record.pos, proof)
+        if self.source.snapshot != "never":
+            started.late[name] = proof.last
+            started.errors[name] = f"{reason}: {WAITS}"
+        _log.warning("table waits", source=self.captured.source, table=dotted(name), reason=reason)
+
+    def _leave_out(self, started: Started, name: TableName, reason: str) -> None:
+        started.errors[name] = reason
+        _log.error("table left out", source=self.captured.source, table=dotted(name), reason=reason)
+
+    def _define(self, started: Started, name: TableName, table: Table) -> None:
+        record, topic = started.record, self.captured.topic(name)
+        at = (record.epoch, binlog_file_number(record.file), record.pos)
+        if topic.ceiling is not None and (*at, 0) <= topic.ceiling:
+            started.late[name] = at[1:]
+            return
+        position = (*at, topic.definition_row(at))
+        state = TableState(name, self.captured.topic(name), table, position)
+        self.captured.tables[name] = state
+        self.captured.known.add(name)
+        send_definition(self.writer, started.context, state, definition_context(record, position))
+
+    def _rescan(self, started: Started, known: list[TableName], found: dict[str, TopicTails]) -> None:
+        """Read what a zombie wrote between the first look and the repeated definitions."""
+        names = {self.captured.topic_of(name) for name in known}
+        bounds = {name: self.reader.bounds(name) for name in names}
+        news = {name: [(max(low, found[name].end), high)] for name, (low, high) in bounds.items()}
+        for topic_name, message in self.reader.read_all(news):
+            if message.value() is not None:
+                found[topic_name].add(message.offset(), message.value())
+        for topic_name in names:
+            tails, topic = found[topic_name], self.captured.topics[topic_name]
+            if tails.highest is not None and (topic.ceiling is None or tails.highest > topic.ceiling):
+                topic.ceiling = topic.tail.last = tails.highest
+        for name in known:
+            state, tail = self.captured.tables[name], started.tails[name]
+            state.ahead = {p: t for p, t in tail.definitions.items() if p > state.defined_at}
+            state.marker_offset = tail.marker_offset
+
+
+WAITS = "it is taken up, with a snapshot, once capture has passed that statement"
+
+
+def unproven(name: TableName, file: str, pos: int, proof: Unproven) -> str:
+    """Return why the definition of a table at a position of the log is not known."""
+    return (
+        f"the definition of {dotted(name)} at {file}:{pos} cannot be proven: another statement on it follows in the log (in file "
+        f"{proof.last[0]} at {proof.last[1]}), and the catalogue shows the table as it is behind that"
+    )
+
+
+def definition_context(record: StoredPosition, position: Position) -> TransactionContext:
+    """Return a context at `position`; of a repeated definition the file's name is that of the record's series."""
+    stem, _, number = record.file.rpartition(".")
+    file = record.file if position[1] == int(number) else f"{stem}.{position[1]:0{len(number)}d}"
+    return TransactionContext(
+        id=f"{file}:{position[2]}", gtid=None, file=file, file_number=position[1], pos=position[2],
+        ts_ms=record.ts_ms, server_id=record.identity.server_id, made_ms=now_ms(),
+    )  # fmt: skip
+
+
+def send_definition(
+    writer: EventWriter,
+    context: SourceContext,
+    state: TableState,
+    transaction: TransactionContext,
+    ddl: str | None = None,
+    *,
+    effect: str | None = None,
+) -> None:
+    """Send the definition in force at its own position, and remember its offset once acknowledged."""
+    if state.defined_at[0] != context.epoch:
+        context = msgspec.structs.replace(context, epoch=state.defined_at[0])
+    state.topic.note()  # the definition stands lower than what the topic has, and takes its place as the tail
+    key, value = encode_definition(
+        state.table, context, state.topic.tail, transaction, row=state.defined_at[3], ddl=ddl, effect=effect
+    )
+    state.topic.raise_ceiling()
+
+    def stored(offset: int) -> None:
+        state.definition_offset = offset
+
+    writer.send(state.topic.name, key, value, stored)
+
+
+def send_stop(
+    writer: EventWriter, context: SourceContext, captured: Captured, name: TableName, record: StoredPosition
+) -> None:
+    """Send the stop of a table at its `position`, and remember its offset once acknowledged."""
+    stopped, topic = captured.stopped[name], captured.topic(name)
+    position = stopped.position
+    if position is None:
+        raise ValueError(f"the stop of {dotted(name)} has no place yet")
+    if position[0] != context.epoch:
+        context = msgspec.structs.replace(context, epoch=position[0])
+    at = definition_context(record, position)
+    at.ts_ms = stopped.stop.since_ms
+    topic.note()
+    key, value = encode_stop(name, context, topic.tail, at, position[3], stopped.stop)
+    topic.raise_ceiling()
+
+    def stored(offset: int) -> None:
+        stopped.offset = offset
+
+    writer.send(topic.name, key, value, stored)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

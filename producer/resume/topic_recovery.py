@@ -1,0 +1,162 @@
+"""What a topic says about itself when capture starts: definitions, chunk markers, highest position.
+
+The truth about what is already written is in the topics, not in the position record: the record only says where
+to begin reading (`Anchor`). Events of a lower gen than one before them are a zombie's and do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from producer.kafka.topic_reader import TopicReader
+from schemas.table.model import Table
+from schemas.wire.event import Chunk
+from schemas.wire.position import Position
+from schemas.wire.records import Anchor, TableStop
+
+TableName = tuple[str, str]
+
+
+class _Source(msgspec.Struct):
+    db: str
+    table: str
+    row: int
+    position: Position
+    prev: Position | None
+    gen: int
+    name: str = ""
+
+
+class _Event(msgspec.Struct):
+    op: str
+    source: _Source
+    definition: Table | None = None
+    chunk: Chunk | None = None
+    stop: TableStop | None = None
+
+
+_decode: Callable[[bytes], _Event] = msgspec.json.Decoder(_Event).decode
+
+
+@dataclass(slots=True)
+class Marker:
+    chunk: Chunk
+    position: Position
+    gen: int
+
+
+@dataclass(slots=True)
+class Tail:
+    """One table's part of a topic. `definitions` in the order of the topic, by position.
+
+    `stop`: why nothing of it follows, with the place of the event that says so; a new beginning of the log's life (a
+    definition of a higher epoch) ends it.
+    """
+
+    definitions: dict[Position, Table] = field(default_factory=dict)
+    definition_offset: int | None = None
+    markers: list[Marker] = field(default_factory=list)
+    marker_offset: int | None = None
+    last_snapshot_row: int | None = None
+    stop: TableStop | None = None
+    stop_position: Position | None = None
+    stop_offset: int | None = None
+
+    def at(self, file: int, pos: int, epoch: int) -> tuple[Position, Table] | None:
+        """Return the definition in force for a transaction that starts at `file`, `pos`."""
+        position = max((p for p in self.definitions if p <= (epoch, file, pos, -1)), default=None)
+        return None if position is None else (position, self.definitions[position])
+
+
+@dataclass(slots=True)
+class TopicTails:
+    """What `scan` found in one topic."""
+
+    tables: dict[TableName, Tail] = field(default_factory=dict)
+    highest: Position | None = None
+    gen: int = 0
+    end: int = 0
+
+    def add(self, offset: int, value: bytes, *, always: bool = False) -> None:
+        """Take in the event at `offset`. `always`: its table counts as seen also by a row of the log."""
+        event = _decode(value)
+        source = event.source
+        if source.gen < self.gen:
+            return
+        self.gen = source.gen
+        self._raise(source.position)
+        if source.prev is not None:
+            self._raise(source.prev)
+        if event.op == "m" or source.row < 0:
+            self._table_event(offset, event)
+        elif always:
+            self.tables.setdefault((source.db, source.table), Tail())
+
+    def _raise(self, position: Position) -> None:
+        if self.highest is None or position > self.highest:
+            self.highest = position
+
+    def _table_event(self, offset: int, event: _Event) -> None:
+        source = event.source
+        tail = self.tables.setdefault((source.db, source.table), Tail())
+        if event.definition is not None:
+            tail.definitions[source.position] = event.definition
+            tail.definition_offset = offset
+            if tail.stop_position is not None and source.position[0] > tail.stop_position[0]:
+                tail.stop = tail.stop_position = tail.stop_offset = None
+        elif event.stop is not None:
+            tail.stop, tail.stop_position, tail.stop_offset = event.stop, source.position, offset
+        else:
+            tail.last_snapshot_row = max(source.row, tail.last_snapshot_row or source.row)
+        if event.chunk is not None:
+            tail.markers.append(Marker(event.chunk, source.position, source.gen))
+            tail.marker_offset = offset
+
+
+def scan(reader: TopicReader, topics: Mapping[str, Mapping[TableName, Anchor]]) -> dict[str, TopicTails]:
+    """Read what counts of each topic: the anchored events, then everything behind the anchors. All topics at once.
+
+    Raises TransientSourceError, and msgspec.DecodeError for a message that is no event.
+    """
+    found, stretches = {}, {}
+    for topic, known in topics.items():
+        low, high = reader.bounds(topic)
+        found[topic] = TopicTails(end=high)
+        anchors = known.values()
+        start = min((anchor.end + 1 for anchor in anchors), default=low)
+        anchored = [(offset, offset + 1) for offset in _anchored(anchors, low, start)]
+        stretches[topic] = [*anchored, (max(low, start), high)]
+        for anchor in anchors:
+            if anchor.highest is not None:
+                found[topic]._raise(anchor.highest)
+    for topic, message in reader.read_all(stretches):
+        if message.value() is not None:
+            found[topic].add(message.offset(), message.value())
+    return found
+
+
+def peek(reader: TopicReader, topics: Iterable[str], source: str) -> dict[str, TopicTails]:
+    """Read the last event of each topic: of which table of `source` it is, whether it is stopped, how high it stands.
+
+    Raises TransientSourceError, and msgspec.DecodeError for a message that is no event.
+    """
+    bounds = {topic: reader.bounds(topic) for topic in topics}
+    found = {topic: TopicTails(end=high) for topic, (_, high) in bounds.items()}
+    last = {topic: [(max(low, high - 1), high)] for topic, (low, high) in bounds.items()}
+    for topic, message in reader.read_all(last):
+        if message.value() is not None and _decode(message.value()).source.name == source:
+            found[topic].add(message.offset(), message.value(), always=True)
+    return found
+
+
+def _anchored(anchors: Iterable[Anchor], low: int, start: int) -> list[int]:
+    offsets = {
+        offset
+        for anchor in anchors
+        for offset in (anchor.definition, anchor.marker, anchor.stop)
+        if offset is not None
+    }
+    return sorted(offset for offset in offsets if low <= offset < start)

@@ -1,0 +1,1 @@
+"""Snapshots of tables: chunks within watermark windows, beside the log."""

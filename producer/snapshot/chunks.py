@@ -1,0 +1,285 @@
+"""The snapshot of one table as a pure state machine: chunks in key order, each within a watermark window (design.md §5).
+
+LOW says which transactions the SELECT surely saw, HIGH is any log position read after it. Every key that a
+transaction outside LOW touches until the stream reaches HIGH has its newer image in the topic; only the rest of the
+chunk is emitted. Keys are recorded from the chunk's *begin* on (where the stream stood when it was planned), not from
+the read on: with semi-synchronous replication the stream delivers transactions that no SELECT sees yet, so LOW can lie
+behind what the stream has delivered. A chunk whose LOW does not reach its begin is read again.
+
+Keys are compared exactly, by wire value, and that is enough whatever the collation: a row of the chunk stands as the
+last transaction before the SELECT left it, and the first one after it names it in its before image; so a transaction
+that touched the row names the very bytes of its key, before or after. Folding would drop rows nobody touched.
+
+Driving it (all calls from the thread that reads the stream; a state is spent once it was stepped):
+
+    machine = SnapshotMachine(chunk_rows=2000)
+    state, effects = machine.start(table, at, delivered, snapshots.resume_after(tail, table), now)
+    state, effects = machine.step(state, event, now)
+
+    RowsSeen(mark, keys)      a transaction touched these keys of the table (before and after images)
+    TableChanged(mark, table) DDL, TRUNCATE or RENAME of the table passed; `table`: the definition from here on
+    ChunkRead / ChunkFailed   the reader's answer (producer/snapshot/reader.py); feed it between transactions only
+    StreamAt(point, delivered) between transactions: everything before `point` was fed. Also when idle, and after
+                              events that are of no transaction (rotation, format), or HIGH may never be reached
+
+    ReadChunk    have it read on another connection, not before `not_before`; the answer carries its `request`
+    EmitChunk    write its rows and marker now, before anything else of the stream
+                 (producer.kafka.control_events.encode_whole_chunk)
+    SnapshotDone the table is complete
+
+`delivered` (MySQL only, else None): the set of all GTIDs that the stream delivered since it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from producer.sources.binlog.mysql_gtids import GtidSet
+from schemas.table.model import Key, Row, Table
+from schemas.wire.event import Chunk
+
+LogPoint = tuple[int, int]
+"""(number of the binlog file, offset)."""
+
+_LOW_RETRY = 0.05
+_FAILED_RETRY = 1.0
+
+
+class LogMark(NamedTuple):
+    """A transaction of the stream: where it starts, and its GTID (MySQL; else None)."""
+
+    point: LogPoint
+    gtid: str | None
+
+
+class Low(NamedTuple):
+    """What a SELECT surely saw: everything before `point` (MariaDB), or the transactions `gtids` (MySQL)."""
+
+    point: LogPoint | None
+    gtids: GtidSet | None
+
+    def saw(self, mark: LogMark) -> bool:
+        if self.gtids is not None:
+            return mark.gtid is not None and mark.gtid in self.gtids
+        return self.point is not None and mark.point < self.point
+
+    def reaches(self, at: LogPoint, delivered: GtidSet | None) -> bool:
+        """Tell whether everything before `at`, where the stream has delivered `delivered`, was seen."""
+        if self.gtids is not None:
+            return delivered is not None and self.gtids.covers(delivered)
+        return self.point is not None and self.point >= at
+
+
+class RowsSeen(NamedTuple):
+    mark: LogMark
+    keys: Sequence[Key]
+
+
+class TableChanged(NamedTuple):
+    mark: LogMark
+    table: Table
+
+
+class StreamAt(NamedTuple):
+    point: LogPoint
+    delivered: GtidSet | None = None
+
+
+class ChunkRead(NamedTuple):
+    """`rows` in key order, all of `(after, …]` if fewer than the limit."""
+
+    request: int
+    rows: Sequence[Row]
+    low: Low
+    high: LogPoint
+
+
+class ChunkFailed(NamedTuple):
+    """The chunk could not be read now (connection lost, table changed under the SELECT); it is tried again."""
+
+    request: int
+    reason: str
+
+
+class ReadChunk(NamedTuple):
+    request: int
+    table: Table
+    after: Key | None
+    limit: int
+    not_before: float
+
+
+class EmitChunk(NamedTuple):
+    """`rows` are what is left of the chunk; `at`: where the stream stands, the position of rows and marker."""
+
+    table: Table
+    rows: tuple[Row, ...]
+    at: LogPoint
+    number: int
+    after: Key | None
+    upto: Key | None
+    repeated: bool
+
+    def marker(self, first_row: int) -> Chunk:
+        """Return the end marker of the chunk whose first row has position row `first_row`."""
+        return Chunk(
+            number=self.number,
+            after=self.after,
+            upto=self.upto,
+            first_row=first_row,
+            rows=len(self.rows),
+            last=self.upto is None,
+            repeated=self.repeated,
+        )
+
+
+class SnapshotDone(NamedTuple):
+    table: Table
+
+
+Event = RowsSeen | TableChanged | StreamAt | ChunkRead | ChunkFailed
+Effect = ReadChunk | EmitChunk | SnapshotDone
+
+
+class ResumePoint(NamedTuple):
+    """Where a table's snapshot goes on: `done`, or the chunk `number` behind key `after`."""
+
+    done: bool
+    number: int
+    after: Key | None
+    repeated: bool
+
+
+FROM_START = ResumePoint(done=False, number=1, after=None, repeated=False)
+
+
+class ChunkState(msgspec.Struct, frozen=True, kw_only=True):
+    """Between two events. `begin`, `delivered`: where the stream stood when the chunk was planned.
+
+    While reading (`chunk` is None) `seen` holds all that the stream brought since; then `touched` the chunk's keys that
+    must not be emitted. Both only grow, and are shared with the states before.
+    """
+
+    table: Table
+    number: int
+    after: Key | None
+    repeated: bool
+    request: int
+    begin: LogPoint
+    delivered: GtidSet | None
+    seen: list[tuple[LogMark, Sequence[Key] | None]]
+    chunk: ChunkRead | None = None
+    keys: frozenset[Key] = frozenset()
+    touched: set[Key] = set()
+    done: bool = False
+
+
+Step = tuple[ChunkState, list[Effect]]
+
+
+class SnapshotMachine:
+    """Chunks of `chunk_rows` rows; pure."""
+
+    def __init__(self, chunk_rows: int = 2000) -> None:
+        self._limit = chunk_rows
+
+    def start(
+        self, table: Table, at: LogPoint, delivered: GtidSet | None, resume: ResumePoint, now: float
+    ) -> Step:
+        """Begin at stream point `at`, between transactions; everything from there on is fed."""
+        state = ChunkState(
+            table=table,
+            number=resume.number,
+            after=resume.after,
+            repeated=resume.repeated,
+            request=0,
+            begin=at,
+            delivered=delivered.copy() if delivered is not None else None,
+            seen=[],
+            done=resume.done,
+        )
+        return (state, [SnapshotDone(table)]) if resume.done else self._read(state, now)
+
+    def step(self, state: ChunkState, event: Event, now: float) -> Step:
+        """Return the state after `event` and what is to be done, in order."""
+        if state.done:
+            return state, []
+        match event:
+            case RowsSeen():
+                return _record(state, event), []
+            case TableChanged():
+                return self._changed(state, event, now)
+            case ChunkRead():
+                return self._answered(state, event, now)
+            case ChunkFailed():
+                again = event.request == state.request and state.chunk is None
+                return self._read(state, now + _FAILED_RETRY) if again else (state, [])
+            case StreamAt():
+                return self._at(state, event, now)
+
+    def _read(self, state: ChunkState, not_before: float) -> Step:
+        state = msgspec.structs.replace(
+            state, request=state.request + 1, chunk=None, keys=frozenset(), touched=set()
+        )
+        return state, [ReadChunk(state.request, state.table, state.after, self._limit, not_before)]
+
+    def _changed(self, state: ChunkState, event: TableChanged, now: float) -> Step:
+        """Whatever was or is being read is of the old table: read again. Another key begins from the start."""
+        new_key = event.table.key.columns != state.table.key.columns
+        if new_key:
+            state = msgspec.structs.replace(state, number=1, after=None, repeated=True)
+        state.seen.append((event.mark, None))
+        return self._read(msgspec.structs.replace(state, table=event.table), now)
+
+    def _answered(self, state: ChunkState, read: ChunkRead, now: float) -> Step:
+        if read.request != state.request or state.chunk is not None:
+            return state, []
+        if not read.low.reaches(state.begin, state.delivered):
+            return self._read(state, now + _LOW_RETRY)
+        unseen = [keys for mark, keys in state.seen if not read.low.saw(mark)]
+        if None in unseen:
+            return self._read(state, now + _LOW_RETRY)
+        columns = state.table.indexes_of(state.table.key.columns)
+        chunk_keys = frozenset(_key(row, columns) for row in read.rows)
+        touched = {key for keys in unseen for key in keys or () if key in chunk_keys}
+        return msgspec.structs.replace(state, chunk=read, keys=chunk_keys, touched=touched), []
+
+    def _at(self, state: ChunkState, event: StreamAt, now: float) -> Step:
+        if state.chunk is None or event.point < state.chunk.high:
+            return state, []
+        emit = self._emission(state, state.chunk, event.point)
+        if emit.upto is None:
+            return msgspec.structs.replace(state, done=True, chunk=None), [emit, SnapshotDone(state.table)]
+        state = msgspec.structs.replace(
+            state,
+            number=state.number + 1,
+            after=emit.upto,
+            begin=event.point,
+            delivered=event.delivered.copy() if event.delivered is not None else None,
+            seen=[],
+        )
+        state, effects = self._read(state, now)
+        return state, [emit, *effects]
+
+    def _emission(self, state: ChunkState, chunk: ChunkRead, at: LogPoint) -> EmitChunk:
+        columns = state.table.indexes_of(state.table.key.columns)
+        left = tuple(row for row in chunk.rows if _key(row, columns) not in state.touched)
+        upto = _key(chunk.rows[-1], columns) if len(chunk.rows) >= self._limit else None
+        return EmitChunk(state.table, left, at, state.number, state.after, upto, state.repeated)
+
+
+def _record(state: ChunkState, event: RowsSeen) -> ChunkState:
+    if state.chunk is None:
+        state.seen.append((event.mark, event.keys))
+    else:
+        # The transaction may be one that the SELECT saw already. Its image in the topic is no older than the chunk's
+        # row then, so leaving the row out is right all the same.
+        state.touched.update(key for key in event.keys if key in state.keys)
+    return state
+
+
+def _key(row: Row, columns: tuple[int, ...]) -> Key:
+    return tuple(row[i] for i in columns)

@@ -1,0 +1,225 @@
+"""Reads chunks of a table for producer/snapshot/chunks.py: one SELECT, and what it surely saw.
+
+LOW must not be ahead of what the SELECT sees. With semi-synchronous replication (AFTER_SYNC, the default) a commit
+is in the log, delivered to replicas and counted in SHOW MASTER STATUS while no SELECT sees it yet; how a server tells
+what is visible is its own (`Visibility`, producer/flavours).
+
+Nothing is locked and nothing is written. HIGH is the log's end after the SELECT.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Protocol
+
+import pymysql
+import structlog
+from pymysql.connections import Connection
+from pymysql.cursors import Cursor
+
+from producer.snapshot.chunks import ChunkFailed, ChunkRead, LogPoint, Low, ReadChunk
+from producer.snapshot.text import expressions, row_of
+from schemas.io.mysql_connection import SESSION_SQL, open_connection
+from schemas.table.model import Column, Key, Kind, Row, Table
+from schemas.values.mysql import quote_name, to_mysql_columns
+
+_log = structlog.get_logger("snapshot")
+_TABLE_CHANGED = frozenset({1054, 1146, 1412})  # unknown column, no such table, definition changed
+
+
+class Visibility(Protocol):
+    """What differs between servers: what a SELECT surely sees, and where the log ends."""
+
+    def prepare(self, connection: Connection[Any], started: LogPoint) -> bool:
+        """Tell whether everything before `started`, where the stream began, is visible by now."""
+        ...
+
+    def begin(self, cursor: Cursor) -> Low:
+        """Open a transaction whose first SELECT sees at least what the returned LOW says."""
+        ...
+
+    def log_end(self, cursor: Cursor) -> LogPoint: ...
+
+
+def chunk_connections(settings: dict[str, Any]) -> Callable[[], Connection[Any]]:
+    """Return what opens connections to read chunks on; `settings` are pymysql's."""
+    settings = {**settings, "init_command": SESSION_SQL, "autocommit": True, "charset": "utf8mb4"}
+    return lambda: open_connection(**settings)
+
+
+class ChunkReader:
+    """Reads chunks through a connection of its own, opened when needed and again when lost; blocking.
+
+    `connect` opens it. `started`: where the stream began.
+    """
+
+    def __init__(
+        self, connect: Callable[[], Connection[Any]], visibility: Visibility, started: LogPoint
+    ) -> None:
+        self._connect = connect
+        self._visibility = visibility
+        self._started = started
+        self._prepared = False
+        self._connection: Connection[Any] | None = None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(pymysql.MySQLError):
+                self._connection.close()
+            self._connection = None
+
+    def read(self, request: ReadChunk) -> ChunkRead | ChunkFailed:
+        """Read a chunk. Raises SourceRefusedError, and pymysql errors that trying again will not heal (a grant)."""
+        try:
+            connection = self._open()
+            if not self._prepared and not self._visibility.prepare(connection, self._started):
+                return ChunkFailed(
+                    request.request, "transactions before the stream's start are not visible yet"
+                )
+            self._prepared = True
+            return self._select(connection, request)
+        except (pymysql.err.OperationalError, pymysql.err.InterfaceError, OSError) as error:
+            self.close()
+            if error.args and error.args[0] in _PERMANENT:
+                raise
+            return ChunkFailed(request.request, str(error))
+        except pymysql.err.ProgrammingError as error:
+            self.close()
+            if error.args[0] not in _TABLE_CHANGED:
+                raise
+            return ChunkFailed(request.request, str(error))
+
+    def _open(self) -> Connection[Any]:
+        if self._connection is None:
+            self._connection = self._connect()
+            with self._connection.cursor() as cursor:
+                cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        return self._connection
+
+    def _select(self, connection: Connection[Any], request: ReadChunk) -> ChunkRead:
+        sql, parameters = chunk_query(request.table, request.after, request.limit)
+        convert = row_of(request.table)
+        with connection.cursor(Cursor) as cursor:
+            low = self._visibility.begin(cursor)
+            cursor.execute(sql, parameters or None)
+            rows: list[Row] = [convert(row) for row in cursor.fetchall()]
+            cursor.execute("COMMIT")
+            high = self._visibility.log_end(cursor)
+        return ChunkRead(request.request, rows, low, high)
+
+
+_PERMANENT = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 1698})
+"""Access denied, in all its forms."""
+
+
+# --- the query
+
+_Parameters = tuple[object, ...]
+_NO_PARAMETERS: _Parameters = ()
+
+_BY_NUMBER = frozenset({Kind.ENUM, Kind.SET, Kind.YEAR})
+"""Kinds that sort by their number, but compare with a literal otherwise (labels as text, YEAR 0 as 2000)."""
+
+
+def chunk_query(table: Table, after: Key | None, limit: int) -> tuple[str, _Parameters]:
+    """Return the SELECT of the first `limit` rows behind key `after` in key order, by the source's own collations."""
+    columns = [table.column(name) for name in table.key.columns]
+    names = [_sort_expression(column) for column in columns]
+    where, parameters = "", _NO_PARAMETERS
+    if after is not None:
+        where, parameters = _behind(names, _parameters(table, columns, after))
+    sql = (
+        f"SELECT {', '.join(expressions(table)).replace('%', '%%')} FROM {quote_name(table.db)}.{quote_name(table.name)}"
+        f"{where} ORDER BY {', '.join(names)} LIMIT {limit:d}"
+    )
+    return sql if parameters else sql.replace("%%", "%"), parameters
+
+
+def _sort_expression(column: Column) -> str:
+    name = quote_name(column.name).replace("%", "%%")
+    return f"{name}+0" if column.type.kind in _BY_NUMBER else name
+
+
+def _behind(names: list[str], values: _Parameters) -> tuple[str, _Parameters]:
+    """Return a condition for (names) > (values) that an index can serve: row comparison is not optimized."""
+    condition = f"{names[-1]} > %s"
+    parameters: _Parameters = (values[-1],)
+    for name, value in zip(reversed(names[:-1]), reversed(values[:-1]), strict=True):
+        condition = f"{name} >= %s AND ({name} > %s OR {condition})"
+        parameters = (value, value, *parameters)
+    return f" WHERE {condition}", parameters
+
+
+def _parameters(table: Table, columns: list[Column], key: Key) -> _Parameters:
+    values = to_mysql_columns(table, tuple(column.name for column in columns))(key)
+    return tuple(_parameter(column, value) for column, value in zip(columns, values, strict=True))
+
+
+def _parameter(column: Column, value: Any) -> object:
+    kind = column.type.kind
+    if kind is Kind.DECIMAL:
+        return Decimal(value)  # a text would be compared as a double
+    if kind is Kind.ENUM:
+        return column.type.members.index(value) + 1 if value else 0
+    if kind is Kind.SET:
+        labels = value.split(",") if value else []
+        return sum(1 << column.type.members.index(label) for label in labels)
+    return value
+
+
+# --- the thread
+
+
+class BackgroundReader:
+    """A thread that reads one chunk at a time, so that the stream goes on meanwhile.
+
+    `submit` a ReadChunk, `poll` for the answer. What `read` raises, `poll` raises.
+    """
+
+    def __init__(self, reader: ChunkReader, clock: Callable[[], float] = time.monotonic) -> None:
+        self._reader = reader
+        self._clock = clock
+        self._requests: queue.SimpleQueue[ReadChunk | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[ChunkRead | ChunkFailed | BaseException] = queue.SimpleQueue()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="snapshot", daemon=True)
+        self._thread.start()
+
+    def submit(self, request: ReadChunk) -> None:
+        self._requests.put(request)
+
+    def poll(self, timeout: float = 0) -> ChunkRead | ChunkFailed | None:
+        """Return the next answer, if there is one within `timeout` seconds."""
+        try:
+            answer = self._answers.get(block=timeout > 0, timeout=timeout or None)
+        except queue.Empty:
+            return None
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        """Stop; waits for a SELECT in flight."""
+        self._closed.set()
+        self._requests.put(None)
+        self._thread.join()
+        self._reader.close()
+
+    def _run(self) -> None:
+        while (request := self._requests.get()) is not None:
+            self._closed.wait(max(0.0, request.not_before - self._clock()))
+            if self._closed.is_set():
+                return
+            try:
+                answer: ChunkRead | ChunkFailed | BaseException = self._reader.read(request)
+            except Exception as error:  # noqa: BLE001 - raised again in the thread that polls
+                answer = error
+            if isinstance(answer, ChunkFailed):
+                name = f"{request.table.db}.{request.table.name}"
+                _log.warning("chunk not read", table=name, reason=answer.reason)
+            self._answers.put(answer)

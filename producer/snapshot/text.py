@@ -1,0 +1,70 @@
+"""Text of snapshot rows, read as the bytes that the source stores and decoded as those of the log are.
+
+Left to itself the server converts text into the connection's charset, and what it cannot convert (user-defined characters
+of gbk and its like) into question marks: the snapshot and the log would differ, without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from producer.binlog_format.charsets import decoder_of
+from producer.errors import TableStoppedError
+from schemas.findings import START_OVER
+from schemas.table.model import Column, Kind, Row, Table
+from schemas.values.converter import Convert, to_base64
+from schemas.values.mysql import quote_name, row_from_select, select_list
+
+_TEXT = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TEXT})
+
+
+def expressions(table: Table) -> list[str]:
+    """Return the SQL expression of every column, in order."""
+    plain = select_list(table)
+    return [
+        f"CAST({quote_name(column.name)} AS BINARY)" if column.type.kind in _TEXT else expression
+        for column, expression in zip(table.columns, plain, strict=True)
+    ]
+
+
+def row_of(table: Table) -> Callable[[tuple[Any, ...]], Row]:
+    """Return the function from a row of `expressions` to wire values; text that cannot be decoded is raw and marked.
+
+    It raises TableStoppedError for a key that cannot be decoded.
+    """
+    convert = row_from_select(table, _text_of)
+    keys = [i for i in table.indexes_of(table.key.columns) if table.columns[i].type.kind in _TEXT]
+    if not keys:
+        return convert
+
+    def checked(row: tuple[Any, ...]) -> Row:
+        found = convert(row)
+        for i in keys:
+            if isinstance(found[i], dict):
+                raise _undecodable_key(table, table.columns[i])
+        return found
+
+    return checked
+
+
+def _text_of(column: Column) -> Convert | None:
+    if column.type.kind not in _TEXT:
+        return None
+    decode = decoder_of(column.type.charset)
+
+    def text(data: bytes) -> object:
+        try:
+            return data.decode() if decode is None else decode(data).encode("latin-1").decode()
+        except UnicodeError:
+            return {"undecodable": to_base64(data)}
+
+    return text
+
+
+def _undecodable_key(table: Table, column: Column) -> TableStoppedError:
+    return TableStoppedError(
+        frozenset([(table.db, table.name)]), "value",
+        f"a row of {table.db}.{table.name} has bytes in column {column.name} of its key that are no {column.type.charset} text",
+        f"correct the row at the source, and {START_OVER}",
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""The binlog as a source: the dump connection, the stream of events, and transactions put together from it."""

@@ -1,0 +1,119 @@
+"""What proves that a log is the one that was captured: digests of events at and before a position, and GTIDs; pure.
+
+A server that was reset, restored or replaced may have another history at the same file and offset, under the same server
+uuid and even under the same GTIDs. So with every position goes a digest of the last event that ends there, and at a
+file's beginning, where that event says little, also of the last event of the file before. Whoever connects reads these
+events again from their own start, and goes on only if they are what they were (docs/adr/0013).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from producer.binlog_format.log_event import LogEvent
+from producer.errors import SourceRefusedError
+from producer.sources.binlog.mariadb_gtids import GtidLog
+from schemas.findings import START_OVER
+from schemas.wire.position import binlog_file_number
+from schemas.wire.records import LogProof, StoredPosition
+
+#: The head of a file, behind the format description: lists of GTIDs, MariaDB's checkpoints and encryption.
+HEAD = frozenset({35, 161, 163, 164})
+_FIXED = struct.Struct("<IBIQQ")
+
+
+def digest(event: LogEvent) -> str:
+    """Return a digest of what the server wrote: time, type, server id, place and body.
+
+    Neither flags (the server changes them in a file that it closes) nor the checksum are in it, nor sizes that count one.
+    """
+    fixed = _FIXED.pack(event.timestamp, event.type, event.server_id, event.start, len(event.body))
+    hashed = blake2b(fixed, digest_size=16)
+    hashed.update(event.body)
+    return hashed.hexdigest()
+
+
+def prove(events: Iterable[LogEvent]) -> tuple[LogProof, ...]:
+    """Return what a position record keeps of `events`."""
+    return tuple(
+        LogProof(file=event.file, start=event.start, end=event.end, digest=digest(event)) for event in events
+    )
+
+
+def exact(proofs: Sequence[LogProof], file: str, pos: int) -> LogProof | None:
+    """Return the proof whose event ends at `file`, `pos`: a stream that begins with it is proven itself."""
+    return next((proof for proof in proofs if (proof.file, proof.end) == (file, pos)), None)
+
+
+def still_there(proofs: Sequence[LogProof], oldest: str) -> list[LogProof]:
+    """Return the proofs whose files the source still has; `oldest` is the first of them.
+
+    Raises SourceRefusedError when there were some, and none is left.
+    """
+    first = binlog_file_number(oldest)
+    left = [proof for proof in proofs if binlog_file_number(proof.file) >= first]
+    if proofs and not left:
+        gone = ", ".join(f"{proof.file}:{proof.start}" for proof in proofs)
+        raise SourceRefusedError(
+            f"nothing proves that the source's log is the one that was captured: the events that would ({gone}) are purged, "
+            f"the oldest file is {oldest}: {START_OVER}"
+        )
+    return left
+
+
+def check_event(proof: LogProof, event: LogEvent) -> None:
+    """Raise SourceRefusedError unless `event`, read at the proof's place, is the one that was captured."""
+    place = f"{proof.file}:{proof.start}"
+    if (event.file, event.start) != (proof.file, proof.start):
+        raise another_history(place, f"the first event there is at {event.file}:{event.start}")
+    if event.end != proof.end or digest(event) != proof.digest:
+        raise another_history(place, f"there is an event of type {event.type} with other content")
+
+
+def another_history(place: str, seen: str) -> SourceRefusedError:
+    """Return the refusal of a log that holds something else at `place` than what was captured."""
+    return SourceRefusedError(
+        f"the source's log at {place} is not the one that was captured ({seen}): it was reset, restored from a backup or "
+        f"replaced, and changes before and after it may be unknown here: {START_OVER}"
+    )
+
+
+class Evidence(NamedTuple):
+    """What a position record keeps of the log before it."""
+
+    proofs: tuple[LogProof, ...]
+    gtid_set: str | None
+
+
+class Proofs:
+    """What proves the log up to where capture may resume: events are noted as they come, and hashed when it is stored."""
+
+    def __init__(self, record: StoredPosition, captured_gtids: Callable[[str], GtidLog]) -> None:
+        """`captured_gtids`: reads the text of a record."""
+        self._proofs = record.proof
+        self._events: tuple[LogEvent, ...] | None = None  # not hashed yet
+        self._gtids = captured_gtids(record.identity.gtid_set or "")
+
+    def note(self, events: tuple[LogEvent, ...]) -> None:
+        """Take `events` as what ends where capture may resume now; nothing: what was noted before still holds."""
+        if events:
+            self._events = events
+
+    def ended(self, gtid: str | None) -> None:
+        """Say that the transaction `gtid` is over."""
+        if gtid is not None:
+            self._gtids.add(gtid)
+
+    def latest(self) -> tuple[LogProof, ...]:
+        """Return the proofs by the events that were noted last."""
+        if self._events is not None:
+            self._proofs, self._events = prove(self._events), None
+        return self._proofs
+
+    @property
+    def gtid_set(self) -> str | None:
+        """The GTIDs of all transactions that are over; None: there are none."""
+        return str(self._gtids) or None

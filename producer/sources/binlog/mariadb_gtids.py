@@ -1,0 +1,38 @@
+"""GTIDs that were captured; pure. MySQL's sets are producer.sources.binlog.mysql_gtids.GtidSet."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class GtidLog(Protocol):
+    """GTIDs of transactions that are over; `str` is their text in a position record."""
+
+    def add(self, gtid: str) -> None: ...
+
+
+class MariadbGtids:
+    """The last number of each domain and server, all that MariaDB's log promises in order. Mutable; the text is that of gtid_binlog_state, "0-1-42,1-7-9"."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}
+
+    @classmethod
+    def parse(cls, text: str) -> MariadbGtids:
+        found = cls()
+        for gtid in text.replace("\n", "").split(","):
+            if gtid.strip():
+                found.add(gtid.strip())
+        return found
+
+    def add(self, gtid: str) -> None:
+        """Add one transaction, "domain-server-number"."""
+        stream, _, number = gtid.rpartition("-")
+        last = int(number)
+        if last > self._last.get(stream, -1):
+            self._last[stream] = last
+
+    def __str__(self) -> str:
+        return ",".join(f"{stream}-{number}" for stream, number in sorted(self._last.items()))

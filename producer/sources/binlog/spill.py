@@ -1,0 +1,59 @@
+"""Keeps the events of one large transaction in a file without a name: mode 0600, and gone with the process."""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from producer.binlog_format.log_event import LogEvent
+
+_HEAD = struct.Struct("<BIIIQQI")
+_BUFFER = 1 << 20
+
+
+class SpillFile:
+    """Events of one log file, in their order. `append` and reading raise OSError (no room left)."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=_BUFFER)  # noqa: SIM115 - it lives as long as this does
+        self._log = ""
+
+    def append(self, event: LogEvent) -> None:
+        self._log = event.file
+        self._file.write(
+            _HEAD.pack(
+                event.type,
+                event.timestamp,
+                event.server_id,
+                event.flags,
+                event.start,
+                event.end,
+                len(event.body),
+            )
+        )
+        self._file.write(event.body)
+
+    def __iter__(self) -> Iterator[LogEvent]:
+        """Yield the events, once; then the room is given back."""
+        self._file.seek(0)
+        while head := self._file.read(_HEAD.size):
+            kind, timestamp, server_id, flags, start, end, size = _HEAD.unpack(head)
+            body = self._file.read(size)
+            yield LogEvent(kind, timestamp, server_id, flags, self._log, start, end, body)
+        self.close()
+
+    def close(self) -> None:
+        """Give the room back."""
+        self._file.close()
+
+
+def spilling(folder: Path) -> Callable[[], SpillFile]:
+    """Return what makes a SpillFile in `folder`, which is made if it is not there."""
+
+    def make() -> SpillFile:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return SpillFile(folder)
+
+    return make

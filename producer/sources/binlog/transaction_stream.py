@@ -1,0 +1,102 @@
+"""The log's events, those of a transaction once its end is known: what capture reads.
+
+A thin shell around producer/sources/binlog/assembly.py: it unpacks compressed transactions, and when a transaction has to be read a
+second time it goes back, on a connection of its own, to where that begins and goes on from there; the first connection
+has read no further than the transaction's end, and would only be ended by the server while nobody reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+import structlog
+
+from producer.binlog_format import log_event as log
+from producer.binlog_format.errors import DecodeError
+from producer.binlog_format.log_event import LogEvent
+from producer.binlog_format.payload import inner_events
+from producer.errors import StreamStoppedError
+from producer.sources.binlog.assembly import Assembly, ReadAgain, kinds_of
+from schemas.findings import START_OVER
+
+_log = structlog.get_logger("capture")
+
+
+class EventStream(Protocol):
+    """What it reads from: producer.sources.binlog.log_stream.LogStream."""
+
+    def read(self, timeout: float) -> list[LogEvent]: ...
+    @property
+    def point(self) -> tuple[str, int]: ...
+    def evidence(self, file: str, pos: int) -> tuple[LogEvent, ...]: ...
+    def close(self) -> None: ...
+
+
+class TransactionStream:
+    """`connect(file, pos)` opens the log there, under a server id of its own. `heard`: whether the last read brought anything."""
+
+    def __init__(
+        self, connect: Callable[[str, int], EventStream], file: str, pos: int, assembly: Assembly
+    ) -> None:
+        self._connect = connect
+        self._assembly = assembly
+        self._stream = connect(file, pos)
+        self.heard = True
+
+    @property
+    def inside(self) -> bool:
+        """Whether a transaction has begun of which nothing went on."""
+        return self._assembly.inside
+
+    @property
+    def point(self) -> tuple[str, int]:
+        """Where the log goes on, as (file, offset); of use between transactions only."""
+        return self._stream.point
+
+    def evidence(self, file: str, pos: int) -> tuple[LogEvent, ...]:
+        """Return what proves the log up to there (producer.sources.binlog.log_proof), if it came with the last read; else nothing."""
+        return self._stream.evidence(file, pos)
+
+    def read(self, timeout: float) -> Iterator[LogEvent]:
+        """Yield what goes on of the events that arrive within `timeout` seconds. Raises like LogStream.read."""
+        events = self._stream.read(timeout)
+        self.heard = bool(events)
+        at, count, kinds = 0, len(events), kinds_of(events)
+        while at < count:
+            end = self._assembly.whole(events, kinds, at)
+            if end > at:
+                yield from events[at:end]
+                at = end
+                continue
+            for found in self._assembled(events[at]):
+                if isinstance(found, ReadAgain):
+                    self._go_back(found)
+                    return
+                yield from found
+            at += 1
+
+    def _assembled(self, event: LogEvent) -> Iterator[Iterable[LogEvent] | ReadAgain]:
+        """Yield what follows from an event, or from each of those that a compressed transaction holds."""
+        try:
+            if event.type != log.TRANSACTION_PAYLOAD:
+                yield self._assembly.feed(event)
+                return
+            for inner in inner_events(event):
+                yield self._assembly.feed(inner)
+        except DecodeError as error:
+            raise StreamStoppedError(
+                f"{event.file}:{event.start}: {error}. The log cannot be followed further: {START_OVER}"
+            ) from error
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def _go_back(self, to: ReadAgain) -> None:
+        _log.info(
+            "a large transaction is read again, now that it is known to be committed",
+            file=to.file,
+            pos=to.pos,
+        )
+        self._stream.close()
+        self._stream = self._connect(to.file, to.pos)

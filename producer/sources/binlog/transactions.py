@@ -1,0 +1,377 @@
+"""Folds the events of the log into transactions: pure, and of bounded memory for transactions of any size.
+
+The events come from producer/sources/binlog/assembly.py, a transaction's once its end is known; rows that did not come to be are marked.
+Each event goes in on its own, and comes out as what capture has to do about it, in order: encode captured rows
+(`CapturedRows`), carry out a statement at its barrier (`Barrier`), or note that a transaction is over (`Boundary`). Nothing is
+kept but the transaction's header, its TABLE_MAPs, and the row events of *uncaptured* tables that have not been counted
+yet: `row` counts those too, but only a captured row behind them makes the count matter. What cannot be counted (a
+MINIMAL or partial image, a type nobody knows) counts as one row for its event, so that `row` is the same whenever the log is read.
+
+What would be lost or misread is refused, never skipped: `TableStoppedError` where it is known which tables it concerns,
+else `StreamStoppedError`. After a TableStoppedError the fold goes on, the event's rows counted as uncaptured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from producer.binlog_format import log_event as log
+from producer.binlog_format.errors import DecodeError
+from producer.binlog_format.log_event import LogEvent
+from producer.decoders.row_codec import TableMap, TableMapCache, count_rows, plain_rows_event
+from producer.errors import StreamStoppedError, TableStoppedError
+from producer.sources.binlog.assembly import ONE_PHASE, UNDONE
+from producer.statements import ddl
+from schemas.findings import START_OVER
+from schemas.wire.position import binlog_file_number
+
+#: Bytes of uncaptured row events that may wait to be counted, in one transaction.
+DEFER_LIMIT = 4 << 20
+_DUMMY_TABLE = 0xFFFFFF
+
+TableName = tuple[str, str]  # database, table
+Tables = tuple[TableName, ...]
+_NONE: frozenset[TableName] = frozenset()
+
+
+class TransactionHeader(NamedTuple):
+    """A source transaction. `file`, `pos`: its start; `id`: its GTID, else "file:pos"; `ts_ms`: its commit time."""
+
+    file: str
+    pos: int
+    ts_ms: int
+    server_id: int
+    gtid: str | None
+
+    @property
+    def id(self) -> str:
+        return self.gtid or f"{self.file}:{self.pos}"
+
+
+class CapturedRows(NamedTuple):
+    """A row event of a captured table; whoever encodes it says how many rows it had (`TransactionAssembler.counted`)."""
+
+    header: TransactionHeader
+    table_map: TableMap
+    event_type: int
+    body: bytes
+    first_row: int
+
+
+class Barrier(NamedTuple):
+    """A statement that may concern captured tables; events made from it stand at `row` on (`TransactionAssembler.counted`).
+
+    `start`: offset of the statement's own event in the file of `header`: what proves its definition (R8) counts from there.
+    `db`: the current database it was executed in; `escapes`, `temporary`: see `log_event.Query`.
+    """
+
+    header: TransactionHeader
+    statement: ddl.TableDdl | ddl.SchemaDrop | ddl.Unknown | ddl.Dml
+    sql: str
+    row: int
+    start: int = 0
+    db: str = ""
+    escapes: bool = True
+    temporary: bool = False
+
+
+class Boundary(NamedTuple):
+    """A transaction is over: capture may resume at `file`, `pos`. `captured`: it had events for topics.
+
+    `undone`: captured tables with rows that were rolled back: right only for a table with transactions. `stop`: what the
+    transaction's end does to captured tables. `prepared`: see TransactionAssembler.
+    """
+
+    header: TransactionHeader
+    file: str
+    pos: int
+    captured: bool
+    undone: frozenset[TableName] = frozenset()
+    stop: TableStoppedError | None = None
+    prepared: Mapping[str, Tables] = {}
+
+
+Output = CapturedRows | Barrier | Boundary
+
+
+@dataclass(slots=True)
+class _Open:
+    """The transaction at hand. `grouped`: it ends by COMMIT or XID; else by its one statement.
+
+    `announced`: its statement is the beginning of an ALTER, or one that failed: nothing has changed.
+    """
+
+    header: TransactionHeader
+    grouped: bool
+    xa: str | None = None
+    announced: bool = False
+    row: int = 0
+    captured: bool = False
+    undone: set[TableName] = field(default_factory=set)
+    maps: dict[int, TableMap] = field(default_factory=dict)
+    deferred: list[tuple[TableMap, int, bytes]] = field(default_factory=list)
+    deferred_bytes: int = 0
+
+
+class TransactionAssembler:
+    """`captured(db, table)` says whether a table is captured.
+
+    `objects_changed`: where the last statement starts, (number of the file, offset), that may have changed a table, a view, a
+    trigger or a routine.
+    `prepared`: XA transactions that are prepared and not ended, and the tables that each changes. It has to be stored
+    with the position: at XA COMMIT the rows are known to nobody else.
+    """
+
+    def __init__(
+        self,
+        captured: Callable[[str, str], bool],
+        prepared: Mapping[str, Tables] | None = None,
+    ) -> None:
+        self.prepared: Mapping[str, Tables] = prepared or {}
+        self._captured = captured
+        self.objects_changed: tuple[int, int] = (0, 0)
+        self._maps = TableMapCache()
+        self._open: _Open | None = None
+
+    @property
+    def inside(self) -> bool:
+        """Whether a transaction is open."""
+        return self._open is not None
+
+    def counted(self, rows: int) -> None:
+        """Say how many positions the last `CapturedRows` or `Barrier` took."""
+        transaction = self._require_open("rows")
+        transaction.row += rows
+        transaction.captured = True
+
+    def uncaptured(self, rows: CapturedRows) -> None:
+        """Say that the rows of the last `CapturedRows` were not captured after all."""
+        transaction = self._require_open("rows")
+        transaction.deferred.append((rows.table_map, rows.event_type, rows.body))
+
+    def feed(self, event: LogEvent) -> Output | None:
+        """Return what follows from `event`. Raises StreamStoppedError."""
+        kind = event.type
+        if kind in log.ANY_ROWS:
+            return self._rows(event)
+        if kind == log.TABLE_MAP:
+            table_map = self._maps.get(event.body)
+            self._require_open(event).maps[table_map.table_id] = table_map
+            return None
+        if kind in (log.GTID, log.ANONYMOUS_GTID, log.MARIADB_GTID):
+            return self._begin_gtid(event)
+        if kind == log.XID:
+            return self._end(event)
+        if kind in log.QUERIES:
+            return self._query(event, log.query_of(event))
+        return self._other(event)
+
+    # --- begin and end
+
+    def _begin_gtid(self, event: LogEvent) -> Output | None:
+        if self._open is not None:
+            raise _stopped(event, "a transaction begins inside another one")
+        if event.type == log.MARIADB_GTID:
+            gtid = log.parse_mariadb_gtid(event.body, event.server_id)
+            transaction = self._start(event, gtid.text, event.timestamp * 1000)
+            transaction.grouped = not gtid.flags & log.MARIADB_STANDALONE
+            transaction.xa = gtid.xid if gtid.flags & log.MARIADB_PREPARED_XA else None
+            transaction.announced = gtid.alter in ("start", "rollback")
+            return None
+        text = log.parse_gtid(event.body) if event.type == log.GTID else None
+        self._start(event, text, log.commit_ms(event.body) or event.timestamp * 1000)
+        return None
+
+    def _start(self, event: LogEvent, gtid: str | None, ts_ms: int) -> _Open:
+        header = TransactionHeader(event.file, event.start, ts_ms, event.server_id, gtid)
+        self._open = _Open(header, grouped=False)
+        return self._open
+
+    def _end(self, event: LogEvent, stop: TableStoppedError | None = None) -> Boundary:
+        transaction = self._require_open(event)
+        self._open = None
+        undone = _NONE
+        if transaction.undone:
+            undone = frozenset(name for name in transaction.undone if self._captured(*name))
+        return Boundary(
+            transaction.header, event.file, event.end, transaction.captured, undone, stop, self.prepared
+        )
+
+    def _require_open(self, event: LogEvent | str) -> _Open:
+        if self._open is None:
+            raise _stopped(event, "rows outside of a transaction")
+        return self._open
+
+    # --- rows
+
+    def _rows(self, event: LogEvent) -> CapturedRows | None:
+        transaction = self._require_open(event)
+        table_id = int.from_bytes(event.body[:6], "little")
+        table_map = transaction.maps.get(table_id)
+        if table_map is None:
+            if table_id == _DUMMY_TABLE:
+                return None
+            raise _stopped(event, f"rows of table id {table_id} without its TABLE_MAP")
+        if event.flags & UNDONE:
+            transaction.undone.add((table_map.db, table_map.name))
+        elif self._captured(table_map.db, table_map.name):
+            self._count_deferred(transaction)
+            if event.type == log.PARTIAL_UPDATE_ROWS:
+                self._defer(transaction, table_map, event)
+                raise _partial(table_map)
+            return CapturedRows(transaction.header, table_map, event.type, event.body, transaction.row)
+        self._defer(transaction, table_map, event)
+        return None
+
+    def _defer(self, transaction: _Open, table_map: TableMap, event: LogEvent) -> None:
+        transaction.deferred.append((table_map, event.type, event.body))
+        transaction.deferred_bytes += len(event.body)
+        if transaction.deferred_bytes > DEFER_LIMIT:
+            self._count_deferred(transaction)
+
+    @staticmethod
+    def _count_deferred(transaction: _Open) -> None:
+        for table_map, kind, body in transaction.deferred:
+            transaction.row += rows_of(table_map, kind, body)
+        transaction.deferred.clear()
+        transaction.deferred_bytes = 0
+
+    # --- statements
+
+    def _query(self, event: LogEvent, query: log.Query) -> Output | None:
+        statement = ddl.classify(query.sql, query.db, escapes=query.escapes)
+        if isinstance(statement, ddl.TransactionControl):
+            return self._control(event, statement)
+        transaction = self._open or self._start(event, None, event.timestamp * 1000)
+        if not isinstance(statement, ddl.Dml) and statement != ddl.Harmless():
+            self.objects_changed = (binlog_file_number(event.file), event.start)
+        if isinstance(statement, ddl.Harmless) or transaction.announced:
+            return None if transaction.grouped else self._end(event)
+        self._count_deferred(transaction)
+        return Barrier(
+            transaction.header,
+            statement,
+            query.sql,
+            transaction.row,
+            event.start,
+            query.db,
+            query.escapes,
+            query.temporary,
+        )
+
+    def after_barrier(self, event: LogEvent) -> Boundary | None:
+        """Say that the Barrier that `event` gave is dealt with; a lone statement's transaction ends with it."""
+        return None if self._require_open(event).grouped else self._end(event)
+
+    def _control(self, event: LogEvent, control: ddl.TransactionControl) -> Boundary | None:
+        match control.verb:
+            case "begin" | "xa_start":
+                transaction = self._open or self._start(event, None, event.timestamp * 1000)
+                transaction.grouped = True
+                transaction.xa = control.xid if control.verb == "xa_start" else None
+            case "commit":
+                return self._end(event)
+            case "rollback":
+                return self._end(event)
+            case "xa_commit" | "xa_rollback":
+                return self._finish_xa(event, control)
+            case "xa_prepare":
+                return self._prepare(event)
+        return None
+
+    def _prepare(self, event: LogEvent) -> Boundary:
+        """An XA group is over; if it is only prepared, all of its rows are marked as undone."""
+        transaction = self._require_open(event)
+        if transaction.xa is not None and event.body[:1] != ONE_PHASE:
+            self.prepared = {**self.prepared, transaction.xa: tuple(sorted(transaction.undone))}
+            transaction.undone.clear()
+        return self._end(event)
+
+    def _finish_xa(self, event: LogEvent, control: ddl.TransactionControl) -> Boundary:
+        if self._open is None:
+            self._start(event, None, event.timestamp * 1000)
+        changed = self.prepared.get(control.xid)
+        self.prepared = {xid: tables for xid, tables in self.prepared.items() if xid != control.xid}
+        if control.verb == "xa_rollback":
+            return self._end(event)
+        return self._end(event, self._xa_stop(control.xid, changed))
+
+    def _xa_stop(self, xid: str, changed: Tables | None) -> TableStoppedError | None:
+        """XA COMMIT publishes rows that stand far back in the log: the tables that they are of cannot be followed."""
+        if changed is None:
+            return TableStoppedError(
+                None, "xa",
+                f"XA COMMIT of a transaction that was prepared before capture began ({xid}): which rows it changed is unknown",
+                START_OVER,
+            )  # fmt: skip
+        tables = frozenset(name for name in changed if self._captured(*name))
+        if not tables:
+            return None
+        listed = ", ".join(sorted(f"{db}.{table}" for db, table in tables))
+        return TableStoppedError(
+            tables, "xa", f"an XA transaction ({xid}) changes {listed}; XA is not supported yet",
+            f"exclude the table, or end the use of XA on it, and {START_OVER}",
+        )  # fmt: skip
+
+    # --- the rest
+
+    def _other(self, event: LogEvent) -> Output | None:
+        kind = event.type
+        if kind in log.IGNORED:
+            return None
+        if kind == log.XA_PREPARE:
+            return self._prepare(event)
+        raise _unknown(event)
+
+
+def rows_of(table_map: TableMap, kind: int, body: bytes) -> int:
+    """Return how many positions an event takes of which no row is published: its rows, or one where they cannot be counted.
+
+    It depends on nothing but the log: a transaction that is read again gets the same numbers.
+    """
+    try:
+        kind, body = plain_rows_event(kind, body)
+        return count_rows(table_map, kind, body)
+    except DecodeError:
+        return 1
+
+
+def _partial(table_map: TableMap) -> TableStoppedError:
+    name = (table_map.db, table_map.name)
+    return TableStoppedError(
+        frozenset([name]), "log", f"a partial JSON image (PARTIAL_UPDATE_ROWS) of {name[0]}.{name[1]}",
+        f"SET GLOBAL binlog_row_value_options='' at the source, reconnect its clients, and {START_OVER}",
+    )  # fmt: skip
+
+
+def not_undone(engines: Mapping[TableName, str | None]) -> TableStoppedError | None:
+    """Return the stop of tables whose rows the log takes back while they stay: `engines` has those without transactions."""
+    tables = frozenset(name for name, engine in engines.items() if engine is not None)
+    if not tables:
+        return None
+    listed = ", ".join(sorted(f"{db}.{table} ({engines[db, table]})" for db, table in tables))
+    return TableStoppedError(
+        tables, "log", f"rows of {listed} are rolled back in the log, and stay in a table without transactions",
+        f"ALTER TABLE … ENGINE=InnoDB, and {START_OVER}",
+    )  # fmt: skip
+
+
+def _unknown(event: LogEvent) -> StreamStoppedError:
+    if event.type == log.GTID_TAGGED:
+        return _stopped(
+            event,
+            f"a tagged GTID (GTID_NEXT='AUTOMATIC:tag') is not supported yet: use untagged ones, and {START_OVER}",
+        )
+    if event.type == log.INCIDENT:
+        return _stopped(event, f"the server says that it lost events (INCIDENT): {START_OVER}")
+    return _stopped(
+        event,
+        f"an event of unknown type {event.type}, which might carry rows: this server is newer than rowlock",
+    )
+
+
+def _stopped(event: LogEvent | str, seen: str) -> StreamStoppedError:
+    place = f"{event.file}:{event.start}" if isinstance(event, LogEvent) else event
+    return StreamStoppedError(f"the log holds at {place} what capture cannot follow: {seen}")

@@ -1,0 +1,240 @@
+"""What a capture user may do, from the lines of SHOW GRANTS: which privileges it lacks, and what it can see; pure.
+
+A server hides what a user may not see, and says nothing: no trigger without TRIGGER, no foreign key on MariaDB with SELECT
+alone. So an empty answer of the catalogue means "there is none" only where `Grants` proves the sight.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from schemas.config.model import SourceConfig
+from schemas.io.mysql_catalog import SYSTEM_SCHEMAS, is_selected
+from schemas.table.patterns import literal_database
+
+_NAME = r"(?:`(?:[^`]|``)*`|\*|[^`.\s]+)"
+_LINE = re.compile(
+    rf"(?P<verb>GRANT|REVOKE) (?P<what>.+?) ON (?:TABLE )?(?P<db>{_NAME})\.(?P<object>{_NAME}) (?:TO|FROM) ", re.IGNORECASE | re.DOTALL
+)  # fmt: skip
+_COLUMNS = re.compile(r"\s*\((?:[^()`]|`(?:[^`]|``)*`)*\)")
+_COLUMN_GRANT = re.compile(r"(\w[\w ]*?)\s*\((?:[^()`]|`(?:[^`]|``)*`)*\)")
+_ALL = frozenset({"ALL PRIVILEGES", "ALL"})
+_REPLICATION_SLAVE = frozenset({"REPLICATION SLAVE", "REPLICATION REPLICA", "SUPER"})
+#: Any of these on a table shows that it exists, its kind, and on MariaDB (but for SELECT) its foreign keys.
+TABLE_RIGHTS = frozenset(
+    {
+        "SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "REFERENCES", "INDEX", "ALTER", "CREATE VIEW", "SHOW VIEW",
+        "TRIGGER", "DELETE HISTORY",
+    }
+)  # fmt: skip
+
+
+class Rights(NamedTuple):
+    """A server's names of rights. `status`: says where the log ends, as any of `gives_status` does; `routines`: shows stored
+    routines' bodies, as SELECT on `routines_table` does; `foreign_keys`: any of them on a table shows its foreign keys."""
+
+    status: str
+    gives_status: frozenset[str]
+    routines: str
+    routines_table: tuple[str, str] | None
+    foreign_keys: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Grant:
+    """A line of SHOW GRANTS. `database` as granted (a pattern with `%` and `_`), "*" for all; `object` a table, or "*"."""
+
+    privileges: frozenset[str]
+    database: str
+    object: str
+    revoked: bool = False
+
+    def covers(self, db: str) -> bool:
+        """Whether it holds for all of `db`, or for a part of it."""
+        return self.database == "*" or _like(self.database).fullmatch(db) is not None
+
+
+@dataclass(frozen=True)
+class Grants:
+    """What all lines together say. `columns`: tables of which only some columns may be read."""
+
+    grants: tuple[Grant, ...]
+    columns: frozenset[tuple[str, str]]
+    account: str | None
+
+    @classmethod
+    def parse(cls, lines: Iterable[str]) -> Grants:
+        """Read the lines of SHOW GRANTS (sql_mode without ANSI_QUOTES); those that name a role only are passed over."""
+        lines = list(lines)
+        found, columns = [], set()
+        for line in lines:
+            match = _LINE.match(line)
+            if match is None:
+                continue
+            names = _unquoted(match["db"]), _unquoted(match["object"])
+            whole = frozenset(
+                each.strip().upper() for each in _COLUMN_GRANT.sub("", match["what"]).split(",")
+            )
+            found.append(Grant(whole - {""}, *names, revoked=match["verb"].upper() == "REVOKE"))
+            if any(each.strip().upper() == "SELECT" for each in _COLUMN_GRANT.findall(match["what"])):
+                columns.add(names)
+        return cls(tuple(found), frozenset(columns), _account(lines))
+
+    def everywhere(self, *wanted: str) -> bool:
+        """Whether one of the `wanted` privileges is granted on the whole server, and taken back nowhere."""
+        asked = frozenset(wanted) | _ALL
+        taken = (each for each in self.grants if each.revoked and each.database.lower() not in SYSTEM_SCHEMAS)
+        if any(asked & each.privileges for each in taken):
+            return False
+        return any(
+            asked & each.privileges and (each.database, each.object) == ("*", "*")
+            for each in self.grants
+            if not each.revoked
+        )
+
+    def on_database(self, db: str, *wanted: str) -> bool:
+        """Whether one of the `wanted` privileges is granted on all tables of `db`."""
+        asked = frozenset(wanted) | _ALL
+        if any(asked & each.privileges and each.covers(db) for each in self.grants if each.revoked):
+            return False
+        return any(
+            asked & each.privileges and each.covers(db)
+            for each in self.grants
+            if each.object == "*" and not each.revoked
+        )
+
+    def on_part(self, db: str, *wanted: str) -> bool:
+        """Whether one of the `wanted` privileges is granted on something in `db`."""
+        asked = frozenset(wanted) | _ALL
+        return any(asked & each.privileges and each.covers(db) for each in self.grants if not each.revoked)
+
+    def on_table(self, db: str, table: str, *wanted: str) -> bool:
+        """Whether one of the `wanted` privileges is granted on the table."""
+        asked = frozenset(wanted) | _ALL
+        exact = any(
+            asked & each.privileges and (each.database, each.object) == (db, table)
+            for each in self.grants
+            if not each.revoked
+        )
+        return exact or self.on_database(db, *wanted)
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What of the catalogue a user sees: only what is seen can be told to be absent (design.md §5: allow-list)."""
+
+    grants: Grants
+    rights: Rights
+
+    @classmethod
+    def of(cls, lines: Iterable[str], rights: Rights) -> Sight:
+        return cls(Grants.parse(lines), rights)
+
+    def everything(self) -> bool:
+        """Whether the tables and views of all databases are seen, by name and kind."""
+        return self.grants.everywhere(*TABLE_RIGHTS)
+
+    def triggers(self, db: str) -> bool:
+        """Whether all triggers of `db` are seen, with their bodies."""
+        return self.grants.on_database(db, "TRIGGER")
+
+    def views(self, db: str) -> bool:
+        """Whether all definitions of views of `db` are seen."""
+        return self.grants.on_database(db, "SHOW VIEW") and self.grants.on_database(db, "SELECT")
+
+    def routines(self) -> bool:
+        """Whether all stored routines of the server are seen, with their bodies."""
+        table = self.rights.routines_table
+        return self.grants.everywhere("SELECT", self.rights.routines) or (
+            table is not None and self.grants.on_table(*table, "SELECT")
+        )
+
+    def foreign_keys(self, db: str) -> bool:
+        """Whether all foreign keys of the tables of `db` are seen in information_schema.referential_constraints."""
+        return self.grants.on_database(db, *self.rights.foreign_keys)
+
+
+def hidden(sight: Sight, source: SourceConfig) -> list[tuple[str, str]]:
+    """Return (what a change logged as a statement would come to, the GRANT) for what the user cannot see of the whole server."""
+    account = sight.grants.account or f"'{source.user}'@'%'"
+    found = []
+    if not (sight.grants.everywhere("TRIGGER") and sight.everything()):
+        found.append(
+            (
+                (
+                    f"user {source.user} does not see all tables, triggers and foreign keys: a change that any session logs as a "
+                    "statement (binlog_format STATEMENT or MIXED) would stop every table of the source"
+                ),
+                f"GRANT TRIGGER, SHOW VIEW ON *.* TO {account};",
+            )
+        )
+    if not sight.routines():
+        found.append(
+            (
+                (
+                    f"user {source.user} does not see the stored routines: a change logged as a statement that calls a function would "
+                    "stop every table of the source"
+                ),
+                f"GRANT {sight.rights.routines} ON *.* TO {account};",
+            )
+        )
+    return found
+
+
+def missing_grants(lines: Sequence[str], rights: Rights, source: SourceConfig) -> list[tuple[str, str]]:
+    """Return (what is missing, the GRANT statement) for each privilege that `lines` do not give."""
+    grants = Grants.parse(lines)
+    account = grants.account or f"'{source.user}'@'%'"
+    missing = []
+    for name, enough in (("REPLICATION SLAVE", _REPLICATION_SLAVE), (rights.status, rights.gives_status)):
+        if not grants.everywhere(*enough):
+            missing.append((f"user {source.user} lacks {name}", f"GRANT {name} ON *.* TO {account};"))
+    for db in _databases(source):
+        if not grants.on_part(db, "SELECT"):
+            missing.append(
+                (f"user {source.user} may not read {db}", f"GRANT SELECT ON {_quoted(db)}.* TO {account};")
+            )
+    for db, table in sorted(grants.columns):
+        if is_selected(source.tables, db, table) and not grants.on_table(db, table, "SELECT"):
+            missing.append(
+                (
+                    f"user {source.user} may read only some columns of {db}.{table}, and the server hides the others",
+                    f"GRANT SELECT ON {_quoted(db)}.{_quoted(table)} TO {account};",
+                )
+            )
+    return missing
+
+
+def _databases(source: SourceConfig) -> list[str]:
+    """The databases that are named without a wildcard; of others the tables that are visible must speak."""
+    names = (literal_database(pattern) for pattern in source.tables if not pattern.startswith("!"))
+    return sorted({name for name in names if name is not None})
+
+
+def _like(granted: str) -> re.Pattern[str]:
+    """The pattern of a GRANT on databases: `%` and `_`, which a backslash makes plain."""
+    parts = re.findall(r"\\.|.", granted, re.DOTALL)
+    wild = {"%": ".*", "_": "."}
+    return re.compile(
+        "".join(wild[each] if each in wild else re.escape(each.removeprefix("\\") or each) for each in parts),
+        re.DOTALL,
+    )
+
+
+def _account(lines: Sequence[str]) -> str | None:
+    for line in lines:
+        match = re.search(r" TO (`[^`]*`@`[^`]*`|'[^']*'@'[^']*')", line)
+        if match:
+            return match[1]
+    return None
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

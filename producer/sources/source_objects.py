@@ -1,0 +1,84 @@
+"""What a statement may reach besides the tables that it names: views, triggers, routines and foreign keys of the source.
+
+Read in bulk, through the user's own eyes: `SourceObjects.sight` says of what the absence is proven. A reader that finds
+nothing where it cannot see must take it for "unknown" (rules R17).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from producer.sources.catalog import Catalog, TableName
+from producer.sources.grants import Sight
+from schemas.io.mysql_catalog import SYSTEM_SCHEMAS
+
+_SYSTEM = ", ".join(f"'{name}'" for name in sorted(SYSTEM_SCHEMAS))
+_TABLES = f"""
+SELECT table_schema AS db, table_name AS name, table_type AS kind FROM information_schema.tables
+WHERE table_schema NOT IN ({_SYSTEM})"""
+_TRIGGERS = f"""
+SELECT event_object_schema AS db, event_object_table AS name, trigger_schema AS own, action_statement AS body
+FROM information_schema.triggers WHERE event_object_schema NOT IN ({_SYSTEM})"""
+_VIEWS = f"""
+SELECT table_schema AS db, table_name AS name, view_definition AS body FROM information_schema.views
+WHERE table_schema NOT IN ({_SYSTEM})"""
+_ROUTINES = f"""
+SELECT routine_schema AS db, routine_name AS name, IF(routine_body = 'EXTERNAL', NULL, routine_definition) AS body
+FROM information_schema.routines WHERE routine_schema NOT IN ({_SYSTEM})"""
+_KEYS = f"""
+SELECT constraint_schema AS db, table_name AS name, unique_constraint_schema AS parent_db, referenced_table_name AS parent
+FROM information_schema.referential_constraints WHERE constraint_schema NOT IN ({_SYSTEM})
+AND (delete_rule NOT IN ('NO ACTION', 'RESTRICT') OR update_rule NOT IN ('NO ACTION', 'RESTRICT'))"""
+
+
+@dataclass(frozen=True)
+class SourceObjects:
+    """`kinds`: every table and view that is seen → "table" or "view"; `triggers`: a table → (schema, body) of each;
+    `views`: a view → its SELECT, None: not shown; `routines`: a procedure or function → its body, None: not shown, or not SQL;
+    `cascades`: a parent → the children whose rows its changes may change (ON DELETE/UPDATE CASCADE, SET NULL …).
+    """
+
+    sight: Sight
+    kinds: dict[TableName, str] = field(default_factory=dict)
+    triggers: dict[TableName, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    views: dict[TableName, str | None] = field(default_factory=dict)
+    routines: dict[TableName, str | None] = field(default_factory=dict)
+    cascades: dict[TableName, frozenset[TableName]] = field(default_factory=dict)
+
+
+def read_objects(catalog: Catalog) -> SourceObjects:
+    """Read what the user sees of the whole server, in six queries. Raises pymysql errors.
+
+    Not one snapshot: who rests something on it proves that no statement changed it meanwhile, as for definitions (R8).
+    """
+    triggers: dict[TableName, list[tuple[str, str]]] = defaultdict(list)
+    for row in catalog.query(_TRIGGERS):
+        triggers[row["db"], row["name"]].append((row["own"], str(row["body"])))
+    cascades: dict[TableName, set[TableName]] = defaultdict(set)
+    for row in catalog.query(_KEYS):
+        cascades[row["parent_db"], row["parent"]].add((row["db"], row["name"]))
+    return SourceObjects(
+        sight=Sight.of(catalog.grants(), catalog.flavour.rights),
+        kinds={(row["db"], row["name"]): _kind(row["kind"]) for row in catalog.query(_TABLES)},
+        triggers={name: tuple(found) for name, found in triggers.items()},
+        views={(row["db"], row["name"]): row["body"] or None for row in catalog.query(_VIEWS)},
+        routines=_bodies(catalog.query(_ROUTINES)),
+        cascades={parent: frozenset(children) for parent, children in cascades.items()},
+    )
+
+
+def _bodies(rows: Iterable[Mapping[str, Any]]) -> dict[TableName, str | None]:
+    """Join the bodies of one name: a procedure and a function may share it, a package has two. None: one is not shown."""
+    found: dict[TableName, str | None] = {}
+    for row in rows:
+        name, body = (row["db"], row["name"]), row["body"] or None
+        before = found.get(name, "")
+        found[name] = None if body is None or before is None else f"{before};\n{body}"
+    return found
+
+
+def _kind(shown: str) -> str:
+    return "view" if "VIEW" in shown.upper() else "table"

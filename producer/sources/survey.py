@@ -1,0 +1,66 @@
+"""Which tables of a source can be captured, and as what: the catalogue read in bulk, a handful of queries for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from producer.binlog_format.charsets import decoder_of
+from schemas.errors import SchemaError, TableNotFoundError
+from schemas.io.mysql_catalog import Entry
+from schemas.io.mysql_columns import CatalogColumn
+from schemas.table.model import Table
+
+TableName = tuple[str, str]
+
+
+class Surveyed(NamedTuple):
+    """`table`: the definition of one that can be captured. `reason`: why another one cannot ("what was seen: what to do").
+
+    Both None: there is no such table, or the user may not see it.
+    """
+
+    table: Table | None
+    reason: str | None
+
+
+MISSING = Surveyed(None, None)
+
+
+def judge(name: TableName, entry: Entry, stored_otherwise: Callable[[CatalogColumn], bool]) -> Surveyed:
+    """Say whether a table can be captured, as far as its own definition tells. Pure.
+
+    `stored_otherwise`: of columns whose values have a form in the log that their type does not show.
+    """
+    place = f"table {name[0]}.{name[1]}"
+    if isinstance(entry.table, TableNotFoundError):
+        return MISSING
+    if isinstance(entry.table, SchemaError):
+        return Surveyed(None, str(entry.table))
+    if entry.engine is not None:
+        return Surveyed(
+            None,
+            f"{place} has the engine {entry.engine}, whose changes no ROLLBACK takes back and no snapshot reads consistently: "
+            "ALTER TABLE … ENGINE=InnoDB, or exclude the table",
+        )
+    otherwise = [column for column in entry.columns if stored_otherwise(column)]
+    if otherwise:
+        shown = ", ".join(f"column {column.name} {column.declared}" for column in otherwise)
+        return Surveyed(
+            None,
+            f"{place}: {shown}: these have a form of their own in the binlog, which is not supported: "
+            "ALTER TABLE … MODIFY them to the plain type, or exclude the table",
+        )
+    if (undecodable := undecodable_columns(entry.table)) is not None:
+        return Surveyed(None, f"{place}: {undecodable}")
+    return Surveyed(entry.table, None)
+
+
+def undecodable_columns(table: Table) -> str | None:
+    """Return which columns hold text that capture cannot decode, and what to do; None: none does. Pure."""
+    for column in table.columns:
+        try:
+            decoder_of(column.type.charset)
+        except LookupError as error:
+            return f"column {column.name}: {error}: ALTER TABLE … CONVERT TO CHARACTER SET utf8mb4, or exclude the table"
+    return None

@@ -1,0 +1,297 @@
+"""Which tables a change that is logged as a statement may reach: pure, over what the source's catalogue says (R17).
+
+A statement writes the tables it names where a table is written, and through these whatever their triggers write, the tables
+behind a view, the children of cascading keys, and what the routines do that it calls anywhere in its text. Nothing is
+parsed but the places at which a table is written; every name in them counts. What the catalogue must say and does not
+(a body that the user may not see, dynamic SQL, objects of databases it has no right in) leaves no answer: `Reach.tables` is
+None, and every captured table is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from producer.binlog_format.statement_text import UNDECODED
+from producer.statements.ddl import TableName, Token, names_at, tokenize
+from schemas.table.names import EXACT, Names
+
+
+class CatalogueSight(Protocol):
+    """What the user is proven to see (producer.sources.grants.Sight)."""
+
+    def everything(self) -> bool: ...
+    def triggers(self, db: str) -> bool: ...
+    def foreign_keys(self, db: str) -> bool: ...
+    def routines(self) -> bool: ...
+
+
+class Objects(Protocol):
+    """What the catalogue shows (producer.sources.source_objects.SourceObjects)."""
+
+    @property
+    def sight(self) -> CatalogueSight: ...
+    @property
+    def kinds(self) -> Mapping[TableName, str]: ...
+    @property
+    def triggers(self) -> Mapping[TableName, tuple[tuple[str, str], ...]]: ...
+    @property
+    def views(self) -> Mapping[TableName, str | None]: ...
+    @property
+    def routines(self) -> Mapping[TableName, str | None]: ...
+    @property
+    def cascades(self) -> Mapping[TableName, frozenset[TableName]]: ...
+
+
+class Reach(NamedTuple):
+    """`tables`: those that may be written, with everything on the way (views, uncaptured tables); None: nobody knows.
+
+    `why`: what leaves it unknown, and how that is mended ("what was seen: what to do").
+    """
+
+    tables: frozenset[TableName] | None
+    why: str = ""
+
+
+class UnknownReachError(Exception):
+    """The closure cannot be computed."""
+
+
+_PASSED = frozenset(["LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO", "TABLE"])
+#: What a word before a verb makes of it: no statement begins there.
+_NOT_BEFORE: dict[str, frozenset[str]] = {
+    "UPDATE": frozenset(["KEY", "FOR", "ON", "OF"]),
+    "DELETE": frozenset(["ON"]),
+    "REPLACE": frozenset(["OR"]),
+}
+_ENDS: dict[str, frozenset[str]] = {
+    "UPDATE": frozenset(["SET"]),
+    "DELETE": frozenset(["WHERE", "ORDER", "LIMIT", "RETURNING"]),
+}
+_DYNAMIC = frozenset(["PREPARE", "EXECUTE"])
+#: Words before "(" that are no stored function: who cannot see the routines knows these at least.
+BUILT_IN = frozenset(
+    """
+    VALUES VALUE IN AND OR NOT XOR ON AS USING KEY INDEX FROM JOIN WHERE HAVING SET INTO EXISTS ANY ALL SOME BETWEEN LIKE
+    INTERVAL CASE WHEN THEN ELSE IF IFNULL NULLIF COALESCE CAST CONVERT BINARY CHAR CHARACTER VARCHAR DECIMAL NUMERIC INT
+    SIGNED UNSIGNED DATE TIME DATETIME TIMESTAMP YEAR COUNT SUM MIN MAX AVG STD GROUP_CONCAT NOW CURRENT_TIMESTAMP
+    CURDATE CURRENT_DATE CURTIME CURRENT_TIME SYSDATE UTC_TIMESTAMP UTC_DATE UTC_TIME UNIX_TIMESTAMP FROM_UNIXTIME
+    DATE_ADD DATE_SUB ADDDATE SUBDATE DATEDIFF DATE_FORMAT STR_TO_DATE MONTH DAY HOUR MINUTE SECOND MICROSECOND LAST_DAY
+    CONCAT CONCAT_WS LENGTH CHAR_LENGTH SUBSTRING SUBSTR LEFT RIGHT TRIM LTRIM RTRIM UPPER LOWER UCASE LCASE REPLACE
+    INSERT LOCATE INSTR POSITION LPAD RPAD REPEAT REVERSE SPACE HEX UNHEX MD5 SHA1 SHA2 UUID UUID_SHORT RAND ROUND
+    FLOOR CEIL CEILING ABS MOD POW POWER SQRT SIGN GREATEST LEAST TRUNCATE LAST_INSERT_ID ROW_COUNT FOUND_ROWS USER
+    CURRENT_USER DATABASE SCHEMA VERSION CONNECTION_ID JSON_OBJECT JSON_ARRAY JSON_EXTRACT JSON_SET JSON_VALUE
+    JSON_UNQUOTE NEXTVAL LASTVAL SETVAL ROW PARTITION OVER SELECT UNION LIMIT
+    """.split()  # noqa: SIM905 - as a list it would fill two pages
+)
+
+
+class Writes(NamedTuple):
+    """Of a text: names where tables are written, routines that are called with CALL, and names before "(".
+
+    A name is (database or "", name). `dynamic`: it runs text that is made at run time.
+    """
+
+    tables: tuple[TableName, ...]
+    calls: tuple[TableName, ...]
+    dynamic: bool
+
+
+def writes(tokens: list[Token]) -> Writes:
+    """Find what a statement, or the body of a trigger or routine, writes and calls. Never raises."""
+    tables: list[TableName] = []
+    calls: list[TableName] = []
+    named: set[int] = set()  # where a written table's name ends: "(" behind it begins its columns
+    for at, token in enumerate(tokens):
+        word = token.upper
+        before = tokens[at - 1].upper if at else ""
+        if before in _NOT_BEFORE.get(word, ()):
+            continue
+        match word:
+            case "INSERT" | "REPLACE" | "TRUNCATE" if _text(tokens, at + 1) != "(":  # else a function
+                name, end = _one(tokens, _skip(tokens, at + 1))
+                tables += [name] if name else []
+                named.add(end)
+            case "UPDATE" | "DELETE":
+                tables += _region(tokens, at + 1, _ENDS[word])
+            case "LOAD":
+                into = next((i for i in range(at, len(tokens)) if tokens[i].upper == "INTO"), len(tokens))
+                name, end = _one(tokens, _skip(tokens, into))
+                tables += [name] if name else []
+                named.add(end)
+            case "CALL":
+                name, end = _one(tokens, at + 1)
+                calls += [name] if name else []
+                named.add(end)
+    calls += [name for name, end in _before_brackets(tokens) if end not in named]
+    dynamic = any(token.upper in _DYNAMIC for token in tokens)
+    return Writes(tuple(dict.fromkeys(tables)), tuple(dict.fromkeys(calls)), dynamic)
+
+
+def _text(tokens: list[Token], at: int) -> str:
+    return tokens[at].text if at < len(tokens) and not tokens[at].quoted and not tokens[at].string else ""
+
+
+def _skip(tokens: list[Token], at: int) -> int:
+    while at < len(tokens) and tokens[at].upper in _PASSED:
+        at += 1
+    return at
+
+
+def _one(tokens: list[Token], at: int) -> tuple[TableName | None, int]:
+    return names_at(tokens, at)
+
+
+def _region(tokens: list[Token], at: int, ends: frozenset[str]) -> Iterator[TableName]:
+    """Yield every name up to one of the words `ends`, or the end of the statement: tables, aliases and columns alike."""
+    depth = 0
+    while at < len(tokens):
+        text = _text(tokens, at)
+        depth += (text == "(") - (text == ")")
+        if text == ";" or (depth <= 0 and tokens[at].upper in ends):
+            return
+        name, end = names_at(tokens, at)
+        if name is not None:
+            yield name
+        at = max(end, at + 1)
+
+
+def _before_brackets(tokens: list[Token]) -> Iterator[tuple[TableName, int]]:
+    """Yield (name, end) of whatever stands before "(": function calls, and much else. A package's name is the first part."""
+    at = 0
+    while at < len(tokens):
+        name, end = names_at(tokens, at)
+        if name is None:
+            at += 1
+            continue
+        parts = [name]
+        if _text(tokens, end) == ".":  # database.package.function
+            parts.append(("", name[0]))
+            end += 2
+        if _text(tokens, end) == "(":
+            for each in parts:
+                yield each, end
+            if name[0]:
+                yield ("", name[0]), end  # package.function
+        at = end
+
+
+def names_in(tokens: list[Token]) -> Iterator[TableName]:
+    """Yield every name of a text, qualified ones whole."""
+    at = 0
+    while at < len(tokens):
+        name, end = names_at(tokens, at)
+        if name is not None:
+            yield name
+        at = max(end, at + 1)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """A closure being computed: what was reached so far."""
+
+    objects: Objects
+    names: Names
+    written: set[TableName] = field(default_factory=set)
+    routines: set[TableName] = field(default_factory=set)
+    views: set[TableName] = field(default_factory=set)
+
+    def text(self, tokens: list[Token], db: str, what: str) -> None:
+        """Take in a statement, or a body, that runs with `db` as the current database."""
+        found = writes(tokens)
+        if found.dynamic:
+            raise UnknownReachError(
+                f"{what} runs SQL that it makes at run time: exclude it from statement logging"
+            )
+        if any(UNDECODED in part for name in (*found.tables, *found.calls) for part in name):
+            raise UnknownReachError(
+                f"{what} has a name that cannot be decoded from its client's character set: SET NAMES utf8mb4 in that client"
+            )
+        for table in found.tables:
+            self.table(self._whole(table, db))
+        for routine in found.calls:
+            self.call(routine, db, what)
+        for name in names_in(tokens):  # a view that is read calls the functions in its SELECT
+            self.view(self._whole(name, db), written=False)
+
+    def body(self, body: str, db: str, what: str) -> None:
+        """Take in a trigger or routine: a backslash in it escapes or does not, by the sql_mode that it was made with."""
+        for escapes in (True, False) if "\\" in body else (True,):
+            self.text(tokenize(body, escapes=escapes), db, what)
+
+    def _whole(self, name: TableName, db: str) -> TableName:
+        return self.names.same((name[0] or db, name[1]))
+
+    def table(self, name: TableName) -> None:
+        """A table, or view, is written."""
+        if name in self.written:
+            return
+        self.written.add(name)
+        if not self.objects.sight.triggers(name[0]):
+            raise UnknownReachError(
+                f"the triggers of {name[0]} are hidden from this user: GRANT TRIGGER ON *.* TO it (docs/how-to/source-setup.md)"
+            )
+        for db, body in self.objects.triggers.get(name, ()):
+            self.body(body, db, f"a trigger of {name[0]}.{name[1]}")
+        for child in self.objects.cascades.get(name, ()):
+            self.table(self.names.same(child))
+        self.view(name, written=True)
+
+    def view(self, name: TableName, *, written: bool) -> None:
+        if name not in self.objects.views or (name in self.views and not written):
+            return
+        self.views.add(name)
+        body = self.objects.views[name]
+        if body is None:
+            raise UnknownReachError(
+                f"the definition of view {name[0]}.{name[1]} is hidden from this user: GRANT SHOW VIEW, SELECT ON "
+                f"`{name[0]}`.* TO it"
+            )
+        tokens = tokenize(body)
+        if written:
+            for table in names_in(tokens):
+                whole = self._whole(table, name[0])
+                if whole in self.objects.kinds:
+                    self.table(whole)
+        self.text(tokens, name[0], f"view {name[0]}.{name[1]}")
+
+    def call(self, name: TableName, db: str, what: str) -> None:
+        """A name stands where a routine is called; what is no stored routine is built in, or loaded, and changes no row."""
+        whole = ((name[0] or db).lower(), name[1].lower())
+        if not self.objects.sight.routines():
+            if name[0] or name[1].upper() not in BUILT_IN:
+                raise UnknownReachError(
+                    f"{what} calls {name[1]}, and the stored routines are hidden from this user: GRANT SHOW_ROUTINE (MySQL), "
+                    "SHOW CREATE ROUTINE (MariaDB from 11.3), or SELECT ON mysql.proc (MariaDB) TO it"
+                )
+            return
+        for routine, body in self.objects.routines.items():
+            if (routine[0].lower(), routine[1].lower()) != whole or routine in self.routines:
+                continue
+            self.routines.add(routine)
+            if body is None:
+                raise UnknownReachError(
+                    f"the body of routine {routine[0]}.{routine[1]} is hidden from this user: GRANT SHOW_ROUTINE (MySQL) or "
+                    "SHOW CREATE ROUTINE (MariaDB) ON *.* TO it"
+                )
+            self.body(body, routine[0], f"routine {routine[0]}.{routine[1]}")
+
+
+def reach(tokens: list[Token], db: str, objects: Objects, names: Names = EXACT) -> Reach:
+    """Return which tables a statement may write that was executed with `db` as the current database."""
+    sight = objects.sight
+    if not sight.everything() or not all(
+        sight.foreign_keys(each) for each in {kind[0] for kind in objects.kinds}
+    ):
+        return Reach(
+            None,
+            "the tables of all databases, their triggers and keys are not visible to this user: GRANT TRIGGER ON *.* TO it "
+            "(docs/how-to/source-setup.md)",
+        )
+    walk = _Walk(objects, names)
+    try:
+        walk.text(tokens, db, "the statement")
+    except UnknownReachError as error:
+        return Reach(None, str(error))
+    return Reach(frozenset(walk.written))

@@ -1,0 +1,495 @@
+"""What a statement in the log means for captured tables: a conservative classifier, not an SQL parser.
+
+It must never misread a statement as harmless. What it knows is named (`TableDdl`, `SchemaDrop`, `TransactionControl`,
+`Harmless`, `Dml`); everything else is `Unknown`, and capture then re-reads the definitions of the captured tables of
+the statement's database and compares. So a new syntax costs one look at information_schema, never the stream
+(peers.md, complaint 16).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from producer.binlog_format.statement_text import UNDECODED
+
+TableName = tuple[str, str]  # database, table
+
+
+def _token(escapes: bool) -> re.Pattern[str]:
+    """Quantifiers are possessive: a literal of many MB costs no memory for steps back. `rows`: what VALUES lists, literals
+    alone, of which a statement may have millions."""
+    double = r'[^"\\]*+(?:(?:\\.|"")[^"\\]*+)*+' if escapes else r'[^"]*+(?:""[^"]*+)*+'
+    single = r"[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+" if escapes else r"[^']*+(?:''[^']*+)*+"
+    number = r"[-+]?(?:0x[0-9a-fA-F]++|\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?)"
+    value = rf"\s*+(?:{number}|(?i:NULL|DEFAULT|TRUE|FALSE)|(?:_?[A-Za-z]\w*+\s*+)?'{single}')\s*+"
+    row = rf"\({value}(?:,{value})*+\)"
+    return re.compile(
+        rf"""
+        \s+ | \#[^\n]* | --(?=[\s\x00-\x1f]|$)[^\n]*      # blanks and line comments
+      | /\*(?!M?!).*?(?:\*/|$)                            # plain comments
+      | /\*M?!\d*                                         # versioned comment: its content is code
+      | \*/
+      | (?P<rows>{row}(?:\s*+,\s*+{row})++)
+      | `(?P<back>[^`]*+(?:``[^`]*+)*+)`
+      | "(?P<double>{double})"
+      | '(?P<single>{single})'
+      | (?P<word>[\w$@\u0080-\uffff]+)
+      | (?P<other>.)
+        """,
+        re.VERBOSE | re.DOTALL,
+    )
+
+
+_TOKEN, _TOKEN_NO_ESCAPES = _token(escapes=True), _token(escapes=False)
+
+_HARMLESS_OBJECTS = frozenset(
+    [
+        "USER",
+        "ROLE",
+        "VIEW",
+        "PROCEDURE",
+        "FUNCTION",
+        "TRIGGER",
+        "EVENT",
+        "SERVER",
+        "SEQUENCE",
+        "PACKAGE",
+        "TABLESPACE",
+        "LOGFILE",
+        "REFERENCE",
+        "UNDO",
+        "LIBRARY",
+        "INSTANCE",
+        "RESOURCE",
+    ]
+)
+_HARMLESS_VERBS = frozenset(
+    [
+        "GRANT",
+        "REVOKE",
+        "FLUSH",
+        "ANALYZE",
+        "OPTIMIZE",
+        "CHECK",
+        "CHECKSUM",
+        "SET",
+        "USE",
+        "SHOW",
+        "EXPLAIN",
+        "INSTALL",
+        "UNINSTALL",
+        "RESET",
+        "PURGE",
+        "KILL",
+        "CACHE",
+        "SIGNAL",
+        "HELP",
+        "LOCK",
+        "UNLOCK",
+    ]
+)
+_DML_VERBS = frozenset(
+    ["INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "SELECT", "WITH", "VALUES", "MERGE", "DO"]
+)
+_MODIFIERS = frozenset(
+    [
+        "OR",
+        "REPLACE",
+        "TEMPORARY",
+        "UNIQUE",
+        "FULLTEXT",
+        "SPATIAL",
+        "VECTOR",
+        "JSON",
+        "RELATIONAL",
+        "DUALITY",
+        "ONLINE",
+        "OFFLINE",
+        "IGNORE",
+        "ALGORITHM",
+        "UNDEFINED",
+        "MERGE",
+        "TEMPTABLE",
+        "DEFINER",
+        "CURRENT_USER",
+        "CURRENT_ROLE",
+        "SQL",
+        "SECURITY",
+        "INVOKER",
+        "AGGREGATE",
+        "=",
+        "@",
+        "(",
+        ")",
+        ".",
+        "%",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    text: str
+    quoted: bool  # an identifier in quotes: never a keyword
+    string: bool = False
+
+    @property
+    def upper(self) -> str:
+        return "" if self.quoted or self.string else self.text.upper()
+
+
+_BRACKET = Token("[", quoted=False)
+_ROWS = (Token("(", quoted=False), Token(")", quoted=False))
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionControl:
+    """Transaction control. `xid` is the text behind XA COMMIT and the like, blanks removed."""
+
+    verb: Literal[
+        "begin", "commit", "rollback", "savepoint", "rollback_to",
+        "xa_start", "xa_end", "xa_prepare", "xa_commit", "xa_rollback",
+    ]  # fmt: skip
+    xid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TableDdl:
+    """A statement on named tables; for a rename `tables` holds old and new names."""
+
+    action: Literal["create", "alter", "drop", "rename", "truncate", "repair"]
+    tables: tuple[TableName, ...]
+    renames: tuple[tuple[TableName, TableName], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDrop:
+    db: str
+
+
+@dataclass(frozen=True, slots=True)
+class Harmless:
+    """Nothing that could change rows or definitions of a table. `objects`: it may change views, triggers or routines."""
+
+    objects: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dml:
+    """A change of rows logged as a statement: legal for temporary tables only. `words`: every identifier in it."""
+
+    words: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    db: str
+
+
+Statement = TransactionControl | TableDdl | SchemaDrop | Harmless | Dml | Unknown
+
+
+def classify(sql: str, default_db: str, *, escapes: bool = True) -> Statement:
+    """Say what `sql`, executed with `default_db` as the current database, does to tables. Never raises."""
+    quick = _CONTROL.get(sql)
+    return read(sql, default_db, escapes=escapes)[0] if quick is None else quick
+
+
+def read(sql: str, default_db: str, *, escapes: bool = True) -> tuple[Statement, list[Token]]:
+    """Return what `classify` says of `sql`, and its tokens (of SET STATEMENT … FOR: behind FOR). `escapes`: see `tokenize`."""
+    tokens = _statement(tokenize(sql, escapes=escapes))
+    statement = _classify(tokens, default_db)
+    return (statement if _is_readable(statement, tokens) else Unknown(default_db)), tokens
+
+
+def _is_readable(statement: Statement, tokens: list[Token]) -> bool:
+    """Whether the names in it are those that the server read: decoded, and not in brackets (MariaDB's sql_mode MSSQL)."""
+    match statement:
+        case TableDdl():
+            names = [part for name in statement.tables for part in name]
+        case SchemaDrop():
+            names = [statement.db]
+        case Dml():
+            names = []
+        case _:
+            return True
+    return not any(UNDECODED in name for name in names) and _BRACKET not in tokens
+
+
+_LITERAL = re.compile(
+    r"""'[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+(?:'|\\?$)|"[^"\\]*+(?:(?:\\.|"")[^"\\]*+)*+(?:"|\\?$)|\b0x[0-9a-fA-F]+|\b\d[\d.]*(?:[eE][-+]?\d+)?\b""",
+    re.DOTALL,
+)
+
+
+def without_values(sql: str) -> str:
+    """Return how a change of rows begins, without the values in it, for messages and logs: they are read by others than the
+    tables."""
+    return _LITERAL.sub("…", sql[:_SHOWN])
+
+
+_SHOWN = 10_000  # characters
+
+
+def _statement(tokens: list[Token]) -> list[Token]:
+    if [token.upper for token in tokens[:2]] == ["SET", "STATEMENT"]:
+        return _statement(_behind_for(tokens))  # MariaDB: SET STATEMENT … FOR <statement>
+    return tokens
+
+
+_CONTROL: dict[str, Statement] = {
+    "BEGIN": TransactionControl("begin"),
+    "COMMIT": TransactionControl("commit"),
+    "ROLLBACK": TransactionControl("rollback"),
+}
+
+
+def tokenize(sql: str, *, escapes: bool = True) -> list[Token]:
+    """Split into words, quoted identifiers, strings and single characters; comments go, versioned ones stay as code.
+    Rows of literals, one behind the other, become "(" and ")".
+
+    `escapes`: a backslash in a string escapes what follows (it does not under NO_BACKSLASH_ESCAPES).
+    """
+    tokens = []
+    for match in (_TOKEN if escapes else _TOKEN_NO_ESCAPES).finditer(sql):
+        kind = match.lastgroup
+        if kind == "back":
+            tokens.append(Token(match["back"].replace("``", "`"), quoted=True))
+        elif kind == "double":
+            tokens.append(Token(match["double"].replace('""', '"'), quoted=True))
+        elif kind == "single":
+            tokens.append(Token(match["single"], quoted=False, string=True))
+        elif kind == "rows":
+            tokens += _ROWS
+        elif kind is not None:
+            tokens.append(Token(match[0], quoted=False))
+    return tokens
+
+
+def _behind_for(tokens: list[Token]) -> list[Token]:
+    """Return the statement behind SET STATEMENT name=value, … FOR; without a FOR nothing that anybody knows."""
+    depth = 0
+    for at, token in enumerate(tokens):
+        plain = not token.quoted and not token.string
+        depth += (plain and token.text == "(") - (plain and token.text == ")")
+        if token.upper == "FOR" and depth == 0:
+            return tokens[at + 1 :]
+    return tokens[1:]
+
+
+def _classify(tokens: list[Token], db: str) -> Statement:
+    verb = tokens[0].upper if tokens else ""
+    control = _control(verb, tokens)
+    if control is not None:
+        return control
+    if verb in _DML_VERBS or (verb in ("ANALYZE", "EXPLAIN") and _runs_a_change(tokens)):
+        return Dml(frozenset(token.text for token in tokens))
+    if verb in ("CREATE", "ALTER", "DROP"):
+        return _object_ddl(verb, tokens, db)
+    if verb == "RENAME" and len(tokens) > 1:
+        return _rename(tokens, db)
+    if verb == "TRUNCATE":
+        names = _names(_skip_words(tokens[1:], "TABLE"), db)[:1]
+        return TableDdl("truncate", tuple(names)) if names else Unknown(db)
+    if verb == "REPAIR":
+        names = _names(_skip_words(tokens[1:], "NO_WRITE_TO_BINLOG", "LOCAL", "TABLE", "TABLES"), db)
+        return TableDdl("repair", tuple(names)) if names else Unknown(db)
+    if not tokens or verb in _HARMLESS_VERBS:
+        return Harmless()
+    return Unknown(db)
+
+
+def _runs_a_change(tokens: list[Token]) -> bool:
+    """MariaDB's ANALYZE <statement> executes the statement; ANALYZE TABLE … UPDATE HISTOGRAM (MySQL) changes no row."""
+    if tokens[1:] and tokens[1].upper in ("TABLE", "TABLES", "LOCAL", "NO_WRITE_TO_BINLOG"):
+        return False
+    return any(token.upper in _DML_VERBS for token in tokens[1:6])
+
+
+def _control(verb: str, tokens: list[Token]) -> Statement | None:
+    second = tokens[1].upper if len(tokens) > 1 else ""
+    if verb == "BEGIN" or (verb == "START" and second == "TRANSACTION"):
+        return TransactionControl("begin")
+    if verb == "COMMIT":
+        return TransactionControl("commit")
+    if verb == "ROLLBACK":
+        return TransactionControl(
+            "rollback_to" if "TO" in (token.upper for token in tokens[1:3]) else "rollback"
+        )
+    if verb in ("SAVEPOINT", "RELEASE"):
+        return TransactionControl("savepoint")
+    if verb == "XA":
+        return _xa(second, tokens)
+    return None
+
+
+def _xa(second: str, tokens: list[Token]) -> Statement:
+    xid = "".join(token.text for token in tokens[2:] if token.upper not in ("ONE", "PHASE"))
+    match second:
+        case "START" | "BEGIN":
+            return TransactionControl("xa_start", xid)
+        case "END":
+            return TransactionControl("xa_end", xid)
+        case "PREPARE":
+            return TransactionControl("xa_prepare", xid)
+        case "COMMIT":
+            return TransactionControl("xa_commit", xid)
+        case "ROLLBACK":
+            return TransactionControl("xa_rollback", xid)
+    return Unknown("")
+
+
+def _object_ddl(verb: str, tokens: list[Token], db: str) -> Statement:
+    at = _object_at(tokens)
+    kind = tokens[at].upper if at < len(tokens) else ""
+    rest = tokens[at + 1 :]
+    if any(token.upper == "TEMPORARY" for token in tokens[1:at]):
+        selects = any(token.upper == "SELECT" for token in rest)  # and whatever the functions in it do
+        return Dml(frozenset(token.text for token in tokens)) if verb == "CREATE" and selects else Harmless()
+    if kind in ("TABLE", "TABLES"):
+        return _table_ddl(verb, rest, db)
+    if kind == "INDEX":
+        return _index_ddl(rest, db)
+    if kind in ("DATABASE", "SCHEMA"):
+        names = _names(rest, "")
+        if verb != "DROP":
+            return Harmless()
+        return SchemaDrop(names[0][1]) if names else Unknown(db)
+    if kind in _HARMLESS_OBJECTS:
+        return Harmless(objects=kind in _CODE)
+    return Unknown(db)
+
+
+#: Objects that change what a statement on tables does.
+_CODE = frozenset(["VIEW", "PROCEDURE", "FUNCTION", "TRIGGER", "PACKAGE"])
+
+
+def _object_at(tokens: list[Token]) -> int:
+    """Index of the word that names the kind of object; a DEFINER clause and modifiers are passed over."""
+    at = 1
+    while at < len(tokens):
+        token = tokens[at]
+        passed = token.quoted or token.string or token.upper in _MODIFIERS
+        named = tokens[at - 1].text in ("=", "@") or token.text.startswith("@")
+        if not passed and not named:
+            break
+        at += 1
+    return at
+
+
+def _table_ddl(verb: str, rest: list[Token], db: str) -> Statement:
+    names = _names(rest, db)
+    if not names:
+        return Unknown(db)
+    if verb == "DROP":
+        return TableDdl("drop", tuple(names))
+    if verb == "CREATE":
+        return TableDdl("create", (names[0],))
+    return _alter(names[0], rest, db)
+
+
+def _alter(table: TableName, rest: list[Token], db: str) -> Statement:
+    """ALTER TABLE; with RENAME [TO|AS] it moves the table, with EXCHANGE and CONVERT PARTITION it touches two of them.
+
+    What it does to rows is judged in producer/statements/judgement.py.
+    """
+    words = [token.upper for token in rest]
+    for at, word in enumerate(words):
+        if word == "RENAME" and at + 1 < len(rest):
+            following = words[at + 1]
+            if following in ("COLUMN", "INDEX", "KEY"):
+                continue
+            target = _names(_skip_words(rest[at + 1 :], "TO", "AS", "="), table[0])
+            if target:
+                return TableDdl("rename", (table, target[0]), ((table, target[0]),))
+    if "EXCHANGE" in words and "WITH" in words:
+        other = _names(_skip_words(rest[words.index("WITH") + 1 :], "TABLE"), db)
+        return TableDdl("alter", (table, *other))
+    return TableDdl("alter", (table, *_converted(rest, words, db)))
+
+
+def _converted(rest: list[Token], words: list[str], db: str) -> list[TableName]:
+    """MariaDB: the other table of CONVERT PARTITION p TO TABLE other, and of CONVERT TABLE other TO PARTITION p …"""
+    for at, word in enumerate(words[:-1]):
+        if word == "CONVERT" and words[at + 1] == "TABLE":
+            return _names(rest[at + 2 :], db)[:1]
+        if word == "CONVERT" and words[at + 1] == "PARTITION":
+            to = next((i for i in range(at + 2, len(words) - 1) if words[i : i + 2] == ["TO", "TABLE"]), None)
+            return _names(rest[to + 2 :], db)[:1] if to is not None else []
+    return []
+
+
+def _index_ddl(rest: list[Token], db: str) -> Statement:
+    for at, token in enumerate(rest):
+        if token.upper == "ON":
+            names = _names(rest[at + 1 :], db)
+            return TableDdl("alter", (names[0],)) if names else Unknown(db)
+    return Unknown(db)
+
+
+def _rename(tokens: list[Token], db: str) -> Statement:
+    if tokens[1].upper not in ("TABLE", "TABLES"):
+        return Harmless() if tokens[1].upper == "USER" else Unknown(db)
+    pairs = []
+    for part in _split(tokens[2:], ","):
+        at = next((i for i, token in enumerate(part) if token.upper == "TO"), None)
+        old, new = (_names(part[:at], db), _names(part[at + 1 :], db)) if at is not None else ([], [])
+        if not old or not new:
+            return Unknown(db)
+        pairs.append((old[0], new[0]))
+    return TableDdl("rename", tuple(name for pair in pairs for name in pair), tuple(pairs))
+
+
+def _split(tokens: list[Token], separator: str) -> list[list[Token]]:
+    parts: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.text == separator and not token.quoted:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts
+
+
+def _skip_words(tokens: list[Token], *words: str) -> list[Token]:
+    at = 0
+    while at < len(tokens) and (
+        tokens[at].upper in words or (tokens[at].text in words and not tokens[at].quoted)
+    ):
+        at += 1
+    return tokens[at:]
+
+
+def _names(tokens: list[Token], db: str) -> list[TableName]:
+    """The comma-separated, perhaps qualified names at the beginning, behind IF [NOT] EXISTS and the like."""
+    tokens = _skip_words(tokens, "IF", "NOT", "EXISTS")
+    names: list[TableName] = []
+    at = 0
+    while at < len(tokens) and _is_name(tokens[at]):
+        name, at = _name(tokens, at, db)
+        names.append(name)
+        if at < len(tokens) and tokens[at].text == "," and not tokens[at].quoted:
+            at += 1
+        else:
+            break
+    return names
+
+
+def _name(tokens: list[Token], at: int, db: str) -> tuple[TableName, int]:
+    first = tokens[at].text
+    dotted = at + 2 < len(tokens) and tokens[at + 1].text == "." and not tokens[at + 1].quoted
+    if dotted and _is_name(tokens[at + 2]):
+        return (first, tokens[at + 2].text), at + 3
+    return (db, first), at + 1
+
+
+def names_at(tokens: list[Token], at: int) -> tuple[TableName | None, int]:
+    """Return the name at `at`, ("", name) if it is not qualified, and where it ends; None: there is no name."""
+    if at >= len(tokens) or not _is_name(tokens[at]):
+        return None, at
+    return _name(tokens, at, "")
+
+
+def _is_name(token: Token) -> bool:
+    return token.quoted or (not token.string and bool(re.fullmatch(r"[\w$\u0080-\uffff]+", token.text)))

@@ -1,0 +1,1 @@
+"""`rowlock agent`: the workers that it runs units in."""

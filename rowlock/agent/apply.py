@@ -1,0 +1,185 @@
+"""Apply units of an agent: one process `consumer.main` for all of them (consumer/reporting/protocol.py).
+
+It is started at once, because Spark takes seconds, and again when it dies, later each time; all its units have ended
+then. What is asked of a process that is not there yet waits for it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from time import monotonic
+from typing import Any, Protocol
+
+import structlog
+
+from coordinator.core.agent_unit import Ended, Progressed, Ready, WorkerEvent
+from coordinator.core.messages import Mark
+from deploy.embedded.patience import patient
+from rowlock.processes.child_process import ChildProcess, child_command
+from schemas.config.model import Config
+
+_LOG = structlog.get_logger()
+
+GRACE_S = 25.0
+"""How long the process may take to fence all its units and to stop Spark, on a machine with time to spare."""
+_RUNS = 1e9
+"""Above all processor seconds, so that an effort counted in units is more than one counted in those."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S, QUIET_S = 1.0, 30.0, 60.0
+
+
+class ApplyLedger(Protocol):
+    def say(self, unit: str, event: WorkerEvent) -> None: ...
+
+    def has(self, unit: str, epoch: int) -> bool: ...
+
+    def units(self) -> list[tuple[str, int]]: ...
+
+
+class ApplyWorker:
+    """The process, or its successor."""
+
+    def __init__(self, config: Config, ledger: ApplyLedger) -> None:
+        self._config = config
+        self._ledger = ledger
+        self._mutex = threading.RLock()
+        self._process: ChildProcess | None = None
+        self._waiting: list[str] = []
+        self._closing = threading.Event()
+        self._number = 0
+        self._pause = 0.0
+        self._began = 0.0
+        self._readied = 0
+
+    def warm_up(self) -> None:
+        """Start the process if there is anything that it could apply."""
+        if self._config.pipelines:
+            self._start()
+
+    def open(self, unit: str, epoch: int, mark: Mark | None) -> None:
+        """Raises ValueError for a pipeline that is not configured here."""
+        pipeline = unit.split("/")[1]
+        if pipeline not in self._config.pipelines:
+            raise ValueError(f"{unit}: this agent's configuration has no pipeline {pipeline}")
+        given = None if mark is None else _mark_line(mark)
+        self._ask({"do": "open", "unit": unit, "epoch": epoch, "mark": given})
+
+    def start(self, unit: str, epoch: int) -> None:
+        self._ask({"do": "start", "unit": unit, "epoch": epoch})
+
+    def stop(self, unit: str, epoch: int) -> None:
+        self._ask({"do": "stop", "unit": unit, "epoch": epoch})
+
+    def effort(self, unit: str, epoch: int) -> float:
+        """Return a number that grows while the process starts (Spark takes its time, more so on a busy machine), and later with
+        every unit that it has got ready: once it runs, what it uses is the other units'."""
+        del unit, epoch
+        with self._mutex:
+            process, readied = self._process, self._readied
+        return _RUNS + readied if readied or process is None else process.cpu_s()
+
+    def close(self) -> None:
+        """Have all units stopped and the process ended, by force in the end."""
+        self._closing.set()
+        with self._mutex:
+            process = self._process
+        if process is None:
+            return
+        process.end_input()
+        if not process.wait(patient(GRACE_S)):
+            _LOG.warning("apply process does not end, it is killed")
+            process.kill()
+            process.wait(GRACE_S)
+
+    def _ask(self, line: dict[str, Any]) -> None:
+        text = json.dumps(line)
+        with self._mutex:
+            if self._process is None:
+                self._waiting.append(text)
+            else:
+                self._process.send(text)
+
+    # the process
+
+    def _start(self) -> None:
+        with self._mutex:
+            if self._process is not None or self._closing.is_set():
+                return
+            self._began = monotonic()
+            self._number += 1
+            self._readied = 0
+            number = self._number
+            command = child_command("consumer.main", self._config.path)
+            try:
+                process = ChildProcess("apply", command, self._said, lambda code: self._exited(number, code))
+            except OSError as error:
+                self._gone(f"the apply process cannot be started: {error}")
+                return
+            self._process = process
+            for line in self._waiting:
+                process.send(line)
+            self._waiting.clear()
+
+    def _exited(self, number: int, code: int) -> None:
+        with self._mutex:
+            if self._number != number:
+                return
+            self._process = None
+            if self._closing.is_set() and code == 0:
+                return
+            self._gone(f"the apply process ended with code {code}")
+
+    def _gone(self, error: str) -> None:
+        """All its units have ended with it; a new one comes after a while."""
+        self._waiting.clear()
+        for unit, epoch in self._ledger.units():
+            if unit.startswith("apply/"):
+                self._ledger.say(unit, Ended(epoch, None, error))
+        if self._closing.is_set():
+            return
+        quiet = monotonic() - self._began > QUIET_S
+        self._pause = FIRST_PAUSE_S if quiet or not self._pause else min(self._pause * 2, LONGEST_PAUSE_S)
+        _LOG.error("apply process is gone", error=error, again_in_s=self._pause)
+        pause = self._pause * random.uniform(0.8, 1.2)  # noqa: S311
+        threading.Thread(target=self._start_later, args=(pause,), name="apply restart", daemon=True).start()
+
+    def _start_later(self, pause: float) -> None:
+        if not self._closing.wait(pause):
+            self._start()
+
+    # what it says
+
+    def _said(self, line: dict[str, Any]) -> None:
+        if line.get("kind") == "ready":
+            _LOG.info("Spark has started", seconds=line.get("seconds"))
+        if line.get("kind") == "unit":
+            self._readied += line.get("event") == "ready"
+            self._ledger.say(str(line["unit"]), _event(line))
+        else:
+            _LOG.debug("status", child="apply", status=line)
+
+
+def _event(line: dict[str, Any]) -> WorkerEvent:
+    epoch, mark = int(line["epoch"]), _mark(line["mark"])
+    if line["event"] == "ready":
+        return Ready(epoch)
+    if line["event"] == "ended":
+        return Ended(epoch, mark, line["error"])
+    return Progressed(epoch, mark or Mark(0, 0), int(line["rows_per_s"]), line.get("error"))
+
+
+def _mark(said: dict[str, Any] | None) -> Mark | None:
+    if said is None:
+        return None
+    position = said["position"]
+    place = None if position is None else (position[0], position[1], position[2], position[3])
+    return Mark(said["checkpoint_ts"], said["resolved_ts"], place)
+
+
+def _mark_line(mark: Mark) -> dict[str, Any]:
+    return {
+        "checkpoint_ts": mark.checkpoint_ts,
+        "resolved_ts": mark.resolved_ts,
+        "position": mark.position,
+    }

@@ -1,0 +1,53 @@
+"""Says of units that get ready that they get on, as long as their processes do something.
+
+On a machine with too much to do a process takes many times as long to start, and to give it up would only begin all that work
+anew. One that hangs uses no processor; one that waits for its turn does, if slowly.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from coordinator.core.agent_unit import GettingOn, WorkerEvent
+
+EVERY_S = 2.0
+LEAST = 0.01
+"""By how much an effort (processor seconds, mostly) has to have grown to count."""
+
+
+class PulseLedger(Protocol):
+    def preparing(self) -> list[tuple[str, int]]: ...
+
+    def say(self, unit: str, event: WorkerEvent) -> None: ...
+
+
+class Pulse:
+    """`effort(unit, epoch)`: grows while the unit's preparation gets on."""
+
+    def __init__(
+        self, ledger: PulseLedger, effort: Callable[[str, int], float], every_s: float = EVERY_S
+    ) -> None:
+        self._ledger, self._effort, self._every_s = ledger, effort, every_s
+        self._known: dict[tuple[str, int], float] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+
+    def look(self) -> None:
+        """Say of each unit that prepares whether it got on since the last look."""
+        now = {one: self._effort(*one) for one in self._ledger.preparing()}
+        for (unit, epoch), effort in now.items():
+            if effort > self._known.get((unit, epoch), effort) + LEAST:
+                self._ledger.say(unit, GettingOn(epoch))
+        self._known = now
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every_s):
+            self.look()

@@ -1,0 +1,44 @@
+"""`rowlock agent`: runs the units that the leading coordinator gives it, until it is told to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from coordinator.agent.shell import SUPERSEDED, AgentShell
+from rowlock.agent.workers import LocalWorkers
+from rowlock.credentials import agent_token, security_of
+from rowlock.errors import CommandError
+from schemas.config.model import Config
+from schemas.io.signals import stopped_by_signals
+
+_LOG = structlog.get_logger()
+REFUSED = 2
+
+
+def run(config: Config, name: str, peers: Sequence[str], *, end_on_refusal: bool = False) -> int:
+    """Work until SIGTERM or SIGINT; all workers have ended then. Returns the exit code. `peers`: the coordinators.
+
+    `end_on_refusal`: also until a unit refuses to run because a person must act (2); otherwise it is tried again, later
+    each time. Raises CommandError when another process has this name.
+    """
+    security = security_of(config.coordination.tls)
+    refused: list[str] = []
+    with stopped_by_signals() as stop:
+
+        def on_refusal(unit: str, error: str) -> None:
+            _LOG.error("a person must act", unit=unit, error=error)
+            if end_on_refusal:
+                refused.append(unit)
+                stop.set()
+
+        workers = LocalWorkers(config, on_refusal=on_refusal)
+        token = agent_token(config.coordination)
+        agent = AgentShell.connect(
+            name, peers, workers, security=security, system=config.kafka.prefix, token=token
+        )
+        code = agent.run(stop)
+    if code == SUPERSEDED:
+        raise CommandError(f"another process is agent {name} now; give each agent a --name of its own")
+    return REFUSED if refused else code

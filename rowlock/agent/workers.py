@@ -1,0 +1,127 @@
+"""What an agent's units run in: a process for each capture unit, one process with one Spark session for all apply units.
+
+`LocalWorkers` is what coordinator.agent.shell calls (its protocol `Workers`); rowlock.agent.capture and
+rowlock.agent.apply speak to the processes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from coordinator.core.agent_unit import Ended, GettingOn, WorkerEvent
+from coordinator.core.messages import Mark
+from rowlock.agent.apply import ApplyWorker
+from rowlock.agent.capture import CaptureWorkers, OnRefusal
+from rowlock.agent.pulse import Pulse
+from schemas.config.model import Config
+
+OnEvent = Callable[[str, WorkerEvent], None]
+
+
+class _Worker(Protocol):
+    """One kind of worker: as `coordinator.agent.shell.Workers`, without `listen`."""
+
+    def open(self, unit: str, epoch: int, mark: Mark | None) -> None: ...
+
+    def start(self, unit: str, epoch: int) -> None: ...
+
+    def effort(self, unit: str, epoch: int) -> float: ...
+
+    def stop(self, unit: str, epoch: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Ledger:
+    """The units that were opened and have not ended: says of each that it ended exactly once, whoever finds out."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._epochs: dict[str, int] = {}
+        self._preparing: dict[str, int] = {}
+        self._on_event: OnEvent = lambda _unit, _event: None
+
+    def listen(self, on_event: OnEvent) -> None:
+        self._on_event = on_event
+
+    def opened(self, unit: str, epoch: int) -> None:
+        with self._mutex:
+            self._epochs[unit] = self._preparing[unit] = epoch
+
+    def has(self, unit: str, epoch: int) -> bool:
+        with self._mutex:
+            return self._epochs.get(unit) == epoch
+
+    def units(self) -> list[tuple[str, int]]:
+        with self._mutex:
+            return list(self._epochs.items())
+
+    def preparing(self) -> list[tuple[str, int]]:
+        """Return the units that have not said yet that they are ready."""
+        with self._mutex:
+            return list(self._preparing.items())
+
+    def say(self, unit: str, event: WorkerEvent) -> None:
+        """Pass on what a worker says of a unit that is open here; the rest is late."""
+        with self._mutex:
+            if self._epochs.get(unit) != event.epoch:
+                return
+            if not isinstance(event, GettingOn):
+                self._preparing.pop(unit, None)
+            if isinstance(event, Ended):
+                del self._epochs[unit]
+        self._on_event(unit, event)
+
+
+class LocalWorkers:
+    """All units of the agent on this machine. Apply units need Java; `close` leaves no process behind."""
+
+    def __init__(self, config: Config, on_refusal: OnRefusal | None = None) -> None:
+        """`on_refusal(unit, error)`: a unit that ended because a person must act; from any thread."""
+        self._ledger = Ledger()
+        self._capture = CaptureWorkers(config, self._ledger, on_refusal)
+        self._apply = ApplyWorker(config, self._ledger)
+        self._pulse = Pulse(self._ledger, lambda unit, epoch: self._worker(unit).effort(unit, epoch))
+
+    def listen(self, on_event: OnEvent) -> None:
+        """Say what happens to `on_event`, from any thread; and start Spark, which takes its time, if there are pipelines."""
+        self._ledger.listen(on_event)
+        self._apply.warm_up()
+        self._pulse.start()
+
+    def open(self, unit: str, epoch: int, mark: Mark | None) -> None:
+        worker = self._worker(unit)
+        self._ledger.opened(unit, epoch)
+        worker.open(unit, epoch, mark)
+
+    def start(self, unit: str, epoch: int, mark: Mark | None) -> None:
+        """`mark`: as in `open`; where to go on is what the target and the topics say."""
+        del mark
+        if self._ledger.has(unit, epoch):
+            self._worker(unit).start(unit, epoch)
+
+    def stop(self, unit: str, epoch: int) -> None:
+        if self._ledger.has(unit, epoch):
+            self._worker(unit).stop(unit, epoch)
+
+    def close(self) -> None:
+        """Stop everything; when this returns nothing runs any more, and every unit has ended."""
+        self._pulse.close()
+        both: Sequence[_Worker] = (self._capture, self._apply)
+        with ThreadPoolExecutor(len(both), "close workers") as pool:
+            for future in [pool.submit(worker.close) for worker in both]:
+                future.result()
+        for unit, epoch in self._ledger.units():
+            self._ledger.say(unit, Ended(epoch, None, "closed with the agent"))
+
+    def _worker(self, unit: str) -> _Worker:
+        """Raises ValueError for a unit that is of neither kind."""
+        kind = unit.partition("/")[0]
+        if kind == "capture":
+            return self._capture
+        if kind == "apply":
+            return self._apply
+        raise ValueError(f"{unit}: units are capture/<source> and apply/<pipeline>/<topic>")

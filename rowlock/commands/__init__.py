@@ -1,0 +1,1 @@
+"""What the command line's commands share, and those of a cluster."""

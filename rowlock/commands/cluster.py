@@ -1,0 +1,255 @@
+"""The commands of a cluster: `rowlock coordinator | agent`, and what operators ask the coordinator that leads.
+
+`rowlock units | agents | pipelines | events | rebalance | resign` are REST calls (docs/reference/rest.md); `--output json` prints
+what REST answers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from rowlock.commands.options import config_option, output_option, reported
+from schemas.config.model import load_config
+
+if TYPE_CHECKING:
+    from rowlock.coordinator.leader_client import LeaderClient
+
+
+def _client(config_file: Path) -> LeaderClient:
+    from rowlock.coordinator.leader_client import LeaderClient
+
+    config = load_config(config_file)
+    return LeaderClient(config.coordination, prefix=config.kafka.prefix)
+
+
+def _show(name: str, rows: list[dict[str, Any]], output: str, table: Callable[[], Any]) -> None:
+    if output == "json":
+        click.echo(json.dumps({"version": 1, name: rows}))
+        return
+    from rowlock.commands.tables import console
+
+    console().print(table())
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _give(config_file: Path, path: str, done: str, body: dict[str, Any] | None = None) -> None:
+    with _client(config_file) as leader:
+        leader.post(path, body)
+    click.echo(done)
+
+
+@click.command()
+@config_option
+@click.option("--name", help="What others call it [default: host name and process number].")
+@click.option("--listen", metavar="HOST:PORT", help="Instead of coordination.listen.")
+@click.option("--rest", metavar="HOST:PORT", help="Instead of coordination.rest.")
+@click.option("--or-any-port", is_flag=True, help="REST on a free port if that one is taken.")
+@click.option(
+    "--without",
+    metavar="KIND/NAME",
+    multiple=True,
+    help="Leave out the apply units of source/NAME or pipeline/NAME.",
+)
+@reported
+def coordinator(  # noqa: PLR0917 - click passes options by name
+    config_file: Path,
+    name: str | None,
+    listen: str | None,
+    rest: str | None,
+    or_any_port: bool,
+    without: tuple[str, ...],
+) -> None:
+    """Lead the agents, or follow and be ready to, until SIGTERM or Ctrl-C. Start two or three, on different machines."""
+    given = (("listen", listen), ("rest", rest))
+    config = load_config(config_file, changes={("coordination", key): value for key, value in given if value})
+    from rowlock.coordinator.run import default_name, run
+
+    sys.exit(run(config, name or default_name(), or_any_port=or_any_port, without=without))
+
+
+@click.command()
+@config_option
+@click.option("--name", required=True, help="Its name: one process a name.")
+@click.option(
+    "--coordinator", "peers", metavar="HOST:PORT", multiple=True, help="Instead of coordination.coordinators."
+)
+@click.option("--end-on-refusal", is_flag=True, help="End with exit code 2 as soon as a unit needs a person.")
+@reported
+def agent(config_file: Path, name: str, peers: tuple[str, ...], end_on_refusal: bool) -> None:
+    """Run the units that the coordinator gives it, until SIGTERM or Ctrl-C."""
+    config = load_config(config_file)
+    from rowlock.agent.run import run
+    from rowlock.processes.spark_jars import provide_spark_jars
+
+    provide_spark_jars()
+    sys.exit(run(config, name, peers or config.coordination.coordinators, end_on_refusal=end_on_refusal))
+
+
+@click.group()
+def units() -> None:
+    """What is scheduled: capture units (a source each) and apply units (a topic of a pipeline each)."""
+
+
+@units.command("list")
+@config_option
+@output_option
+@click.option("--pipeline", help="Only of this pipeline.")
+@click.option("--source", help="Only of this source.")
+@click.option("--agent", help="Only on this agent, or on the way to it.")
+@click.option("--state", help="Only in this state.")
+@reported
+def units_list(config_file: Path, output: str, **wanted: str | None) -> None:
+    """List units: where they run, how far they are, why they last failed."""
+    with _client(config_file) as leader:
+        rows = leader.all_units({name: value for name, value in wanted.items() if value is not None})
+    from rowlock.commands.cluster_tables import units_table
+
+    _show("units", rows, output, lambda: units_table(rows, _now_ms()))
+
+
+@units.command("move")
+@config_option
+@click.argument("unit")
+@click.argument("agent")
+@reported
+def units_move(config_file: Path, unit: str, agent: str) -> None:
+    """Move UNIT to AGENT; the old agent goes on until the new one is ready."""
+    _give(config_file, f"/v1/units/{quote(unit)}/move", f"{unit} moves to {agent}", {"agent": agent})
+
+
+@units.command("cancel")
+@config_option
+@click.argument("unit")
+@reported
+def units_cancel(config_file: Path, unit: str) -> None:
+    """Give up the move of UNIT, as long as its old agent has not been told to stop."""
+    _give(config_file, f"/v1/units/{quote(unit)}/cancel", f"{unit} stays where it is")
+
+
+@units.command("pause")
+@config_option
+@click.argument("unit")
+@reported
+def units_pause(config_file: Path, unit: str) -> None:
+    """Stop UNIT until it is resumed."""
+    _give(config_file, f"/v1/units/{quote(unit)}/pause", f"{unit} is being paused")
+
+
+@units.command("resume")
+@config_option
+@click.argument("unit")
+@reported
+def units_resume(config_file: Path, unit: str) -> None:
+    """Let a paused UNIT run again."""
+    _give(config_file, f"/v1/units/{quote(unit)}/resume", f"{unit} is being resumed")
+
+
+@click.group()
+def agents() -> None:
+    """Processes that run units."""
+
+
+@agents.command("list")
+@config_option
+@output_option
+@reported
+def agents_list(config_file: Path, output: str) -> None:
+    """List agents."""
+    with _client(config_file) as leader:
+        rows = leader.get("/v1/agents")["agents"]
+    from rowlock.commands.cluster_tables import agents_table
+
+    _show("agents", rows, output, lambda: agents_table(rows))
+
+
+@agents.command("drain")
+@config_option
+@click.argument("agent")
+@reported
+def agents_drain(config_file: Path, agent: str) -> None:
+    """Give all units of AGENT to others, and no more to it until it is undrained or started again."""
+    _give(config_file, f"/v1/agents/{quote(agent, safe='')}/drain", f"{agent} is being drained")
+
+
+@agents.command("undrain")
+@config_option
+@click.argument("agent")
+@reported
+def agents_undrain(config_file: Path, agent: str) -> None:
+    """Undo a drain: AGENT keeps what it still has, and is given units again."""
+    _give(config_file, f"/v1/agents/{quote(agent, safe='')}/undrain", f"{agent} takes units again")
+
+
+@click.group()
+def pipelines() -> None:
+    """How far pipelines are."""
+
+
+@pipelines.command("list")
+@config_option
+@output_option
+@reported
+def pipelines_list(config_file: Path, output: str) -> None:
+    """List pipelines with their checkpoints."""
+    with _client(config_file) as leader:
+        rows = leader.get("/v1/pipelines")["pipelines"]
+    from rowlock.commands.cluster_tables import pipelines_table
+
+    _show("pipelines", rows, output, lambda: pipelines_table(rows, _now_ms()))
+
+
+@click.command()
+@config_option
+@output_option
+@click.option(
+    "--last", "limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="How many."
+)
+@click.option("--after", default=0, metavar="NUMBER", help="Only those behind this one.")
+@reported
+def events(config_file: Path, output: str, limit: int, after: int) -> None:
+    """Show what the coordinator that leads did and saw: units placed and moved and why, agents, commands and from whom."""
+    with _client(config_file) as leader:
+        rows = leader.get("/v1/events", {"after": after, "limit": limit})["events"]
+    from rowlock.commands.cluster_tables import events_table
+
+    _show("events", rows, output, lambda: events_table(rows))
+
+
+@click.command()
+@config_option
+@reported
+def rebalance(config_file: Path) -> None:
+    """Even out the load of the agents now."""
+    _give(config_file, "/v1/rebalance", "the load is being evened out")
+
+
+@click.command()
+@config_option
+@reported
+def resign(config_file: Path) -> None:
+    """Make the current leader step down and trigger an election."""
+    _give(config_file, "/v1/resign", "the coordinator resigns")
+
+
+COMMANDS: tuple[click.Command, ...] = (
+    coordinator,
+    agent,
+    units,
+    agents,
+    pipelines,
+    events,
+    rebalance,
+    resign,
+)
+"""What `rowlock` has of this module."""

@@ -1,0 +1,51 @@
+"""What all commands share: exit codes, options, and how an error becomes one message."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from rowlock.errors import CommandError
+from schemas.config.model import ConfigErrors
+
+FINE, FINDING, ERROR = 0, 1, 2
+
+config_option = click.option(
+    "-c",
+    "--config",
+    "config_file",
+    required=True,
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The configuration.",
+)
+output_option = click.option(
+    "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
+
+
+def fail(message: str) -> NoReturn:
+    """End the command with exit code 2 and a message on stderr."""
+    for line in message.splitlines():
+        click.echo(f"rowlock: {line}", err=True)
+    sys.exit(ERROR)
+
+
+def reported(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn the errors that a command may end with into one message and exit code 2."""
+
+    @wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except (ConfigErrors, CommandError) as error:
+            fail(str(error))
+        except KeyboardInterrupt:
+            fail("interrupted")
+
+    return wrapper

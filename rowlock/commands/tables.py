@@ -1,0 +1,133 @@
+"""How results look on stdout: tables for people, JSON for programs. `NO_COLOR` is obeyed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from rowlock.inspect.findings import by_weight
+from rowlock.inspect.source_status import SourceStatus
+from rowlock.inspect.status import ApplyUnitStatus, Status
+from rowlock.inspect.verify import Result
+from schemas.findings import Finding
+
+_LEVEL_STYLE = {"error": "red", "warning": "yellow"}
+_WIDE = 200
+SHOWN = 20
+"""Differing keys printed per table unless all are asked for."""
+
+
+def console() -> Console:
+    """Return a console for stdout. Not on a terminal: wide, so that lines are not broken for a program that reads them."""
+    width = None if sys.stdout.isatty() else _WIDE
+    return Console(file=sys.stdout, width=width, no_color=bool(os.environ.get("NO_COLOR")), highlight=False)
+
+
+def findings_table(findings: Sequence[Finding]) -> Table:
+    table = Table("", "place", "what was found", "what to do", show_lines=True)
+    for finding in by_weight(findings):
+        level = f"[{_LEVEL_STYLE.get(finding.level, '')}]{finding.level}[/]"
+        table.add_row(level, *(plain(text) for text in (finding.place, finding.message, finding.remedy)))
+    return table
+
+
+def plain(text: str) -> str:
+    """Return text whose brackets rich does not take for markup."""
+    return text.replace("[", r"\[")
+
+
+def sources_table(status: Status) -> Table:
+    """Return the sources; columns for what is wrong only where something is."""
+    ill = any(source.reason for source in status.sources)
+    more = ("reason", "what to do") if ill else ()
+    table = Table("source", "state", "captured to", "lag", "events", "snapshot pending", *more)
+    for source in status.sources:
+        extra = (source.reason or "", source.remedy or "") if ill else ()
+        table.add_row(*(plain(cell) for cell in (*_source_cells(source), *extra)))
+    return table
+
+
+def _source_cells(source: SourceStatus) -> tuple[str, ...]:
+    pending = ", ".join(source.snapshot_pending)
+    return (
+        source.name, source.state, source.position or "–", seconds(source.lag_seconds), f"{source.events:,}", pending,
+    )  # fmt: skip
+
+
+def units_table(status: Status) -> Table:
+    """Return the units; columns for displaced rows and for what is wrong only where there is something."""
+    drifted = any(unit.displaced for unit in status.units)
+    ill = any(unit.reason for unit in status.units)
+    more = (*(("displaced",) if drifted else ()), *(("since", "reason", "what to do") if ill else ()))
+    table = Table("pipeline", "topic", "state", "position", "offset", "behind", "lag", "held", *more)
+    for unit in status.units:
+        extra: tuple[str, ...] = (str(unit.displaced or ""),) if drifted else ()
+        if ill:
+            extra += (since(unit.since_ms, status.time_ms), unit.reason or "", unit.remedy or "")
+        table.add_row(*(plain(cell) for cell in (*_unit_cells(unit), *extra)))
+    return table
+
+
+def _unit_cells(unit: ApplyUnitStatus) -> tuple[str, ...]:
+    offset = "–" if unit.offset is None else f"{unit.offset}/{unit.end_offset}"
+    behind = "–" if unit.lag_events is None else f"{unit.lag_events:,}"
+    held = str(unit.quarantined or "")
+    return (
+        unit.pipeline, unit.topic, unit.state, unit.at or "–", offset, behind, seconds(unit.lag_seconds), held,
+    )  # fmt: skip
+
+
+def stops_table(status: Status) -> Table | None:
+    """Return the tables that capture has stopped or left out and that no unit shows; None: there is none."""
+    shown = {unit.reason for unit in status.units}
+    table = Table("source", "table", "state", "cause", "since", "reason", "what to do")
+    for source in status.sources:
+        for each in source.tables:
+            if each.reason in shown:
+                continue
+            cause = " at ".join(filter(None, (each.cause, each.at)))
+            cells = (
+                source.name, each.table, each.state, cause, since(each.since_ms, status.time_ms), each.reason, each.remedy,
+            )  # fmt: skip
+            table.add_row(*(plain(cell) for cell in cells))
+    return table if table.row_count else None
+
+
+def since(since_ms: int | None, now_ms: int) -> str:
+    """Return how long ago something began."""
+    return "" if since_ms is None else f"{seconds(max(0, now_ms - since_ms) / 1000)} ago"
+
+
+def seconds(value: float | None) -> str:
+    """Return a duration as people read it."""
+    if value is None:
+        return "–"
+    if value < 120:
+        return f"{value:.1f} s"
+    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
+
+
+def verify_lines(result: Result, shown: int = SHOWN) -> list[str]:
+    """Return what there is to say of one table: the verdict, then the differing keys."""
+    label = result.pair.label
+    if result.problem:
+        return [f"CANNOT COMPARE {label}: {result.problem}"]
+    if result.equal:
+        return [f"equal     {label}: {result.rows:,} rows"]
+    if not result.findings:
+        return [f"NOT COMPARED TO THE END {label}: {result.rows:,} rows of the source were compared"]
+    more = " at least" if result.more else ""
+    rest = "; the rows behind them were not compared" if not result.complete else ""
+    lines = [f"DIFFERENT {label}:{more} {len(result.findings):,} of {result.rows:,} rows{rest}"]
+    for finding in result.findings[:shown]:
+        key = ", ".join(map(repr, finding.key))
+        columns = f" in {', '.join(finding.columns)}" if finding.columns else ""
+        moving = " (the source row keeps changing)" if finding.moving else ""
+        lines.append(f"  {finding.kind}: key ({key}){columns}{moving}")
+    if len(result.findings) > shown:
+        lines.append(f"  … and {len(result.findings) - shown:,} more")
+    return lines

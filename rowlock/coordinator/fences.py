@@ -1,0 +1,75 @@
+"""Fences dropped or paused units, which no successor would fence by taking over.
+
+The progress rows of an apply unit get the epoch, like in a takeover, which also ends a connection that holds them. A capture
+unit needs none: what a paused capture process writes once it goes on is the continuation of the log, and as soon as
+anybody captures that source again, readers drop it by its lower `gen`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+import structlog
+
+from consumer.attempt.spec import initial_layout
+from consumer.errors import FencedError
+from consumer.ordering.model import ApplyUnit
+from consumer.spark.pipeline import PipelineSettings
+from consumer.targets.base import ProgressStore
+from consumer.targets.dialect import open_progress
+from rowlock.coordinator.unit_catalogue import parts_of
+from schemas.config.model import Config
+
+_LOG = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What rows that are not there yet begin with."""
+
+    topic_id: str
+    layout: str
+    lanes: int
+
+
+class Fences:
+    """Call it with (unit, uid, epoch); returns once every lower epoch is refused. From any thread; raises ConsumerError."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def __call__(self, unit: str, uid: str, epoch: int) -> None:
+        parts = parts_of(unit, uid)
+        if parts is None:
+            return
+        pipeline, topic, target, topic_id = parts
+        if target not in self._config.targets:
+            _LOG.warning("unit not fenced: its target is not configured any more", unit=unit, target=target)
+            return
+        store = open_progress(self._config.targets[target], name=f"rowlock fence {pipeline}")
+        with contextlib.closing(store):
+            store.ensure_bookkeeping()
+            fence(store, ApplyUnit(pipeline, topic), epoch, Beginning(topic_id, *self._layout(pipeline)))
+        _LOG.info("unit fenced", unit=unit, epoch=epoch)
+
+    def _layout(self, pipeline: str) -> tuple[str, int]:
+        """A pipeline that is gone leaves rows of no use to anybody else."""
+        if pipeline not in self._config.pipelines:
+            return initial_layout((), 1).encode(), 1
+        known = PipelineSettings.of(self._config, pipeline, slots=1)
+        return known.layout, known.config.lanes
+
+
+def fence(store: ProgressStore, unit: ApplyUnit, epoch: int, beginning: Beginning) -> None:
+    """Raise the unit's epoch into the assignment `epoch`. A unit that waits for a person goes on doing so.
+
+    Rows of a later assignment are fenced already.
+    """
+    _, before = store.read(unit, lanes=False)
+    with contextlib.suppress(FencedError):
+        taken, _, _ = store.take_over(
+            unit, beginning.topic_id, beginning.layout, beginning.lanes, assigned=epoch
+        )
+        if before is not None and before.stopped is not None:
+            store.stop_unit(unit, taken, before.stopped, was=before.stopped)

@@ -1,0 +1,164 @@
+"""The command line's way to the coordinator that leads: over REST, wherever it is just now.
+
+It begins with `coordination.rest` of the configuration. A coordinator that does not lead names the one that does; where
+nobody answers there, the coordinators of the configuration are asked over gRPC. While a leader is being elected it waits.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from deploy.embedded.patience import patient
+from rowlock.credentials import agent_token, security_of, unreadable
+from rowlock.errors import CommandError
+from schemas.config.addresses import ASKED_BY, SYSTEM
+from schemas.config.model import CoordinationConfig, CoordinationTls
+
+PATIENCE_S = 15.0
+"""How long an election may take before a command gives up."""
+UNHEARD_S = 6.0
+"""How long it waits while no coordinator answers at all: the one on `rest` may be gone, and another about to take over."""
+AGAIN_S = 0.3
+TIMEOUT_S = 10.0
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Elsewhere:
+    """Not here. `at`: where to ask next, None: not known just now. `heard`: whether a coordinator said so itself."""
+
+    why: str
+    at: str | None
+    heard: bool
+
+
+class LeaderClient:
+    """Asks the leader. Raises CommandError with what the leader refused, or why none was found.
+
+    `prefix`: the system's Kafka prefix; a coordinator of another refuses. `at`: where to ask first, else `coordination.rest`.
+    """
+
+    def __init__(
+        self,
+        config: CoordinationConfig,
+        *,
+        prefix: str = "",
+        patience_s: float = PATIENCE_S,
+        at: str | None = None,
+        find: Callable[[], str | None] | None = None,
+    ) -> None:
+        self._config, self._patience_s = config, patience_s
+        self._find = find or (lambda: find_rest(config, prefix))
+        self._at = at or config.advertised_rest
+        token = config.token.get_secret_value() if config.token else ""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers |= {SYSTEM: prefix} if prefix else {}
+        headers[ASKED_BY] = _who()
+        self._http = httpx.Client(
+            headers=headers, verify=_trust(config.tls), timeout=patient(TIMEOUT_S), trust_env=False
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def get(self, path: str, params: Mapping[str, Any] | None = None) -> Json:
+        return self._request("GET", path, params=params)
+
+    def post(self, path: str, body: Json | None = None) -> Json:
+        return self._request("POST", path, json=body)
+
+    def all_units(self, wanted: Mapping[str, str]) -> list[Json]:
+        """Return the units that fit `wanted` (query parameters of /v1/units), of all pages."""
+        found: list[Json] = []
+        after: str | None = ""
+        while after is not None:
+            page = self.get("/v1/units", {**wanted, "after": after, "limit": 10_000})
+            found, after = found + page["units"], page["next"]
+        return found
+
+    def _request(self, method: str, path: str, **how: Any) -> Json:
+        began, hops, heard = time.monotonic(), 0, False
+        while True:
+            outcome = self._ask(method, path, how)
+            if not isinstance(outcome, _Elsewhere):
+                return outcome
+            heard, hops = heard or outcome.heard, hops + 1
+            patience = self._patience_s if heard or outcome.at else min(self._patience_s, UNHEARD_S)
+            if time.monotonic() >= began + patient(patience):
+                raise CommandError(f"no coordinator took the command: {outcome.why}; {_REMEDY}")
+            known = outcome.at is not None and outcome.at != self._at
+            self._at = outcome.at or self._at
+            if not known or hops > 3:
+                time.sleep(AGAIN_S)
+
+    def _ask(self, method: str, path: str, how: Mapping[str, Any]) -> Json | _Elsewhere:
+        scheme = "https" if self._config.tls else "http"
+        try:
+            answer = self._http.request(method, f"{scheme}://{self._at}{path}", **how)
+        except httpx.TransportError as error:
+            return _Elsewhere(f"{self._at} does not answer ({error})", self._find(), heard=False)
+        if answer.is_success:
+            body: Json = answer.json()
+            return body
+        return self._refused(answer)
+
+    def _refused(self, answer: httpx.Response) -> _Elsewhere:
+        try:
+            problem = answer.json()
+            kind, detail = str(problem["type"]), str(problem["detail"])
+        except (ValueError, KeyError, TypeError) as error:
+            seen = f"{self._at} answered {answer.status_code} and is no coordinator"
+            raise CommandError(f"{seen}; correct coordination.rest in the configuration") from error
+        if kind.endswith(":not-leader"):
+            leader = problem.get("leader")
+            return _Elsewhere(f"{self._at}: {detail}", leader["rest"] if leader else None, heard=True)
+        raise CommandError(detail)
+
+
+def _who() -> str:
+    """Return user and machine, for the leader's events; in ASCII, as a header has to be."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container's user without a name
+        user = "somebody"
+    return f"rowlock of {user}@{socket.gethostname()}".encode("ascii", "replace").decode()
+
+
+_REMEDY = "start `rowlock coordinator`, or correct coordination.rest and coordination.coordinators"
+
+
+def find_rest(config: CoordinationConfig, prefix: str = "") -> str | None:
+    """Return the REST address of the leader as the coordinators know it; None when none of them answers with one."""
+    from coordinator.transport.ask import ask_leader
+
+    found = ask_leader(
+        config.coordinators, 0, security_of(config.tls), 2.0, system=prefix, token=agent_token(config)
+    )
+    return found.rest if found is not None and found.rest else None
+
+
+def _trust(tls: CoordinationTls | None) -> ssl.SSLContext | bool:
+    if tls is None:
+        return False  # it is plain HTTP: no certificates are read for it, which costs a tenth of a second
+    try:
+        return ssl.create_default_context(cafile=str(tls.ca))
+    except OSError as error:
+        raise unreadable(error, tls.ca) from error

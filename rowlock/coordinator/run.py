@@ -1,0 +1,155 @@
+"""`rowlock coordinator`: a candidate that follows, or leads; joins election, owner, transport and REST of one process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import structlog
+
+from coordinator.control.topic import ControlTopicError
+from coordinator.core.health import HealthConfig
+from coordinator.core.owner.state import OwnerConfig
+from coordinator.core.schedulers import MoveLimits
+from coordinator.server.config import ServerConfig
+from coordinator.server.coordinator import Coordinator
+from coordinator.server.listening import listening_socket
+from rowlock.coordinator.fences import Fences
+from rowlock.coordinator.unit_catalogue import CatalogueReader
+from rowlock.credentials import agent_token, security_of
+from rowlock.errors import CommandError
+from schemas.config.addresses import join_address, split_address
+from schemas.config.model import Config, CoordinationConfig
+from schemas.io.signals import stopped_by_signals
+
+if TYPE_CHECKING:
+    from coordinator.rest import RestServer
+
+_LOG = structlog.get_logger()
+
+
+def default_name() -> str:
+    """Return a name that no other coordinator process has."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+def server_config(config: CoordinationConfig, name: str) -> ServerConfig:
+    """Return what the coordinator is told of the configuration. Raises CommandError for a file that cannot be read."""
+    return ServerConfig(
+        name=name,
+        listen=config.listen,
+        rest=config.advertised_rest,
+        advertise=config.advertise,
+        security=security_of(config.tls),
+        token=agent_token(config),
+        streams=2 * config.agents + 100,
+        owner=owner_config(config),
+    )
+
+
+def owner_config(config: CoordinationConfig) -> OwnerConfig:
+    """Return how the owner's core is to be: times, limits, when agents back off."""
+    return OwnerConfig(
+        interval=config.interval_s,
+        agents=config.agents,
+        lease=config.lease_s,
+        prepare_timeout=config.prepare_timeout_s,
+        prepare_most=config.prepare_most_s,
+        balance_every=config.balance_every_s,
+        retry_first=config.retry_first_s,
+        retry_most=config.retry_most_s,
+        limits=MoveLimits(
+            burst=config.burst,
+            agent_burst=config.burst_per_agent,
+            concurrent=config.concurrent_moves,
+            per_agent=config.moves_per_agent,
+        ),
+        health=HealthConfig(
+            failures=config.agent_failures,
+            retry_first=config.agent_retry_first_s,
+            retry_most=config.agent_retry_most_s,
+        ),
+    )
+
+
+def run(config: Config, name: str, *, or_any_port: bool = False, without: Sequence[str] = ()) -> int:
+    """Serve until SIGTERM or SIGINT. Returns the exit code; raises CommandError when it cannot begin.
+
+    `or_any_port`: REST takes a free port where the one that it shall have is taken. `without`: see rowlock.coordinator.unit_catalogue.
+    """
+    wanted = config.coordination
+    with stopped_by_signals() as stop:
+        listening, address = listen_for_rest(wanted, or_any_port=or_any_port)
+        coordinator = Coordinator(
+            server_config(wanted, name),
+            config.kafka,
+            CatalogueReader(config, without=without),
+            Fences(config),
+        )
+        try:
+            coordinator.start(rest=_reachable(wanted, address))
+        except OSError as error:
+            listening.close()
+            raise CommandError(f"coordinator cannot listen on {wanted.listen}: {error}; {_FREE}") from error
+        except ControlTopicError as error:
+            listening.close()
+            raise CommandError(str(error)) from error
+        return _serve(config, name, coordinator, listening, stop)
+
+
+def _serve(
+    config: Config, name: str, coordinator: Coordinator, listening: socket.socket, stop: threading.Event
+) -> int:
+    try:
+        rest = serve_rest(config.coordination, coordinator, config.kafka.prefix, listening)
+    except BaseException:
+        listening.close()
+        coordinator.close()
+        raise
+    _LOG.info("coordinator serves REST", name=name, address=rest.address)
+    try:
+        return coordinator.run(stop)
+    finally:
+        rest.close()
+
+
+_FREE = "choose a free address of this machine with --listen, --rest or in the configuration"
+
+
+def listen_for_rest(config: CoordinationConfig, *, or_any_port: bool) -> tuple[socket.socket, str]:
+    """Return a socket that listens for REST, and its address. Raises CommandError when it cannot. `or_any_port`: see `run`."""
+    host, _ = split_address(config.rest)
+    for address in (config.rest, *([join_address(host, 0)] if or_any_port else [])):
+        try:
+            listening = listening_socket(address)
+        except OSError as error:
+            refused = error
+        else:
+            return listening, join_address(host, listening.getsockname()[1])
+    raise CommandError(f"REST cannot listen on {config.rest}: {refused}; {_FREE}") from refused
+
+
+def serve_rest(
+    config: CoordinationConfig, coordinator: Coordinator, prefix: str, listening: socket.socket
+) -> RestServer:
+    """Return REST that serves on `listening`. Raises CommandError for a certificate that cannot be used."""
+    # Here and not above: FastAPI is a third of what this process imports, and the election waits for Kafka meanwhile.
+    from coordinator.rest import RestServer, create_app
+    from coordinator.rest.server import Certificate
+
+    certificate = Certificate(config.tls.cert, config.tls.key) if config.tls else None
+    app = create_app(coordinator, token=config.token, prefix=prefix)
+    server = RestServer(app, config.rest, certificate, listening)
+    try:
+        server.start()
+    except OSError as error:
+        raise CommandError(f"REST cannot be served on {config.rest}: {error}; {_FREE}") from error
+    return server
+
+
+def _reachable(config: CoordinationConfig, listening: str) -> str:
+    host, port = split_address(listening)
+    return join_address(config.advertise or host, port)

@@ -1,0 +1,106 @@
+"""The desired set of units, derived from the configuration's sources and pipelines and from the cluster's topics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+from consumer.tables.discovery import Cluster
+from coordinator.core.owner.state import Catalogue
+from coordinator.core.schedulers import CatalogueUnit, UnitKind
+from rowlock.coordinator.units import UnitName, captured_sources, units
+from schemas.config.model import Config
+
+IDS_EVERY_S = 10.0
+"""How long topic ids are believed while the names stay the same: asking for them costs the broker more."""
+
+
+class ClusterTopics(Protocol):
+    """What is asked of Kafka (consumer.tables.discovery.Cluster)."""
+
+    def topics(self) -> list[str]: ...
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]: ...
+
+
+class CatalogueReader:
+    """Call it for the present catalogue. One thread at a time; raises TransientError when Kafka does not answer."""
+
+    def __init__(
+        self,
+        config: Config,
+        topics: ClusterTopics | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        without: Collection[str] = (),
+    ) -> None:
+        """`without`: "source/NAME" and "pipeline/NAME" whose units shall not be."""
+        self._config, self._clock, self._without = config, clock, frozenset(without)
+        # librdkafka says for ever on stderr that a broker is away; whoever asks here gets an error that is logged once
+        self._topics = topics or Cluster(config.kafka.bootstrap, {**config.kafka.options, "log_level": "2"})
+        self._ids: dict[str, str] = {}
+        self._asked: tuple[frozenset[str], float] = (frozenset(), float("-inf"))
+
+    def __call__(self) -> Catalogue:
+        found = [
+            unit
+            for unit in units(self._config, self._topics.topics())
+            if self._without.isdisjoint((f"source/{unit.source}", f"pipeline/{unit.pipeline}"))
+        ]
+        return catalogue(self._config, found, self._ids_of(frozenset(unit.topic for unit in found)))
+
+    def _ids_of(self, topics: frozenset[str]) -> Mapping[str, str]:
+        known, at = self._asked
+        if topics != known or self._clock() >= at + IDS_EVERY_S:
+            self._ids = self._topics.topic_ids(sorted(topics))
+            self._asked = (topics, self._clock())
+        return self._ids
+
+
+def catalogue(config: Config, found: Sequence[UnitName], ids: Mapping[str, str]) -> Catalogue:
+    """Return the catalogue of `found` apply units and of all captured sources. Pure.
+
+    A unit whose topic has no id any more is left out: it was deleted just now.
+    """
+    apart = config.coordination.apart
+    captures = [
+        CatalogueUnit(capture_unit(source), UnitKind.CAPTURE, source, apart=apart.get(source))
+        for source in captured_sources(config)
+    ]
+    applies = [
+        CatalogueUnit(
+            apply_unit(unit.pipeline, unit.topic),
+            UnitKind.APPLY,
+            unit.source,
+            unit.pipeline,
+            uid_of(unit.target, ids[unit.topic]),
+            apart.get(unit.source),
+        )
+        for unit in found
+        if unit.topic in ids
+    ]
+    sources = {name: tuple(pipeline.sources) for name, pipeline in config.pipelines.items()}
+    return Catalogue((*captures, *applies), sources)
+
+
+def capture_unit(source: str) -> str:
+    return f"capture/{source}"
+
+
+def apply_unit(pipeline: str, topic: str) -> str:
+    return f"apply/{pipeline}/{topic}"
+
+
+def uid_of(target: str, topic_id: str) -> str:
+    """Return what tells an apply unit from a later one of its name: its target and its topic's id."""
+    return f"{target}/{topic_id}"
+
+
+def parts_of(unit: str, uid: str) -> tuple[str, str, str, str] | None:
+    """Return (pipeline, topic, target, topic id) of an apply unit; None for a capture unit."""
+    kind, _, rest = unit.partition("/")
+    if kind != "apply":
+        return None
+    pipeline, _, topic = rest.partition("/")
+    target, _, topic_id = uid.partition("/")
+    return pipeline, topic, target, topic_id

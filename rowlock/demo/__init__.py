@@ -1,0 +1,1 @@
+"""`rowlock demo`: two branches flow into a head office on this machine."""

@@ -1,0 +1,116 @@
+"""The life in the demo's branches: a workload thread a branch, and a probe that measures commit-to-visible latency."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from deploy.embedded.services import MariaDB, PostgreSQL
+from rowlock.demo.bank import DATABASE, PROBES, Bank, Statement
+
+TRANSACTIONS_PER_S = 60
+"""Of each branch: some 200 row changes a second, which leaves two small cores room for everything else."""
+PROBE_EVERY_S = 0.4
+PROBE_GIVE_UP_S = 20.0
+POLL_S = 0.002
+
+
+def execute(connection: Any, statements: list[Statement]) -> int:
+    """Run one transaction. Returns the rows it changed."""
+    changed = 0
+    with connection.cursor() as cursor:
+        cursor.execute("BEGIN")
+        for text, parameters in statements:
+            changed += cursor.execute(text, parameters)
+        cursor.execute("COMMIT")
+    return changed
+
+
+@dataclass(slots=True)
+class Branch:
+    """One branch: its server, its bank, and the thread that works in it until `stop` is set."""
+
+    name: str
+    server: MariaDB
+    stop: threading.Event
+    bank: Bank = field(init=False)
+    rows: int = 0
+    error: str = ""
+
+    def __post_init__(self) -> None:
+        self.bank = Bank(random.Random(self.name))  # noqa: S311 - the same rows at every demo, on purpose
+
+    def seed(self, customers: int) -> int:
+        """Fill the tables. Returns the number of rows."""
+        with self.server.connect(DATABASE) as connection:
+            return sum(execute(connection, statements) for statements in self.bank.seed(customers))
+
+    def start(self) -> threading.Thread:
+        thread = threading.Thread(target=self._work, name=f"branch {self.name}", daemon=True)
+        thread.start()
+        return thread
+
+    def _work(self) -> None:
+        try:
+            with self.server.connect(DATABASE) as connection:
+                due = time.monotonic()
+                while not self.stop.wait(max(0.0, due - time.monotonic())):
+                    self.rows += execute(connection, self.bank.transaction())
+                    due += 1 / TRANSACTIONS_PER_S
+        except Exception as error:  # noqa: BLE001 - the thread's end is told by the main one
+            if not self.stop.is_set():
+                self.error = f"{self.name}: {error}"
+
+
+class Probe:
+    """Inserts a transfer at a branch and waits until the head office shows it; keeps the seconds in between."""
+
+    def __init__(
+        self, branch: str, source: MariaDB, office: PostgreSQL, database: str, stop: threading.Event
+    ) -> None:
+        self._branch = branch
+        self._source = source
+        self._office = office
+        self._database = database
+        self._stop = stop
+        self.seconds: list[float] = []
+        self.sent = 0
+        self.lost = 0
+
+    def start(self) -> threading.Thread:
+        thread = threading.Thread(target=self._work, name="probe", daemon=True)
+        thread.start()
+        return thread
+
+    def _work(self) -> None:
+        number = PROBES
+        with self._source.connect(DATABASE) as source, self._office.connect(self._database) as office:
+            while not self._stop.wait(PROBE_EVERY_S):
+                number += 1
+                self._measure(source, office, number)
+
+    def _measure(self, source: Any, office: Any, number: int) -> None:
+        insert = "INSERT INTO transfers VALUES (%s, 1, 2, 0.01, UTC_TIMESTAMP(3), 'latency probe')"
+        execute(source, [(insert, (number,))])
+        self.sent += 1
+        committed = time.perf_counter()
+        find = "SELECT 1 FROM public.transfers WHERE branch = %s AND id = %s"
+        while time.perf_counter() - committed < PROBE_GIVE_UP_S:
+            if office.execute(find, (self._branch, number)).fetchone():
+                self.seconds.append(time.perf_counter() - committed)
+                return
+            if self._stop.is_set():
+                return
+            time.sleep(POLL_S)
+        self.lost += 1
+
+
+def percentile(values: list[float], share: float) -> float | None:
+    """Return the value below which `share` of `values` lie (nearest rank); None without values."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

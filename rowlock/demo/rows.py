@@ -1,0 +1,89 @@
+"""The rows in the demo's topics. Offsets alone would count definitions, the ends of snapshot chunks and repeats, too."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from schemas.wire.codec import decode_event
+from schemas.wire.event import Event
+from schemas.wire.position import Position
+
+ROW_OPS = frozenset("crud")
+GIVE_UP_S = 5.0
+_AT_ONCE = 5_000
+_POLL_S = 0.1
+
+
+class Tally:
+    """The rows of one topic, each counted once. `next`: the offset to add next. Pure."""
+
+    def __init__(self) -> None:
+        self.next = 0
+        self._others: list[int] = []  # few: offsets of what is no row
+        self._highest: Position | None = None
+
+    def add(self, event: Event) -> None:
+        position = event.source.position
+        # A reader drops what is not above the highest position (docs/reference/envelope.md).
+        new = self._highest is None or position > self._highest
+        if new:
+            self._highest = position
+        if not new or event.op not in ROW_OPS:
+            self._others.append(self.next)
+        self.next += 1
+
+    def rows(self, offset: int) -> int:
+        """Return how many rows there are up to `offset` and at it, of what was added."""
+        last = min(offset, self.next - 1)
+        return last + 1 - bisect_right(self._others, last)
+
+
+class RowCounter:
+    """Reads the topics of the demo once, from their beginning, as they grow."""
+
+    def __init__(self, bootstrap: str) -> None:
+        options: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "group.id": "rowlock-demo",  # required by the library; nothing is ever committed
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "log_level": 0,
+        }
+        self._client: Any = Consumer(options, error_cb=lambda _: None)
+        self._tallies: defaultdict[str, Tally] = defaultdict(Tally)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def rows(self, topic: str, offset: int) -> int:
+        """Return the rows of `topic` up to `offset` and at it, of what was read."""
+        return self._tallies[topic].rows(offset)
+
+    def read(self, ends: Mapping[str, int]) -> bool:
+        """Read on to the offsets `ends` (topic → last). Returns False when Kafka did not give them in time."""
+        deadline = time.monotonic() + GIVE_UP_S
+        missing = self._missing(ends)
+        if not missing:
+            return True
+        self._client.assign([TopicPartition(topic, 0, self._tallies[topic].next) for topic in missing])
+        try:
+            while missing and time.monotonic() < deadline:
+                self._take()
+                missing = self._missing(ends)
+        finally:
+            self._client.unassign()
+        return not missing
+
+    def _missing(self, ends: Mapping[str, int]) -> list[str]:
+        return [topic for topic, end in ends.items() if self._tallies[topic].next <= end]
+
+    def _take(self) -> None:
+        for message in self._client.consume(_AT_ONCE, _POLL_S):
+            if message.error() is None and message.offset() == self._tallies[message.topic()].next:
+                self._tallies[message.topic()].add(decode_event(message.value()))

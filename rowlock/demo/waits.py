@@ -1,0 +1,162 @@
+"""What the demo waits for, and how long: said on the screen, and in one sentence when nothing moves any more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deploy.embedded.patience import Patience, pressure
+from rowlock.demo.view import Figures
+from rowlock.errors import CommandError
+from rowlock.inspect.source_status import LEFT_OUT, NOBODY
+from rowlock.inspect.status import Status
+
+PATIENCE_S = 180.0
+"""How long nothing may move, on a machine with time to spare."""
+
+
+@dataclass(slots=True)
+class Milestones:
+    """What `rowlock run` has logged so far. `error`: its last error, in words."""
+
+    spark: bool = False
+    queries: int = 0
+    taken: int = 0
+    error: str = ""
+
+    def take(self, line: str) -> None:
+        fields = _fields(line)
+        if fields is None:
+            self._said(line)
+            return
+        match fields.get("event"):
+            case "Spark has started":
+                self.spark = True
+            case "query started":
+                self.queries += 1
+            case "unit taken over":
+                self.taken += 1
+        if fields.get("level") in ("error", "critical"):
+            self.error = ": ".join(
+                str(fields[name]) for name in ("event", "reason", "error") if fields.get(name)
+            )
+
+    def _said(self, line: str) -> None:
+        """Take what a command says on its way out: an error of `check`, else the last words."""
+        kind, _, text = line.strip().partition(": ")
+        if kind != "rowlock" or text.startswith("warning: "):
+            return
+        if text.startswith("error: ") or not self.error:
+            self.error = text.removeprefix("error: ")
+
+
+def _fields(line: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+class LogFollower:
+    """Reads a log as it grows, whole lines only."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._at = 0
+        self.milestones = Milestones()
+
+    def read(self) -> Milestones:
+        with self._path.open("rb") as log:
+            log.seek(self._at)
+            *lines, _ = log.read().split(b"\n")
+        for line in lines:
+            self._at += len(line) + 1
+            self.milestones.take(line.decode(errors="replace"))
+        return self.milestones
+
+
+def waits_for(status: Status | None, figures: Figures | None, log: Milestones, tables: int) -> str:
+    """Return what has to happen next. `tables`: how many there are to be. Pure."""
+    if status is None or figures is None:
+        return "Kafka to answer"
+    trouble = [f"{each.name} ({each.reason})" for each in status.sources if each.state == "restarting"]
+    if trouble:
+        return "capture to go on at " + ", ".join(trouble)
+    new = [source.name for source in status.sources if source.state in ("new", "stopped")]
+    if new:
+        return f"capture to start at {', '.join(new)}"
+    pending = sorted({name for source in status.sources for name in source.snapshot_pending})
+    if pending or len(figures.captured) < tables:
+        return f"capture to read the existing rows of {', '.join(pending) or 'all tables'}"
+    if not log.spark:
+        return "Spark to start: half a minute, several on a busy machine"
+    if figures.count() == 0 and log.queries == 0:
+        return "Spark to be ready for its first batch"
+    if figures.count() == 0 and log.taken == 0:
+        return "the tables to be taken over by Spark"
+    if figures.behind:
+        return f"{figures.behind:,} events to be applied"
+    return "the figures to be complete"
+
+
+def wrong(status: Status) -> str | None:
+    """Return in one sentence what a person would have to mend; None: nothing. Pure."""
+    ends = [
+        f"{source.name} is not captured: {source.reason}"
+        for source in status.sources
+        if source.state == "stopped" and source.reason not in (None, NOBODY, LEFT_OUT)
+    ]
+    ends += [f"{unit.topic} has stopped: {unit.stopped}" for unit in status.units if unit.stopped]
+    more = f" (and {len(ends) - 1} more)" if len(ends) > 1 else ""
+    return f"{ends[0]}{more}" if ends else None
+
+
+class DemoWait:
+    """Waits as long as anything moves: each change of what is seen renews its patience."""
+
+    def __init__(
+        self, what: str, patience: Patience | None = None, busy: Callable[[], float] = pressure
+    ) -> None:
+        """`what`: the sentence's beginning when it is given up."""
+        self._what, self._busy = what, busy
+        self._patience = patience or Patience(PATIENCE_S)
+        self._seen: object = None
+
+    @property
+    def waited(self) -> float:
+        return self._patience.waited
+
+    def look(self, status: Status | None, figures: Figures | None, log: Milestones, tables: int) -> str:
+        """Return what is waited for. Raises CommandError, in one sentence, when nothing has moved for too long."""
+        waiting = waits_for(status, figures, log, tables)
+        seen = (
+            waiting,
+            _moves(status),
+            figures and (figures.captured, figures.applied),
+            log.queries,
+            log.taken,
+        )
+        if seen != self._seen:
+            self._seen = seen
+            self._patience.renew()
+        if self._patience.over():
+            busy = self._busy()
+            load = f", with the processors wanted {busy:.0f} times over" if busy >= 2 else ""
+            error = f"; its last error: {log.error}" if log.error else ""
+            raise CommandError(
+                f"{self._what}: it waited for {waiting}, and nothing has moved for {self._patience.waited:.0f} s{load}{error}"
+            )
+        return waiting
+
+
+def _moves(status: Status | None) -> object:
+    if status is None:
+        return None
+    return (
+        [(each.state, each.position, each.snapshot_pending, each.events) for each in status.sources],
+        [(each.topic, each.state, each.offset) for each in status.units],
+    )

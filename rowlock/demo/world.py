@@ -1,0 +1,158 @@
+"""The servers of the demo and its configuration file: two branches, a head office, Kafka between them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.embedded.errors import EmbeddedError
+from deploy.embedded.fetch.downloads import spark_kafka_jars
+from deploy.embedded.guard.guardian import kill_tree
+from deploy.embedded.guard.processes import kept, release, spawn, temporary
+from deploy.embedded.patience import patient
+from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, stack
+from rowlock.demo.bank import DATABASE, DDL
+from rowlock.errors import CommandError
+
+BRANCHES = ("north", "south")
+OFFICE = "head_office"
+PASSWORD = "demo-password"  # noqa: S105 - of a server that lives for two minutes, on loopback
+STOP_S = 60.0
+
+_CONFIG = """\
+# Written by `rowlock demo`.
+kafka:
+  bootstrap: {bootstrap}
+  prefix: demo
+state_dir: ./state
+spark: {{master: "local[2,4]", memory: 1g}}
+sources:
+{sources}
+targets:
+  hq: {{type: postgres, host: 127.0.0.1, port: {port}, user: postgres, password: trust, database: {office}}}
+pipelines:
+  to-hq:
+    sources: [{names}]
+    target: hq
+    routes:
+      - from: {database}.*
+        to: public.{{table}}
+        add: {{branch: "{{source}}"}}
+"""
+_SOURCE = """\
+  {name}: {{type: mariadb, host: 127.0.0.1, port: {port}, user: rowlock, password_file: password, tables: ["{db}.*"]}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The running servers. `folder`: configuration, state and logs."""
+
+    folder: Path
+    kafka: Kafka
+    branches: dict[str, MariaDB]
+    office: PostgreSQL
+
+    @property
+    def config_file(self) -> Path:
+        return self.folder / "demo.yaml"
+
+    @property
+    def log_file(self) -> Path:
+        return self.folder / "rowlock.processes.log"
+
+    def keep_log(self) -> str:
+        """Copy the log of `rowlock run` to where it outlives the demo, and return a line that says where; "" without one."""
+        if not self.log_file.exists():
+            return ""
+        handle, copy = tempfile.mkstemp(prefix="rowlock-demo-", suffix=".log")
+        os.close(handle)
+        shutil.copyfile(self.log_file, copy)
+        return f"The whole log of `rowlock run` is kept in {copy}"
+
+
+@contextlib.contextmanager
+def world() -> Iterator[World]:
+    """Start the servers; end them, whatever happens, and remove the folder, also when this process is killed.
+
+    Of a failure the log stays, as a copy that the message names.
+    """
+    folder = temporary("rowlock-demo-")
+    folder.chmod(0o700)  # passwords, and what the state holds
+    made: World | None = None
+    try:
+        kafka, office = Kafka(), PostgreSQL()
+        branches = {name: MariaDB(server_id=number, durable=False) for number, name in enumerate(BRANCHES, 1)}
+        made = World(folder, kafka, branches, office)
+        with stack(kafka, office, *branches.values()):
+            _prepare(made)
+            yield made
+    except Exception as error:
+        said = made.keep_log() if made else ""
+        if said and isinstance(error, CommandError | EmbeddedError):
+            raise CommandError(f"{error}\n{said}") from error
+        if said:
+            error.add_note(said)
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        kept(folder)
+
+
+def _prepare(made: World) -> None:
+    for server in made.branches.values():
+        server.create_database(DATABASE)
+        for statement in DDL:
+            server.execute(statement, database=DATABASE)
+        server.execute(f"CREATE USER rowlock@'%' IDENTIFIED BY '{PASSWORD}'")
+        server.execute(
+            "GRANT SELECT, RELOAD, REPLICATION SLAVE, BINLOG MONITOR, SLAVE MONITOR ON *.* TO rowlock@'%'"
+        )
+    made.office.create_database(OFFICE)
+    (made.folder / "password").write_text(PASSWORD)
+    (made.folder / "password").chmod(0o600)
+    lines = [_SOURCE.format(name=name, port=each.port, db=DATABASE) for name, each in made.branches.items()]
+    text = _CONFIG.format(
+        bootstrap=made.kafka.bootstrap,
+        sources="".join(lines).rstrip("\n"),
+        port=made.office.port,
+        office=OFFICE,
+        names=", ".join(made.branches),
+        database=DATABASE,
+    )
+    made.config_file.write_text(text)
+
+
+@contextlib.contextmanager
+def running(made: World) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `rowlock run` beside us, logging to the folder; stop it cleanly at the end.
+
+    Like the servers it is killed with all that it started, and before the folder goes, should this process be killed.
+    """
+    command = [sys.executable, "-m", "rowlock.cli", "run", "-c", str(made.config_file)]
+    root = str(Path(__file__).resolve().parent.parent.parent)
+    jars = ",".join(str(jar) for jar in spark_kafka_jars())
+    env = {"PYTHONPATH": root, "ROWLOCK_LOG": "json", "ROWLOCK_SPARK_JARS": jars}
+    with made.log_file.open("wb") as log:
+        process = spawn(command, output=log, env=env)
+    try:
+        yield process
+    finally:
+        _stop(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(patient(STOP_S))
+    except subprocess.TimeoutExpired:
+        kill_tree(process.pid)
+        process.wait()
+    release(process)

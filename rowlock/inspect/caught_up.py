@@ -1,0 +1,158 @@
+"""The goal of `rowlock run --until-caught-up`: all that was in the sources when it started is in the targets.
+
+First each source's log end is noted, then a watermark *written since* must have passed it with no snapshot pending;
+after that the ends of the topics are noted, and every lane of every unit must have reached them. Each fact is noted
+after the one before it holds, so nothing that was there at the start can be missed.
+
+How far Debezium is behind its source nobody knows here: of a source that it captures, the topics count up to the ends they
+have at the start.
+
+A table that is left out or has stopped does not keep the others from arriving: it is named once they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from consumer.ordering.model import ApplyUnit, LaneProgress
+from rowlock.coordinator.units import (
+    NO_TOPICS_REMEDY,
+    UnitName,
+    captured_sources,
+    debezium_sources,
+    no_topics,
+    split_refusal,
+    units,
+)
+from rowlock.errors import CommandError
+from rowlock.views.kafka import KafkaView
+from rowlock.views.source import log_end
+from rowlock.views.target import TargetView, known_topics, progress, target_session
+from schemas.config.model import Config
+from schemas.wire.position import binlog_file_number
+from schemas.wire.records import Watermark
+
+LogEnd = tuple[int, int]
+"""(number of the log file, position in it)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStart:
+    """What was seen of a source at the start: the end of its log, and the offset its next watermark will have."""
+
+    end: LogEnd
+    watermark_from: int
+
+
+def captured(start: SourceStart, seen: tuple[int, Watermark] | None) -> bool:
+    """Tell whether a watermark written since the start says that everything before `start.end` is in Kafka."""
+    if seen is None or seen[0] < start.watermark_from or seen[1].snapshot_pending:
+        return False
+    watermark = seen[1]
+    return watermark.idle or (binlog_file_number(watermark.file), watermark.position[2]) >= start.end
+
+
+def behind(ends: Mapping[UnitName, int], progress: Mapping[UnitName, list[LaneProgress]]) -> list[UnitName]:
+    """Return the units with a lane that has not applied all offsets below the unit's end."""
+    late = []
+    for unit, end in ends.items():
+        lanes = progress.get(unit, [])
+        done = min((lane.offset for lane in lanes), default=-1)
+        if done < end - 1:
+            late.append(unit)
+    return late
+
+
+class CaughtUp:
+    """Call it until it says True. Raises CommandError when the goal cannot be reached: at once where a whole source has
+    ended, and where tables have stopped once all others have arrived."""
+
+    def __init__(self, config: Config, report: Callable[[str], None] = lambda _: None) -> None:
+        self._config = config
+        self._report = report
+        self._stopped: dict[str, str] = {}
+        self._said = ""
+        self._kafka = KafkaView(config.kafka)
+        self._starts = {
+            name: SourceStart(log_end(config.sources[name], name), self._kafka.watermark_end(name))
+            for name in captured_sources(config)
+        }
+        self._written = self._debezium_ends()
+        self._ends: dict[UnitName, int] | None = None
+
+    def __call__(self) -> bool:
+        if self._ends is None and not self._captured():
+            return False
+        if self._ends is None:
+            self._ends = self._topic_ends(self._starts) | self._written
+        if not self._applied(self._ends):
+            return False
+        if self._stopped:
+            tables = "\n".join(f"{where}: {why}" for where, why in sorted(self._stopped.items()))
+            raise CommandError(f"everything else has arrived; these have not:\n{tables}")
+        return True
+
+    def _debezium_ends(self) -> dict[UnitName, int]:
+        """Return the ends of the topics that Debezium writes. Raises CommandError where it has written none."""
+        names = debezium_sources(self._config)
+        if not names:
+            return {}
+        there = {unit.source for unit in units(self._config, self._kafka.partitions())}
+        for name in names:
+            if name not in there:
+                raise CommandError(f"{no_topics(self._config, name)}; {NO_TOPICS_REMEDY}")
+        return self._topic_ends(names)
+
+    def _captured(self) -> bool:
+        for name, start in self._starts.items():
+            seen = self._kafka.watermark(name)
+            if seen and seen[0] >= start.watermark_from and seen[1].error:
+                self._stopped[f"source {name}"] = seen[1].error
+            if not captured(start, seen):
+                self._say(f"waiting for capture of {name}")
+                return False
+        return True
+
+    def _topic_ends(self, sources: Collection[str]) -> dict[UnitName, int]:
+        partitions = self._kafka.partitions()
+        found = []
+        for unit in (each for each in units(self._config, partitions) if each.source in sources):
+            if refusal := split_refusal(self._config, unit, partitions[unit.topic]):
+                self._stopped[unit.pipeline] = refusal
+            else:
+                found.append(unit)
+        spans = self._kafka.spans({unit.topic for unit in found})
+        return {unit: spans[unit.topic].high for unit in found if spans[unit.topic].high > 0}
+
+    def _applied(self, ends: Mapping[UnitName, int]) -> bool:
+        done: dict[UnitName, list[LaneProgress]] = {}
+        for target in sorted({unit.target for unit in ends}):
+            with target_session(self._config.targets[target], target, "run") as session:
+                done |= self._progress(session, [unit for unit in ends if unit.target == target])
+        late = [unit for unit in behind(ends, done) if _place(unit) not in self._stopped]
+        if late:
+            self._say(f"waiting for {len(late)} of {len(ends)} topics to be applied")
+        return not late
+
+    def _progress(self, session: TargetView, wanted: list[UnitName]) -> dict[UnitName, list[LaneProgress]]:
+        found: dict[UnitName, list[LaneProgress]] = {}
+        for pipeline in sorted({unit.pipeline for unit in wanted}):
+            known = known_topics(session, pipeline)
+            for unit in (unit for unit in wanted if unit.pipeline == pipeline):
+                lanes, state = progress(session, known, ApplyUnit(pipeline, unit.topic))
+                if state is not None and state.stopped:
+                    self._stopped[_place(unit)] = state.stopped
+                else:
+                    self._stopped.pop(_place(unit), None)
+                found[unit] = lanes
+        return found
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            self._said = text
+            self._report(text)
+
+
+def _place(unit: UnitName) -> str:
+    return f"{unit.pipeline}: {unit.topic} has stopped"

@@ -1,0 +1,283 @@
+"""`rowlock check`: everything that would stop a run, found before it, each with what to do about it.
+
+The parts know what they need: capture's own preflight judges a source, the target's dialect judges its tables. Here they
+are asked in order, and one that cannot be asked (no connection) is a finding itself, not the end of the check.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from consumer.errors import ConsumerError, MissingGrantError, TransientError
+from consumer.spark.query import slots_of
+from consumer.tables.router import Routed, TableRoute, resolve, wanted_table
+from consumer.targets.checks.rights import MissingRight, Place
+from consumer.targets.checks.table_findings import (
+    Inspectable,
+    findings_for_rights,
+    findings_for_session,
+    findings_for_table,
+)
+from consumer.targets.dialect import dialect_of, open_session
+from rowlock.errors import CommandError
+from rowlock.inspect.coordination_check import coordination_findings
+from rowlock.inspect.debezium_check import debezium_findings
+from rowlock.inspect.scopes import Scope, ScopedFinding, about, of_source
+from rowlock.views.kafka import KafkaView
+from rowlock.views.source import selected_tables
+from schemas.config.model import Config
+from schemas.errors import SchemaError, ServerConnectError
+from schemas.findings import NO_TABLE, Finding, no_table_yet
+from schemas.io.endpoints import KAFKA, addresses, blamed
+from schemas.table.model import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A source table on its way: `place` of it in the target is (target, schema, table)."""
+
+    pipeline: str
+    source: str
+    table: Table
+    target: str
+    routed: Routed
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        return self.target, self.routed.schema, self.routed.table
+
+
+def check(config: Config) -> list[Finding]:
+    """Return all findings, each once. Nothing is written anywhere."""
+    return list(dict.fromkeys(each.finding for each in look(config)))
+
+
+def look(config: Config) -> list[ScopedFinding]:
+    """Return all findings with what each is about, errors that concern everything first. Nothing is written anywhere."""
+    unreachable = list(_kafka(config))
+    found = about(
+        Scope.EVERYTHING,
+        "",
+        [*_java(), *_spark(config), *_state_dir(config), *coordination_findings(config), *unreachable],
+    )
+    tables: dict[str, list[Table]] = {}
+    for name in config.sources:
+        debezium = config.sources[name].events == "debezium"
+        # the preflight also looks at the topics
+        told = [] if unreachable or debezium else _source(config, name)
+        told = [*told, *_tables(config, name, tables, told)]
+        if debezium:
+            told += debezium_findings(config, name, tables[name])
+        found += of_source(name, told)
+    return found + list(_targets(config, flows(config, tables), tables))
+
+
+def _finding(place: str, message: str, remedy: str = "") -> Finding:
+    return Finding("error", place, message, remedy)
+
+
+def _java() -> Iterator[Finding]:
+    from deploy.embedded.errors import EmbeddedError
+    from deploy.embedded.fetch.java import find_java
+
+    try:
+        find_java()
+    except EmbeddedError as error:
+        yield _finding("java", error.seen, error.remedy)
+
+
+def _spark(config: Config) -> Iterator[Finding]:
+    try:
+        slots_of(config.spark.master)
+    except ValueError as error:
+        yield _finding(config.where("spark", "master"), str(error))
+
+
+def _state_dir(config: Config) -> Iterator[Finding]:
+    """Whether files can be made in `state_dir`: one is made, and removed again."""
+    folder = config.state_dir
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix="check-") as file:
+            file.write(b"rowlock")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        yield _finding(
+            config.where("state_dir"),
+            f"state_dir {folder}: no file can be written there: {error.strerror or error}",
+            f"give the user {getpass.getuser()} the right to write there, or name another folder",
+        )
+    finally:
+        for each in made:
+            with contextlib.suppress(OSError):
+                each.rmdir()
+
+
+def _kafka(config: Config) -> Iterator[Finding]:
+    try:
+        view = KafkaView(config.kafka)
+        try:
+            view.all_topics()
+        finally:
+            view.close()
+    except CommandError as error:
+        others = [
+            other for host, port in addresses(config.kafka.bootstrap) if (other := blamed(host, port, KAFKA))
+        ]
+        where = config.where("kafka", "bootstrap")
+        if others:
+            yield _finding(where, "; ".join(others), "correct kafka.bootstrap")
+        else:
+            yield _finding(where, str(error))
+
+
+def _source(config: Config, name: str) -> list[Finding]:
+    from producer.checks.preflight import check_source
+
+    return check_source(config, name)
+
+
+def _tables(
+    config: Config, name: str, tables: dict[str, list[Table]], told: list[Finding]
+) -> Iterator[Finding]:
+    """Note the source's tables for the targets. What the preflight told of them and of the server is not repeated."""
+    tables[name] = []
+    try:
+        selected = selected_tables(config.sources[name], name)
+    except CommandError as error:
+        if not any(each.level == "error" for each in told):
+            yield _unreached(config, name, error)
+        return
+    tables[name] = selected.tables
+    places = {each.place for each in told}
+    for (db, table), why in selected.unfit.items():
+        if (place := f"source {name}, table {db}.{table}") not in places:
+            yield _finding(place, why)
+    if not selected.tables and not selected.unfit and not any(NO_TABLE in each.message for each in told):
+        yield no_table_yet(f"source {name}", config.sources[name].tables)
+
+
+def _unreached(config: Config, name: str, error: CommandError) -> Finding:
+    """A source that is down keeps nobody from applying what Debezium wrote of tables whose definitions are in force."""
+    why, place = error.__cause__, config.where("sources", name)
+    if config.sources[name].events == "debezium" and isinstance(why, ServerConnectError) and why.transient:
+        remedy = "it is needed for tables that are applied for the first time: start it"
+        return Finding("warning", place, str(error), remedy)
+    return _finding(place, str(error))
+
+
+def flows(config: Config, tables: dict[str, list[Table]]) -> list[Flow]:
+    """Return every source table that a route takes, with where it goes. Pure."""
+    out: list[Flow] = []
+    for name, options in config.pipelines.items():
+        routes = [TableRoute.of(route) for route in options.routes]
+        for source in options.sources:
+            for table in tables[source]:
+                if routed := resolve(routes, source, table.db, table.name):
+                    out.append(Flow(name, source, table, options.target, routed))
+    return out
+
+
+def _targets(config: Config, found: list[Flow], tables: dict[str, list[Table]]) -> Iterator[ScopedFinding]:
+    for name, options in config.pipelines.items():
+        mine = [flow for flow in found if flow.pipeline == name]
+        if not mine and all(tables[source] for source in options.sources):  # else that is what is wrong
+            where = config.where("pipelines", name, "routes")
+            seen = f"pipeline {name}: no route takes any table of its sources"
+            yield ScopedFinding(_finding(where, seen, "correct `from` of its routes"), Scope.PIPELINE, name)
+        for flow in mine:
+            feeding = [other for other in found if other.place == flow.place]
+            yield from about(Scope.PIPELINE, name, not_kept_apart(config, feeding))
+        target = options.target
+        try:
+            session = open_session(config.targets[target], name="rowlock check")
+        except ConsumerError as error:
+            yield ScopedFinding(_unasked(config, target, error), Scope.TARGET, target)
+            continue
+        try:
+            place = f"target {target}"
+            yield from about(Scope.TARGET, target, findings_for_session(session, place))
+            missing = session.missing_rights(
+                sorted({flow.place[1:] for flow in mine}), create=options.create_tables
+            )
+            yield from _rights(target, missing)
+            hidden = frozenset[Place]().union(*(each.hides for each in missing))
+            seen_flows = [flow for flow in mine if flow.place[1:] not in hidden]
+            yield from _judge(config, seen_flows, found, cast(Inspectable, session))
+        except (ConsumerError, SchemaError) as error:
+            yield ScopedFinding(_unasked(config, target, error), Scope.TARGET, target)
+        finally:
+            session.close()
+
+
+def _rights(target: str, missing: list[MissingRight]) -> Iterator[ScopedFinding]:
+    """A right that hides tables is about these alone."""
+    for each in missing:
+        (finding,) = findings_for_rights([each], f"target {target}")
+        yield ScopedFinding(finding, Scope.TABLE if each.hides else Scope.TARGET, target)
+
+
+def _unasked(config: Config, target: str, error: Exception) -> Finding:
+    where = config.where("targets", target)
+    if isinstance(error, MissingGrantError):
+        return _finding(where, f"target {target}: {error.seen}", error.statement)
+    at = config.targets[target]
+    wanted = dialect_of(at).answers
+    if wanted and isinstance(error, TransientError) and (other := blamed(at.host, at.port, wanted)):
+        return _finding(where, f"target {target}: {other}", "correct host and port of the target")
+    return _finding(where, f"target {target}: {error}")
+
+
+def _judge(
+    config: Config, mine: list[Flow], found: list[Flow], session: Inspectable
+) -> Iterator[ScopedFinding]:
+    """Judge each target table once for every source that feeds it: one may be wider, or compare finer, than another."""
+    said: set[Finding] = set()
+    for flow in mine:
+        for each in _judge_flow(config, flow, found, session):
+            if each.finding not in said:
+                said.add(each.finding)
+                yield each
+
+
+def _judge_flow(
+    config: Config, flow: Flow, found: list[Flow], session: Inspectable
+) -> Iterator[ScopedFinding]:
+    """What a unit sees itself when it takes its table is about the table; that others write it too, about the pipeline."""
+    feeding = [other for other in found if other.place == flow.place]
+    added = tuple(name for name, _ in flow.routed.added)
+    wanted = wanted_table(flow.table, flow.routed)
+    own = findings_for_table(session, wanted, added=added)
+    yield from about(Scope.TABLE, flow.target, own)
+    if len(feeding) > 1:
+        shared = findings_for_table(session, wanted, added=added, sources=len(feeding))
+        yield from about(Scope.PIPELINE, flow.pipeline, [each for each in shared if each not in own])
+    if (
+        not config.pipelines[flow.pipeline].create_tables
+        and session.read_table(wanted.db, wanted.name) is None
+    ):
+        remedy = "create it, or set create_tables: true"
+        missing = _finding(f"target table {wanted.db}.{wanted.name}", "does not exist in the target", remedy)
+        yield ScopedFinding(missing, Scope.TABLE, flow.target)
+
+
+def not_kept_apart(config: Config, feeding: list[Flow]) -> Iterator[Finding]:
+    """Sources of one target table must differ in what `add:` gives them: else their equal keys are one row. Pure."""
+    texts: dict[tuple[tuple[str, str], ...], Flow] = {}
+    for flow in feeding:
+        other = texts.setdefault(flow.routed.added, flow)
+        if other is not flow and flow.routed.added:
+            one, two = (f"{each.source}:{each.table.db}.{each.table.name}" for each in (other, flow))
+            yield _finding(
+                f"{config.where('pipelines', flow.pipeline, 'routes')}: target table {flow.place[1]}.{flow.place[2]}",
+                f"{one} and {two} write it with the same added values {dict(flow.routed.added)}",
+                'let the added text tell them apart, say add: {branch: "{source}"}',
+            )

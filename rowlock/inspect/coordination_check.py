@@ -1,0 +1,20 @@
+"""What `rowlock check` says of the section `coordination`: what would keep a coordinator or agent from starting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rowlock.credentials import security_of
+from rowlock.errors import CommandError
+from schemas.config.model import Config
+from schemas.findings import Finding
+
+
+def coordination_findings(config: Config) -> Iterator[Finding]:
+    """Yield findings; looks at files only, connects to nothing."""
+    wanted = config.coordination
+    try:
+        security_of(wanted.tls)
+    except CommandError as error:
+        seen, _, remedy = str(error).partition("; ")
+        yield Finding("error", config.where("coordination", "tls"), seen, remedy)

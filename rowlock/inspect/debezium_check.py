@@ -1,0 +1,114 @@
+"""What `rowlock check` says of a source that Debezium captures: what can be seen from here, in its topics and its database.
+
+The connector's own configuration is not asked for; where what it must be depends on the tables, that is said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from consumer.tables.discovery import partitions_refusal
+from rowlock.coordinator.units import NO_TOPICS_REMEDY, no_topics
+from rowlock.errors import CommandError
+from rowlock.views.kafka import KafkaView
+from rowlock.views.source import source_connection
+from schemas.config.model import Config
+from schemas.errors import SchemaError
+from schemas.findings import Finding
+from schemas.io.mysql_foreign_keys import cascading_foreign_keys
+from schemas.table.model import Table
+from schemas.wire.debezium import debezium_topic
+
+_COMPRESSION = "SHOW GLOBAL VARIABLES LIKE 'binlog_transaction_compression'"
+
+
+def debezium_findings(config: Config, name: str, tables: Sequence[Table]) -> Iterator[Finding]:
+    """Yield findings about source `name`, whose selected tables are `tables`. Nothing is written anywhere."""
+    if not tables:
+        return  # that is what is wrong, and said
+    topics: dict[str, list[str]] = defaultdict(list)
+    for table in tables:
+        topics[debezium_topic(config.kafka.prefix, name, table.db, table.name)].append(
+            f"{table.db}.{table.name}"
+        )
+    yield from _shared(name, topics)
+    with contextlib.suppress(CommandError):  # Kafka, or the database, does not answer: said already
+        yield from _topics(config, name, topics)
+    with contextlib.suppress(CommandError):
+        yield from _server(config, name, tables)
+    yield from nulls(name, tables)
+
+
+def _shared(name: str, topics: dict[str, list[str]]) -> Iterator[Finding]:
+    for topic, places in topics.items():
+        if len(places) > 1:
+            yield Finding(
+                "error",
+                f"source {name}",
+                f"{', '.join(places)} all go to the topic {topic}: Debezium writes '_' for what Kafka refuses in a name",
+                "take all but one out of `tables`",
+            )
+
+
+def _topics(config: Config, name: str, topics: dict[str, list[str]]) -> Iterator[Finding]:
+    with contextlib.closing(KafkaView(config.kafka)) as view:
+        partitions = view.partitions()
+    found = sorted(topics.keys() & partitions.keys())
+    for topic in found:
+        if refusal := partitions_refusal(topic, partitions[topic], debezium=True):
+            message, _, remedy = refusal.rpartition(": ")
+            yield Finding("error", f"source {name}, topic {topic}", message, remedy)
+    if not found:
+        message = no_topics(config, name).partition(": ")[2]
+        yield Finding("warning", f"source {name}", message, NO_TOPICS_REMEDY)
+
+
+def _server(config: Config, name: str, tables: Sequence[Table]) -> Iterator[Finding]:
+    with source_connection(config.sources[name], name) as conn:
+        with conn.cursor() as cursor:
+            cursor.execute(_COMPRESSION)
+            found = cursor.fetchone()
+        for table in tables:
+            place = f"source {name}, table {table.db}.{table.name}"
+            try:
+                cascades = cascading_foreign_keys(conn, table.db, table.name)
+            except SchemaError as error:
+                yield Finding("warning", place, *str(error).rsplit(": ", 1))
+                continue
+            if cascades:
+                yield Finding(
+                    "warning",
+                    place,
+                    f"foreign keys change its rows ({'; '.join(cascades)}), which MariaDB, and MySQL before 9.6, do not log: "
+                    "Debezium does not see it either",
+                    "use NO ACTION and change the child rows in the application, or take the table out of `tables`",
+                )
+    if found is not None and str(found[1]).upper() in ("ON", "1"):
+        yield Finding(
+            "error",
+            f"source {name}",
+            "binlog_transaction_compression is ON: Debezium gives all rows of a transaction one position then, and their "
+            "duplicates cannot be told from other rows",
+            "SET GLOBAL binlog_transaction_compression = OFF; sessions that are connected go on as they began",
+        )
+
+
+def nulls(name: str, tables: Sequence[Table]) -> Iterator[Finding]:
+    """Yield a warning where the JSON converter would write a column's default for NULL. Pure."""
+    places = [
+        f"{table.db}.{table.name}.{column.name}"
+        for table in tables
+        for column in table.columns
+        if column.nullable and column.default is not None
+    ]
+    if places:
+        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+        yield Finding(
+            "warning",
+            f"source {name}",
+            f"{', '.join(places[:3])}{more} may be NULL and have a default, which Kafka Connect's JSON converter writes for NULL "
+            "unless it is told not to",
+            "set value.converter.replace.null.with.default=false in the connector, before it takes its snapshot",
+        )

@@ -1,0 +1,233 @@
+"""`rowlock quarantine`: the events a target refused, and the two ways out: apply the key's final image, or give it up.
+
+Both take the unit over first (epoch + 1), so that they work beside a running pipeline: its task is fenced, starts anew and
+then knows the keys as released. A retry never replays the old events: everything behind the refused event was recorded
+with it, so the last entry of a key says what its row must be now (design.md §6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+
+import msgspec
+
+from consumer.errors import FencedError, RefusedError
+from consumer.ordering.fold import refolded
+from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable
+from consumer.spark.pipeline import modes_of
+from consumer.tables.definition import InForce, prepare, stored_table
+from consumer.tables.router import TableRoute, key_function
+from consumer.tables.undecodable import refusal
+from rowlock.errors import CommandError
+from rowlock.views.target import TargetView, known_topics, target_session
+from schemas.config.model import Config
+from schemas.table.model import Key, Row
+
+
+@dataclass(frozen=True, slots=True)
+class HeldEvent:
+    """A quarantine entry with the unit it belongs to."""
+
+    pipeline: str
+    target: str
+    topic: str
+    held: Held
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the documented JSON object (with the event, which holds the row's values)."""
+        held = self.held
+        return {
+            "pipeline": self.pipeline,
+            "target": self.target,
+            "topic": self.topic,
+            "table": held.table,
+            "key": held.key,
+            "offset": held.offset,
+            "part": held.part,
+            "error": held.error,
+            "commit_ts_ms": held.commit_ts_ms,
+            "event": held.event,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which entries; None: all. `key`: JSON of the target key, as `list` prints it."""
+
+    pipeline: str | None = None
+    topic: str | None = None
+    key: str | None = None
+
+    def takes(self, entry: HeldEvent) -> bool:
+        wanted = (self.pipeline, self.topic, self.key)
+        return all(
+            want in (None, got)
+            for want, got in zip(wanted, (entry.pipeline, entry.topic, entry.held.key), strict=True)
+        )
+
+
+@dataclass(slots=True)
+class Outcome:
+    """`complete`: nothing of the selection is held any more."""
+
+    lines: list[str] = field(default_factory=list)
+    complete: bool = True
+
+
+def held_events(config: Config) -> list[HeldEvent]:
+    """Read the quarantine of all pipelines. Raises CommandError."""
+    out: list[HeldEvent] = []
+    for pipeline, options in config.pipelines.items():
+        with target_session(config.targets[options.target], options.target, "quarantine") as session:
+            for topic in sorted(known_topics(session, pipeline)):
+                held = session.held(ApplyUnit(pipeline, topic))
+                out += [HeldEvent(pipeline, options.target, topic, entry) for entry in held]
+    return out
+
+
+def held_lines(entries: Sequence[HeldEvent]) -> list[str]:
+    """Return the listing for people: without row values, which may be confidential."""
+    if not entries:
+        return ["nothing is held"]
+    return [
+        f"{entry.pipeline} {entry.topic}@{entry.held.offset}.{entry.held.part} {entry.held.table} key {entry.held.key}: "
+        f"{entry.held.error}"
+        for entry in entries
+    ]
+
+
+def resolve_held(config: Config, how: str, selection: Selection) -> Outcome:
+    """Retry or skip (`how`) what `selection` takes. Raises CommandError."""
+    chosen = [entry for entry in held_events(config) if selection.takes(entry)]
+    outcome = Outcome()
+    if not chosen:
+        outcome.lines.append("nothing is held that this selects")
+    for (pipeline, topic), group in groupby(chosen, key=lambda entry: (entry.pipeline, entry.topic)):
+        target = config.pipelines[pipeline].target
+        with target_session(config.targets[target], target, "quarantine") as session:
+            entries = [entry.held for entry in group]
+            take = partial(_Taken.take, config, session, ApplyUnit(pipeline, topic))
+            _resolve_owned(take, how, entries, outcome)
+    return outcome
+
+
+def _resolve_owned(take: Callable[[], _Taken], how: str, entries: list[Held], outcome: Outcome) -> None:
+    """Take the unit and resolve; a running pipeline may take it back in between, then it is taken once more."""
+    for last in (False, False, False, True):
+        try:
+            _resolve_unit(take(), how, entries, outcome)
+        except FencedError:
+            if last:
+                raise
+            continue
+        return
+
+
+@dataclass(slots=True)
+class _Taken:
+    """A unit that this command owns: nobody else can write to it now."""
+
+    config: Config
+    session: TargetView
+    unit: ApplyUnit
+    guards: list[LaneProgress]
+    in_force: InForce
+
+    @classmethod
+    def take(cls, config: Config, session: TargetView, unit: ApplyUnit) -> _Taken:
+        lanes, before = session.read(unit)
+        if not lanes or before is None or before.definition is None:
+            raise CommandError(f"{unit.topic}: the target has no progress of pipeline {unit.pipeline} for it")
+        epoch, _, _ = session.take_over(unit, lanes[0].topic_id, lanes[0].layout, len(lanes))
+        if before.stopped:
+            # why it waits for a person has not changed
+            session.stop_unit(unit, epoch, before.stopped, was=before.stopped)
+        guards, _, _ = session.begin(unit, epoch)
+        options = config.pipelines[unit.pipeline]
+        source = _source_of(config, unit)
+        routes = tuple(TableRoute.of(route) for route in options.routes)
+        table = stored_table(before.definition)
+        return cls(
+            config,
+            session,
+            unit,
+            guards,
+            prepare(
+                session,
+                table,
+                source_name=source,
+                routes=routes,
+                create=False,
+                debezium=modes_of(config.sources.get(source)),
+            ),
+        )
+
+
+def _source_of(config: Config, unit: ApplyUnit) -> str:
+    """Return the source whose topic it is; names hold no dots, so the first part after the prefix is it."""
+    return unit.topic.removeprefix(config.kafka.prefix + ".").partition(".")[0]
+
+
+def _resolve_unit(taken: _Taken, how: str, chosen: list[Held], outcome: Outcome) -> None:
+    held = taken.session.held(taken.unit)  # once more: nobody writes to it now
+    for entries in grouped(taken.in_force.target, chosen, held):
+        _resolve_key(taken, how, entries, outcome)
+
+
+def grouped(target: TargetTable, chosen: Iterable[Held], held: Iterable[Held]) -> list[list[Held]]:
+    """Return the entries of `held`, a list for each key that `target` holds equal to one of `chosen`. Pure.
+
+    All entries of a key, also those that another version of rowlock wrote: the last one is what a retry applies.
+    """
+    groups: dict[str, list[Held]] = {}
+    for entry in refolded(held, target):
+        groups.setdefault(entry.folded, []).append(entry)
+    wanted = sorted({entry.folded for entry in refolded(chosen, target)})
+    return [groups[folded] for folded in wanted if folded in groups]
+
+
+def _resolve_key(taken: _Taken, how: str, entries: list[Held], outcome: Outcome) -> None:
+    ids = [(entry.offset, entry.part) for entry in entries]
+    label = f"{taken.unit.topic} {entries[0].table} key {entries[-1].key}"
+    try:
+        net = final_change(taken.in_force, entries) if how == "retry" else None
+        with taken.session.transaction(taken.unit, taken.guards) as transaction:
+            if net is not None:
+                transaction.apply(net)
+            transaction.close_held(ids, f"by rowlock quarantine {how}")
+    except RefusedError as error:
+        outcome.complete = False
+        outcome.lines.append(f"still held {label}: {error}")
+        return
+    outcome.lines.append(f"{'applied' if net is not None else 'skipped'} {label}: {len(ids)} events")
+
+
+def final_change(in_force: InForce, entries: Iterable[Held]) -> NetChange:
+    """Return what makes the rows of `entries` (all of one folded key) what they must be after the last of them. Pure."""
+    last = {entry.key: entry for entry in sorted(entries, key=lambda each: (each.offset, each.part))}
+    images = {key: _image(in_force, entry) for key, entry in last.items()}
+    keys = {text: _key(text) for text in images}
+    deletes = [keys[text] for text, row in images.items() if row is None]
+    rows = [row for row in images.values() if row is not None]
+    return NetChange(in_force.target, deletes=deletes, replaces=rows)
+
+
+def _image(in_force: InForce, entry: Held) -> Row | None:
+    """Return the row that an entry leaves under its own key; None: no row (a delete, or the half of a key move)."""
+    event = in_force.decode(entry.event.encode())
+    after, marked = event.after, getattr(event, "undecodable", None)
+    if after is None:
+        return None
+    if marked is not None and marked.after:
+        raise RefusedError(refusal(in_force.source, marked.after))
+    row = in_force.row(after)
+    key = key_function(in_force.target)(row)
+    return row if msgspec.json.encode(key).decode() == entry.key else None
+
+
+def _key(text: str) -> Key:
+    key: Key = tuple(msgspec.json.decode(text))
+    return key

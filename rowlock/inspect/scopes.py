@@ -1,0 +1,120 @@
+"""What a finding of `check` is about, and what a start does about it: the smallest thing is left out. Pure.
+
+Trouble of a table stops that table: capture leaves it out, or its apply unit waits, each with the reason in `status`. Trouble of a
+source or target stops what reads or writes it, by that part's own look at it. Only what concerns everything refuses the start, and
+a start of which nothing would be left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from schemas.findings import Finding
+
+
+class Scope(Enum):
+    EVERYTHING = "everything"  # Kafka, Java, Spark, the configuration
+    SOURCE = "source"
+    TARGET = "target"
+    PIPELINE = "pipeline"
+    TABLE = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class ScopedFinding:
+    """A finding, and what it is about. `name`: of the source, target or pipeline; of a table, of what it is found in."""
+
+    finding: Finding
+    scope: Scope
+    name: str = ""
+
+    @property
+    def is_error(self) -> bool:
+        return self.finding.level == "error"
+
+
+class ScopedPipeline(Protocol):
+    """What `schemas.config.model.PipelineConfig` offers."""
+
+    @property
+    def sources(self) -> Sequence[str]: ...
+    @property
+    def target(self) -> str: ...
+
+
+def about(scope: Scope, name: str, findings: Iterable[Finding]) -> list[ScopedFinding]:
+    return [ScopedFinding(each, scope, name) for each in findings]
+
+
+def of_source(name: str, findings: Iterable[Finding]) -> list[ScopedFinding]:
+    """Tell a source's own findings from those of its tables and topics, by the place that they name."""
+    table = f"source {name}, "
+    return [
+        ScopedFinding(each, Scope.TABLE if each.place.startswith(table) else Scope.SOURCE, name)
+        for each in findings
+    ]
+
+
+def refusal(
+    found: Iterable[ScopedFinding],
+    sources: Iterable[str],
+    pipelines: Mapping[str, ScopedPipeline],
+    *,
+    all_needed: bool = False,
+) -> str | None:
+    """Return why nothing can be started; None: something can. `sources`: all that are configured.
+
+    `all_needed`: the run is to reach a goal (`--until-caught-up`), which it cannot while a source or target is away.
+    """
+    errors = [each for each in found if each.is_error]
+    if any(each.scope is Scope.EVERYTHING for each in errors):
+        return "refused to start; see above"
+    if all_needed and any(each.scope is not Scope.TABLE for each in errors):
+        return "refused to start: it could not catch up; see above"
+    bad = {scope: {each.name for each in errors if each.scope is scope} for scope in Scope}
+    if pipelines:
+        left = any(
+            name not in bad[Scope.PIPELINE]
+            and pipeline.target not in bad[Scope.TARGET]
+            and not bad[Scope.SOURCE].issuperset(pipeline.sources)
+            for name, pipeline in pipelines.items()
+        )
+    else:
+        left = not bad[Scope.SOURCE].issuperset(sources)
+    return None if left else "refused to start: nothing would be left to run; see above"
+
+
+def not_started(found: Iterable[ScopedFinding], debezium: Iterable[str]) -> list[str]:
+    """Return what must be kept from starting, as "source/NAME" and "pipeline/NAME": nobody else looks before it goes on.
+
+    A source that rowlock captures (`debezium`: the others) looks at itself, again and again, and goes on once it is mended.
+    """
+    others = set(debezium)
+    names = [
+        f"{each.scope.value}/{each.name}"
+        for each in found
+        if each.is_error
+        and (each.scope is Scope.PIPELINE or (each.scope is Scope.SOURCE and each.name in others))
+    ]
+    return list(dict.fromkeys(names))
+
+
+def consequences(found: Iterable[ScopedFinding]) -> list[str]:
+    """Return a sentence for each thing that a start leaves out, in the order of what was found, each once."""
+    said = [_consequence(each) for each in found if each.is_error and each.scope is not Scope.EVERYTHING]
+    return list(dict.fromkeys(said))
+
+
+def _consequence(each: ScopedFinding) -> str:
+    match each.scope:
+        case Scope.SOURCE:
+            return f"source {each.name} does not run until this is mended; the others go on"
+        case Scope.TARGET:
+            return f"nothing is applied to target {each.name} until this is mended; the others go on"
+        case Scope.PIPELINE:
+            return f"pipeline {each.name} does not run until this is mended; the others go on"
+        case _:
+            return f"{each.finding.place} is left out or stops until this is mended; all other tables go on"

@@ -1,0 +1,166 @@
+"""How a source does, judged by its last watermark and by what the coordinator knows of its capture unit. Pure.
+
+Lag never lies by silence: a source of which nothing is heard is never "running", whatever its last watermark said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rowlock.inspect.placement import Placement, Row
+from schemas.findings import split_remedy
+from schemas.wire.position import Position
+from schemas.wire.records import SNAPSHOT_COMPLETE, TableStop, Watermark
+
+SILENT_S = 10.0
+"""Capture writes a watermark a second; without one for this long nothing is heard of it."""
+NOBODY = "nothing runs it"
+LEFT_OUT = "the start left it out"
+SEE_CHECK = "`rowlock check` says why"
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """What keeps something from running: `since_ms` since 1970, None: not known."""
+
+    state: str
+    reason: str | None = None
+    remedy: str | None = None
+    since_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """A table of which capture publishes nothing. `state`: stopped | left out (it never was captured).
+
+    `at`: "file:pos" of the cause in the source's log; `since_ms`: when that was.
+    """
+
+    table: str
+    state: str
+    reason: str
+    remedy: str
+    cause: str | None = None
+    at: str | None = None
+    since_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """state: running | restarting | stopped | silent | new (never captured) | finished (its snapshot was all there was to do) |
+    external (Debezium captures it: nothing else is known). `idle`: nothing is in its log behind the position."""
+
+    name: str
+    state: str
+    position: str | None = None
+    captured_to_ms: int | None = None
+    lag_seconds: float | None = None
+    watermark_age_seconds: float | None = None
+    snapshot_pending: tuple[str, ...] = ()
+    events: int = 0
+    error: str | None = None
+    idle: bool = False
+    reason: str | None = None
+    remedy: str | None = None
+    tables: tuple[TableStatus, ...] = ()
+
+
+def source_status(
+    name: str, seen: Watermark | None, now_ms: int, placement: Placement | None = None, row: Row | None = None
+) -> SourceStatus:
+    """Judge a source. `row`: its capture unit as REST gives it, None: the coordinator has none; `placement` None: not asked."""
+    said = standing(placement, row)
+    if seen is None:
+        ill = (
+            said
+            if said is not None and said.state in ("stopped", "restarting") and row is not None
+            else Why("new")
+        )
+        return SourceStatus(name, ill.state, reason=ill.reason, remedy=ill.remedy)
+    age = max(0.0, (now_ms - seen.ts_ms) / 1000)
+    why = _judged(seen, age, said)
+    return SourceStatus(
+        name=name,
+        state=why.state,
+        position=f"{seen.file}:{seen.position[2]}",
+        captured_to_ms=seen.commit_ts_ms,
+        # An idle source's watermark speaks of the moment it was written; what came since is at most its age.
+        lag_seconds=round(max(0.0, age if seen.idle else (now_ms - seen.commit_ts_ms) / 1000), 3),
+        watermark_age_seconds=round(age, 3),
+        snapshot_pending=seen.snapshot_pending,
+        events=seen.events,
+        error=seen.error,
+        idle=seen.idle,
+        reason=why.reason,
+        remedy=why.remedy,
+        tables=tables_of(seen),
+    )
+
+
+def standing(placement: Placement | None, row: Row | None) -> Why | None:
+    """Return how a unit does by what the coordinator knows; None: nothing is known of it, or it runs where nobody leads."""
+    if row is not None:
+        return Why(str(row["health"]), row["reason"], row["remedy"])
+    if placement is None or not placement.known:
+        return None
+    if placement.problem:
+        return Why("stopped", NOBODY)  # and why not is a problem of the status
+    return Why("stopped", LEFT_OUT, SEE_CHECK)
+
+
+def _judged(seen: Watermark, age: float, said: Why | None) -> Why:
+    if seen.ended == SNAPSHOT_COMPLETE:
+        return Why("finished", seen.ended)
+    if said is not None and said.state in ("stopped", "restarting"):
+        return _not_running(seen, age, said)
+    if said is not None and said.state == "starting":
+        return Why("restarting", said.reason)
+    if seen.ended is not None:
+        reason, remedy = split_remedy(seen.ended)
+        if seen.restarts:
+            return Why("restarting", seen.ended)
+        return (
+            Why("restarting", "it begins anew")
+            if said is not None
+            else Why("stopped", reason, remedy or None)
+        )
+    if age > SILENT_S:
+        unheard = f"nothing has been heard of its capture for {age:.0f} s"
+        return Why(
+            "silent",
+            unheard,
+            "see the log of the agent: the source or Kafka may not answer, or the machine is overloaded",
+        )
+    return Why("running")
+
+
+def _not_running(seen: Watermark, age: float, said: Why) -> Why:
+    if said.reason != NOBODY:
+        return said
+    if seen.ended is None and age <= SILENT_S:
+        return Why("running")  # by hand, without a coordinator
+    reason, remedy = split_remedy(seen.ended) if seen.ended else (NOBODY, "")
+    return Why("stopped", reason, remedy or None)
+
+
+def tables_of(seen: Watermark) -> tuple[TableStatus, ...]:
+    """Return the tables that capture has stopped or left out, by name."""
+    stopped = [_stopped(table, stop) for table, stop in seen.stops.items()]
+    left = [
+        TableStatus(table, "left out", *split_remedy(why))
+        for table, why in seen.left_out.items()
+        if table not in seen.stops
+    ]
+    return tuple(sorted((*stopped, *left), key=lambda each: each.table))
+
+
+def _stopped(table: str, stop: TableStop) -> TableStatus:
+    at = f"{stop.file}:{stop.pos}"
+    return TableStatus(table, "stopped", stop.reason, stop.remedy, stop.cause, at, stop.since_ms)
+
+
+def file_pos(position: Position, file: str | None) -> str:
+    """Return "file:pos" of a position in a log whose present file is `file`; None: only the file's number is known."""
+    stem, _, number = (file or "").rpartition(".")
+    name = f"{stem}.{position[1]:0{len(number)}d}" if stem else str(position[1])
+    return f"{name}:{position[2]}"

@@ -1,0 +1,248 @@
+"""`rowlock status`: how far capture and apply are, and what does not run, why, and what to do.
+
+It is read from Kafka's watermarks, the targets' progress rows, and the coordinator that leads (rowlock/inspect/placement.py). A unit's lag
+in seconds is the age of the oldest event it has not applied; when there is none, how far capture is behind. The JSON is a
+contract (docs/reference/cli.md): fields are added, never renamed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from consumer.ordering.model import ApplyUnit, UnitState
+from rowlock.coordinator.unit_catalogue import apply_unit, capture_unit
+from rowlock.coordinator.units import UnitName, split_refusal, units
+from rowlock.errors import CommandError
+from rowlock.inspect.placement import Placement, PlacementReader
+from rowlock.inspect.source_status import (
+    LEFT_OUT,
+    NOBODY,
+    SourceStatus,
+    TableStatus,
+    Why,
+    file_pos,
+    source_status,
+    standing,
+)
+from rowlock.views.kafka import KafkaView, Span
+from rowlock.views.target import TargetView, known_topics, progress, target_session
+from schemas.config.model import Config
+from schemas.findings import split_remedy
+from schemas.wire.records import Watermark, table_topic
+
+VERSION = 1
+_ILL = frozenset({"stopped", "restarting", "silent", "unknown"})
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyUnitStatus:
+    """state: current | behind | stopped | restarting | new (never applied) | unknown (the target does not answer)."""
+
+    pipeline: str
+    source: str
+    topic: str
+    target: str
+    state: str
+    position: tuple[int, int, int, int] | None = None
+    offset: int | None = None
+    end_offset: int | None = None
+    lag_events: int | None = None
+    lag_seconds: float | None = None
+    epoch: int | None = None
+    quarantined: int = 0
+    displaced: int = 0
+    stopped: str | None = None
+    at: str | None = None
+    cause: str | None = None
+    reason: str | None = None
+    remedy: str | None = None
+    since_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    version: int
+    time_ms: int
+    sources: tuple[SourceStatus, ...] = ()
+    units: tuple[ApplyUnitStatus, ...] = ()
+    problems: tuple[str, ...] = field(default=())
+
+    @property
+    def healthy(self) -> bool:
+        """Whether everything that shall run does."""
+        states = {source.state for source in self.sources} | {unit.state for unit in self.units}
+        return not (self.problems or states & _ILL or any(source.tables for source in self.sources))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the documented JSON object."""
+        return asdict(self)
+
+
+def unit_standing(
+    applied: bool,
+    late: int,
+    in_target: UnitState | None,
+    at_capture: TableStatus | None,
+    said: Why | None,
+) -> Why:
+    """Judge a unit: a stop by capture, one in the target, what the coordinator knows, else how far it is.
+
+    `applied`: it has progress; `in_target`: what the target has of it, also why it waits for a person.
+    """
+    if at_capture is not None:
+        return Why("stopped", at_capture.reason, at_capture.remedy, at_capture.since_ms)
+    if in_target is not None and in_target.stopped is not None:
+        reason, remedy = split_remedy(in_target.stopped)
+        return Why("stopped", reason, remedy or None, in_target.since_ms)
+    usual = "new" if not applied else "behind" if late else "current"
+    if said is None or said.state == "running":
+        return Why(usual)
+    if not applied and (said.state == "starting" or said.reason in (NOBODY, LEFT_OUT)):
+        return Why("new", said.reason, said.remedy)  # a topic that was just made is placed in a moment
+    return Why("restarting" if said.state == "starting" else said.state, said.reason, said.remedy)
+
+
+def lag(offset: int, span: Span) -> int:
+    """Return how many offsets of a topic are not applied, given the highest applied one of its slowest lane."""
+    return max(0, span.high - max(offset + 1, span.low))
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What is the same for all units of a look."""
+
+    placement: Placement
+    sources: Mapping[str, SourceStatus]
+    marks: Mapping[str, Watermark | None]
+    now_ms: int
+
+
+class StatusReader:
+    """Reads the status again and again (`--watch`), over one Kafka client."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._kafka = KafkaView(config.kafka)
+        self._placements = PlacementReader(config)
+
+    def close(self) -> None:
+        self._kafka.close()
+        self._placements.close()
+
+    def read(self) -> Status:
+        """Raises KafkaUnreachableError; a target that does not answer becomes a problem of the status."""
+        now_ms = int(time.time() * 1000)
+        marks = {name: self._watermark(name) for name in self._config.sources}
+        placement = self._placements.read()
+        sources = {name: self._source(name, marks[name], now_ms, placement) for name in marks}
+        found: list[ApplyUnitStatus] = []
+        partitions = self._kafka.partitions()
+        wanted = units(self._config, partitions)
+        problems = [placement.problem] if placement.problem else []
+        problems += self._unreadable(marks)
+        problems += self._split_topics(wanted, partitions)
+        for target in sorted({unit.target for unit in wanted}):
+            mine = [unit for unit in wanted if unit.target == target]
+            try:
+                found += self._units(target, mine, _Seen(placement, sources, marks, now_ms))
+            except CommandError as error:
+                problems.append(str(error))
+                found += [
+                    ApplyUnitStatus(unit.pipeline, unit.source, unit.topic, target, "unknown")
+                    for unit in mine
+                ]
+        ordered = tuple(sorted(found, key=lambda unit: (unit.pipeline, unit.topic)))
+        return Status(VERSION, now_ms, tuple(sources.values()), ordered, tuple(problems))
+
+    def _watermark(self, name: str) -> Watermark | None:
+        if self._external(name):
+            return None
+        return (self._kafka.watermark(name) or (0, None))[1]
+
+    def _unreadable(self, marks: Mapping[str, Watermark | None]) -> list[str]:
+        """Return of which sources the last watermark cannot be read: they look as if nothing had ever been captured."""
+        asked = (name for name, mark in marks.items() if mark is None and not self._external(name))
+        return [
+            f"the last watermark of source {name} cannot be read, so how far its capture is, and which of its tables have "
+            "stopped, is not known: the next one comes within a second while it is captured; if this lasts, a newer rowlock wrote it"
+            for name in asked
+            if self._kafka.watermark_end(name)
+        ]
+
+    def _external(self, name: str) -> bool:
+        """Whether Debezium captures the source, not rowlock."""
+        return self._config.sources[name].events == "debezium"
+
+    def _source(self, name: str, seen: Watermark | None, now_ms: int, placement: Placement) -> SourceStatus:
+        if self._external(name):
+            return SourceStatus(name, "external")
+        return source_status(name, seen, now_ms, placement, placement.units.get(capture_unit(name)))
+
+    def _split_topics(self, wanted: list[UnitName], partitions: Mapping[str, int]) -> list[str]:
+        """Return why topics are not applied that have several partitions."""
+        refusals = [split_refusal(self._config, unit, partitions[unit.topic]) for unit in wanted]
+        return sorted({refusal for refusal in refusals if refusal is not None})
+
+    def _units(self, target: str, wanted: list[UnitName], seen: _Seen) -> list[ApplyUnitStatus]:
+        with target_session(self._config.targets[target], target, "status") as session:
+            known = {name: known_topics(session, name) for name in {unit.pipeline for unit in wanted}}
+            displaced = {name: session.displaced(name) for name, topics in known.items() if topics}
+            found = [self._unit(session, unit, known[unit.pipeline], seen) for unit in wanted]
+            return [
+                replace(unit, displaced=displaced.get(unit.pipeline, {}).get(unit.topic, 0)) for unit in found
+            ]
+
+    def _unit(self, session: TargetView, name: UnitName, known: set[str], seen: _Seen) -> ApplyUnitStatus:
+        lanes, state = progress(session, known, unit := ApplyUnit(name.pipeline, name.topic))
+        span = self._kafka.span(name.topic)
+        slowest = min(lanes, key=lambda lane: lane.offset, default=None)
+        offset = slowest.offset if slowest else -1
+        late = lag(offset, span)
+        source, mark = seen.sources[name.source], seen.marks[name.source]
+        at_capture = self._stop_of(name, source.tables)
+        in_target = state.stopped if state else None
+        said = standing(seen.placement, seen.placement.units.get(apply_unit(name.pipeline, name.topic)))
+        why = unit_standing(slowest is not None, late, state, at_capture, said)
+        waits = why.state == "stopped" and why.remedy is not None
+        return ApplyUnitStatus(
+            pipeline=name.pipeline,
+            source=name.source,
+            topic=name.topic,
+            target=name.target,
+            state=why.state,
+            position=slowest.position if slowest else None,
+            offset=offset,
+            end_offset=span.high - 1,
+            lag_events=late,
+            lag_seconds=self._age(name, max(offset + 1, span.low), seen.now_ms)
+            if late
+            else source.lag_seconds,
+            epoch=slowest.epoch if slowest else None,
+            quarantined=len(session.held(unit)) if name.topic in known else 0,
+            stopped=in_target or (f"{why.reason}: {why.remedy}" if waits else None),
+            at=file_pos(slowest.position, mark.file if mark else None) if slowest and offset >= 0 else None,
+            cause=at_capture.cause if at_capture else None,
+            reason=why.reason,
+            remedy=why.remedy,
+            since_ms=why.since_ms,
+        )
+
+    def _stop_of(self, unit: UnitName, tables: Iterable[TableStatus]) -> TableStatus | None:
+        """Return the stop by capture of a unit's table."""
+        return next((each for each in tables if self._topic_of(unit.source, each.table) == unit.topic), None)
+
+    def _topic_of(self, source: str, table: str) -> str:
+        db, _, name = table.partition(".")
+        return table_topic(self._config.kafka.prefix, source, db, name)
+
+    def _age(self, unit: UnitName, offset: int, now_ms: int) -> float | None:
+        """Return the age in seconds of the event at `offset`, by its commit time at the source."""
+        if self._config.sources[unit.source].events == "debezium":
+            committed = self._kafka.debezium_commit_ms(unit.topic, offset)
+        else:
+            event = self._kafka.event(unit.topic, offset)
+            committed = None if event is None else event.source.ts_ms
+        return None if committed is None else round(max(0.0, (now_ms - committed) / 1000), 3)

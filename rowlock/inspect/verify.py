@@ -1,0 +1,264 @@
+"""`rowlock verify`: compares every row of the sources with its row in the target, also while writes go on.
+
+The two servers may order keys differently, so no merge of two sorted streams is attempted. The source is paged in its own
+key order and the target is asked for exactly these keys; then the target's rows (of this source alone, by the columns
+that `add:` gives) are paged and the source is asked for theirs. What differs is a suspect only: it is looked at again, for
+at most `settle_s`, until it has settled or remains (rowlock/inspect/compare.py). Memory holds a page of each side and the suspects.
+Both sides are read to their ends: only a table with more differences than are kept is given up, and said to differ.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from consumer.errors import TargetConfigError
+from consumer.ordering.model import TargetTable
+from consumer.tables.router import Routed, TableRoute, resolve, target_table, wanted_table
+from rowlock.errors import CommandError
+from rowlock.inspect.compare import RowDifference, Shape, Suspects, compare_page
+from rowlock.views.source import selected_tables
+from rowlock.views.target import TargetView, source_session, target_session
+from schemas.config.model import Config, SourceConfig
+from schemas.table.model import Key, Row, Table, UniqueIndex
+
+PAGE = 2000
+SUSPECTS = 10_000
+FIRST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyLimits:
+    """`settle_s`: how long suspects may take; `page`: rows of a read; `suspects`: how many keys are looked at again at a
+    time, and how many differences are kept. `now`: monotonic seconds; `sleep`: waits that many."""
+
+    settle_s: float
+    page: int = PAGE
+    suspects: int = SUSPECTS
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A source table and where it goes. `problem`: why it cannot be replicated; then only the table's name is known."""
+
+    pipeline: str
+    source: str
+    table: Table
+    target: str
+    routed: Routed
+    problem: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"{self.source}:{self.table.db}.{self.table.name} → {self.target}:{self.routed.schema}.{self.routed.table}"
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of one pair. `rows`: compared rows of the source; `problem`: why it could not be compared.
+
+    `complete`: every row of both sides was compared; else reading ended after as many differences as are kept.
+    `more`: there are more differences than are kept, or may be.
+    """
+
+    pair: Pair
+    rows: int = 0
+    findings: list[RowDifference] = field(default_factory=list)
+    complete: bool = False
+    more: bool = False
+    problem: str = ""
+
+    @property
+    def equal(self) -> bool:
+        """Never of rows that were not compared."""
+        return self.complete and not self.findings and not self.problem
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the documented JSON object."""
+        pair = self.pair
+        return {
+            "pipeline": pair.pipeline,
+            "source": pair.source,
+            "source_table": f"{pair.table.db}.{pair.table.name}",
+            "target": pair.target,
+            "target_table": f"{pair.routed.schema}.{pair.routed.table}",
+            "rows": self.rows,
+            "equal": self.equal,
+            "complete": self.complete,
+            "more": self.more,
+            "problem": self.problem or None,
+            "differences": [
+                {"kind": str(each.kind), "key": each.key, "columns": each.columns, "moving": each.moving}
+                for each in self.findings
+            ],
+        }
+
+
+def pairs(config: Config, pipelines: Iterable[str], pattern: str | None = None) -> list[Pair]:
+    """Return what there is to compare, read from the sources. `pattern`: "db.table", only this source table."""
+    out: list[Pair] = []
+    for pipeline in pipelines:
+        options = config.pipelines[pipeline]
+        routes = [TableRoute.of(route) for route in options.routes]
+        for source in options.sources:
+            for table, problem in _tables(config.sources[source], source):
+                routed = resolve(routes, source, table.db, table.name)
+                if routed and pattern in (None, f"{table.db}.{table.name}"):
+                    out.append(Pair(pipeline, source, table, options.target, routed, problem))
+    return out
+
+
+def _tables(source: SourceConfig, name: str) -> Iterator[tuple[Table, str]]:
+    """Yield the selected tables, each with why it cannot be compared: one such table must not hide the others."""
+    selected = selected_tables(source, name)
+    yield from ((table, "") for table in selected.tables)
+    nothing = UniqueIndex(name="PRIMARY", parts=())
+    for (db, table), why in selected.unfit.items():
+        yield Table(db=db, name=table, columns=(), key=nothing), why
+
+
+def verify(
+    config: Config, wanted: Iterable[Pair], *, settle_s: float, page: int = PAGE, suspects: int = SUSPECTS
+) -> Iterator[Result]:
+    """Compare each pair. Raises CommandError when a server does not answer."""
+    for pair in wanted:
+        if pair.problem:
+            yield Result(pair, problem=pair.problem)
+            continue
+        source, target = config.sources[pair.source], config.targets[pair.target]
+        with (
+            source_session(source, pair.source, pair.table.db, "verify") as left,
+            target_session(target, pair.target, "verify") as right,
+        ):
+            yield compare_pair(pair, left, right, VerifyLimits(settle_s, page, suspects))
+
+
+def compare_pair(pair: Pair, left: TargetView, right: TargetView, limits: VerifyLimits) -> Result:
+    """Compare all rows of one pair; `left` and `right` are sessions with its source and its target."""
+    result = Result(pair)
+    try:
+        sides = Sides.open(pair, left, right, limits.page)
+    except (TargetConfigError, CommandError) as error:
+        result.problem = str(error)
+        return result
+    _Comparison(sides, result, Suspects(sides.shape, limits.suspects), limits).run()
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Both ends of a pair. Rows and keys are the target's: the added columns are put on and taken off here."""
+
+    left: TargetView
+    right: TargetView
+    source: TargetTable
+    target: TargetTable
+    shape: Shape
+    added: tuple[str, ...]
+    where: Mapping[str, str] | None
+    page: int
+    source_key: tuple[int, ...]  # ordinals in the target's row of the source's key columns
+
+    @classmethod
+    def open(cls, pair: Pair, left: TargetView, right: TargetView, page: int) -> Sides:
+        """Raises TargetConfigError when the target table does not fit, CommandError when it is missing."""
+        wanted = wanted_table(pair.table, pair.routed)
+        real = right.read_table(pair.routed.schema, pair.routed.table)
+        if real is None:
+            raise CommandError(f"the target has no table {pair.routed.schema}.{pair.routed.table}")
+        target = target_table(wanted, real, tuple(name for name, _ in pair.routed.added))
+        source = target_table(pair.table, pair.table)
+        values = tuple(value for _, value in pair.routed.added)
+        at = pair.table.indexes_of(pair.table.key.columns)
+        return cls(left, right, source, target, Shape.of(target), values, pair.routed.where, page, at)
+
+    def source_page(self, after: Row | None) -> list[Row]:
+        rows = self.left.fetch_rows(self.source, self._key_of(after), self.page)
+        return [row + self.added for row in rows]
+
+    def target_page(self, after: Row | None) -> list[Row]:
+        where = dict(self.where) if self.where else None
+        return self.right.fetch_rows(self.target, self.shape.key(after) if after else None, self.page, where)
+
+    def source_rows(self, rows: Iterable[Row]) -> dict[Key, Row]:
+        """Return the source's present rows that have the keys of `rows`, by target key."""
+        keys = [key for row in rows if (key := self._key_of(row))]
+        return self.shape.by_key(row + self.added for row in self.left.fetch_keys(self.source, keys))
+
+    def target_rows(self, keys: Iterable[Key]) -> dict[Key, Row]:
+        return self.shape.by_key(self.right.fetch_keys(self.target, list(keys)))
+
+    def _key_of(self, row: Row | None) -> Key | None:
+        return None if row is None else tuple(row[i] for i in self.source_key)
+
+
+@dataclass(slots=True)
+class _Comparison:
+    """Reads both sides to their ends. When as many keys are suspects as are kept, it waits for them and reads on behind
+    the last compared key; what does not settle is a difference, and only as many differences end the reading early."""
+
+    sides: Sides
+    result: Result
+    suspects: Suspects
+    limits: VerifyLimits
+
+    def run(self) -> None:
+        read = self._missing_and_different() and self._extra()
+        self._settle()
+        self.result.complete = read
+
+    def _missing_and_different(self) -> bool:
+        """Page the source. False: there are too many differences to go on."""
+        sides = self.sides
+        rows = sides.source_page(None)
+        while rows:
+            source = sides.shape.by_key(rows)
+            target = sides.target_rows(source)
+            self.result.rows += len(rows)
+            if not self._suspect(source, target):
+                return False
+            rows = sides.source_page(rows[-1]) if len(rows) == sides.page else []
+        return True
+
+    def _extra(self) -> bool:
+        """Page the target. False: there are too many differences to go on."""
+        sides = self.sides
+        rows = sides.target_page(None)
+        while rows:
+            target = sides.shape.by_key(rows)
+            source = sides.source_rows(rows)
+            # A row that both have was compared above; here only what the source lacks is news.
+            alone = {key: row for key, row in target.items() if key not in source}
+            if not self._suspect({}, alone):
+                return False
+            rows = sides.target_page(rows[-1]) if len(rows) == sides.page else []
+        return True
+
+    def _suspect(self, source: dict[Key, Row], target: dict[Key, Row]) -> bool:
+        waiting = compare_page(self.sides.shape, source, target)
+        while waiting := self.suspects.add(waiting, source, target):
+            self._settle()
+            if len(self.result.findings) >= self.limits.suspects:
+                self.result.more = True
+                return False
+        return True
+
+    def _settle(self) -> None:
+        """Look at the suspects again until they have settled, or have had their time: the rest are differences."""
+        sides, limits = self.sides, self.limits
+        deadline, pause = limits.now() + limits.settle_s, FIRST_PAUSE_S
+        while len(self.suspects) and limits.now() < deadline:
+            limits.sleep(pause)
+            pause = min(LONGEST_PAUSE_S, pause * 2)
+            for chunk in self.suspects.chunks(sides.page):
+                source = sides.source_rows(chunk.values())
+                self.suspects.observe(chunk, source, sides.target_rows(chunk))
+        found = self.result.findings + self.suspects.give_up()
+        self.result.findings, self.result.more = (
+            found[: self.limits.suspects],
+            len(found) > self.limits.suspects or self.result.more,
+        )

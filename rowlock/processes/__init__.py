@@ -1,0 +1,1 @@
+"""`rowlock run`: a coordinator and an agent as processes, and what any child process of rowlock's needs."""

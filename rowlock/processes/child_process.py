@@ -1,0 +1,167 @@
+"""A process of rowlock's own as another one holds it: spoken to on stdin, listened to on stdout, ended with all it started.
+
+Each is started through rowlock/processes/child.py in a session of its own, so that nothing outlives this process, whatever ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, cast
+
+import psutil
+import structlog
+
+from rowlock.processes import log_relay
+
+_LOG = structlog.get_logger()
+
+Command = Sequence[str]
+OnLine = Callable[[dict[str, Any]], None]
+OnExit = Callable[[int], None]
+
+
+def child_command(module: str, config: Path, *rest: str) -> Command:
+    """Return how `python -m module --config …` is started as a child."""
+    return [sys.executable, "-m", "rowlock.processes.child", module, "--config", str(config), *rest]
+
+
+def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the children's environment: this source tree, and JSON log lines (rowlock/processes/log_relay.py)."""
+    root = str(Path(__file__).resolve().parent.parent.parent)
+    paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "ROWLOCK_LOG": "json"}
+    return found | dict(more or {})
+
+
+def kill_group(leader: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def end_session(leader: int, seconds: float = 10.0) -> bool:
+    """End every process of the session `leader`, also in groups of their own. False: some are still there.
+
+    Afterwards nothing of it can do anything any more. Where there is no /proc, only the leader's group is ended.
+    """
+    kill_group(leader)
+    last = time.monotonic() + seconds
+    while members := _members(leader):
+        for process in members:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+        if time.monotonic() > last:
+            _LOG.error("processes do not end", session=leader, processes=members)
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def _members(session: int) -> list[int]:
+    proc = Path("/proc")
+    names = [entry.name for entry in proc.iterdir() if entry.name.isdigit()] if proc.is_dir() else []
+    return [number for number in map(int, names) if _session_of(number) == session]
+
+
+def _session_of(process: int) -> int | None:
+    """Return the session of a process that still runs; a zombie does not."""
+    try:
+        state, _, _, session = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:4]
+    except (OSError, ValueError):
+        return None
+    return None if state == "Z" else int(session)
+
+
+class ChildProcess:
+    """A running child. `on_line`: its JSON lines on stdout; `on_exit`: once, after the last line, when all is gone."""
+
+    def __init__(self, name: str, command: Command, on_line: OnLine, on_exit: OnExit) -> None:
+        self.name = name
+        self._on_line = on_line
+        self._on_exit = on_exit
+        self._input: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._popen = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if log_relay.wants_log_lines() else None,
+            start_new_session=True,
+            env=environment(),
+        )
+        self.pid = self._popen.pid
+        self._ended = threading.Event()
+        self._reader = self._thread("read", self._read)
+        self._thread("write", self._write)
+        self._thread("wait", self._wait)
+        if self._popen.stderr is not None:
+            log_relay.follow_log(name, self._popen.stderr)
+        _LOG.info("started", child=name, child_pid=self.pid)
+
+    def send(self, line: str) -> None:
+        """Give the child a line; never waits."""
+        self._input.put(line.encode() + b"\n")
+
+    def end_input(self) -> None:
+        """Close its stdin after what has been sent: it shall end."""
+        self._input.put(None)
+
+    def terminate(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._popen.terminate()
+
+    def kill(self) -> None:
+        end_session(self.pid)
+
+    def cpu_s(self) -> float:
+        """Return the processor seconds that the child and its descendants that still run have used; 0 where it is gone."""
+        used = 0.0
+        with contextlib.suppress(psutil.Error):
+            leader = psutil.Process(self.pid)
+            for process in (leader, *leader.children(recursive=True)):
+                with contextlib.suppress(psutil.Error):
+                    times = process.cpu_times()
+                    used += times.user + times.system
+        return used
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until `on_exit` has been called."""
+        return self._ended.wait(seconds)
+
+    def _thread(self, what: str, target: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=target, name=f"{what} {self.name}", daemon=True)
+        thread.start()
+        return thread
+
+    def _write(self) -> None:
+        pipe = cast(IO[bytes], self._popen.stdin)
+        with contextlib.suppress(OSError):
+            while (data := self._input.get()) is not None:
+                pipe.write(data)
+                pipe.flush()
+        with contextlib.suppress(OSError):
+            pipe.close()
+
+    def _read(self) -> None:
+        with cast(IO[bytes], self._popen.stdout) as lines:
+            for raw in lines:
+                fields = log_relay.fields_of(raw)
+                if fields is None:
+                    log_relay.pass_on(raw)
+                else:
+                    self._on_line(fields)
+
+    def _wait(self) -> None:
+        code = self._popen.wait()
+        end_session(self.pid)  # its children hold its stdout, too
+        self._input.put(None)
+        self._reader.join()
+        self._ended.set()
+        self._on_exit(code)

@@ -1,0 +1,68 @@
+"""Logging of the command line: lifecycle and trouble to stderr, never a secret.
+
+Lines for people where stderr is a terminal, one JSON object a line otherwise (`ROWLOCK_LOG=json|console` decides
+instead). `run` passes its choice on to its children, so that one run speaks one language.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import MutableMapping
+from typing import Any
+
+import structlog
+
+from schemas.io.logs import bridge
+
+_SECRET_WORDS = ("password", "passwd", "secret", "token", "jaas", "private_key")
+HIDDEN = "**********"
+
+
+def scrub(_: object, __: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Replace the value of every field whose name says that it is a secret, also one level down."""
+    for name, value in fields.items():
+        if _is_secret(name):
+            fields[name] = HIDDEN
+        elif isinstance(value, dict):
+            fields[name] = {key: HIDDEN if _is_secret(str(key)) else each for key, each in value.items()}
+    return fields
+
+
+def _is_secret(name: str) -> bool:
+    return any(word in name.lower() for word in _SECRET_WORDS)
+
+
+def style() -> str:
+    """Return "console" or "json"."""
+    chosen = os.environ.get("ROWLOCK_LOG", "")
+    if chosen in ("console", "json"):
+        return chosen
+    return "console" if sys.stderr.isatty() else "json"
+
+
+def configure(level: str = "info") -> None:
+    """Set structlog up for this process. Called once, by an entry point."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            scrub,
+            *_renderers(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    bridge()
+
+
+def _renderers() -> list[Any]:
+    if style() == "json":
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    # structlog's own choice prints the variables of every frame: secrets among them
+    plain = structlog.dev.plain_traceback
+    return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]

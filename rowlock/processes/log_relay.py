@@ -1,0 +1,57 @@
+"""What children write: JSON lines on stdout are for their parent, log lines are shown as the parent shows its own.
+
+Children always log JSON lines. Where the parent logs for people, they are rendered for people here; lines that are not JSON
+(Java's) pass through as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterable
+from typing import IO, Any
+
+import structlog
+
+from rowlock.processes import log
+
+_LOG = structlog.get_logger()
+_LEVELS = {"debug", "info", "warning", "error", "critical"}
+
+
+def follow_log(name: str, stderr: IO[bytes]) -> None:
+    """Read a child's log to its end, in a thread of its own."""
+    threading.Thread(target=_log_lines, args=(name, stderr), name=f"stderr {name}", daemon=True).start()
+
+
+def _log_lines(name: str, lines: Iterable[bytes]) -> None:
+    for raw in lines:
+        fields = fields_of(raw)
+        if fields is None or "event" not in fields:
+            pass_on(raw)
+            continue
+        level = str(fields.pop("level", "info"))
+        phrase = str(fields.pop("event"))
+        fields.pop("timestamp", None)
+        getattr(_LOG, level if level in _LEVELS else "info")(phrase, **{"child": name, **fields})
+
+
+def fields_of(raw: bytes) -> dict[str, Any] | None:
+    """Return a JSON object's line as such; None: it is something else."""
+    try:
+        found = json.loads(raw)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def pass_on(raw: bytes) -> None:
+    """Show a line that is none of ours as it is."""
+    sys.stderr.write(raw.decode(errors="replace"))
+    sys.stderr.flush()
+
+
+def wants_log_lines() -> bool:
+    """Tell whether children's log lines must be rendered anew; otherwise they write to our stderr themselves."""
+    return log.style() == "console"

@@ -1,0 +1,1 @@
+"""What the command line reads from a source, from Kafka and from a target."""

@@ -1,0 +1,141 @@
+"""What the command line reads from Kafka: which topics a source has, where they end, what its last watermark says.
+
+Read-only and without a consumer group; one client per view, used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from deploy.embedded.patience import patient
+from rowlock.errors import KafkaUnreachableError
+from schemas.config.model import KafkaConfig
+from schemas.errors import EnvelopeError
+from schemas.wire.codec import decode_event, decode_watermark
+from schemas.wire.debezium import commit_ms
+from schemas.wire.event import Event
+from schemas.wire.records import Watermark, position_topic, watermark_topic
+
+TIMEOUT_S = 6.0
+"""On a machine with time to spare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Offsets of a topic: it holds [low, high)."""
+
+    low: int
+    high: int
+
+
+class KafkaView:
+    """Reads topics of one prefix. Raises KafkaUnreachableError."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._prefix = config.prefix
+        self._bootstrap = config.bootstrap
+        # librdkafka reports an unreachable broker on stderr for ever; the exception says it once.
+        self._client: Any = Consumer(
+            {**config.options, **_reader(config.bootstrap)}, logger=_Silent(), error_cb=lambda _: None
+        )
+
+    def close(self) -> None:
+        self._client.close()
+
+    def topics(self, source: str) -> list[str]:
+        """Return the topics with events of `source`, sorted."""
+        own = {watermark_topic(self._prefix, source), position_topic(self._prefix, source)}
+        names = self.all_topics()
+        return sorted(
+            name for name in names if name.startswith(f"{self._prefix}.{source}.") and name not in own
+        )
+
+    def all_topics(self) -> list[str]:
+        with self._reported():
+            return list(self._client.list_topics(timeout=patient(TIMEOUT_S)).topics)
+
+    def span(self, topic: str) -> Span:
+        with self._reported():
+            low, high = self._client.get_watermark_offsets(
+                TopicPartition(topic, 0), timeout=patient(TIMEOUT_S)
+            )
+        return Span(low, high)
+
+    def spans(self, topics: Iterable[str]) -> dict[str, Span]:
+        return {topic: self.span(topic) for topic in topics}
+
+    def watermark_end(self, source: str) -> int:
+        """Return where the next watermark of `source` will stand (0 when there was none yet)."""
+        topic = watermark_topic(self._prefix, source)
+        return self.span(topic).high if topic in self.all_topics() else 0
+
+    def watermark(self, source: str) -> tuple[int, Watermark] | None:
+        """Return the last watermark of `source` with its offset; None when there is none, or it cannot be read (then
+        `watermark_end` is above 0)."""
+        topic = watermark_topic(self._prefix, source)
+        end = self.watermark_end(source)
+        if end == 0 or (value := self._value(topic, end - 1)) is None:
+            return None
+        with contextlib.suppress(EnvelopeError):  # the next one, in a second, may be read
+            return end - 1, decode_watermark(value)
+        return None
+
+    def event(self, topic: str, offset: int) -> Event | None:
+        """Return the event at `offset`; None when it cannot be had, or is none: its unit says so, the others are shown."""
+        value = self._value(topic, offset)
+        with contextlib.suppress(EnvelopeError):
+            return None if value is None else decode_event(value)
+        return None
+
+    def debezium_commit_ms(self, topic: str, offset: int) -> int | None:
+        """Return the commit time of Debezium's event at `offset`; None when it has none or cannot be had."""
+        value = self._value(topic, offset)
+        return None if value is None else commit_ms(value)
+
+    def partitions(self) -> dict[str, int]:
+        """Return topic → number of partitions."""
+        with self._reported():
+            found = self._client.list_topics(timeout=patient(TIMEOUT_S)).topics
+        return {name: len(topic.partitions) for name, topic in found.items()}
+
+    def _value(self, topic: str, offset: int) -> bytes | None:
+        with self._reported():
+            self._client.assign([TopicPartition(topic, 0, offset)])
+            message = self._client.poll(patient(TIMEOUT_S))
+            self._client.unassign()
+        if message is None or message.error():
+            return None
+        value: bytes | None = message.value()
+        return value
+
+    @contextlib.contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            raise KafkaUnreachableError(
+                f"Kafka at {self._bootstrap} does not answer: {error.args[0].str()}; "
+                f"start the broker, or correct kafka.bootstrap and kafka.options"
+            ) from error
+
+
+class _Silent:
+    def log(self, *_: object, **__: object) -> None:
+        """Drop librdkafka's own lines."""
+
+
+def _reader(bootstrap: str) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": "rowlock-view",  # required by the library; nothing is ever committed
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+        "fetch.wait.max.ms": 20,
+        "allow.auto.create.topics": False,
+        "socket.connection.setup.timeout.ms": round(1000 * patient(5)),
+    }

@@ -1,0 +1,70 @@
+"""What the command line reads from a target: progress, held rows, displaced rows. It never writes there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Protocol, cast
+
+from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError
+from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
+from consumer.targets.base import Session
+from consumer.targets.dialect import open_session
+from rowlock.errors import CommandError
+from schemas.config.model import SourceConfig, TargetConfig
+
+
+class TargetView(Session, Protocol):
+    """A session with the reads that status and quarantine need beyond those of apply."""
+
+    def topics(self, pipeline: str) -> list[str]:
+        """Return the topics of which `pipeline` has a unit here."""
+
+    def held(self, unit: ApplyUnit) -> list[Held]:
+        """Return the quarantine entries of a unit by (offset, part)."""
+
+    def displaced(self, pipeline: str) -> dict[str, int]:
+        """Return topic → rows in `rowlock_displaced`, without topics that displaced nothing."""
+
+
+@contextlib.contextmanager
+def target_session(target: TargetConfig, name: str, purpose: str) -> Iterator[TargetView]:
+    """Open a session with a target. Raises CommandError that names it, also for errors inside the block."""
+    try:
+        session = cast(TargetView, open_session(target, name=f"rowlock {purpose}"))
+        with contextlib.closing(session):
+            yield session
+    except ConsumerError as error:
+        raise CommandError(f"target {name}: {error}") from error
+
+
+@contextlib.contextmanager
+def source_session(source: SourceConfig, name: str, database: str, purpose: str) -> Iterator[TargetView]:
+    """Open a source with the same code that reads targets: rows by key and by page, as wire values."""
+    fields = {field: getattr(source, field) for field in ("type", "host", "port", "user", "password", "tls")}
+    same = TargetConfig(database=database, **fields)
+    try:
+        session = cast(TargetView, open_session(same, name=f"rowlock {purpose}"))
+        with contextlib.closing(session):
+            yield session
+    except ConsumerError as error:
+        raise CommandError(f"source {name}: {error}") from error
+
+
+def known_topics(session: TargetView, pipeline: str) -> set[str]:
+    """Return the topics of which `pipeline` has a unit in the target; none before the first apply made the tables."""
+    try:
+        return set(session.topics(pipeline))
+    except MissingGrantError:
+        raise
+    except TargetConfigError as error:
+        if "rowlock_unit" in str(error):
+            return set()
+        raise
+
+
+def progress(
+    session: TargetView, known: set[str], unit: ApplyUnit
+) -> tuple[list[LaneProgress], UnitState | None]:
+    """Read a unit's progress. `known`: topics that have a unit here (`topics`); others were never applied."""
+    return session.read(unit) if unit.topic in known else ([], None)

@@ -1,0 +1,188 @@
+"""Rules between the parts of a configuration.
+
+`cross_check` runs at every load: names that nothing defines, names Kafka cannot hold, routes of the wrong shape,
+client settings that carry the guarantees.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from string import Formatter
+from typing import TYPE_CHECKING
+
+from schemas.config.coordination_checks import check_coordination
+from schemas.config.yaml_lines import Document
+from schemas.table.patterns import PatternError, check_pattern, split_parts
+
+if TYPE_CHECKING:
+    from schemas.config.model import (
+        CoordinationConfig,
+        KafkaConfig,
+        PipelineConfig,
+        Route,
+        SourceConfig,
+        TargetConfig,
+    )
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,80}\Z")
+_PLACEHOLDERS = {"source", "db", "table"}
+#: Topics of `<prefix>.<name>` that are rowlock's own.
+_RESERVED_SOURCES = {"control", "watermark", "position"}
+
+#: Client settings that rowlock fixes, and why they cannot be set.
+FIXED_OPTIONS: Mapping[str, str] = {
+    "bootstrap.servers": "set kafka.bootstrap instead",
+    "metadata.broker.list": "set kafka.bootstrap instead",
+    "message.timeout.ms": "a message that times out is a lost row",
+    "delivery.timeout.ms": "a message that times out is a lost row",
+    "enable.gapless.guarantee": "without it a failed message leaves a gap",
+    "enable.idempotence": "without it retries reorder and repeat rows",
+    "acks": "an event counts only when all replicas have it",
+    "request.required.acks": "an event counts only when all replicas have it",
+    "max.in.flight": "idempotence bounds it",
+    "max.in.flight.requests.per.connection": "idempotence bounds it",
+    "message.send.max.retries": "a failed send is tried until it succeeds",
+    "retries": "a failed send is tried until it succeeds",
+    "transactional.id": "rowlock names its own",
+    "group.id": "positions live in the target, not in a consumer group",
+    "enable.auto.commit": "positions live in the target, not in a consumer group",
+    "enable.auto.offset.store": "positions live in the target, not in a consumer group",
+    "auto.offset.reset": "the progress rows say where to start",
+    "isolation.level": "rowlock sets it where it matters",
+    "partitioner": "every topic has one partition",
+    "minPartitions": "it would split a topic over tasks and break the order",
+    "maxRecordsPerPartition": "it would split a topic over tasks and break the order",
+    "allow.auto.create.topics": "topics must have exactly one partition, rowlock creates them",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigParts:
+    """The parts of a file that are valid on their own; `names` are those of each section, valid or not."""
+
+    kafka: KafkaConfig | None
+    coordination: CoordinationConfig | None
+    names: Mapping[str, list[str]]
+    sources: Mapping[str, SourceConfig]
+    targets: Mapping[str, TargetConfig]
+    pipelines: Mapping[str, PipelineConfig]
+
+
+def cross_check(parts: ConfigParts, document: Document) -> None:
+    """Add a problem to `document` for every broken rule."""
+    _check_names(parts, document)
+    if parts.kafka:
+        _check_kafka(parts.kafka, document)
+    if parts.coordination:
+        check_coordination(parts.coordination, parts.names["sources"], document)
+    for name, source in parts.sources.items():
+        _check_source(name, source, document)
+    for name, pipeline in parts.pipelines.items():
+        _check_pipeline(name, pipeline, parts, document)
+
+
+def _check_names(parts: ConfigParts, document: Document) -> None:
+    right = "use up to 64 letters, digits, '_' and '-'"
+    for section, names in parts.names.items():
+        for name in names:
+            if not _NAME.match(name):
+                document.problem((section, name), f"the name {name!r} cannot be used", right)
+            elif section == "sources" and name in _RESERVED_SOURCES:
+                document.problem(
+                    (section, name), f"the name {name!r} is one of rowlock's own topics", "choose another"
+                )
+
+
+def _check_kafka(kafka: KafkaConfig, document: Document) -> None:
+    if not _PREFIX.match(kafka.prefix) or kafka.prefix.strip(".") == "":
+        seen = f"{kafka.prefix!r} cannot begin a topic's name"
+        document.problem(("kafka", "prefix"), seen, "use up to 80 letters, digits, '.', '_' and '-'")
+    for broker in kafka.bootstrap.split(","):
+        host, _, port = broker.strip().rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            document.problem(
+                ("kafka", "bootstrap"), f"{broker.strip()!r} is no broker", "write host:port[,host:port…]"
+            )
+    for name in kafka.options:
+        if name in FIXED_OPTIONS:
+            document.problem(
+                ("kafka", "options", name), "this setting cannot be changed", FIXED_OPTIONS[name]
+            )
+
+
+def _check_source(name: str, source: SourceConfig, document: Document) -> None:
+    for i, pattern in enumerate(source.tables):
+        _check_pattern(pattern.removeprefix("!"), ("sources", name, "tables", str(i)), document)
+    if source.tables and all(pattern.startswith("!") for pattern in source.tables):
+        place = ("sources", name, "tables")
+        document.problem(
+            place, "every pattern takes tables out", 'begin with those to take, say ["bank.*", "!bank.tmp_*"]'
+        )
+    if source.events == "debezium":
+        _check_debezium(name, source, document)
+        return
+    for key, value in (("decimals", source.decimals), ("binaries", source.binaries), ("times", source.times)):
+        if value not in (None, "precise"):
+            seen = f"{value!r} is about a connector of Debezium's"
+            document.problem(("sources", name, key), seen, "remove it, or set events: debezium")
+
+
+def _check_debezium(name: str, source: SourceConfig, document: Document) -> None:
+    """Nothing of such a source is captured here: what only capture obeys is refused instead of ignored."""
+    if source.snapshot != "initial":
+        seen = f"{source.snapshot!r} is not rowlock's to do: Debezium takes the snapshot"
+        document.problem(
+            ("sources", name, "snapshot"), seen, "remove it, and set snapshot.mode in the connector"
+        )
+
+
+def _check_pipeline(name: str, pipeline: PipelineConfig, parts: ConfigParts, document: Document) -> None:
+    place = ("pipelines", name)
+    if pipeline.target not in parts.names["targets"]:
+        document.unknown((*place, "target"), "target", pipeline.target, parts.names["targets"])
+    for i, source in enumerate(pipeline.sources):
+        if source not in parts.names["sources"]:
+            document.unknown((*place, "sources", str(i)), "source", source, parts.names["sources"])
+        if source in pipeline.sources[:i]:
+            document.problem((*place, "sources", str(i)), f"source {source!r} is named twice", "name it once")
+    for i, route in enumerate(pipeline.routes):
+        _check_route(route, pipeline.routes[:i], (*place, "routes", str(i)), document)
+
+
+def _check_route(route: Route, earlier: list[Route], place: tuple[str, ...], document: Document) -> None:
+    _check_pattern(route.from_, (*place, "from"), document)
+    if any(other.from_ in (route.from_, "*.*") for other in earlier):
+        document.problem(
+            (*place, "from"), f"an earlier route takes all of {route.from_!r}", "remove one of them"
+        )
+    try:
+        split_parts(route.to, dots=False)
+    except PatternError as error:
+        right = "write schema.table, say public.{table}; names with dots in backticks"
+        document.problem((*place, "to"), f"{route.to!r} is no target table: {error}", right)
+    _check_placeholders(route.to, (*place, "to"), document)
+    for column, text in route.add.items():
+        _check_placeholders(text, (*place, "add", column), document)
+
+
+def _check_pattern(pattern: str, place: tuple[str, ...], document: Document) -> None:
+    try:
+        check_pattern(pattern)
+    except PatternError as error:
+        right = "write database.table, with * and ? as needed; odd names in backticks, say bank.`a.b`"
+        document.problem(place, f"{pattern!r} is no table pattern: {error}", right)
+
+
+def _check_placeholders(text: str, place: tuple[str, ...], document: Document) -> None:
+    right = "use {source}, {db} and {table}"
+    try:
+        fields = list(Formatter().parse(text))
+    except ValueError as error:
+        document.problem(place, f"{text!r} is no template: {error}", right)
+        return
+    for _, field, spec, conversion in fields:
+        if field is not None and (field not in _PLACEHOLDERS or spec or conversion):
+            document.problem(place, f"{text!r} has an unknown placeholder {{{field}}}", right)

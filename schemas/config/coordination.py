@@ -1,0 +1,137 @@
+"""The section `coordination`: where coordinators listen, who may talk to them, how fast a loss is noticed.
+
+All of it is optional: the defaults make coordinators and agents on one machine work.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+
+from schemas.config.addresses import join_address, split_address
+from schemas.config.base import Model, Text
+
+
+class CoordinationTls(Model):
+    """TLS between coordinators and agents, and of the REST interface. All certificates are of one authority."""
+
+    ca: Path = Field(description="File with the certificates to trust.")
+    cert: Path = Field(
+        description="File with the certificate of this machine's coordinator or agent. An agent's name must be its "
+        "common name or one of its alternative names."
+    )
+    key: Path = Field(description="File with its private key.")
+    mutual: bool = Field(
+        default=True,
+        description="Whether agents must show a certificate, too. REST asks for `token`, never for a certificate.",
+    )
+
+
+class CoordinationConfig(Model):
+    """Who runs what, for `rowlock coordinator` and `rowlock agent`. One file serves every machine: what differs can be
+    given on the command line."""
+
+    coordinators: list[Text] = Field(
+        default=["127.0.0.1:7701"],
+        min_length=1,
+        description="Where agents find the coordinators: `host:port` of each one's `listen`.",
+    )
+    listen: Text = Field(
+        default="127.0.0.1:7701",
+        description="Where the coordinator of this machine listens for agents: `host:port`; port 0 takes a free one.",
+    )
+    rest: Text = Field(
+        default="127.0.0.1:7780",
+        description="Where it serves REST, and where `rowlock units`, `agents`, … look for it first: `host:port`.",
+    )
+    advertise: Text | None = Field(
+        default=None,
+        description="Host name or address under which others reach this coordinator (default: those it listens on).",
+    )
+    token: SecretStr | None = Field(
+        default=None,
+        description="What REST asks for as bearer token, and what agents prove themselves with where `tls` is not mutual: "
+        "`${NAME}` from the environment, or `token_file: F` instead. Required unless `rest` and `listen` are on loopback; for "
+        "`listen` mutual TLS does as well.",
+    )
+    tls: CoordinationTls | None = Field(
+        default=None,
+        description="TLS between coordinators and agents, and of REST (default: none). Required unless `listen` is on "
+        "loopback.",
+    )
+    lease_s: float = Field(
+        default=10.0,
+        ge=1,
+        le=600,
+        description="Seconds after which an agent that hears nothing stops writing, and its units go elsewhere.",
+    )
+    interval_s: float = Field(
+        default=1.0, ge=0.1, le=60, description="Seconds between heartbeats; at most a third of `lease_s`."
+    )
+    balance_every_s: float = Field(
+        default=60.0, ge=1, le=86400, description="Seconds between looks at how even the load is."
+    )
+    prepare_timeout_s: float = Field(
+        default=60.0,
+        ge=1,
+        le=86400,
+        description="Seconds that a unit may take to get ready on an agent without getting on; then it is given up there. A unit "
+        "that was given up has twice as long the next time, up to eight times.",
+    )
+    prepare_most_s: float = Field(
+        default=3600.0, ge=1, le=864000, description="Seconds that it may take however much it gets on."
+    )
+    retry_first_s: float = Field(
+        default=1.0,
+        ge=0.1,
+        le=3600,
+        description="Seconds before a unit that failed is tried again; doubled each time.",
+    )
+    retry_most_s: float = Field(default=60.0, ge=0.1, le=86400, description="The most of these seconds.")
+    agent_failures: int = Field(
+        default=3,
+        ge=1,
+        le=10_000,
+        description="Units in a row that do not get ready on an agent before it is given none for a while.",
+    )
+    agent_retry_first_s: float = Field(
+        default=10.0,
+        ge=0.1,
+        le=86400,
+        description="Seconds before such an agent is tried again, with one unit; doubled.",
+    )
+    agent_retry_most_s: float = Field(
+        default=600.0, ge=0.1, le=86400, description="The most of these seconds."
+    )
+    agents: int = Field(default=1000, ge=1, le=100_000, description="Agents that may be known at once.")
+    concurrent_moves: int = Field(
+        default=10, ge=1, le=100_000, description="Moves of units under way at once."
+    )
+    moves_per_agent: int = Field(default=5, ge=1, le=100_000, description="Of them to one agent.")
+    burst: int = Field(
+        default=2000,
+        ge=1,
+        le=1_000_000,
+        description="Units without an agent that are placed in one plan (each 0.1 s).",
+    )
+    burst_per_agent: int = Field(default=20, ge=1, le=1_000_000, description="Of them on one agent.")
+    apart: dict[str, str] = Field(
+        default_factory=dict,
+        description="Source → label: units of sources with the same label are kept on different agents, as far as there "
+        "are any.",
+    )
+
+    @property
+    def advertised(self) -> str:
+        """Address under which agents reach this coordinator."""
+        return self._reachable(self.listen)
+
+    @property
+    def advertised_rest(self) -> str:
+        """Address under which others reach its REST interface."""
+        return self._reachable(self.rest)
+
+    def _reachable(self, address: str) -> str:
+        host, port = split_address(address)
+        return join_address(self.advertise or host, port)

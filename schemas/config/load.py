@@ -1,0 +1,243 @@
+"""From parsed YAML to a `Config`: pydantic's errors and the cross-checks become problems with a line and a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from schemas.config import yaml_lines
+from schemas.config.checks import ConfigParts, cross_check
+from schemas.config.model import (
+    Config,
+    ConfigErrors,
+    CoordinationConfig,
+    CoordinationTls,
+    KafkaConfig,
+    PipelineConfig,
+    Route,
+    SourceConfig,
+    SparkConfig,
+    TargetConfig,
+    TlsConfig,
+)
+from schemas.config.not_yet import is_not_yet
+
+M = TypeVar("M", bound=BaseModel)
+
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "sources": SourceConfig,
+    "targets": TargetConfig,
+    "pipelines": PipelineConfig,
+}
+
+
+def build(
+    file: Path, text: str, env: Mapping[str, str], changes: Mapping[tuple[str, ...], str] | None = None
+) -> Config:
+    """Make the Config of `text`, with `changes` of single values by place. Raises ConfigErrors with all problems."""
+    here = file.absolute().parent
+
+    def read_secret(name: str) -> str:
+        return (here / name).read_text(encoding="utf-8")
+
+    document = yaml_lines.parse(text, env, read_secret)
+    if document.data is None:
+        raise ConfigErrors(str(file), document.problems)
+    for place, value in (changes or {}).items():
+        _change(document.data, place, value)
+    config = _validate(document)
+    cross_check(_parts(document.data), document)
+    if document.problems or config is None:
+        raise ConfigErrors(str(file), document.problems)
+    return _placed(config, file, document.lines)
+
+
+def _change(data: Any, place: tuple[str, ...], value: str) -> None:
+    for name in place[:-1]:
+        if not isinstance(data, dict):
+            return  # a file of another shape: said by the validation
+        data = data.setdefault(name, {})
+    if isinstance(data, dict):
+        data[place[-1]] = value
+
+
+def _placed(config: Config, file: Path, lines: dict[tuple[str, ...], int]) -> Config:
+    here = file.absolute().parent
+    state_dir = (here / config.state_dir.expanduser()).resolve()
+    # An update counts as set, and whether the file says anything of coordination decides where a run listens.
+    said = {"coordination"} & config.model_fields_set
+    config = config.model_copy(
+        update={
+            "state_dir": state_dir,
+            **{name: _placed_files(getattr(config, name), here) for name in said},
+            "sources": {name: _placed_files(each, here) for name, each in config.sources.items()},
+            "targets": {name: _placed_files(each, here) for name, each in config.targets.items()},
+        }
+    )
+    config._path = file.absolute()
+    config._lines = lines
+    return config
+
+
+def _placed_files(section: M, here: Path) -> M:
+    """Return the section with the files of its `tls` made absolute."""
+    tls: BaseModel | None = getattr(section, "tls", None)
+    if tls is None:
+        return section
+    files = {name: here / value.expanduser() for name, value in tls if isinstance(value, Path)}
+    return section.model_copy(update={"tls": tls.model_copy(update=files)})
+
+
+def _validate(document: yaml_lines.Document) -> Config | None:
+    try:
+        return Config.model_validate(document.data)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False, include_context=True):
+            _add(document, detail)
+        return None
+
+
+def _add(document: yaml_lines.Document, detail: ErrorDetails) -> None:
+    path = tuple(str(part) for part in detail["loc"] if part != "[key]")
+    if any(problem.place == ".".join(path) for problem in document.problems):
+        return  # the cause was named already (an unset variable also fails validation)
+    seen, right = _explain(detail, path, hidden=path in document.hidden)
+    document.problem(path, seen, right)
+
+
+def _explain(detail: ErrorDetails, path: tuple[str, ...], *, hidden: bool) -> tuple[str, str]:
+    kind, context = detail["type"], detail.get("ctx", {})
+    shown = "the value" if hidden else _show(detail.get("input"))
+    if kind == "missing":
+        return _missing(path)
+    if kind == "extra_forbidden":
+        return f"unknown key {path[-1]!r}", _suggestion(path)
+    if kind == "literal_error":
+        return _unknown_value(detail, path, shown)
+    return f"{shown} does not fit", _wanted(kind, context) or str(detail["msg"])
+
+
+def _unknown_value(detail: ErrorDetails, path: tuple[str, ...], shown: str) -> tuple[str, str]:
+    expected = str(detail.get("ctx", {})["expected"])
+    if is_not_yet(path, detail.get("input")):
+        return f"{shown} is not supported in this version of rowlock", f"use {expected}"
+    return f"{shown} is not known", f"one of {expected.replace(' or ', ', ')}"
+
+
+def _missing(path: tuple[str, ...]) -> tuple[str, str]:
+    name = path[-1]
+    if name == "password":
+        return "'password' is missing", "give password: ${NAME} or password_file: FILE"
+    return f"{name!r} is missing", f"add {name}: {_description(path)}"
+
+
+def _wanted(kind: str, context: Mapping[str, Any]) -> str:
+    wanted = {
+        "int_parsing": "a whole number",
+        "int_type": "a whole number",
+        "int_from_float": "a whole number",
+        "float_parsing": "a number",
+        "float_type": "a number",
+        "string_type": "text (in quotes where YAML reads something else)",
+        "string_too_short": "text that is not empty",
+        "bool_parsing": "true or false",
+        "bool_type": "true or false",
+        "list_type": "a list",
+        "dict_type": "a mapping of names",
+        "model_type": "a mapping of keys",
+        "model_attributes_type": "a mapping of keys",
+        "path_type": "a path",
+        "too_short": "at least one entry",
+        "greater_than_equal": "a number of at least {ge}",
+        "less_than_equal": "a number of at most {le}",
+        "string_pattern_mismatch": "text of the form {pattern}",
+    }.get(kind, "")
+    return wanted.format(**context)
+
+
+def _show(value: object) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    return "nothing" if value is None else repr(value)
+
+
+def _model_at(path: tuple[str, ...]) -> type[BaseModel]:
+    """Return the model whose keys are the last element of `path`."""
+    model: type[BaseModel] = Config
+    if len(path) >= 3 and path[0] in _SECTIONS:
+        model = _SECTIONS[path[0]]
+        path = path[2:]
+    for part in path[:-1]:
+        model = _nested(model, part)
+    return model
+
+
+def _nested(model: type[BaseModel], key: str) -> type[BaseModel]:
+    nested: tuple[tuple[str, type[BaseModel]], ...] = (
+        ("kafka", KafkaConfig),
+        ("coordination", CoordinationConfig),
+        ("spark", SparkConfig),
+        ("tls", CoordinationTls if model is CoordinationConfig else TlsConfig),
+        ("routes", Route),
+    )
+    return next((found for name, found in nested if name == key), model)
+
+
+def _keys(model: type[BaseModel]) -> dict[str, str]:
+    return {field.alias or name: field.description or "" for name, field in model.model_fields.items()}
+
+
+def _description(path: tuple[str, ...]) -> str:
+    return _keys(_model_at(path)).get(path[-1], "") or "a value"
+
+
+def _suggestion(path: tuple[str, ...]) -> str:
+    keys = list(_keys(_model_at(path)))
+    close = get_close_matches(path[-1].lower(), keys, n=1)
+    known = ", ".join(keys)
+    return f"did you mean {close[0]!r}?" if close else f"known here: {known}"
+
+
+def _parts(data: Any) -> ConfigParts:
+    """Collect what is valid on its own, so that cross-checks can speak although something else is wrong."""
+    sections = {name: _section(data, name) for name in _SECTIONS}
+    kafka = data.get("kafka") if isinstance(data, dict) else None
+    return ConfigParts(
+        kafka=_attempt(KafkaConfig, kafka),
+        coordination=_attempt(CoordinationConfig, _section(data, "coordination")),
+        names={name: list(section) for name, section in sections.items()},
+        sources=_valid(SourceConfig, sections["sources"]),
+        targets=_valid(TargetConfig, sections["targets"]),
+        pipelines=_valid(PipelineConfig, sections["pipelines"]),
+    )
+
+
+def _section(data: Any, name: str) -> dict[str, Any]:
+    section = data.get(name) if isinstance(data, dict) else None
+    return section if isinstance(section, dict) else {}
+
+
+def _attempt(model: type[M], raw: object) -> M | None:
+    """Validate `raw`; where keys of it are wrong, validate it without them (their problems are known already)."""
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        wrong = {str(detail["loc"][0]) for detail in error.errors() if detail["loc"]}
+    if not isinstance(raw, dict):
+        return None
+    try:
+        return model.model_validate({key: value for key, value in raw.items() if key not in wrong})
+    except ValidationError:
+        return None
+
+
+def _valid(model: type[M], section: dict[str, Any]) -> dict[str, M]:
+    tried = {name: _attempt(model, raw) for name, raw in section.items()}
+    return {name: one for name, one in tried.items() if one is not None}

@@ -1,0 +1,290 @@
+"""The configuration: one YAML file (design.md §8), read once by every process of rowlock.
+
+`load_config` is the only way in for programs. It reports *all* problems at once (`ConfigErrors`), each with the line,
+what was seen and what would be right. The models' descriptions are the reference: docs/reference/configuration.md is
+generated from them (tools/docs/config.py). Secrets are `SecretStr` and stay out of every repr, log and message.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, PrivateAttr, SecretStr
+from pydantic_core import PydanticCustomError
+
+from schemas.config.base import Model, Port, Text
+from schemas.config.coordination import CoordinationConfig, CoordinationTls
+from schemas.config.errors import ConfigErrors, ConfigProblem
+from schemas.config.target_kinds import TARGET_KINDS
+
+__all__ = [
+    "Config",
+    "ConfigErrors",
+    "ConfigProblem",
+    "CoordinationConfig",
+    "CoordinationTls",
+    "KafkaConfig",
+    "PipelineConfig",
+    "Route",
+    "SourceConfig",
+    "SparkConfig",
+    "TargetConfig",
+    "TlsConfig",
+    "load_config",
+]
+
+
+class KafkaConfig(Model):
+    """The Kafka cluster between sources and targets."""
+
+    bootstrap: Text = Field(description="Brokers to begin with: `host:port`, several separated by commas.")
+    prefix: Text = Field(
+        default="rowlock",
+        description="First part of every topic's name. Letters, digits, `.`, `_`, `-`. Two installations on one cluster "
+        "need two prefixes.",
+    )
+    replication: int = Field(
+        default=1, ge=1, le=32767, description="Replication factor of the topics that rowlock creates."
+    )
+    options: dict[str, str] = Field(
+        default_factory=dict,
+        repr=False,
+        description="Any librdkafka setting for clients: `security.protocol`, `sasl.*`, `ssl.*`. Settings that carry the "
+        "guarantees (acks, idempotence, time-outs of messages) are refused. `sasl.password_file: F` reads a file.",
+    )
+
+
+class TlsConfig(Model):
+    """TLS towards a database."""
+
+    verify: Literal["full", "ca", "none"] = Field(
+        default="full",
+        description="`full`: certificate and host name are checked; `ca`: certificate only; `none`: encrypted only.",
+    )
+    ca: Path | None = Field(
+        default=None, description="File with the certificates to trust (default: the system's)."
+    )
+    cert: Path | None = Field(default=None, description="File with rowlock's own certificate.")
+    key: Path | None = Field(default=None, description="File with rowlock's own private key.")
+
+
+class SourceConfig(Model):
+    """A database whose changes are captured. Its name (letters, digits, `_`, `-`) becomes part of its topics' names."""
+
+    type: Literal["mysql", "mariadb"] = Field(description="What the database is.")
+    host: Text = Field(description="Host name or address.")
+    port: Port = Field(default=3306, description="TCP port.")
+    user: Text = Field(description="User to connect as; `rowlock check` prints the grants that are missing.")
+    password: SecretStr = Field(
+        description="Its password: `${NAME}` from the environment, or `password_file: F` instead of it."
+    )
+    tables: list[str] = Field(
+        min_length=1,
+        description="Which tables: `database.table` with `*` and `?`; `!` before a pattern takes tables out again. The "
+        "last pattern that matches a table decides. The first dot separates database and table; what stands in backticks "
+        'is taken as it is: ``"bank.`a.b`"`` is the table `a.b`, ``"`my.db`.*"`` all tables of `my.db`.',
+    )
+    snapshot: Literal["initial", "never", "only"] = Field(
+        default="initial",
+        description="`initial`: existing rows first, in chunks, while changes go on; `never`: changes only; `only`: "
+        "existing rows only.",
+    )
+    topics: Literal["table"] = Field(
+        default="table",
+        description="`table`: a topic a table.",
+    )
+    large_transactions: Literal["read-again", "spill"] = Field(
+        default="read-again",
+        description="A transaction above 64 MB: `read-again`: once it is known to be committed, the log is read a second time; "
+        "`spill`: its events, rows in the clear, wait in a nameless file under `state_dir`.",
+    )
+    events: Literal["rowlock", "debezium"] = Field(
+        default="rowlock",
+        description="Who captures the source and writes its topics. `debezium`: a connector of Debezium's for MySQL or MariaDB does, "
+        "with `topic.prefix` = `<kafka.prefix>.<name of this source>`; rowlock only applies them, and reads here the "
+        "tables' definitions (docs/how-to/debezium.md).",
+    )
+    decimals: Literal["precise", "string"] = Field(
+        default="precise",
+        description="With `events: debezium`: the connector's `decimal.handling.mode`; it cannot be told from the events.",
+    )
+    binaries: Literal["bytes", "base64", "base64-url-safe", "hex"] | None = Field(
+        default=None,
+        description="With `events: debezium`: the connector's `binary.handling.mode`. Not said, `bytes` is expected, and without "
+        "schemas a value that could be hexadecimal as well stops its table.",
+    )
+    times: Literal["adaptive_time_microseconds"] | None = Field(
+        default=None,
+        description="With `events: debezium`: the connector's `time.precision.mode`. Not said, without schemas a TIME or DATETIME(4…6) "
+        "that could count milliseconds (`connect`) as well stops its table.",
+    )
+    tls: TlsConfig | None = Field(default=None, description="TLS towards the database (default: none).")
+
+
+def _target_kind(kind: str) -> str:
+    """Raises what pydantic raises for a Literal of the kinds that there are."""
+    if kind not in TARGET_KINDS:
+        *others, last = (f"'{each}'" for each in TARGET_KINDS)
+        expected = f"{', '.join(others)} or {last}"
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+    return kind
+
+
+class TargetConfig(Model):
+    """A database that is written."""
+
+    type: Annotated[str, AfterValidator(_target_kind)] = Field(
+        description="What it is.", json_schema_extra={"enum": list(TARGET_KINDS)}
+    )
+    host: Text = Field(description="Host name or address.")
+    port: Port = Field(description="TCP port (PostgreSQL: 5432, MySQL and MariaDB: 3306).")
+    user: Text = Field(description="User to connect as.")
+    password: SecretStr = Field(
+        description="Its password: `${NAME}` from the environment, or `password_file: F` instead of it."
+    )
+    database: Text = Field(
+        description="Database to connect to; rowlock's bookkeeping tables (`rowlock_progress`, …) live in it."
+    )
+    tls: TlsConfig | None = Field(default=None, description="TLS towards the database (default: none).")
+
+
+class Route(Model):
+    """Which source tables go where. The first route that matches a table counts; a table without one is not applied."""
+
+    from_: str = Field(
+        alias="from",
+        description="Source tables: `database.table` with `*`, `?` and backticks, as in `tables`.",
+    )
+    to: str = Field(
+        description="Target table `schema.table` (MySQL: `database.table`); `{source}`, `{db}` and `{table}` are filled in, "
+        "whatever dots they hold. A dot of your own in a name stands in backticks."
+    )
+    add: dict[str, str] = Field(
+        default_factory=dict,
+        description="Columns to add to every row, with their text; `{source}`, `{db}`, `{table}` are filled in. They join the "
+        "primary key and every unique key of tables that rowlock creates, so that many sources fit into one table.",
+    )
+
+
+class PipelineConfig(Model):
+    """Sources → one target. Its name (letters, digits, `_`, `-`) is the key of its progress in the target: keep it."""
+
+    sources: list[str] = Field(min_length=1, description="Names of sources.")
+    target: str = Field(description="Name of the target.")
+    routes: list[Route] = Field(
+        default_factory=lambda: [Route.model_validate({"from": "*.*", "to": "{db}.{table}"})],
+        min_length=1,
+        description="Which tables go where (default: every table to the schema and name it has at the source).",
+    )
+    consistency: Literal["row"] = Field(default="row", description="`row`: lanes commit on their own.")
+    lanes: int = Field(
+        default=4, ge=1, le=64, description="Ordered streams (threads, connections) per topic at work."
+    )
+    schema_changes: Literal["stop"] = Field(
+        default="stop",
+        description="What an ALTER TABLE at the source does. `stop`: the table waits for a person.",
+    )
+    conflicts: Literal["replace", "quarantine"] = Field(
+        default="replace",
+        description="When a row of another key holds a needed unique value (drift): `replace` moves that row to "
+        "`rowlock_displaced`; `quarantine` holds the event back instead.",
+    )
+    create_tables: bool = Field(default=True, description="Create target tables that are missing.")
+    max_gather: int | None = Field(
+        default=None,
+        ge=1,
+        description="Most events a lane puts into one transaction (default: chosen by load; 1: row at a time).",
+    )
+
+
+def _with_tries(master: str) -> str:
+    """Return `spark.master` with the tries of a task. Spark's short forms have one: a dead Python worker would end the query."""
+    if not master.startswith("local"):
+        return master
+    found = re.fullmatch(r"local(?:\[(\*|[1-9]\d*)(?:,\s*(\d+))?\])?", master)
+    if found is None or int(found[2] or 4) < 2:
+        raise PydanticCustomError(
+            "spark_master", "local[N,4] (N tasks at once, or *; each tried 4 times, at least twice)"
+        )
+    return f"local[{found[1] or 1},{found[2] or 4}]"
+
+
+class SparkConfig(Model):
+    """The Spark that runs the pipelines."""
+
+    master: Annotated[str, AfterValidator(_with_tries)] = Field(
+        default="local[2,4]",
+        description="`local[N]` or `local[*]`: N tasks at once, each tried up to four times (`local[N,F]`: F times); or a cluster, "
+        "`spark://host:port`, with executors on this machine.",
+    )
+    memory: str = Field(
+        default="1g", pattern=r"^[1-9][0-9]*[mg]$", description="Heap of the Java process of each pipeline."
+    )
+
+
+class Config(Model):
+    """The whole file."""
+
+    kafka: KafkaConfig = Field(description="The Kafka cluster.")
+    state_dir: Path = Field(
+        default=Path("state"),
+        description="Folder for caches and logs, never the truth. Relative to the configuration file.",
+    )
+    spark: SparkConfig = Field(default_factory=SparkConfig, description="The Spark that runs the pipelines.")
+    coordination: CoordinationConfig = Field(
+        default_factory=CoordinationConfig, description="Coordinators and agents on several machines."
+    )
+    sources: dict[str, SourceConfig] = Field(min_length=1, description="Databases that are read, by name.")
+    targets: dict[str, TargetConfig] = Field(
+        default_factory=dict, description="Databases that are written, by name."
+    )
+    pipelines: dict[str, PipelineConfig] = Field(
+        default_factory=dict, description="What goes from where to where."
+    )
+
+    _path: Path = PrivateAttr(default=Path("config.yaml"))
+    _lines: dict[tuple[str, ...], int] = PrivateAttr(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        """The file this was read from, absolute when it came from `load_config`."""
+        return self._path
+
+    def where(self, *place: str) -> str:
+        """Return "file:line" of the key at `place` ("sources", "branch1", "type"), or of what is nearest around it."""
+        while place and place not in self._lines:
+            place = place[:-1]
+        return f"{self._path}:{self._lines[place]}" if place else str(self._path)
+
+
+def load_config(
+    path: Path | str,
+    env: Mapping[str, str] | None = None,
+    *,
+    changes: Mapping[tuple[str, ...], str] | None = None,
+) -> Config:
+    """Read and check the file; relative paths in it are relative to it.
+
+    `changes`: values that the command line gives instead of the file's, by place (("coordination", "rest")).
+
+    Raises ConfigErrors with everything that is wrong, and with what only a later version can do (schemas/config/not_yet.py).
+    """
+    from schemas.config.load import build  # the builder needs the models of this module
+
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        problem = ConfigProblem(
+            0, "", f"cannot be read: {error.strerror}", "give the configuration file with -c FILE"
+        )
+        raise ConfigErrors(str(path), [problem]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigErrors(
+            str(path), [ConfigProblem(0, "", "is not UTF-8 text", "save it as UTF-8")]
+        ) from error
+    return build(file, text, os.environ if env is None else env, changes or {})

@@ -1,0 +1,172 @@
+"""YAML with line numbers: turns a file into plain data and remembers where every key stood.
+
+PyYAML's composed nodes carry the marks that its constructed objects lose; so the tree is walked here, and on the way
+`${NAME}` is replaced from the environment, `…_file` is read, and duplicate keys are found. The file system and the
+environment come in as arguments: the walk itself is pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+import yaml
+
+from schemas.config.errors import ConfigProblem
+
+Path = tuple[str, ...]
+_REFERENCE = re.compile(r"\$\$|\$\{([^}]*)\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+#: Keys whose scalar is taken as it is written (a password 0123 is not the number 83).
+_VERBATIM = {"password", "token"}
+#: Mappings all of whose scalars are taken as they are written.
+_VERBATIM_MAPS = {("kafka", "options")}
+
+
+@dataclass(slots=True)
+class Document:
+    """A parsed file: plain `data`, the line of every path (from 1), and the problems met on the way.
+
+    `verbatim` paths hold secrets or text that came out of a file or the environment: never print their values.
+    """
+
+    data: Any = None
+    lines: dict[Path, int] = field(default_factory=dict)
+    hidden: set[Path] = field(default_factory=set)
+    problems: list[ConfigProblem] = field(default_factory=list)
+
+    def line(self, path: Path) -> int:
+        """Return the line of `path`, or of the nearest thing around it that is in the file."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 0)
+
+    def problem(self, path: Path, seen: str, right: str) -> None:
+        self.problems.append(ConfigProblem(self.line(path), ".".join(path), seen, right))
+
+    def unknown(self, path: Path, what: str, name: str, known: Sequence[str]) -> None:
+        """Add that nothing defines `name`, with what may have been meant."""
+        close = get_close_matches(name, known, n=1)
+        choice = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
+        self.problem(path, f"there is no {what} {name!r}", choice)
+
+
+def parse(text: str, env: Mapping[str, str], read_file: Callable[[str], str]) -> Document:
+    """Parse YAML `text`. `read_file` returns a secret file's text and raises OSError or UnicodeDecodeError."""
+    document = Document()
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        document.problems.append(_syntax_problem(error))
+        return document
+    document.data = {} if node is None else _Walk(document, env, read_file).value(node, ())
+    return document
+
+
+def _syntax_problem(error: yaml.YAMLError) -> ConfigProblem:
+    mark = getattr(error, "problem_mark", None)
+    line = mark.line + 1 if mark else 0
+    seen = getattr(error, "problem", None) or str(error)
+    return ConfigProblem(line, "", f"not YAML: {seen}", "check indentation, quotes and colons on this line")
+
+
+class _Walk:
+    def __init__(self, document: Document, env: Mapping[str, str], read_file: Callable[[str], str]) -> None:
+        self._document = document
+        self._env = env
+        self._read_file = read_file
+
+    def value(self, node: yaml.Node, path: Path) -> Any:
+        self._document.lines.setdefault(path, node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, (*path, str(i))) for i, item in enumerate(node.value)]
+        return self._scalar(node, path)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            name = str(key_node.value)
+            key, secret_file = _file_key(name, path)
+            at = (*path, key)
+            if key in out:
+                self._document.lines[at] = key_node.start_mark.line + 1
+                self._document.problem(at, f"{name!r} is given twice", f"give {key!r} once")
+                continue
+            self._document.lines[at] = key_node.start_mark.line + 1
+            out[key] = self._from_file(value_node, at) if secret_file else self.value(value_node, at)
+        return out
+
+    def _scalar(self, node: yaml.Node, path: Path) -> Any:
+        text = str(node.value)
+        if _is_secret(path):
+            self._document.hidden.add(path)
+        if "$" in text:
+            return self._expand(text, path)
+        if path[-1:] and (path[-1] in _VERBATIM or path[:-1] in _VERBATIM_MAPS):
+            return text
+        return _construct(node)
+
+    def _expand(self, text: str, path: Path) -> str:
+        def replace(match: re.Match[str]) -> str:
+            name = match.group(1)
+            if name is None:  # "$$" is a dollar sign
+                return "$"
+            if not _NAME.match(name):
+                self._document.problem(
+                    path, f"${{{name}}} is no name of a variable", "write ${NAME}, or $$ for a $"
+                )
+            elif name not in self._env:
+                self._document.problem(
+                    path, f"the environment has no {name}", f"set {name} before starting rowlock"
+                )
+            return self._env.get(name, "")
+
+        expanded = _REFERENCE.sub(replace, text)
+        if expanded != text:
+            self._document.hidden.add(path)
+        return expanded
+
+    def _from_file(self, node: yaml.Node, path: Path) -> str:
+        self._document.hidden.add(path)
+        name = self._expand(str(node.value), path)
+        try:
+            return self._read_file(name).rstrip("\r\n")
+        except OSError as error:
+            self._document.problem(
+                path, f"cannot read {name}: {error.strerror}", "give a file that this user can read"
+            )
+        except UnicodeDecodeError:
+            self._document.problem(
+                path, f"{name} is not UTF-8 text", "give a text file with the secret alone"
+            )
+        return ""
+
+
+def _file_key(name: str, path: Path) -> tuple[str, bool]:
+    """Return the key that `name` sets, and whether its value is to be read from a file ("password_file")."""
+    bare = name.removesuffix("_file")
+    return (bare, True) if bare != name and _is_secret((*path, bare)) else (name, False)
+
+
+def _is_secret(path: Path) -> bool:
+    return bool(path) and (
+        path[-1] in _VERBATIM or (path[:-1] in _VERBATIM_MAPS and is_secret_option(path[-1]))
+    )
+
+
+def is_secret_option(name: str) -> bool:
+    """Tell whether a librdkafka setting holds a secret."""
+    return any(word in name for word in ("password", "secret", "key.pem", "jaas", "token"))
+
+
+def _construct(node: yaml.Node) -> Any:
+    loader = yaml.SafeLoader("")
+    try:
+        return loader.construct_object(node, deep=True)
+    finally:
+        loader.dispose()

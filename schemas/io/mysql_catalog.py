@@ -1,0 +1,261 @@
+"""Table definitions of MySQL and MariaDB, read from information_schema into the neutral model.
+
+Capture reads a table at its first sight and at each DDL barrier; `check` reads what it has to judge. Nothing here
+writes. What differs between the two servers is in `_Flavour`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from schemas.errors import (
+    ExpressionIndexError,
+    NoKeyError,
+    SchemaError,
+    TableNotFoundError,
+    UnsupportedTypeError,
+)
+from schemas.io.mysql_columns import CatalogColumn, column
+from schemas.table.collations import own_name
+from schemas.table.model import Column, IndexPart, Table, UniqueIndex
+from schemas.table.names import Names
+from schemas.table.patterns import selects
+
+if TYPE_CHECKING:
+    from pymysql.connections import Connection
+
+SYSTEM_SCHEMAS = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
+_REPLICATED = ("BASE TABLE", "SYSTEM VERSIONED")
+
+
+@dataclass(frozen=True)
+class _Flavour:
+    """Where the catalogues differ: an expression column for indexes, srs_id, defaults as SQL literals, collation names.
+
+    `own_name`: what the server means by the name of a collation.
+    """
+
+    expression: str
+    srs_id: str
+    quoted_defaults: bool
+    collation_name: str
+    own_name: Callable[[str], str]
+
+
+_MYSQL = _Flavour(
+    "expression", "srs_id", quoted_defaults=False, collation_name="collation_name", own_name=str
+)
+_MARIADB = _Flavour(
+    "NULL", "NULL", quoted_defaults=True, collation_name="full_collation_name", own_name=own_name
+)
+
+# All of them for the tables of some schemas, by names: the servers look at no other table's definition.
+_WHICH = "table_schema IN %s AND table_name IN %s"
+_COLUMNS = """
+SELECT table_schema, table_name, column_name, column_default, is_nullable, data_type, column_type,
+       character_maximum_length, character_octet_length, numeric_precision, numeric_scale, datetime_precision,
+       character_set_name, collation_name, extra, {srs_id}, generation_expression
+FROM information_schema.columns WHERE {which} ORDER BY table_schema, table_name, ordinal_position"""
+_INDEXES = """
+SELECT table_schema, table_name, index_name, column_name, sub_part, {expression}
+FROM information_schema.statistics WHERE {which} AND non_unique = 0
+ORDER BY table_schema, table_name, index_name, seq_in_index"""
+_TABLES = """
+SELECT t.table_schema, t.table_name, t.table_type, c.character_set_name, t.table_collation, t.engine, e.transactions
+FROM information_schema.tables t
+LEFT JOIN information_schema.collation_character_set_applicability c ON c.{collation_name} = t.table_collation
+LEFT JOIN information_schema.engines e ON e.engine = t.engine
+WHERE {which}"""
+_AT_ONCE = 1000  # names in one query
+
+TableName = tuple[str, str]
+
+
+class Entry(NamedTuple):
+    """What the catalogue holds of a table. `table`: its definition, or why there is none; `columns`: as they are shown.
+
+    `engine`: of a table whose changes no ROLLBACK takes back; else None.
+    """
+
+    table: Table | SchemaError
+    columns: tuple[CatalogColumn, ...] = ()
+    engine: str | None = None
+
+
+def read_table(conn: Connection[Any], db: str, name: str) -> Table:
+    """Read the definition of `db`.`name`. Raises what stands in `Entry.table` otherwise (see read_tables)."""
+    found = read_tables(conn, [(db, name)])[db, name].table
+    if isinstance(found, SchemaError):
+        raise found
+    return found
+
+
+def read_tables(conn: Connection[Any], names: Iterable[TableName]) -> dict[TableName, Entry]:
+    """Read definitions in bulk, by four queries for a thousand tables.
+
+    Errors of a table: TableNotFoundError, NoKeyError, ExpressionIndexError, UnsupportedTypeError. A DDL between the queries
+    can mix two definitions: who rests something on one proves that none was (producer/definitions).
+    """
+    flavour, wanted = _flavour(conn), list(dict.fromkeys(names))
+    same = names_of(conn).same
+    found: dict[TableName, Entry] = {}
+    for at in range(0, len(wanted), _AT_ONCE):
+        found |= _read(conn, flavour, wanted[at : at + _AT_ONCE], same)
+    return found
+
+
+def names_of(conn: Connection[Any]) -> Names:
+    """Return how the server compares names of databases and tables."""
+    return Names.of(str(_rows(conn, "SELECT @@lower_case_table_names")[0][0]))
+
+
+def _read(
+    conn: Connection[Any],
+    flavour: _Flavour,
+    names: Sequence[TableName],
+    same: Callable[[TableName], TableName],
+) -> dict[TableName, Entry]:
+    """`same`: the form in which names are compared; the views compare in any case on some servers that do not."""
+    which = tuple({db for db, _ in names}), tuple({name for _, name in names})
+    columns: dict[TableName, list[CatalogColumn]] = defaultdict(list)
+    for db, name, *row in _rows(conn, _COLUMNS.format(srs_id=flavour.srs_id, which=_WHICH), *which):
+        shown_as = CatalogColumn(*row)
+        if shown_as.collation:
+            shown_as = shown_as._replace(collation=flavour.own_name(shown_as.collation))
+        columns[same((db, name))].append(shown_as)
+    indexes: dict[TableName, list[tuple[Any, ...]]] = defaultdict(list)
+    for db, name, *row in _rows(conn, _INDEXES.format(expression=flavour.expression, which=_WHICH), *which):
+        indexes[same((db, name))].append(tuple(row))
+    tables = _rows(conn, _TABLES.format(collation_name=flavour.collation_name, which=_WHICH), *which)
+    shown = {same((row[0], row[1])): row for row in tables}
+    return {
+        name: _entry((*name, *shown[key][2:]), columns[key], indexes[key], flavour)
+        if (key := same(name)) in shown
+        else Entry(TableNotFoundError(missing_table(name)))
+        for name in names
+    }
+
+
+def _entry(
+    shown: tuple[Any, ...],
+    columns: Sequence[CatalogColumn],
+    indexes: Iterable[tuple[Any, ...]],
+    flavour: _Flavour,
+) -> Entry:
+    db, name, table_type, charset, collation, engine, transactions = shown
+    try:
+        table = _table((db, name), table_type, columns, indexes, flavour)
+    except SchemaError as error:
+        return Entry(error)
+    own = flavour.own_name(collation) if collation else collation
+    table = msgspec.structs.replace(table, charset=charset, collation=own)
+    return Entry(table, tuple(columns), None if transactions == "YES" else engine)
+
+
+def _table(
+    name: TableName,
+    table_type: str,
+    columns: Sequence[CatalogColumn],
+    indexes: Iterable[tuple[Any, ...]],
+    flavour: _Flavour,
+) -> Table:
+    place = f"{name[0]}.{name[1]}"
+    if table_type != "BASE TABLE":
+        raise UnsupportedTypeError(
+            f"{place} is a {table_type}: only ordinary tables can be captured, exclude it"
+        )
+    if not columns:  # it was dropped between the queries
+        raise TableNotFoundError(missing_table(name))
+    found = tuple(column(row, quoted_defaults=flavour.quoted_defaults) for row in columns)
+    unique = _indexes(indexes, place)
+    key = choose_key(found, unique, place)
+    rest = tuple(index for index in unique if index is not key)
+    return Table(db=name[0], name=name[1], columns=found, key=key, unique=rest)
+
+
+def missing_table(name: TableName) -> str:
+    """Return the message for a table that is not in the catalogue."""
+    db, table = name
+    return f"table {db}.{table} does not exist, or this user may not see it: check the name, or GRANT SELECT ON `{db}`.*"
+
+
+def choose_key(columns: Sequence[Column], indexes: Sequence[UniqueIndex], name: str) -> UniqueIndex:
+    """Return the primary key, else the first unique index over NOT NULL columns (by column names, then name).
+
+    Raises NoKeyError.
+    """
+    nullable = {column.name for column in columns if column.nullable}
+    for index in indexes:
+        if index.name == "PRIMARY":
+            return index
+    fit = [index for index in indexes if nullable.isdisjoint(index.columns)]
+    if not fit:
+        raise NoKeyError(
+            f"table {name} has neither a primary key nor a unique index over NOT NULL columns, so its rows cannot be "
+            "told apart: add a primary key, or exclude the table"
+        )
+    return min(fit, key=lambda index: (index.columns, index.name))
+
+
+def list_tables(conn: Connection[Any], patterns: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the (database, table) that `patterns` select, sorted; never those of system schemas.
+
+    A pattern is "db.table" with `*` and `?`; "!" excludes. The last pattern that matches a table decides. Names and patterns
+    compare as the server compares names, and names come in the form in which they compare (schemas.table.names).
+    """
+    compared = names_of(conn)
+    folded = compared.patterns(patterns)
+    rows = _rows(conn, "SELECT table_schema, table_name, table_type FROM information_schema.tables")
+    names = sorted(compared.same((db, table)) for db, table, kind in rows if kind in _REPLICATED)
+    return [(db, table) for db, table in names if is_selected(folded, db, table)]
+
+
+def is_selected(patterns: Iterable[str], db: str, table: str) -> bool:
+    """Return whether `patterns` (see list_tables) select the table. Pure."""
+    if db.lower() in SYSTEM_SCHEMAS:
+        return False
+    return selects(patterns, db, table)
+
+
+def collations(conn: Connection[Any]) -> frozenset[str]:
+    """Return the full names of all collations of the server that are names of its own (for schemas.table.collations)."""
+    flavour = _flavour(conn)
+    query = f"SELECT {flavour.collation_name} FROM information_schema.collation_character_set_applicability"
+    return frozenset(name for (name,) in _rows(conn, query) if flavour.own_name(name) == name)
+
+
+def charset_ids(conn: Connection[Any]) -> dict[int, str]:
+    """Return the character set of every collation id of the server: what TABLE_MAPs of the log name."""
+    view = "collations" if _flavour(conn) is _MYSQL else "collation_character_set_applicability"
+    rows = _rows(conn, f"SELECT id, character_set_name FROM information_schema.{view}")
+    return {int(number): charset for number, charset in rows if number is not None}
+
+
+def _flavour(conn: Connection[Any]) -> _Flavour:
+    return _MARIADB if "MariaDB" in _rows(conn, "SELECT VERSION()")[0][0] else _MYSQL
+
+
+def _rows(conn: Connection[Any], query: str, *parameters: str | tuple[str, ...]) -> list[tuple[Any, ...]]:
+    from pymysql.cursors import Cursor
+
+    with conn.cursor(Cursor) as cursor:
+        cursor.execute(query, parameters or None)
+        return list(cursor.fetchall())
+
+
+def _indexes(rows: Iterable[tuple[Any, ...]], table: str) -> tuple[UniqueIndex, ...]:
+    parts: dict[str, list[IndexPart]] = {}
+    for name, part, prefix, expression in rows:
+        if part is None:
+            raise ExpressionIndexError(
+                f"unique index {name} of {table} is over an expression ({expression}): its values are not in the binlog, "
+                "so changes cannot be put in order. Put the expression in a stored generated column and index that, "
+                "or exclude the table"
+            )
+        parts.setdefault(name, []).append(IndexPart(column=part, prefix=prefix))
+    return tuple(UniqueIndex(name=name, parts=tuple(columns)) for name, columns in parts.items())

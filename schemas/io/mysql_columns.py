@@ -1,0 +1,151 @@
+"""Columns as information_schema of MySQL and MariaDB shows them, into the neutral model: pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from schemas.errors import UnsupportedTypeError
+from schemas.table.model import Column, ColumnType, Kind
+from schemas.table.typemap import MYSQL_CATALOG
+
+
+class CatalogColumn(NamedTuple):
+    """A row of information_schema.columns, as schemas.io.mysql_catalog selects it."""
+
+    name: str
+    default: str | None
+    nullable: str
+    data_type: str
+    declared: str
+    characters: int | None
+    octets: int | None
+    precision: int | None
+    scale: int | None
+    fsp: int | None
+    charset: str | None
+    collation: str | None
+    extra: str
+    srid: int | None
+    expression: str | None = None
+
+
+def column(row: CatalogColumn, *, quoted_defaults: bool) -> Column:
+    """Return the neutral column. `quoted_defaults`: the server shows defaults as SQL literals. Raises UnsupportedTypeError."""
+    extra = row.extra.lower()
+    type_ = column_type(row)
+    return Column(
+        name=row.name,
+        type=type_,
+        nullable=row.nullable == "YES",
+        default=None
+        if "default_generated" in extra
+        else _default(row.default, type_, quoted=quoted_defaults),
+        auto_increment="auto_increment" in extra,
+        generated=" generated" in extra,
+        expression=(row.expression or None) if " generated" in extra else None,
+    )
+
+
+def column_type(row: CatalogColumn) -> ColumnType:
+    """Return the neutral type of a column. Raises UnsupportedTypeError."""
+    fixed = MYSQL_CATALOG.get(row.data_type.lower())
+    if fixed is None:
+        raise UnsupportedTypeError(
+            f"column {row.name}: type {row.declared} is not supported: exclude the table"
+        )
+    kind: Kind = fixed["kind"]
+    return ColumnType(
+        charset=row.charset, collation=row.collation, **{**fixed, **_FACTS.get(kind, _no_facts)(row)}
+    )
+
+
+def _no_facts(_: CatalogColumn) -> dict[str, Any]:
+    return {}
+
+
+def _signedness(row: CatalogColumn) -> dict[str, Any]:
+    return {"unsigned": bool(re.search(r"\b(unsigned|zerofill)\b", row.declared.lower()))}
+
+
+def _numbers(row: CatalogColumn) -> dict[str, Any]:
+    return {"precision": row.precision, "scale": row.scale, **_signedness(row)}
+
+
+def _characters(row: CatalogColumn) -> dict[str, Any]:
+    return {"length": row.characters}
+
+
+def _octets(row: CatalogColumn) -> dict[str, Any]:
+    return {"length": row.octets}
+
+
+def _fraction(row: CatalogColumn) -> dict[str, Any]:
+    return {"fsp": row.fsp or 0}
+
+
+def _labels(row: CatalogColumn) -> dict[str, Any]:
+    return {"members": _members(row.name, row.declared, row.charset)}
+
+
+#: What the catalogue's row adds to a kind.
+_FACTS: dict[Kind, Callable[[CatalogColumn], dict[str, Any]]] = {
+    **dict.fromkeys((Kind.INT, Kind.FLOAT, Kind.DOUBLE), _signedness),
+    Kind.DECIMAL: _numbers,
+    Kind.BIT: lambda row: {"length": row.precision},
+    **dict.fromkeys((Kind.CHAR, Kind.VARCHAR), _characters),
+    **dict.fromkeys((Kind.TEXT, Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _octets),
+    **dict.fromkeys((Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP), _fraction),
+    **dict.fromkeys((Kind.ENUM, Kind.SET), _labels),
+    Kind.GEOMETRY: lambda row: {"srid": row.srid},
+}
+
+
+_MEMBER = re.compile(r"'((?:[^'\\]|''|\\.)*)'(?:,|\)$)", re.DOTALL)
+_ESCAPE = re.compile(r"''|\\(.)", re.DOTALL)
+_ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "b": "\b"}
+_BEYOND_BMP = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
+
+
+def parse_members(declared: str) -> tuple[str, ...]:
+    """Return the labels of "enum('a','it''s')" or "set(…)", unescaped."""
+    return tuple(_unescape(each) for each in _MEMBER.findall(declared.partition("(")[2]))
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]) if match[1] else "'", text)
+
+
+def _members(name: str, declared: str, charset: str | None) -> tuple[str, ...]:
+    members = parse_members(declared)
+    if charset in _BEYOND_BMP and any("?" in member for member in members):
+        # information_schema is utf8mb3: it shows "?" for an emoji, and nothing tells it from a real question mark
+        raise UnsupportedTypeError(
+            f"column {name}: a label holds '?', which information_schema also shows for characters beyond U+FFFF: "
+            "rename the label, or exclude the table"
+        )
+    return members
+
+
+_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
+_BINARY_KINDS = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB, Kind.GEOMETRY})
+
+
+def _default(shown: str | None, type_: ColumnType, *, quoted: bool) -> str | None:
+    """The default as plain text; None for expressions and for binary kinds (rows always carry every value)."""
+    if shown is None or type_.kind in _BINARY_KINDS:
+        return None
+    if type_.kind is Kind.BIT:
+        return str(int(shown[2:-1], 2)) if shown.startswith("b'") else None
+    literal = re.fullmatch(r"'(.*)'", shown, re.DOTALL) if quoted else None
+    if literal:
+        shown = _unescape(literal[1])
+    elif quoted and not _NUMBER.fullmatch(shown):
+        return None
+    return _without_padding(shown) if type_.kind in (Kind.INT, Kind.DECIMAL) else shown
+
+
+def _without_padding(number: str) -> str:
+    """ZEROFILL shows defaults with leading zeros."""
+    return re.sub(r"^(-?)0+(?=\d)", r"\1", number)

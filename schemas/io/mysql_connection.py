@@ -1,0 +1,123 @@
+"""Connections to MySQL, MariaDB and TDSQL with the one session state in which values keep their meaning.
+
+Every reader and writer of values (snapshot, verify, apply) connects through here; a pooled connection of another
+origin must run SESSION_SQL first.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from schemas.errors import ServerConnectError
+from schemas.io.endpoints import MYSQL, blamed
+
+if TYPE_CHECKING:
+    from pymysql.connections import Connection
+
+    from schemas.config.model import SourceConfig
+
+#: Strict, so that a value is never cut silently; zero and invalid dates are carried as they are (no NO_ZERO_DATE,
+#: ALLOW_INVALID_DATES); 0 written to an AUTO_INCREMENT column stays 0; backslashes escape, as PyMySQL writes them.
+SQL_MODE = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION"
+#: TIMESTAMP is an instant: shown and read in UTC.
+SESSION_SQL = f"SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}'"
+
+#: Seconds that a server has for each of its answers while a connection is made.
+HANDSHAKE_S = 10
+#: Seconds that a source has for an answer: what is asked of it here are its catalogue and pages of rows.
+READ_S = 60
+_LOST = 2013
+_UNREACHABLE = frozenset({2002, 2003, 2006, 2013})
+_REMEDIES: dict[int, str] = {
+    1044: "the user may not use this database: GRANT it",
+    1045: "user or password is wrong, or this host is not allowed: correct them in the configuration",
+    1698: "user or password is wrong, or this host is not allowed: correct them in the configuration",
+    1049: "the database does not exist: create it, or correct its name in the configuration",
+    1040: "the server has no free connection: raise max_connections, or use fewer lanes",
+    1129: "the server blocks this host after connection errors: run FLUSH HOSTS there",
+    1130: "the server does not allow connections from this host: change the user's host part",
+    1203: "the user has no free connection: raise max_user_connections, or use fewer lanes",
+    **dict.fromkeys(_UNREACHABLE, "nothing answers there: check host and port, and whether the server runs"),
+}
+_TRANSIENT = _UNREACHABLE | {1040, 1053, 1203}
+
+
+def connect_mysql(
+    host: str,
+    port: int,
+    user: str,
+    password: str,
+    database: str | None = None,
+    *,
+    autocommit: bool = True,
+    connect_timeout: int = 10,
+    **options: Any,
+) -> Connection[Any]:
+    """Open a connection: utf8mb4, SESSION_SQL, affected rows = rows found (CLIENT.FOUND_ROWS).
+
+    `options` go to pymysql.connect (read_timeout, ssl, …). Raises ServerConnectError with the remedy.
+    """
+    import pymysql
+    from pymysql.constants import CLIENT
+
+    flags = CLIENT.FOUND_ROWS | int(options.pop("client_flag", 0))
+    try:
+        return open_connection(
+            host=host, port=port, user=user, password=password, database=database, charset="utf8mb4",
+            autocommit=autocommit, connect_timeout=connect_timeout, client_flag=flags, init_command=SESSION_SQL, **options,
+        )  # fmt: skip
+    except pymysql.MySQLError as error:
+        raise _explained(error, user, host, port) from error
+
+
+def open_connection(**settings: Any) -> Connection[Any]:
+    """Call pymysql.connect with `settings`; the peer has HANDSHAKE_S for its part, also where `read_timeout` is longer.
+
+    Raises pymysql errors, whatever it is that answers there.
+    """
+    import pymysql
+
+    allowed = settings.get("read_timeout")
+    limit = HANDSHAKE_S if allowed is None else min(HANDSHAKE_S, allowed)
+    try:
+        made: Any = pymysql.connect(**{**settings, "read_timeout": limit})
+    except (struct.error, ValueError, IndexError) as error:  # it is no MySQL that talks there
+        raise pymysql.err.OperationalError(_LOST, f"the handshake cannot be read: {error}") from error
+    made._read_timeout = allowed  # PyMySQL sets it on the socket before each read
+    opened: Connection[Any] = made
+    return opened
+
+
+def connect_source(source: SourceConfig) -> Connection[Any]:
+    """Open a connection to a source of the configuration. Raises ServerConnectError with the remedy."""
+    return connect_mysql(
+        source.host, source.port, source.user, source.password.get_secret_value(), read_timeout=READ_S, write_timeout=READ_S,
+        **tls_options(source),
+    )  # fmt: skip
+
+
+def tls_options(source: SourceConfig) -> dict[str, Any]:
+    """Return PyMySQL's options for the source's TLS settings."""
+    if source.tls is None:
+        return {}
+    tls = source.tls
+    files = {"ssl_ca": tls.ca, "ssl_cert": tls.cert, "ssl_key": tls.key}
+    options: dict[str, Any] = {option: str(file) for option, file in files.items() if file is not None}
+    return {
+        **options,
+        "ssl_verify_cert": tls.verify != "none",
+        "ssl_verify_identity": tls.verify == "full",
+        "ssl": {},
+    }
+
+
+def _explained(error: Exception, user: str, host: str, port: int) -> ServerConnectError:
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    remedy = _REMEDIES.get(code, "see the server's message")
+    if code in _UNREACHABLE or not code:
+        remedy = blamed(host, port, MYSQL) or remedy
+    return ServerConnectError(
+        f"cannot connect to the database as {user}@{host}:{port}: {error.args[-1] if error.args else error} ({code}); {remedy}",
+        transient=code in _TRANSIENT,
+    )

@@ -1,0 +1,157 @@
+"""The neutral table model: what a definition event carries and what both ends speak.
+
+Column types are those of the source, made neutral; values of each kind have exactly one wire form, the same
+from the log and from a snapshot (the table below is the contract; `None` is NULL everywhere):
+
+| kind | wire value (a JSON value) |
+|---|---|
+| int (bits 8..64, unsigned), year | integer; beyond ±2^53 its decimal string |
+| bit(length) | integer; beyond 2^53 its decimal string |
+| decimal(precision, scale) | string with exactly `scale` digits after the point, "-0.50", never exponent or leading zeros |
+| float (32 bits), double | JSON number; a float is widened exactly to a double |
+| char, varchar, text | string (CHAR without trailing spaces, as the server returns it) |
+| binary, varbinary, blob | base64; BINARY(n) padded with zero bytes to n |
+| date | "YYYY-MM-DD"; zero dates as they are ("0000-00-00") |
+| time(fsp) | "[-]HH:MM:SS[.f…]" with exactly `fsp` digits; hours up to 838 |
+| datetime(fsp) | "YYYY-MM-DD HH:MM:SS[.f…]": wall text, never converted |
+| timestamp(fsp) | "YYYY-MM-DDTHH:MM:SS[.f…]Z": UTC; the zero timestamp as "0000-00-00 00:00:00[.f…]" |
+| json | JSON text as the server prints it |
+| enum, set | label; labels joined by ","; the error value is "" |
+| geometry | {"wkb": base64, "srid": integer} |
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
+
+from schemas.table.collations import own_name
+
+Value = None | bool | int | float | str | dict[str, object]
+"""A wire value."""
+Row = tuple[Value, ...]
+"""Wire values in the order of `Table.columns`."""
+Key = tuple[Value, ...]
+"""Wire values of the key columns, in the order of `Table.key.parts`."""
+
+
+class Kind(StrEnum):
+    INT = "int"
+    DECIMAL = "decimal"
+    FLOAT = "float"
+    DOUBLE = "double"
+    BIT = "bit"
+    YEAR = "year"
+    CHAR = "char"
+    VARCHAR = "varchar"
+    TEXT = "text"
+    BINARY = "binary"
+    VARBINARY = "varbinary"
+    BLOB = "blob"
+    DATE = "date"
+    TIME = "time"
+    DATETIME = "datetime"
+    TIMESTAMP = "timestamp"
+    JSON = "json"
+    ENUM = "enum"
+    SET = "set"
+    GEOMETRY = "geometry"
+
+
+class ColumnType(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A neutral column type; only the fields that its kind needs are set."""
+
+    kind: Kind
+    bits: int = 0  # int: 8, 16, 24, 32 or 64
+    unsigned: bool = False  # int, decimal, float, double
+    precision: int = 0  # decimal
+    scale: int = 0  # decimal
+    length: int = 0  # char/varchar: characters; binary/varbinary: bytes; text/blob: maximal bytes; bit: bits
+    fsp: int = 0  # time, datetime, timestamp: digits of the fraction
+    members: tuple[str, ...] = ()  # enum, set
+    charset: str | None = None  # text kinds, enum, set
+    collation: str | None = None
+    srid: int | None = None  # geometry
+
+
+class Column(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    name: str
+    type: ColumnType
+    nullable: bool = True
+    default: str | None = None  # a literal, as text; None: no default
+    auto_increment: bool = False
+    generated: bool = False
+    expression: str | None = None  # of a generated column, as its server writes it; None also in older topics
+
+
+class IndexPart(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    column: str
+    prefix: int | None = None  # characters (bytes for binary kinds); None: the whole value
+    collation: str | None = None  # None: the column's
+
+
+class UniqueIndex(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    name: str
+    parts: tuple[IndexPart, ...]
+    nulls_distinct: bool = True  # False: NULLS NOT DISTINCT
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(part.column for part in self.parts)
+
+
+class Table(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A table of a source, or, after routing, of a target (`db` is then its schema or database).
+
+    `key` is the identity of a row: the primary key, or without one the first NOT NULL unique index (by columns,
+    then name). `unique` holds all *other* unique indexes.
+    """
+
+    db: str
+    name: str
+    columns: tuple[Column, ...]
+    key: UniqueIndex
+    unique: tuple[UniqueIndex, ...] = ()
+    charset: str | None = None
+    collation: str | None = None
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    def column(self, name: str) -> Column:
+        """Return the column `name`. Raises KeyError."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+    def indexes_of(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        """Return the ordinals of the columns `names`, in that order."""
+        order = {column.name: i for i, column in enumerate(self.columns)}
+        return tuple(order[name] for name in names)
+
+
+def same_definition(known: Table, now: Table) -> bool:
+    """Tell whether `now` is the definition `known`, as far as `known` goes.
+
+    Definitions of older topics lack the expressions of generated columns: such a one may be any. And they have collations
+    by whichever name MariaDB showed.
+    """
+    if known == now:
+        return True
+    learnt = tuple(_as_known(old, column) for old, column in zip(known.columns, now.columns, strict=False))
+    whole = replace(now, columns=learnt, collation=_shown(known.collation, now.collation))
+    return len(known.columns) == len(now.columns) and known == whole
+
+
+def _as_known(old: Column, column: Column) -> Column:
+    expression = None if old.generated and old.expression is None else column.expression
+    type_ = replace(column.type, collation=_shown(old.type.collation, column.type.collation))
+    return replace(column, expression=expression, type=type_)
+
+
+def _shown(old: str | None, now: str | None) -> str | None:
+    return old if old is not None and own_name(old) == now else now

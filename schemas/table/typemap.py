@@ -1,0 +1,199 @@
+"""The type map: neutral column types ↔ the types of MySQL, MariaDB and PostgreSQL, as tables of data.
+
+docs/reference/types.md is generated from these tables (tools/docs/typemap.py). A rule matches when its kind and all
+attributes that it names match; the first match counts. `{…}` in a template is an attribute of the ColumnType.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas.errors import UnsupportedTypeError
+from schemas.table.equality import wire_equal as wire_equal
+from schemas.table.model import ColumnType, Kind
+
+
+@dataclass(frozen=True)
+class TypeRule:
+    """Types of `kind` whose attributes equal `when` are written as `template`; `note`: what a reader should know."""
+
+    kind: Kind
+    template: str
+    when: Mapping[str, object] = field(default_factory=dict)
+    note: str = ""
+
+    def matches(self, type_: ColumnType) -> bool:
+        return self.kind is type_.kind and all(
+            getattr(type_, name) == value for name, value in self.when.items()
+        )
+
+    def render(self, type_: ColumnType) -> str:
+        return self.template.format(
+            precision=type_.precision, scale=type_.scale, length=type_.length, fsp=type_.fsp,
+            members=",".join(quote_literal(member) for member in type_.members),
+            unsigned=" unsigned" if type_.unsigned else "",
+        )  # fmt: skip
+
+
+_BIGINT_NOTE = "it has no unsigned 64-bit integer"
+POSTGRES: tuple[TypeRule, ...] = (
+    TypeRule(Kind.INT, "smallint", {"bits": 8}),
+    TypeRule(Kind.INT, "integer", {"bits": 16, "unsigned": True}),
+    TypeRule(Kind.INT, "smallint", {"bits": 16}),
+    TypeRule(Kind.INT, "integer", {"bits": 24}),
+    TypeRule(Kind.INT, "bigint", {"bits": 32, "unsigned": True}),
+    TypeRule(Kind.INT, "integer", {"bits": 32}),
+    TypeRule(Kind.INT, "numeric(20,0)", {"bits": 64, "unsigned": True}, _BIGINT_NOTE),
+    TypeRule(Kind.INT, "bigint", {"bits": 64}),
+    TypeRule(Kind.DECIMAL, "numeric({precision},{scale})"),
+    TypeRule(Kind.FLOAT, "real"),
+    TypeRule(Kind.DOUBLE, "double precision"),
+    TypeRule(Kind.BIT, "bit({length})"),
+    TypeRule(Kind.YEAR, "smallint"),
+    TypeRule(Kind.CHAR, "varchar(1)", {"length": 0}, "it has no zero-length type"),
+    TypeRule(Kind.VARCHAR, "varchar(1)", {"length": 0}, "it has no zero-length type"),
+    TypeRule(Kind.CHAR, "varchar({length})", {}, "a NUL character is refused"),
+    TypeRule(Kind.VARCHAR, "varchar({length})", {}, "a NUL character is refused"),
+    TypeRule(Kind.TEXT, "text", {}, "a NUL character is refused"),
+    TypeRule(Kind.BINARY, "bytea"),
+    TypeRule(Kind.VARBINARY, "bytea"),
+    TypeRule(Kind.BLOB, "bytea"),
+    TypeRule(Kind.DATE, "date", {}, "zero and invalid dates are refused"),
+    TypeRule(Kind.TIME, "interval({fsp})", {}, "MySQL's TIME is a duration of up to ±838 hours"),
+    TypeRule(Kind.DATETIME, "timestamp({fsp})", {}, "wall time; zero and invalid dates are refused"),
+    TypeRule(Kind.TIMESTAMP, "timestamptz({fsp})", {}, "an instant; the zero timestamp is refused"),
+    TypeRule(Kind.JSON, "jsonb", {}, "the same document, not the same text; \\u0000 is refused"),
+    TypeRule(Kind.ENUM, "text"),
+    TypeRule(Kind.SET, "text", {}, "labels joined by commas"),
+    TypeRule(Kind.GEOMETRY, "bytea", {}, "EWKB, as PostGIS reads it with ST_GeomFromEWKB"),
+)
+
+_UNSIGNED = "{unsigned}"
+_CI_NOTE = "character set and collation are kept, or [replaced](#collations)"
+_OLD_TYPES = "TINYTEXT, TEXT, MEDIUMTEXT and LONGTEXT by their maximal length"
+MYSQL: tuple[TypeRule, ...] = (
+    TypeRule(Kind.INT, "tinyint" + _UNSIGNED, {"bits": 8}),
+    TypeRule(Kind.INT, "smallint" + _UNSIGNED, {"bits": 16}),
+    TypeRule(Kind.INT, "mediumint" + _UNSIGNED, {"bits": 24}),
+    TypeRule(Kind.INT, "int" + _UNSIGNED, {"bits": 32}),
+    TypeRule(Kind.INT, "bigint" + _UNSIGNED, {"bits": 64}),
+    TypeRule(Kind.DECIMAL, "decimal({precision},{scale})" + _UNSIGNED),
+    TypeRule(Kind.FLOAT, "float" + _UNSIGNED),
+    TypeRule(Kind.DOUBLE, "double" + _UNSIGNED),
+    TypeRule(Kind.BIT, "bit({length})"),
+    TypeRule(Kind.YEAR, "year"),
+    TypeRule(Kind.CHAR, "char({length})", {}, _CI_NOTE),
+    TypeRule(Kind.VARCHAR, "varchar({length})", {}, _CI_NOTE),
+    TypeRule(Kind.TEXT, "tinytext", {"length": 2**8 - 1}, _OLD_TYPES),
+    TypeRule(Kind.TEXT, "text", {"length": 2**16 - 1}),
+    TypeRule(Kind.TEXT, "mediumtext", {"length": 2**24 - 1}),
+    TypeRule(Kind.TEXT, "longtext"),
+    TypeRule(Kind.BINARY, "binary({length})"),
+    TypeRule(Kind.VARBINARY, "varbinary({length})"),
+    TypeRule(Kind.BLOB, "tinyblob", {"length": 2**8 - 1}),
+    TypeRule(Kind.BLOB, "blob", {"length": 2**16 - 1}),
+    TypeRule(Kind.BLOB, "mediumblob", {"length": 2**24 - 1}),
+    TypeRule(Kind.BLOB, "longblob"),
+    TypeRule(Kind.DATE, "date"),
+    TypeRule(Kind.TIME, "time({fsp})"),
+    TypeRule(Kind.DATETIME, "datetime({fsp})"),
+    TypeRule(Kind.TIMESTAMP, "timestamp({fsp})"),
+    TypeRule(Kind.JSON, "json", {}, "on MariaDB an alias of longtext with a check"),
+    TypeRule(Kind.ENUM, "enum({members})", {}, "the error value (index 0) is refused"),
+    TypeRule(Kind.SET, "set({members})"),
+    TypeRule(Kind.GEOMETRY, "geometry", {}, "any subtype; the SRID stays in each value"),
+)
+
+_INT = Kind.INT
+#: DATA_TYPE of information_schema → what is fixed by it; length, precision, fsp and members come from the row.
+MYSQL_CATALOG: dict[str, dict[str, Any]] = {
+    "tinyint": {"kind": _INT, "bits": 8}, "smallint": {"kind": _INT, "bits": 16}, "mediumint": {"kind": _INT, "bits": 24},
+    "int": {"kind": _INT, "bits": 32}, "bigint": {"kind": _INT, "bits": 64},
+    "decimal": {"kind": Kind.DECIMAL}, "float": {"kind": Kind.FLOAT}, "double": {"kind": Kind.DOUBLE},
+    "bit": {"kind": Kind.BIT}, "year": {"kind": Kind.YEAR},
+    "char": {"kind": Kind.CHAR}, "varchar": {"kind": Kind.VARCHAR},
+    **{key: {"kind": Kind.TEXT} for key in ("tinytext", "text", "mediumtext", "longtext")},
+    "binary": {"kind": Kind.BINARY}, "varbinary": {"kind": Kind.VARBINARY},
+    **{key: {"kind": Kind.BLOB} for key in ("tinyblob", "blob", "mediumblob", "longblob")},
+    "date": {"kind": Kind.DATE}, "time": {"kind": Kind.TIME}, "datetime": {"kind": Kind.DATETIME},
+    "timestamp": {"kind": Kind.TIMESTAMP}, "json": {"kind": Kind.JSON}, "enum": {"kind": Kind.ENUM}, "set": {"kind": Kind.SET},
+    **{key: {"kind": Kind.GEOMETRY} for key in ("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geomcollection", "geometrycollection")},
+}  # fmt: skip
+
+#: PostgreSQL's format_type() without its parentheses → neutral type; the numbers in them fill the attributes named last.
+POSTGRES_CATALOG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "smallint": ({"kind": _INT, "bits": 16}, ()),
+    "integer": ({"kind": _INT, "bits": 32}, ()),
+    "bigint": ({"kind": _INT, "bits": 64}, ()),
+    "boolean": ({"kind": _INT, "bits": 8}, ()),
+    "numeric": ({"kind": Kind.DECIMAL}, ("precision", "scale")),
+    "real": ({"kind": Kind.FLOAT}, ()),
+    "double precision": ({"kind": Kind.DOUBLE}, ()),
+    "bit": ({"kind": Kind.BIT, "length": 1}, ("length",)),
+    "character": ({"kind": Kind.CHAR, "length": 1}, ("length",)),
+    "character varying": ({"kind": Kind.VARCHAR}, ("length",)),
+    "text": ({"kind": Kind.TEXT}, ()),
+    "uuid": ({"kind": Kind.CHAR, "length": 36}, ()),
+    "bytea": ({"kind": Kind.BLOB}, ()),
+    "date": ({"kind": Kind.DATE}, ()),
+    "interval": ({"kind": Kind.TIME, "fsp": 6}, ("fsp",)),
+    "time without time zone": ({"kind": Kind.TIME, "fsp": 6}, ("fsp",)),
+    "timestamp without time zone": ({"kind": Kind.DATETIME, "fsp": 6}, ("fsp",)),
+    "timestamp with time zone": ({"kind": Kind.TIMESTAMP, "fsp": 6}, ("fsp",)),
+    "json": ({"kind": Kind.JSON}, ()),
+    "jsonb": ({"kind": Kind.JSON}, ()),
+}
+
+
+def postgres_type(type_: ColumnType) -> str:
+    """Return the PostgreSQL DDL type, such as "numeric(20,0)". Raises UnsupportedTypeError."""
+    return _render(POSTGRES, type_, "PostgreSQL")
+
+
+def mysql_type(type_: ColumnType, collation: Callable[[ColumnType], str | None] | None = None) -> str:
+    """Return the MySQL/MariaDB DDL type with its character set and collation.
+
+    `collation` chooses the collation on this server (schemas.table.collations.chooser); without it the source's is named as
+    it is. Raises UnsupportedTypeError.
+    """
+    rendered = _render(MYSQL, type_, "MySQL")
+    chosen = collation(type_) if collation else type_.collation
+    if chosen:
+        return f"{rendered} CHARACTER SET {chosen.partition('_')[0]} COLLATE {chosen}"
+    return f"{rendered} CHARACTER SET {type_.charset}" if type_.charset else rendered
+
+
+def _render(rules: Iterable[TypeRule], type_: ColumnType, server: str) -> str:
+    for rule in rules:
+        if rule.matches(type_):
+            return rule.render(type_)
+    raise UnsupportedTypeError(
+        f"{server} has no type for {type_.kind} ({type_}): map the column or leave it out"
+    )
+
+
+_FORMATTED = re.compile(r"(?P<base>[a-z ]+?)(?:\((?P<numbers>[\d, ]+)\))?(?P<rest> with(?:out)? time zone)?")
+
+
+def neutral_from_postgres(formatted: str) -> ColumnType:
+    """Return the neutral type of a PostgreSQL column from its `format_type(atttypid, atttypmod)`.
+
+    Raises UnsupportedTypeError (arrays, domains, user-defined types, …).
+    """
+    match = _FORMATTED.fullmatch(formatted)
+    known = POSTGRES_CATALOG.get(match["base"] + (match["rest"] or "")) if match else None
+    if match is None or known is None:
+        raise UnsupportedTypeError(
+            f"PostgreSQL type {formatted!r} has no neutral type: leave the column out of the route"
+        )
+    fixed, names = known
+    numbers = [int(number) for number in (match["numbers"] or "").split(",") if number]
+    return ColumnType(**{**fixed, **dict(zip(names, numbers, strict=False))})
+
+
+def quote_literal(text: str) -> str:
+    """Return a MySQL string literal (valid without NO_BACKSLASH_ESCAPES, as rowlock's sessions are)."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"

@@ -1,0 +1,144 @@
+"""Rows of MySQL and MariaDB ↔ wire values (schemas/table/model.py), through PyMySQL.
+
+Reading: SELECT `select_list(table)` and put each row through `row_from_select(table)`. Writing: put a wire row through
+`to_mysql(table)` and give the tuple to PyMySQL. Both need a session as `connect_mysql` makes it (SESSION_SQL).
+The values read equal those that capture decodes from the binlog, so a snapshot and the log agree.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from schemas.io.mysql_connection import SESSION_SQL, connect_mysql
+from schemas.table.model import Column, Kind, Row, Table, Value
+from schemas.values.converter import Convert, ConvertRow, compile_row, from_base64, to_base64, wire_int
+
+__all__ = [
+    "SESSION_SQL", "connect_mysql", "geometry_internal", "geometry_wire", "quote_name", "row_from_select", "select_list",
+    "timestamp_text", "timestamp_wire", "to_mysql", "to_mysql_columns",
+]  # fmt: skip
+
+_SRID = struct.Struct("<I")
+
+
+def quote_name(name: str) -> str:
+    """Return `name` as a quoted identifier."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+#: How a kind is read when not by its bare column. Dates as text keep zero dates and fractions. PyMySQL would make
+#: Decimal of decimals. FLOAT prints 6 digits unless widened; "* 1e0" widens and keeps the sign of -0, "+ 0" does not.
+_EXPRESSIONS: dict[Kind, str] = {
+    Kind.BIT: "{0}+0",
+    Kind.FLOAT: "{0}*1e0",
+    Kind.DOUBLE: "{0}*1e0",
+    Kind.YEAR: "{0}+0",
+    **dict.fromkeys((Kind.DECIMAL, Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP), "CAST({0} AS CHAR)"),
+}
+
+
+def select_list(table: Table) -> list[str]:
+    """Return the SQL expression of every column of `table`, in order."""
+    return [
+        _EXPRESSIONS.get(column.type.kind, "{0}").format(quote_name(column.name)) for column in table.columns
+    ]
+
+
+def row_from_select(
+    table: Table, otherwise: Callable[[Column], Convert | None] | None = None
+) -> Callable[[tuple[Any, ...]], Row]:
+    """Return the function from a row of PyMySQL (plain tuple cursor) to wire values.
+
+    `otherwise` has the converters of kinds that are read as they come: text, dates, labels.
+    """
+    read = otherwise or _no_converter
+    return compile_row([_READ.get(column.type.kind, read)(column) for column in table.columns])
+
+
+def to_mysql(table: Table) -> Callable[[Row], tuple[Any, ...]]:
+    """Return the function from wire values to PyMySQL parameters.
+
+    Written and read again they are the same wire values. The server itself refuses what its types cannot hold.
+    """
+    return compile_row([_WRITE.get(column.type.kind, _no_converter)(column) for column in table.columns])
+
+
+def to_mysql_columns(table: Table, columns: tuple[str, ...]) -> ConvertRow:
+    """Return the function for tuples of only `columns`, in that order (keys, unique values)."""
+    chosen = [table.column(name) for name in columns]
+    return compile_row([_WRITE.get(column.type.kind, _no_converter)(column) for column in chosen])
+
+
+def _no_converter(_: Column) -> Convert | None:
+    return None
+
+
+def _read_int(column: Column) -> Convert | None:
+    return wire_int if column.type.bits == 64 else None
+
+
+def _read_bit(column: Column) -> Convert | None:
+    return wire_int if column.type.length > 53 else None
+
+
+def _read_decimal(column: Column) -> Convert | None:
+    return _strip_zerofill if column.type.unsigned else None
+
+
+def _strip_zerofill(text: str) -> str:
+    """ZEROFILL (always unsigned) shows "0001.50"."""
+    if text[0] != "0":
+        return text
+    stripped = text.lstrip("0")
+    return stripped if stripped and stripped[0] != "." else "0" + stripped
+
+
+def _read_timestamp(_: Column) -> Convert | None:
+    return timestamp_wire
+
+
+def timestamp_wire(text: str) -> str:
+    """Return the wire value of "YYYY-MM-DD HH:MM:SS[.f…]" in UTC."""
+    return text if text.startswith("0000-00-00") else f"{text[:10]}T{text[11:]}Z"
+
+
+def timestamp_text(wire: str) -> str:
+    """Return "YYYY-MM-DD HH:MM:SS[.f…]" in UTC of a wire TIMESTAMP."""
+    return f"{wire[:10]} {wire[11:-1]}" if wire.endswith("Z") else wire
+
+
+def geometry_wire(internal: bytes) -> dict[str, object]:
+    """Return the wire value of the servers' own form: SRID (4 bytes, little-endian), then WKB. The log has it, too."""
+    return {"wkb": to_base64(internal[4:]), "srid": _SRID.unpack_from(internal)[0]}
+
+
+def geometry_internal(wire: Value) -> bytes:
+    """Return the servers' own form of a wire geometry; both accept it as the value of a geometry column."""
+    if not isinstance(wire, dict):
+        raise TypeError(f"a geometry's wire value is an object, not {type(wire).__name__}")
+    return _SRID.pack(wire["srid"]) + from_base64(str(wire["wkb"]))
+
+
+def _always(convert: Convert) -> Callable[[Column], Convert | None]:
+    return lambda _: convert
+
+
+_READ: dict[Kind, Callable[[Column], Convert | None]] = {
+    Kind.INT: _read_int,
+    Kind.BIT: _read_bit,
+    Kind.YEAR: _always(int),
+    Kind.DECIMAL: _read_decimal,
+    Kind.TIMESTAMP: _read_timestamp,
+    **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _always(to_base64)),
+    Kind.GEOMETRY: _always(geometry_wire),
+}
+_WRITE: dict[Kind, Callable[[Column], Convert | None]] = {
+    Kind.INT: lambda column: int if column.type.bits == 64 else None,
+    Kind.BIT: lambda column: int if column.type.length > 53 else None,
+    **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _always(float)),
+    Kind.TIMESTAMP: _always(timestamp_text),
+    **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _always(from_base64)),
+    Kind.GEOMETRY: _always(geometry_internal),
+}

@@ -1,0 +1,159 @@
+"""Rows of PostgreSQL → wire values (schemas/table/model.py), by the *neutral* column type: the reading half of postgres_values.
+
+The real types may differ from the type map's as long as the values fit (boolean for TINYINT(1), double precision for
+FLOAT, …): everything but floats and bytes is read as text.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from schemas.table.model import Column, Kind, Row, Table, Value
+from schemas.values.converter import Convert, compile_row, to_base64, wire_int
+
+EWKB_SRID = 0x20000000
+EWKB_HEADER = struct.Struct("<BI")
+SRID = struct.Struct("<I")
+
+
+def quote_pg(name: str) -> str:
+    """Return `name` as a quoted identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def select_list_pg(table: Table) -> list[str]:
+    """Return the SQL expression of every column of `table`, in order.
+
+    Each has an alias that is no column's name: PostgreSQL would name `"id"::text` id, and ORDER BY id would sort text.
+    """
+    return [f'{_expression(column)} AS "wire {i}"' for i, column in enumerate(table.columns)]
+
+
+def _expression(column: Column) -> str:
+    return _EXPRESSIONS.get(column.type.kind, "{0}::text").format(quote_pg(column.name))
+
+
+def row_from_postgres(table: Table) -> Callable[[tuple[Any, ...]], Row]:
+    """Return the function from a row of psycopg to wire values.
+
+    A value that does not have the form of the neutral type comes back as PostgreSQL's text: it then differs from
+    every wire value, which is what verify has to show.
+    """
+    return compile_row([_READ.get(column.type.kind, _as_text)(column) for column in table.columns])
+
+
+#: FLOAT is `real`: widened by PostgreSQL, exactly. Everything else is read as text, whatever the real type is.
+_EXPRESSIONS: dict[Kind, str] = {
+    Kind.FLOAT: "{0}::float8",
+    Kind.DOUBLE: "{0}::float8",
+    **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB, Kind.GEOMETRY), "{0}"),
+}
+
+
+def _geometry_wire(raw: bytes) -> dict[str, object]:
+    order, kind = EWKB_HEADER.unpack_from(raw)
+    wkb = EWKB_HEADER.pack(order, kind & ~EWKB_SRID) + raw[EWKB_HEADER.size + SRID.size :]
+    return {"wkb": to_base64(wkb), "srid": SRID.unpack_from(raw, EWKB_HEADER.size)[0]}
+
+
+def _as_text(_: Column) -> Convert | None:
+    return None
+
+
+_BOOLEANS = {"true": 1, "false": 0}
+
+
+def _read_int(_: Column) -> Convert:
+    def convert(text: str) -> Value:
+        try:
+            return wire_int(int(text))
+        except ValueError:
+            return _whole_number(text)
+
+    return convert
+
+
+def _whole_number(text: str) -> Value:
+    """An integer that is stored as boolean or as numeric with a scale."""
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return text
+    return wire_int(int(number)) if number.is_finite() and number == number.to_integral_value() else text
+
+
+def _read_bit(_: Column) -> Convert:
+    def convert(text: str) -> Value:
+        try:
+            return wire_int(int(text, 2))
+        except ValueError:
+            return _BOOLEANS.get(text, text)
+
+    return convert
+
+
+def _read_decimal(column: Column) -> Convert:
+    scale = column.type.scale
+
+    def convert(text: str) -> str:
+        return text if len(text.partition(".")[2]) == scale else _rescaled(text, scale)
+
+    return convert
+
+
+def _rescaled(text: str, scale: int) -> str:
+    """The same number with `scale` digits; unchanged where that would lose any, or where it is no number."""
+    whole, _, fraction = text.partition(".")
+    if fraction[scale:].strip("0") or not whole.lstrip("-").isdigit():
+        return text
+    digits = fraction[:scale].ljust(scale, "0")
+    return f"{whole}.{digits}" if scale else whole
+
+
+def _with_fraction(text: str, fsp: int) -> str:
+    """PostgreSQL drops trailing zeros of the fraction of a second."""
+    whole, _, fraction = text.partition(".")
+    digits = fraction.rstrip("0").ljust(fsp, "0")
+    return f"{whole}.{digits}" if digits else whole
+
+
+def _read_seconds(column: Column) -> Convert:
+    fsp = column.type.fsp
+    return lambda text: _with_fraction(text, fsp)
+
+
+def _read_timestamp(column: Column) -> Convert:
+    fsp = column.type.fsp
+
+    def convert(text: str) -> str:
+        local = text.removesuffix("+00")
+        return f"{local[:10]}T{_with_fraction(local[11:], fsp)}Z" if local[:1].isdigit() else text
+
+    return convert
+
+
+_Reader = Callable[[Column], Convert | None]
+
+
+def _always(convert: Convert) -> _Reader:
+    return lambda _: convert
+
+
+def _bytes_wire(value: Any) -> Value:
+    return to_base64(value) if isinstance(value, bytes) else str(value)
+
+
+_READ: dict[Kind, _Reader] = {
+    **dict.fromkeys((Kind.INT, Kind.YEAR), _read_int),
+    Kind.BIT: _read_bit,
+    Kind.DECIMAL: _read_decimal,
+    **dict.fromkeys((Kind.TIME, Kind.DATETIME), _read_seconds),
+    Kind.TIMESTAMP: _read_timestamp,
+    **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _always(_bytes_wire)),
+    Kind.GEOMETRY: _always(_geometry_wire),
+}

@@ -1,0 +1,134 @@
+"""Bytes of Kafka records ↔ the structures of event.py and records.py; the one place that knows the JSON.
+
+The same structure always gives the same bytes (golden files pin them). Unknown fields are ignored, so that a newer
+minor version can be read; a newer major version is refused. Decoders are built once: building one costs more than
+decoding ten thousand events.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+import msgspec
+
+from schemas.errors import EnvelopeError
+from schemas.findings import START_OVER
+from schemas.table.model import Table
+from schemas.wire.event import ENVELOPE_VERSION, Event, Undecodable
+from schemas.wire.records import StoredPosition, Watermark
+
+MAJOR = int(ENVELOPE_VERSION.partition(".")[0])
+
+_T = TypeVar("_T")
+#: Debezium's are "3.0.1.Final": its records are foreign, not newer.
+_OWN_VERSION = re.compile(r"([0-9]+)\.[0-9]+")
+_ENCODER = msgspec.json.Encoder()
+_EVENT = msgspec.json.Decoder(Event)
+_TABLE = msgspec.json.Decoder(Table)
+_STORED_POSITION = msgspec.json.Decoder(StoredPosition)
+_WATERMARK = msgspec.json.Decoder(Watermark)
+#: What only `m` events have. They are the last fields, so an encoding simply ends before those that say nothing: first the
+#: newer ones (an event without them has the bytes it always had), then all.
+_LEFT_OUT = (b',"effect":null,"stop":null}', b',"definition":null,"ddl":null,"chunk":null}')
+_ALL_DECODED = b',"undecodable":null}'
+
+
+class _Version(msgspec.Struct):
+    version: str
+
+
+class _Versioned(msgspec.Struct):
+    source: _Version
+
+
+_VERSIONED = msgspec.json.Decoder(_Versioned)
+
+
+def encode_event(event: Event) -> bytes:
+    """Return the Kafka value of `event`: compact UTF-8 JSON, fields in the order of the structure."""
+    if event.undecodable is not None:
+        whole = encode_event(msgspec.structs.replace(event, undecodable=None))
+        return mark_undecodable(whole, event.undecodable)
+    raw = _ENCODER.encode(event).removesuffix(_ALL_DECODED) + b"}"
+    for nothing in _LEFT_OUT:
+        if not raw.endswith(nothing):
+            break
+        raw = raw[: -len(nothing)] + b"}"
+    return raw
+
+
+def mark_undecodable(raw: bytes, columns: Undecodable) -> bytes:
+    """Return the value of an event, `raw`, with the names of its undecodable columns; it is the last member then."""
+    return b'%b,"undecodable":%b}' % (raw[:-1], _ENCODER.encode(columns))
+
+
+def decode_event(raw: bytes) -> Event:
+    """Return the event of a Kafka value. Raises EnvelopeError (newer major version, or not an envelope)."""
+    try:
+        event = _EVENT.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        _refuse_newer(_version_of(raw))
+        raise EnvelopeError(
+            f"not a rowlock event: {error}; the record begins {raw[:16]!r}. "
+            f"Something else writes to this topic, or the record is damaged: end that, and {START_OVER}"
+        ) from error
+    if event.source.version != ENVELOPE_VERSION:
+        _refuse_newer(event.source.version)
+    return event
+
+
+def _version_of(raw: bytes) -> str:
+    """The version of a record that cannot be read otherwise, or "" when not even that is there."""
+    try:
+        return _VERSIONED.decode(raw).source.version
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+
+
+def _refuse_newer(version: str) -> None:
+    match = _OWN_VERSION.fullmatch(version)
+    if match and int(match[1]) > MAJOR:
+        raise EnvelopeError(
+            f"the event was written in envelope version {version}, this reader knows up to {MAJOR}.x: "
+            "upgrade the reading side before the capturing side"
+        )
+
+
+def encode_table(table: Table) -> bytes:
+    """Return the JSON of a table definition, as definition events and progress rows hold it."""
+    return _ENCODER.encode(table)
+
+
+def decode_table(raw: bytes | str) -> Table:
+    """Return the table of `encode_table`'s JSON. Raises EnvelopeError."""
+    return _decode(_TABLE, raw, "a table definition")
+
+
+def encode_stored_position(record: StoredPosition) -> bytes:
+    """Return the Kafka value of a position record."""
+    return _ENCODER.encode(record)
+
+
+def decode_stored_position(raw: bytes) -> StoredPosition:
+    """Return the position record. Raises EnvelopeError."""
+    return _decode(_STORED_POSITION, raw, "a position record")
+
+
+def encode_watermark(record: Watermark) -> bytes:
+    """Return the Kafka value of a watermark."""
+    return _ENCODER.encode(record)
+
+
+def decode_watermark(raw: bytes) -> Watermark:
+    """Return the watermark. Raises EnvelopeError."""
+    return _decode(_WATERMARK, raw, "a watermark")
+
+
+def _decode(decoder: msgspec.json.Decoder[_T], raw: bytes | str, what: str) -> _T:
+    try:
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise EnvelopeError(
+            f"not {what} of rowlock: {error}; it begins {raw[:16]!r}. Something else wrote it, or it is damaged"
+        ) from error

@@ -1,0 +1,263 @@
+"""Events of Debezium's MySQL and MariaDB connectors (JSON converter, schemas on or off) as changes of rows.
+
+Debezium's numbers mean what the column's type says they mean, and its topics carry no definition: the caller gives
+the table. Understood are Debezium's default modes (time adaptive_time_microseconds, binary bytes), decimal `precise`
+or `string`, bigint.unsigned `long` or `precise`. With schemas on, the schema is held against the table: another mode
+or another scale is then refused, which bare numbers could not tell (schemas/wire/debezium_schema.py).
+
+What a reader must know:
+- `position` is `(0, file, pos, 2 * row + half)` of the row event. Debezium writes an update that moves the key as a
+  delete and an insert with the same source fields: the insert is the second half of the row (1), all else the first.
+- Snapshot rows have none: they all share one in Debezium, and are told apart by their Kafka offset only. Nor have they
+  a commit time: their `ts_ms` is when they were read, which may be long after the state that they show.
+- There is nothing like `prev` and `gen`: gaps and zombies of Debezium's cannot be noticed.
+- Debezium has already replaced zero dates (by null, or the epoch in NOT NULL columns): that loss is not undone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from schemas.errors import EnvelopeError
+from schemas.table.model import Row, Table
+from schemas.values.converter import compile_row
+from schemas.wire.debezium_schema import schema_problem
+from schemas.wire.debezium_values import CONVERSION, converter
+from schemas.wire.images import image_type, image_values, plain
+from schemas.wire.position import Position, binlog_file_number
+
+_NOT_A_SNAPSHOT = (None, "false", False)
+
+
+class Modes(msgspec.Struct, frozen=True):
+    """Settings of the connector that events do not tell, as far as the configuration says them.
+
+    `decimal_strings`: decimal.handling.mode=string. `binaries`: binary.handling.mode; None: not said. `times`:
+    time.precision.mode is said to be adaptive_time_microseconds.
+    """
+
+    decimal_strings: bool = False
+    binaries: str | None = None
+    times: bool = False
+
+
+class EventOrigin(msgspec.Struct, gc=False):
+    """Where an event comes from. `position` and `ts_ms` (commit time at the source): None and 0 of snapshot rows."""
+
+    db: str
+    table: str
+    ts_ms: int
+    position: Position | None
+
+
+class Change(msgspec.Struct, gc=False):
+    """An event: op c, u, d, r (snapshot read) or t (truncate); images are wire values in the order of the columns."""
+
+    op: str
+    before: Row | None
+    after: Row | None
+    source: EventOrigin
+
+
+class _Source(msgspec.Struct, gc=False):
+    db: str
+    ts_ms: int
+    table: str | None = None
+    snapshot: str | bool | None = None
+    file: str = ""
+    pos: int = 0
+    row: int = 0
+
+
+class _Loose(msgspec.Struct):
+    """An event as far as it can be read without a table, to say what is wrong with it."""
+
+    op: str
+    source: _Source
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+
+
+class _LooseWithSchema(msgspec.Struct):
+    payload: _Loose
+
+
+_LOOSE = msgspec.json.Decoder(_Loose)
+_LOOSE_WITH_SCHEMA = msgspec.json.Decoder(_LooseWithSchema)
+_file_number = functools.lru_cache(maxsize=16)(binlog_file_number)
+
+#: The JSON converter writes the schema first; without schemas an event begins otherwise.
+_HAS_SCHEMA = b'{"schema":'
+
+
+def commit_ms(raw: bytes) -> int | None:
+    """Return the source's commit time of a record in ms; None: it is not Debezium's, or a snapshot row (see Place)."""
+    try:
+        event = _loose(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return event.source.ts_ms if event.source.snapshot in _NOT_A_SNAPSHOT and event.op != "r" else None
+
+
+def _loose(raw: bytes) -> _Loose:
+    try:
+        return _LOOSE.decode(raw)
+    except msgspec.ValidationError:
+        return _LOOSE_WITH_SCHEMA.decode(raw).payload
+
+
+class _Converters:
+    """What makes wire values of a table's images. `schema`: it came with the event, and says in what values are written."""
+
+    def __init__(self, table: Table, modes: Modes, *, schema: bool) -> None:
+        known = "bytes" if schema and modes.binaries is None else modes.binaries
+        self.each = [
+            converter(
+                column.type,
+                decimal_strings=modes.decimal_strings,
+                binaries=known,
+                times_known=schema or modes.times,
+            )
+            for column in table.columns
+        ]
+        self.row = compile_row(self.each)
+
+
+class Decoder:
+    """Call it with a record's value for the Change of `table`. Tombstones (no value) are the caller's to skip.
+
+    Raises EnvelopeError: not Debezium's envelope, other columns than the table's, values or a schema that do not fit.
+    """
+
+    def __init__(self, table: Table, modes: Modes) -> None:
+        self._table, self._modes = table, modes
+        self._bare = _Converters(table, modes, schema=False)
+        self._shown = _Converters(table, modes, schema=True)
+        event = _payload(table)
+        with_schema = msgspec.defstruct("WithSchema", [("payload", event), ("schema", msgspec.Raw, b"")])
+        self._image_values = image_values(table.column_names)
+        self._exact = None if plain(table.column_names) else set(table.column_names)
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(event).decode
+        self._decode_with_schema: Callable[[bytes], Any] = msgspec.json.Decoder(with_schema).decode
+        self._schema = b""
+
+    def __call__(self, raw: bytes) -> Change:
+        schema = raw.startswith(_HAS_SCHEMA)
+        try:
+            event = self._with_schema(raw) if schema else self._decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._misfit(raw, error) from error
+        op, before, after = event.op, event.before, event.after
+        if op not in _IMAGES:
+            raise EnvelopeError(
+                f"Debezium's op {op!r} is none of a MySQL table: look at what writes to this topic"
+            )
+        with_before, with_after = _IMAGES[op]
+        converters = self._shown if schema else self._bare
+        return Change(
+            op,
+            self._values(before, converters) if with_before else None,
+            self._values(after, converters) if with_after else None,
+            _place(event.source, op, self._table),
+        )
+
+    def _with_schema(self, raw: bytes) -> Any:
+        whole = self._decode_with_schema(raw)
+        schema = bytes(whole.schema)
+        if schema != self._schema:  # the same bytes for every event, until the table or the connector changes
+            problem = schema_problem(
+                schema,
+                self._table,
+                decimal_strings=self._modes.decimal_strings,
+                binaries=self._modes.binaries,
+            )
+            if problem:
+                raise EnvelopeError(problem)
+            self._schema = schema
+        return whole.payload
+
+    def _values(self, image: Any, converters: _Converters) -> Row:
+        if image is None:
+            raise EnvelopeError(
+                f"Debezium's event of {self._table.db}.{self._table.name} lacks a row image: the source needs "
+                "binlog_row_image=FULL"
+            )
+        if self._exact is not None and image.keys() != self._exact:
+            raise self._other_columns(set(image))
+        values = self._image_values(image)
+        try:
+            return converters.row(values)
+        except CONVERSION as error:
+            raise self._unconverted(values, error, converters) from error
+
+    def _unconverted(
+        self, values: tuple[Any, ...], error: Exception, converters: _Converters
+    ) -> EnvelopeError:
+        for column, convert, value in zip(self._table.columns, converters.each, values, strict=True):
+            try:
+                if value is not None:
+                    convert(value)
+            except CONVERSION as found:
+                return EnvelopeError(
+                    f"column {column.name}: Debezium's value is no {column.type.kind} in its default modes ({found})"
+                )
+        return EnvelopeError(f"Debezium's values cannot be read: {error}")
+
+    def _misfit(self, raw: bytes, error: Exception) -> EnvelopeError:
+        """Say why the event is not one of this table."""
+        try:
+            event = _loose(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return EnvelopeError(
+                f"not an event of Debezium's MySQL connector: {error}. Its JSON converter without flattening "
+                "(no ExtractNewRecordState) is understood"
+            )
+        return self._other_columns(set(event.after or event.before or self._table.column_names))
+
+    def _other_columns(self, seen: set[str]) -> EnvelopeError:
+        wanted = set(self._table.column_names)
+        lacks, more = sorted(wanted - seen), sorted(seen - wanted)
+        said = f"no column {', '.join(lacks)}" if lacks else f"a column {', '.join(more)}"
+        return EnvelopeError(
+            f"Debezium's event has {said}: the table's definition in force and the topic do not fit (an ALTER TABLE, or "
+            "columns that the connector leaves out)"
+        )
+
+
+#: op → (it has a before-image, an after-image)
+_IMAGES = {"c": (False, True), "r": (False, True), "u": (True, True), "d": (True, False), "t": (False, False)}
+
+
+def _payload(table: Table) -> type[msgspec.Struct]:
+    """Return the structure of an event with exactly the columns of `table`: none less, and none more."""
+    names = table.column_names
+    image = image_type(names, names, exact=True)
+    return msgspec.defstruct(
+        "Payload",
+        [("op", str), ("source", _Source), ("before", image | None, None), ("after", image | None, None)],
+        gc=False,
+    )
+
+
+def _place(source: _Source, op: str, table: Table) -> EventOrigin:
+    name = source.table or table.name
+    if op == "r" or source.snapshot not in _NOT_A_SNAPSHOT:
+        return EventOrigin(source.db, name, 0, None)
+    try:
+        file = _file_number(source.file)
+    except ValueError as error:
+        raise EnvelopeError(f"Debezium's event has no usable position: {error}") from error
+    return EventOrigin(source.db, name, source.ts_ms, (0, file, source.pos, 2 * source.row + (op == "c")))
+
+
+def debezium_topic(prefix: str, source: str, db: str, table: str) -> str:
+    """Return the topic that Debezium gives a table: what Kafka refuses in a name is replaced by "_"."""
+    return f"{prefix}.{source}.{_topic_part(db)}.{_topic_part(table)}"
+
+
+def _topic_part(name: str) -> str:
+    return "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "_" for char in name)

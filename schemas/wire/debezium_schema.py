@@ -1,0 +1,91 @@
+"""The schema that the JSON converter writes with each of Debezium's events (`schemas.enable=true`), held against a table.
+
+Debezium's values are bare numbers whose meaning follows from the column's type and the connector's modes: 1234 is 12.34
+or 1.234, milliseconds or microseconds. Where the schema is there, it says which, and a column that was altered, or a
+mode that rowlock does not read, is refused instead of misread.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from schemas.table.model import Column, Kind, Table
+
+_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.JSON, Kind.ENUM, Kind.SET})
+_BYTES = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB})
+_INTEGERS = ("int8", "int16", "int32", "int64", "boolean")
+_TIMES = {
+    Kind.DATE: "io.debezium.time.Date",
+    Kind.TIME: "io.debezium.time.MicroTime",
+    Kind.TIMESTAMP: "io.debezium.time.ZonedTimestamp",
+}
+_MODES = {
+    Kind.DECIMAL: "`decimal.handling.mode` and this source's `decimals`",
+    Kind.DATE: "`time.precision.mode` (adaptive_time_microseconds)",
+    Kind.TIME: "`time.precision.mode` (adaptive_time_microseconds)",
+    Kind.DATETIME: "`time.precision.mode` (adaptive_time_microseconds)",
+    Kind.TIMESTAMP: "`time.precision.mode` (adaptive_time_microseconds)",
+    **dict.fromkeys(_BYTES, "`binary.handling.mode` and this source's `binaries`"),
+}
+
+
+class _Field(msgspec.Struct):
+    type: str
+    field: str = ""
+    name: str | None = None
+    parameters: dict[str, str] = {}
+    fields: list[_Field] = []
+
+
+_SCHEMA = msgspec.json.Decoder(_Field)
+
+
+def schema_problem(
+    raw: bytes, table: Table, *, decimal_strings: bool, binaries: str | None = None
+) -> str | None:
+    """Return why values of this schema cannot be read as rows of `table`; None: they can, or it says nothing of rows."""
+    try:
+        images = {each.field: each.fields for each in _SCHEMA.decode(raw).fields}
+    except msgspec.DecodeError as error:
+        return f"the event's schema is not one of Kafka Connect's JSON converter: {error}"
+    fields = {each.field: each for each in images.get("after", []) or images.get("before", [])}
+    for column in table.columns:
+        field = fields.get(column.name)  # a column that is missing is missed in the values
+        if field is not None and not _fits(column, field, decimal_strings=decimal_strings, binaries=binaries):
+            return (
+                f"column {column.name}: Debezium's schema has it as {_said(field)}, which is no {_kind(column)}: the table was "
+                f"altered, or the connector has another mode: {_MODES.get(column.type.kind, 'look at its converters')}"
+            )
+    return None
+
+
+def _fits(column: Column, field: _Field, *, decimal_strings: bool, binaries: str | None) -> bool:
+    kind = column.type.kind
+    if kind is Kind.DECIMAL:
+        if decimal_strings:
+            return field.type == "string"
+        return field.name == _DECIMAL and field.parameters.get("scale") == str(column.type.scale)
+    if kind is Kind.INT:
+        return field.type in _INTEGERS or field.name == _DECIMAL
+    if kind is Kind.DATETIME:
+        return field.name == f"io.debezium.time.{'Timestamp' if column.type.fsp <= 3 else 'MicroTimestamp'}"
+    if kind in _TIMES:
+        return field.name == _TIMES[kind]
+    if kind in _TEXTS:
+        return field.type == "string"
+    if kind in _BYTES:
+        return field.type == ("bytes" if binaries in (None, "bytes") else "string")
+    return True
+
+
+def _kind(column: Column) -> str:
+    type_ = column.type
+    if type_.kind is Kind.DECIMAL:
+        return f"decimal of {type_.scale} digits after the point"
+    return f"{type_.kind}({type_.fsp})" if type_.kind is Kind.DATETIME else str(type_.kind)
+
+
+def _said(field: _Field) -> str:
+    scale = field.parameters.get("scale")
+    return (field.name or field.type) + (f" of scale {scale}" if scale is not None else "")

@@ -1,0 +1,194 @@
+"""One function a column from Debezium's JSON value to the wire value (schemas/table/model.py)."""
+
+from __future__ import annotations
+
+import binascii
+import datetime
+import operator
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from schemas.table.model import ColumnType, Kind, Value
+from schemas.values.converter import Convert, wire_int
+from schemas.wire.debezium_doubt import doubtful_bytes, doubtful_time, doubtful_wall
+
+_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - wall time
+
+CONVERSION = (TypeError, ValueError, OverflowError, struct.error, KeyError)
+
+
+def converter(
+    type_: ColumnType, *, decimal_strings: bool, binaries: str | None = "bytes", times_known: bool = True
+) -> Convert:
+    """Return what makes a wire value of Debezium's; it raises one of CONVERSION for what is none of this type.
+
+    `binaries`: binary.handling.mode, None: not known. `times_known`: a schema or the configuration says in what times count.
+    """
+    if type_.kind is Kind.DECIMAL and decimal_strings:
+        return _text
+    if type_.kind in BYTES:
+        return _binary(binaries)
+    if type_.kind in (Kind.TIME, Kind.DATETIME) and not times_known:
+        return _undoubted(type_)
+    make = _MAKE.get(type_.kind)
+    return make(type_) if make else _text
+
+
+BYTES = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB})
+
+
+def _undoubted(type_: ColumnType) -> Convert:
+    """The value of a TIME or DATETIME, unless it could count in another unit."""
+    doubt = doubtful_time if type_.kind is Kind.TIME else doubtful_wall
+    convert, fsp = _MAKE[type_.kind](type_), type_.fsp
+
+    def undoubted(value: Any) -> Value:
+        why = doubt(operator.index(value), fsp)
+        if why is not None:
+            raise ValueError(why)
+        found: Value = convert(value)
+        return found
+
+    return undoubted
+
+
+def _binary(mode: str | None) -> Convert:
+    """Base64 as it is on the wire: standard, padded, with nothing else in it."""
+    if mode == "hex":
+        return lambda value: _base64(bytes.fromhex(_str(value)))
+    if mode == "base64-url-safe":
+        return lambda value: _base64(_bytes(_str(value).translate(_STANDARD)))
+
+    def convert(value: Any) -> Value:
+        if mode is None and (why := doubtful_bytes(_str(value))) is not None:
+            raise ValueError(why)
+        return _base64(_bytes(_str(value)))
+
+    return convert
+
+
+_STANDARD = str.maketrans("-_+/", "+/\0\0")
+
+
+def _base64(raw: bytes) -> str:
+    return binascii.b2a_base64(raw, newline=False).decode()
+
+
+def _str(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a string is expected, not {type(value).__name__}")
+    return value
+
+
+def _text(value: Any) -> Value:
+    if not isinstance(value, str):
+        raise TypeError(f"a string is expected, not {type(value).__name__}")
+    return value
+
+
+def _int(type_: ColumnType) -> Convert:
+    if type_.bits < 64:
+        return operator.index  # refuses all but integers and booleans
+    most = 2**64 if type_.unsigned else 0
+
+    def convert(value: Any) -> Value:
+        if isinstance(value, str):  # bigint.unsigned.handling.mode=precise: Decimal of scale 0
+            return wire_int(int.from_bytes(_bytes(value), "big", signed=True))
+        number = operator.index(value)
+        return wire_int(number + most if number < 0 else number)
+
+    return convert
+
+
+def _decimal(type_: ColumnType) -> Convert:
+    """Precise: base64 of the unscaled number, big-endian two's complement."""
+    scale = type_.scale
+
+    def convert(value: Any) -> Value:
+        unscaled = int.from_bytes(_bytes(value), "big", signed=True)
+        digits = str(abs(unscaled)).rjust(scale + 1, "0")
+        number = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
+        return f"-{number}" if unscaled < 0 else number
+
+    return convert
+
+
+def _bytes(value: Any) -> bytes:
+    return binascii.a2b_base64(value, strict_mode=True)
+
+
+def _float(_: ColumnType) -> Convert:
+    """Debezium prints a float's shortest digits; the wire has the float widened exactly."""
+    single = struct.Struct("<f")
+    return lambda value: single.unpack(single.pack(value))[0]
+
+
+def _bit(_: ColumnType) -> Convert:
+    """BIT(1) is a boolean, others base64 of little-endian bytes."""
+    return lambda value: (
+        int(value) if isinstance(value, bool) else wire_int(int.from_bytes(_bytes(value), "little"))
+    )
+
+
+def _date(_: ColumnType) -> Convert:
+    return lambda value: _wall(operator.index(value) * 86_400_000_000, 0)[:10]
+
+
+def _time(type_: ColumnType) -> Convert:
+    fsp = type_.fsp
+    step = 10 ** (6 - fsp)
+
+    def convert(value: Any) -> Value:
+        micros = operator.index(value)
+        if micros % step:
+            raise ValueError(f"it has digits beyond TIME({fsp}): its unit is not microseconds")
+        seconds, rest = divmod(abs(micros), 1_000_000)
+        clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{_fraction(rest, fsp)}"
+        return f"-{clock}" if micros < 0 else clock
+
+    return convert
+
+
+def _datetime(type_: ColumnType) -> Convert:
+    """Milliseconds up to DATETIME(3), microseconds beyond."""
+    unit, fsp = 1000 if type_.fsp <= 3 else 1, type_.fsp
+    return lambda value: _wall(operator.index(value) * unit, fsp)
+
+
+def _wall(micros: int, fsp: int) -> str:
+    moment = _EPOCH + datetime.timedelta(microseconds=micros)
+    return moment.isoformat(" ", "microseconds")[: 20 + fsp if fsp else 19]
+
+
+def _fraction(micros: int, fsp: int) -> str:
+    return f".{micros:06d}"[: fsp + 1] if fsp else ""
+
+
+def _timestamp(type_: ColumnType) -> Convert:
+    fsp = type_.fsp
+
+    def convert(value: Any) -> Value:
+        moment = datetime.datetime.fromisoformat(value).astimezone(datetime.UTC).replace(tzinfo=None)
+        return moment.isoformat("T", "microseconds")[: 20 + fsp if fsp else 19] + "Z"
+
+    return convert
+
+
+def _geometry(_: ColumnType) -> Convert:
+    return lambda value: {"wkb": _base64(_bytes(value["wkb"])), "srid": value.get("srid") or 0}
+
+
+_MAKE: dict[Kind, Callable[[ColumnType], Convert]] = {
+    Kind.INT: _int,
+    Kind.YEAR: lambda _: operator.index,
+    Kind.DECIMAL: _decimal,
+    Kind.FLOAT: _float,
+    Kind.DOUBLE: lambda _: lambda value: value * 1.0,
+    Kind.BIT: _bit,
+    Kind.DATE: _date,
+    Kind.TIME: _time,
+    Kind.DATETIME: _datetime,
+    Kind.TIMESTAMP: _timestamp,
+    Kind.GEOMETRY: _geometry,
+}

@@ -1,0 +1,58 @@
+"""Row images as msgspec decodes them: a structure with a field for each column, which is fastest, or a mapping where a column's
+name is none that a structure's field can stand for (quotation marks, backslashes, control characters)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from schemas.table.model import Row
+
+
+def plain(names: Sequence[str]) -> bool:
+    """Tell whether all names stand in JSON as they are: msgspec compares a structure's fields with what is written."""
+    return all(msgspec.json.encode(name) == f'"{name}"'.encode() for name in names)
+
+
+def image_type(names: Sequence[str], kept: Collection[str], *, exact: bool = False) -> Any:
+    """Return the type of an image of the columns `names`; those that are not `kept` are always None in a structure.
+
+    `exact`: columns that are not among `names` are refused.
+    """
+    if not plain(names):
+        return dict[str, Any]
+    nobody = " " * (1 + max(map(len, names)))  # longer than any column's name
+    fields: list[Any] = [
+        (f"c{i}", Any) if name in kept else (f"c{i}", Any, None) for i, name in enumerate(names)
+    ]
+    rename = {f"c{i}": name if name in kept else f"{nobody}{i}" for i, name in enumerate(names)}
+    return msgspec.defstruct(
+        "Image", fields, rename=rename, kw_only=True, gc=False, forbid_unknown_fields=exact
+    )
+
+
+def image_values(names: Sequence[str]) -> Callable[[Any], Row]:
+    """Return the function from an image of `image_type` to its values in the order of `names`."""
+    if plain(names):
+        return msgspec.structs.astuple
+    return lambda image: tuple([image[name] for name in names])
+
+
+def checked(
+    decode: Callable[[bytes], Any], names: Sequence[str], *, exact: bool = False
+) -> Callable[[bytes], Any]:
+    """Return `decode`, which refuses images that lack a column (`exact`: that have others), as a structure would."""
+    if plain(names):
+        return decode
+    wanted = set(names)
+
+    def decoded(raw: bytes) -> Any:
+        event = decode(raw)
+        for image in (event.before, event.after):
+            if image is not None and not (image.keys() == wanted if exact else image.keys() >= wanted):
+                raise msgspec.ValidationError(f"the image has the columns {sorted(image)}")
+        return event
+
+    return decoded

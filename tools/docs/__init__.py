@@ -1,0 +1,1 @@
+"""Pages that are generated from the code. Tests hold the pages against them."""

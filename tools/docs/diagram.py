@@ -1,0 +1,86 @@
+"""The replication set's tables as text for docs/explanation/coordination.md, made from what runs.
+
+`python -m tools.docs.diagram docs/explanation/coordination.md` writes both into the page, between its markers; a
+test fails while the page is not up to date.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from coordinator.core.replication_table import CELLS, RULES, Act, Role, Rule, Seen, SetState
+
+#: The commands and the recovery, which are not in the rules: (from, to, label).
+COMMANDS = (
+    (SetState.ABSENT, SetState.PREPARE, "add"),
+    (SetState.REPLICATING, SetState.PREPARE, "move"),
+    (SetState.PREPARE, SetState.REMOVING, "remove"),
+    (SetState.COMMIT, SetState.REMOVING, "remove"),
+    (SetState.REPLICATING, SetState.REMOVING, "remove"),
+    (SetState.PREPARE, SetState.REPLICATING, "cancel a move"),
+    (SetState.RECOVERING, SetState.PREPARE, "all heard: one prepares"),
+    (SetState.RECOVERING, SetState.REPLICATING, "all heard: one writes"),
+    (SetState.RECOVERING, SetState.REMOVING, "all heard: only stopping ones"),
+    (SetState.RECOVERING, SetState.ABSENT, "all heard: none"),
+)
+
+
+def _label(rule: Rule) -> str:
+    words = []
+    if rule.secondary is not None:
+        words.append(f"secondary {rule.secondary.value}")
+    if rule.primary is not None:
+        words.append(f"primary {rule.primary.value}")
+    if rule.leaving is not None:
+        words.append("some leaving" if rule.leaving else "none leaving")
+    text = ", ".join(words) or "nothing else left"
+    return text if rule.act is Act.KEEP else f"{text} / {rule.act.value}"
+
+
+def _edges() -> Iterator[str]:
+    for state, after, label in COMMANDS:
+        yield f"    {state.value} --> {after.value}: {label}"
+    for rule in RULES:
+        if rule.act is Act.CLASSIFY or (rule.state is rule.next and rule.act is Act.KEEP):
+            continue
+        yield f"    {rule.state.value} --> {rule.next.value}: {_label(rule)}"
+
+
+def mermaid() -> str:
+    """Return the state diagram of a set, in Mermaid."""
+    return "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> absent", *_edges(), "```"])
+
+
+def cells() -> str:
+    """Return what each report does to its replica, as a Markdown table: a row per (state, role)."""
+    rows = sorted(
+        {(s, r) for s, r, _ in CELLS},
+        key=lambda row: (list(SetState).index(row[0]), list(Role).index(row[1])),
+    )
+    lines = [
+        "| state | reported by | " + " | ".join(seen.value for seen in Seen) + " |",
+        "|---" * (2 + len(Seen)) + "|",
+    ]
+    for state, role in rows:
+        acts = [", ".join(act.value for act in CELLS[state, role, seen]) for seen in Seen]
+        lines.append(f"| {state.value} | {role.value} | " + " | ".join(acts) + " |")
+    return "\n".join(lines)
+
+
+def fill(page: str) -> str:
+    """Return the page with the text between its markers made anew."""
+    for name, text in (("diagram", mermaid()), ("cells", cells())):
+        pattern = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        if not pattern.search(page):
+            raise ValueError(f"the page has no <!-- {name} --> … <!-- /{name} --> → add both markers")
+        page = pattern.sub(lambda found, text=text: f"{found[1]}{text}\n{found[2]}", page)  # type: ignore[misc]
+    return page
+
+
+if __name__ == "__main__":
+    import sys
+    from pathlib import Path
+
+    path = Path(sys.argv[1])
+    path.write_text(fill(path.read_text(encoding="utf-8")), encoding="utf-8")

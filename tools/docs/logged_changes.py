@@ -1,0 +1,85 @@
+"""Examples for the page of effects: changes logged as statements in a small source, and what else a log or table may hold."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from producer.effects import Effect
+from producer.flavours.mysql import MYSQL
+from producer.sources.grants import Sight
+from producer.sources.source_objects import SourceObjects
+from schemas.table.names import Names
+
+CAPTURED = frozenset([("bank", "acct"), ("bank", "child")])
+NAMES = Names(folds=False)
+_ALL = ("GRANT SELECT, TRIGGER, SHOW VIEW, EXECUTE ON *.* TO `u`@`%`",)
+_TABLES_ONLY = ("GRANT TRIGGER ON *.* TO `u`@`%`",)
+_NOTHING = ("GRANT SELECT ON `bank`.* TO `u`@`%`",)
+
+
+class LoggedChange(NamedTuple):
+    """`hidden`: the grants of a user that does not see everything."""
+
+    sql: str
+    hidden: tuple[str, ...] = _ALL
+
+    @property
+    def shown(self) -> str:
+        if self.hidden == _NOTHING:
+            return f"{self.sql} (user with SELECT on bank only)"
+        return f"{self.sql} (user without sight of routines)" if self.hidden == _TABLES_ONLY else self.sql
+
+
+def source(grants: tuple[str, ...]) -> SourceObjects:
+    """Return a source as the user sees it."""
+    tables = ["acct", "child", "log", "parent", "traced"]
+    return SourceObjects(
+        sight=Sight.of(grants, MYSQL.rights),
+        kinds={("bank", name): "table" for name in tables} | {("bank", "v"): "view"},
+        triggers={("bank", "traced"): (("bank", "UPDATE acct SET n = n + 1"),)},
+        views={("bank", "v"): "select `bank`.`acct`.`id` AS `id` from `bank`.`acct`"},
+        routines={
+            ("bank", "f"): "BEGIN UPDATE acct SET n = n + 1; RETURN 1; END",
+            ("bank", "dynamic"): "BEGIN PREPARE s FROM @x; EXECUTE s; END",
+        },
+        cascades={("bank", "parent"): frozenset([("bank", "child")])},
+    )
+
+
+EXAMPLES: tuple[LoggedChange, ...] = (
+    LoggedChange("UPDATE acct SET n = 1"),
+    LoggedChange("INSERT INTO log SELECT * FROM acct"),
+    LoggedChange("UPDATE log, acct SET log.x = acct.n"),
+    LoggedChange("INSERT INTO v VALUES (1)"),
+    LoggedChange("INSERT INTO traced VALUES (1)"),
+    LoggedChange("DELETE FROM parent"),
+    LoggedChange("INSERT INTO log VALUES (f(1))"),
+    LoggedChange("SELECT f(1)"),
+    LoggedChange("CALL dynamic()"),
+    LoggedChange("LOAD DATA INFILE 'x' INTO TABLE acct"),
+    LoggedChange("INSERT INTO a_temporary_table SELECT * FROM acct"),
+    LoggedChange("CREATE TEMPORARY TABLE x SELECT f(1)"),
+    LoggedChange("INSERT INTO log VALUES (NOW())", _TABLES_ONLY),
+    LoggedChange("INSERT INTO log VALUES (g(1))", _TABLES_ONLY),
+    LoggedChange("INSERT INTO log VALUES (1)", _NOTHING),
+)
+
+EFFECTS: tuple[Effect, ...] = (
+    Effect("a table that was captured is missing at a start", "the table", "cause `dropped`"),
+    Effect("a table that was captured became unfit (engine, key, types, cascading foreign keys)", "the table", "cause `unfit`"),
+    Effect("a table that was captured is taken out of `tables:`", "the table", "cause `deselected`; not shown while it is"),
+    Effect("a table that was never captured is unfit", "nothing", "it is left out, with its reason, and begins once it is fit"),
+    Effect("a pattern of `tables:` that takes no table yet", "a warning", "its tables are captured when they are created"),
+    Effect("rows that do not fit the definition in force", "the table", "cause `definition`"),
+    Effect("a definition that cannot be proven for its place of the log", "the table", "cause `definition`"),
+    Effect("anything of a table that nobody captures: definition, metadata, row images, compression, statements", "nothing",
+           "what concerns no captured table never matters"),
+    Effect("rows of a transaction that is rolled back", "nothing", "rows are published once their transaction's commit is known"),
+    Effect("an XA transaction that changes a captured table", "the table", "cause `xa`, at its XA COMMIT"),
+    Effect("TRUNCATE that may be of a temporary table hiding the captured one (a session in STATEMENT; MariaDB: also MIXED)", "the table",
+           "cause `statement`; the target keeps its rows"),
+    Effect("a statement with names that cannot be read: in a character set of its client that has no decoder, or in brackets (MariaDB, "
+           "sql_mode MSSQL)", "the source", "it may concern every table: each of them stops"),
+    Effect("an event of an unknown type", "the source", "it might carry rows: the server is newer than rowlock"),
+    Effect("an INCIDENT event", "the source", "the server says that it lost events"),
+)  # fmt: skip
