@@ -23,7 +23,7 @@ RUN = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from rowlock import run, supervisor
+from rowlock.processes import run, supervisor
 from rowlock.processes.log import configure
 
 supervisor.FIRST_BACKOFF_S = 0.05
