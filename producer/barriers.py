@@ -17,9 +17,10 @@ from producer.definitions.places import Place, Unproven
 from producer.errors import TableStoppedError
 from producer.kafka.control_events import encode_truncate
 from producer.kafka.topics import EVENTS
-from producer.ports import DefinitionProver, EventWriter, StatementReach, TopicMaker
+from producer.ports import EventWriter, TopicMaker
 from producer.resume.startup import WAITS, Started, send_definition, unproven
-from producer.sources.binlog.transactions import Barrier
+from producer.source import DefinitionProver, StatementReach
+from producer.sources.changes import Barrier
 from producer.statements import ddl
 from producer.statements.ddl import Dml, SchemaDrop, TableDdl
 from producer.statements.judgement import Rows, StatementVerdict, judge
@@ -56,6 +57,8 @@ class Barriers:
         """Return what the statement does to captured tables, and to tables to capture from now on."""
         statement = barrier.statement
         known, names = self.captured.known, self.names
+        if barrier.verdicts is not None:
+            return [each for each in barrier.verdicts if self.selected(*each.table) or each.table in known]
         if isinstance(statement, Dml):
             return self._written(barrier)
         if isinstance(statement, TableDdl):
@@ -132,6 +135,9 @@ class Barriers:
         statement, name = barrier.statement, verdict.table
         state = self.captured.tables.get(name)
         position = (self.context.epoch, transaction.file_number, transaction.pos, row)
+        begins = self.started.begins.get(name)
+        if begins is not None and position <= begins:  # the start has sent the definition that it leads to
+            return 1 if position == begins and verdict.rows != "gone" else 0
         action = statement.action if isinstance(statement, TableDdl) else ""
         if action == "truncate" and not verdict.logged:
             return self._truncate(state, barrier, transaction, row)
@@ -221,7 +227,6 @@ class Barriers:
         state = TableState(name, self.captured.topic(name), table, position)
         self.captured.tables[name] = state
         self.captured.known.add(name)
-        state.ahead = {at: known for at, known in self._ahead(name).items() if at > position}
         self.started.late.pop(name, None)
         self.errors.pop(name, None)
         send_definition(self.writer, self.context, state, transaction, sql)
@@ -246,9 +251,8 @@ class Barriers:
         `rows`: of the table stand there. None: there is none that can be captured, or it has to wait. Raises
         TableStoppedError for a captured table of which nothing is proven, and where rows would be lost.
         """
-        ahead = state.ahead if state is not None else self._ahead(name)
-        if position in ahead:
-            return ahead[position]
+        if state is not None and position in state.ahead:
+            return state.ahead[position]
         proof = self.definitions.at(place, name)
         if isinstance(proof, Unproven):
             reason = unproven(name, place.file, place.pos, proof)
@@ -264,18 +268,13 @@ class Barriers:
             _log.error("table left out", source=self.captured.source, table=dotted(name), reason=proof.reason)
         return proof.table
 
-    def _ahead(self, name: TableName) -> dict[Position, Table]:
-        """What the topic of a table that is not captured yet has of it: this is not the first time that capture is here."""
-        tail = self.started.tails.get(name)
-        return tail.definitions if tail is not None else {}
-
     def _pass_over(self, name: TableName, until: LogPoint, reason: str) -> None:
         """Have a table of which nothing is published wait for `until`: its snapshot brings its rows. Without one it stops."""
         refusal = self.captured.refusal(name)
         if refusal is not None:
             self.errors[name] = refusal
             return
-        if not self.snapshots or self.started.published(name):
+        if not self.snapshots:
             self.topics.ensure([self.captured.topic_of(name)], EVENTS)
             self.captured.known.add(name)
             raise TableStoppedError(frozenset([name]), "definition", reason, START_OVER)

@@ -13,13 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import Event
 
-import pymysql
 import structlog
 
 from producer.checks import preflight
-from producer.definitions.proof import Definitions
-from producer.definitions.reaches import Reaches
-from producer.definitions.scan import StatementScan, statement_scan
 from producer.errors import (
     DeliveryError,
     SnapshotFinishedError,
@@ -27,29 +23,24 @@ from producer.errors import (
     StreamStoppedError,
     TransientSourceError,
 )
-from producer.flavours.known import flavour_of
 from producer.kafka.settings import producer_settings
 from producer.kafka.topic_reader import TopicReader
 from producer.kafka.topics import POSITIONS, WATERMARKS, Topics
 from producer.kafka.writer import InterruptedWriteError, KafkaWriter, kafka_client
+from producer.known_sources import source_of
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, OnWatermark, Ports
 from producer.resume.positions import PositionStore
-from producer.resume.proven_log import ProvenLog
 from producer.resume.startup import CaptureAssignment, Starter, now_ms
-from producer.snapshot.chunks import LogPoint
-from producer.snapshot.reader import BackgroundReader, ChunkReader, chunk_connections
-from producer.sources.binlog.assembly import Assembly
-from producer.sources.binlog.log_stream import source_error
-from producer.sources.binlog.spill import spilling
-from producer.sources.catalog import Catalog, connect_settings, open_catalog
+from producer.source import SourceDatabase
 from producer.tables import Captured
-from schemas.config.model import Config, SourceConfig
+from schemas.backoff import Backoff
+from schemas.config.model import Config
 from schemas.wire.records import position_topic, watermark_topic
 
 _log = structlog.get_logger("capture")
 
-_BACKOFF = (0.2, 30.0)
+_BACKOFF = Backoff(first=0.2, longest=30.0, quiet=60.0)
 _FAREWELL = 10.0
 ENDED_AS_ASKED = "capture was asked to end"
 #: Ends of a stretch that its last watermark tells.
@@ -76,13 +67,13 @@ def run_capture(
     Raises SourceRefusedError, KafkaRefusedError, StreamStoppedError, ConfigError: a person must act. Transient errors of
     source and Kafka are retried for ever, with backoff.
     """
-    delay = _BACKOFF[0]
+    backoff = _BACKOFF
     term = CaptureAssignment(gen_at_least or 0)
-    scan = statement_scan(config.sources[source])
+    database = source_of(config, source)
     while not stop.is_set():
-        began = time.monotonic()
+        backoff = backoff.started(time.monotonic())
         try:
-            shell = CaptureShell(config, source, stop, term=term, scan=scan, on_watermark=on_watermark)
+            shell = CaptureShell(config, source, database, stop, term=term, on_watermark=on_watermark)
             with shell.capturing(new_snapshot=new_snapshot) as loop:
                 new_snapshot = False
                 while not stop.is_set():
@@ -90,36 +81,11 @@ def run_capture(
         except (InterruptedWriteError, SnapshotFinishedError):
             return
         except (TransientSourceError, DeliveryError) as error:
-            delay = _BACKOFF[0] if time.monotonic() - began > 60 else min(delay * 2, _BACKOFF[1])
-            _log.warning("capture restarts", source=source, reason=str(error), seconds=round(delay, 1))
+            backoff = backoff.failed(time.monotonic())
+            _log.warning("capture restarts", source=source, reason=str(error), seconds=backoff.pause)
             if on_trouble is not None:
                 on_trouble(str(error))
-            stop.wait(delay * random.uniform(0.5, 1.0))  # noqa: S311
-
-
-class LiveCatalog:
-    """The source's catalogue, on a connection that is alive; `topics`: see Catalog."""
-
-    def __init__(self, source: SourceConfig, topics: tuple[str, str]) -> None:
-        self._source = source
-        self._topics = topics
-        self._open: Catalog | None = None
-
-    def __call__(self) -> Catalog:
-        """Return it, on another connection if the one before is lost. Raises TransientSourceError, SourceRefusedError."""
-        try:
-            if self._open is not None and not self._open.alive:
-                self.close()
-            if self._open is None:
-                self._open = open_catalog(self._source, self._topics)
-        except pymysql.MySQLError as error:
-            raise source_error(error) from error
-        return self._open
-
-    def close(self) -> None:
-        if self._open is not None:
-            self._open.close()
-            self._open = None
+            stop.wait(backoff.pause * random.uniform(0.5, 1.0))  # noqa: S311
 
 
 class CaptureShell:
@@ -129,31 +95,28 @@ class CaptureShell:
         self,
         config: Config,
         name: str,
+        source: SourceDatabase,
         stop: Event,
         *,
         term: CaptureAssignment,
-        scan: StatementScan,
         on_watermark: OnWatermark | None = None,
     ) -> None:
         self._config = config
         self._name = name
-        self._source = config.sources[name]
+        self._source = source
         self._stop = stop
         self._term = term
-        self._scan = scan
         self._on_watermark = on_watermark
-        self._catalog = LiveCatalog(self._source, (config.kafka.prefix, name))
-        self._log = ProvenLog(connect_settings(self._source))
         self._loop: CaptureLoop | None = None
 
     @contextmanager
     def capturing(self, *, new_snapshot: bool) -> Iterator[CaptureLoop]:
         """Bring a stretch of capture up under a gen of its own, and end it with a last watermark that says why."""
-        preflight.require_source(self._config, self._name)
+        preflight.require_source(self._config, self._source)
         with ExitStack() as stack:
             writer = KafkaWriter(kafka_client(producer_settings(self._config.kafka)), self._stop.is_set)
             stack.callback(writer.abandon)
-            stack.callback(self._catalog.close)
+            stack.callback(self._source.close)
             self._loop = loop = self._started(stack, writer, new_snapshot=new_snapshot)
             stack.callback(loop.close)
             try:
@@ -165,27 +128,24 @@ class CaptureShell:
 
     def _started(self, stack: ExitStack, writer: KafkaWriter, *, new_snapshot: bool) -> CaptureLoop:
         """Start, from the stored position or anew, and return what goes on from there."""
-        kafka = self._config.kafka
+        kafka, source, config = self._config.kafka, self._source, self._config.sources[self._name]
         topics = Topics(kafka)
         store = PositionStore(position_topic(kafka.prefix, self._name))
         topics.ensure([store.topic], POSITIONS)
         topics.ensure([watermark_topic(kafka.prefix, self._name)], WATERMARKS)
         reader = stack.enter_context(TopicReader(kafka))
-        catalog = self._catalog()
-        self._scan.index.compare(catalog.names.same)
-        definitions = Definitions(self._source, self._catalog, self._scan, lambda: self._beat(writer))
-        started = Starter(
-            catalog, definitions, writer, reader, topics, store, Captured(kafka.prefix, self._name), self._source,
-            self._term, self._log,
-        ).start(new_snapshot=new_snapshot)  # fmt: skip
+        source.begin(lambda: self._beat(writer))
+        captured = Captured(kafka.prefix, self._name)
+        started = Starter(source, config, writer, reader, topics, store, captured, self._term).start(
+            new_snapshot=new_snapshot
+        )
         record = started.record
         loop = CaptureLoop(
-            self._source,
+            config,
             started,
             Ports(
-                writer=writer, store=store, topics=topics, open_log=self._log.open, open_reader=self._open_reader,
-                assembly=self._assembly, server=self._catalog, names=catalog.names, definitions=definitions,
-                reaches=lambda changed: Reaches(definitions, self._catalog, changed, catalog.names),
+                writer=writer, store=store, topics=topics, open_log=source.open_log, open_reader=source.open_reader,
+                server=lambda: source, names=source.tables.names, definitions=source.definitions, reaches=source.reaches,
                 clock=Clock(time.monotonic, now_ms), stopping=self._stop.is_set, on_watermark=self._on_watermark,
             ),
         )  # fmt: skip
@@ -194,16 +154,6 @@ class CaptureShell:
             pos=record.pos, tables=len(started.captured.tables),
         )  # fmt: skip
         return loop
-
-    def _assembly(self, captured: Callable[[str, str], bool]) -> Assembly:
-        if self._source.large_transactions == "spill":
-            return Assembly(captured, spill=spilling(self._config.state_dir / "spill"))
-        return Assembly(captured)
-
-    def _open_reader(self, started: LogPoint) -> BackgroundReader:
-        settings = connect_settings(self._source)
-        visibility = flavour_of(self._source).visibility(settings)
-        return BackgroundReader(ChunkReader(chunk_connections(settings), visibility, started))
 
     def _beat(self, writer: KafkaWriter) -> None:
         """While the log is scanned for statements: end when told to, and say once a second that capture is alive."""

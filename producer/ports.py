@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from producer.definitions.places import Place, Proof
-from producer.snapshot.chunks import ChunkFailed, ChunkRead, LogPoint, ReadChunk
-from producer.sources.binlog.assembly import Assembly
-from producer.sources.binlog.transaction_stream import EventStream
-from producer.statements.closure import Reach
-from producer.statements.ddl import TableName, Token
+from producer.snapshot.chunks import LogPoint
+from producer.source import ChunkQueue, DefinitionProver, SourceLog, SourceServer, StatementReach
 from schemas.table.names import Names
-from schemas.wire.records import LogProof, StoredPosition, Watermark
+from schemas.wire.records import StoredPosition, Watermark
 
 OnWatermark = Callable[[Watermark], None]
 
@@ -43,36 +39,6 @@ class EventWriter(Protocol):
     def drain(self) -> None: ...
 
 
-class SourceServer(Protocol):
-    """What the loop asks of the source beside its log: producer.sources.catalog.Catalog."""
-
-    def log_end(self) -> tuple[str, int] | None: ...
-    def without_transactions(self, name: TableName, /) -> str | None: ...
-
-
-class DefinitionProver(Protocol):
-    """Definitions at a place of the log: producer.definitions.proof.Definitions."""
-
-    def at(self, place: Place, name: TableName, /) -> Proof: ...
-    def partitioning(self, place: Place, name: TableName, /) -> str | None: ...
-
-
-class StatementReach(Protocol):
-    """Which tables a statement may write: producer.definitions.reaches.Reaches."""
-
-    def of(
-        self, place: Place, tokens: list[Token], db: str, captured: Iterable[TableName] = (), /
-    ) -> Reach: ...
-
-
-class ChunkQueue(Protocol):
-    """Has chunks read one after the other, beside the stream: producer.snapshot.reader.BackgroundReader."""
-
-    def submit(self, request: ReadChunk, /) -> None: ...
-    def poll(self) -> ChunkRead | ChunkFailed | None: ...
-    def close(self) -> None: ...
-
-
 class PositionKeeper(Protocol):
     """Stores positions: producer.resume.positions.PositionStore."""
 
@@ -83,6 +49,17 @@ class TopicMaker(Protocol):
     """Creates topics: producer.kafka.topics.Topics."""
 
     def ensure(self, names: Iterable[str], settings: dict[str, str], /) -> set[str]: ...
+    def partitions(self) -> dict[str, int]: ...
+
+
+class TopicRanges(Protocol):
+    """Reads stretches of topics by offset: producer.kafka.topic_reader.TopicReader."""
+
+    def bounds(self, topic: str, /) -> tuple[int, int]: ...
+    def read(self, topic: str, start: int, end: int, /) -> Iterator[Any]: ...
+    def read_all(
+        self, stretches: Mapping[str, Sequence[tuple[int, int]]], /
+    ) -> Iterator[tuple[str, Any]]: ...
 
 
 class Clock(NamedTuple):
@@ -94,16 +71,16 @@ class Clock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """`open_log(proofs, file, pos)`: the log from there on, if it is the proven one. `open_reader(started)`: a reader of chunks
-    for a stream that began at `started`. `assembly(captured)`: what holds transactions. `stopping`: whether capture is to end.
+    """What the loop needs. `open_log`, `open_reader`, `server`, `names`, `definitions`, `reaches`: of the `SourceDatabase`.
+
+    `stopping`: whether capture is to end.
     """
 
     writer: EventWriter
     store: PositionKeeper
     topics: TopicMaker
-    open_log: Callable[[Sequence[LogProof], str, int], EventStream]
+    open_log: Callable[[StoredPosition, Callable[[str, str], bool]], SourceLog]
     open_reader: Callable[[LogPoint], ChunkQueue]
-    assembly: Callable[[Callable[[str, str], bool]], Assembly]
     server: Callable[[], SourceServer]
     names: Names
     definitions: DefinitionProver

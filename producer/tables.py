@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from producer.decoders.row_codec import SourceContext, TableCodec, TableMap, TopicTail
 from producer.stops import Stopped
@@ -89,13 +88,6 @@ class TableState:
         )
 
 
-class TopicReach(NamedTuple):
-    """What topics had at one moment: per topic the last acknowledged offset, and the highest position that was sent."""
-
-    ends: dict[str, int]
-    highest: dict[str, Position | None]
-
-
 @dataclass(slots=True)
 class Captured:
     """All captured tables of a source and their topics. `stopped`: those of which nothing is published any more; `unsaid`:
@@ -124,18 +116,16 @@ class Captured:
         topic = self.topic_of(name)
         return self.topics.setdefault(topic, TopicState(topic, TopicTail()))
 
-    def reached(self, ends: dict[str, int]) -> TopicReach:
-        """Return how far the topics are, given the acknowledged end of each; everything encoded must have been sent."""
+    def anchors(self, ends: dict[str, int]) -> dict[str, Anchor]:
+        """Return the anchors of all tables, given the acknowledged end of each topic; everything encoded must have been sent.
+
+        They are all of this moment, and good once what was sent until now is acknowledged. What is sent later may never come: a
+        highest position that the topic does not have would be a gap to its readers. And a definition that is behind `end` would
+        not tell a start that what stands between is a zombie's.
+        """
+        found = {}
         for topic in self.topics.values():
             topic.note()
-        return TopicReach(dict(ends), {name: topic.ceiling for name, topic in self.topics.items()})
-
-    def anchors(self, reached: TopicReach) -> dict[str, Anchor]:
-        """Return the anchors of all tables, once everything that was sent when the topics had `reached` so far is acknowledged.
-
-        What was sent since may never come: a highest position that the topic does not have would be a gap to its readers.
-        """
-        ends, found = reached.ends, {}
         for name in {*self.tables, *self.stopped}:
             state, stopped, topic = self.tables.get(name), self.stopped.get(name), self.topic(name)
             stop = stopped.offset if stopped else None
@@ -143,7 +133,7 @@ class Captured:
                 stop is None and (state is None or state.definition_offset is None)
             ):
                 continue
-            end, highest = ends[topic.name], reached.highest[topic.name]
+            end, highest = ends[topic.name], topic.ceiling
             found[dotted(name)] = (
                 state.anchor(end, highest, stop) if state else Anchor(end=end, highest=highest, stop=stop)
             )

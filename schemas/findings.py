@@ -55,3 +55,9 @@ def no_table_yet(place: str, patterns: Iterable[str]) -> Finding:
         "nothing, if they are still to be created: they are captured from then on; else correct `tables:`, or grant SELECT on them "
         "(a user sees only tables that it may read)",
     )
+
+
+def seen_and_remedy(text: str) -> tuple[str, str]:
+    """Divide "what was seen: what to do" at its last colon."""
+    message, colon, remedy = text.rpartition(": ")
+    return (message, remedy) if colon else (text, "")

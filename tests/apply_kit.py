@@ -201,7 +201,7 @@ def delete_topic(bootstrap: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.delete_topics([name]).values():
         future.result(15)
-    until(lambda: name not in admin.list_topics(timeout=5).topics, what="topic gone")
+    until(lambda: name not in admin.list_topics(timeout=120).topics, what="topic gone")
 
 
 def until(

@@ -37,16 +37,19 @@ class AssignedApply:
     def read(self) -> None:
         assert self.popen.stdout is not None
         for line in self.popen.stdout:
-            self.said.append((time.monotonic(), json.loads(line)))
+            said = json.loads(line)
+            self.said.append((time.monotonic(), said | said.pop("event") if said["kind"] == "unit" else said))
 
-    def do(self, what: str, unit: str, epoch: int, mark: Line | None = None) -> float:
+    def do(self, what: str, unit: str, assignment: int, mark: Line | None = None) -> float:
         """Give an instruction; returns when it was given."""
         assert self.popen.stdin is not None
-        self.popen.stdin.write(json.dumps({"do": what, "unit": unit, "epoch": epoch, "mark": mark}) + "\n")
+        self.popen.stdin.write(
+            json.dumps({"do": what, "unit": unit, "assignment": assignment, "mark": mark}) + "\n"
+        )
         self.popen.stdin.flush()
         return time.monotonic()
 
-    def wait(self, unit: str, epoch: int, event: str, *, seconds: float = 300) -> tuple[float, Line]:
+    def wait(self, unit: str, assignment: int, event: str, *, seconds: float = 300) -> tuple[float, Line]:
         """Wait for the unit's event; returns when it came, and the line."""
 
         def found() -> tuple[float, Line] | None:
@@ -54,17 +57,17 @@ class AssignedApply:
             for at, line in self.said:
                 if (
                     line["kind"] == "unit"
-                    and (line["unit"], line["epoch"], line["event"]) == (unit, epoch, event)
+                    and (line["unit"], line["assignment"], line["event"]) == (unit, assignment, event)
                 ):  # fmt: skip
                     return at, line
             return None
 
         result: tuple[float, Line] = until(
-            found, seconds=seconds, what=f"{unit} {epoch} {event}: {self.log()}", every=0.005
+            found, seconds=seconds, what=f"{unit} {assignment} {event}: {self.log()}", every=0.005
         )
         return result
 
-    def wait_error(self, unit: str, epoch: int, *, seconds: float = 300) -> Line:
+    def wait_error(self, unit: str, assignment: int, *, seconds: float = 300) -> Line:
         """Wait until the unit says that it waits for a person; returns the line."""
 
         def found() -> Line | None:
@@ -73,12 +76,14 @@ class AssignedApply:
             waits = [
                 line
                 for line in lines
-                if (line["unit"], line["epoch"], line["event"]) == (unit, epoch, "progressed")
+                if (line["unit"], line["assignment"], line["event"]) == (unit, assignment, "progressed")
                 and line["error"]
             ]
             return waits[-1] if waits else None
 
-        line: Line = until(found, seconds=seconds, what=f"{unit} {epoch} waits: {self.log()}", every=0.01)
+        line: Line = until(
+            found, seconds=seconds, what=f"{unit} {assignment} waits: {self.log()}", every=0.01
+        )
         return line
 
     def last(self, unit: str) -> Line | None:
@@ -125,10 +130,10 @@ class AssignedApply:
 #: The process with hands that judge no target table: for tests that look at it through triggers of their own.
 _UNJUDGED = """
 import sys
-from consumer.process import unit_operations as hands
+from consumer.process.operations import target_looks as looks
 from consumer.main import main
-hands.misfit = lambda *_: None
-hands.explained = lambda *_: None
+looks.misfit = lambda *_: None
+looks.explained = lambda *_: None
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -215,7 +220,7 @@ class Agent:
     def waits_for(self, unit: str) -> str | None:
         """Return what a unit said last that it waits for a person for; None: it does not."""
         line = self._process.last(unit)
-        if line is None or line["epoch"] != self.assignments.get(unit) or line["event"] != "progressed":
+        if line is None or line["assignment"] != self.assignments.get(unit) or line["event"] != "progressed":
             return None
         error: str | None = line["error"]
         return error
@@ -231,15 +236,15 @@ class Agent:
         wanted = {spec.unit: spec.uid for spec in self._catalogue().units if spec.kind is UnitKind.APPLY}
         for unit, uid in list(self._uids.items()):
             if wanted.get(unit) != uid:
-                self._process.do("stop", unit, self.assignments[unit])
+                self._process.do("remove", unit, self.assignments[unit])
                 self._process.wait(unit, self.assignments[unit], "ended")
                 del self._uids[unit]
         new = [unit for unit in wanted if unit not in self._uids]
         for unit in new:
             self._uids[unit], self.assignments[unit] = wanted[unit], next(self._numbers)
-            self._process.do("open", unit, self.assignments[unit])
+            self._process.do("prepare", unit, self.assignments[unit])
         for unit in new:
-            self._process.wait(unit, self.assignments[unit], "ready")
+            self._process.wait(unit, self.assignments[unit], "prepared")
             self._process.do("start", unit, self.assignments[unit])
 
 

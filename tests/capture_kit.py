@@ -113,7 +113,7 @@ class Unit:
         """SIGTERM; returns the exit code."""
         assert self.process is not None
         self.process.terminate()
-        code = self.process.wait(timeout=60)
+        code = self.process.wait(timeout=600)
         self._close()
         return code
 
@@ -149,7 +149,7 @@ def messages(bootstrap: str, topic: str) -> list[Any]:
         }
     )
     try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=120)
         consumer.assign([TopicPartition(topic, 0, low)])
         found: list[Any] = []
         while low < high:
@@ -166,7 +166,7 @@ def size(bootstrap: str, topic: str) -> int:
     """How many messages a topic has; 0 when there is none."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "capture-test", "log_level": 0})
     try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1])
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=120)[1])
     except Exception:  # noqa: BLE001 - no such topic, no such broker: both mean "not yet" to a test that waits
         return 0
     finally:

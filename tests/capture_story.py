@@ -31,6 +31,7 @@ from producer.resume.startup import Started, now_ms
 from producer.resume.topic_recovery import Tail
 from producer.snapshot import chunks
 from producer.sources.binlog.assembly import LIMIT, Assembly
+from producer.sources.binlog.binlog_log import BinlogLog
 from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.tables import Captured, TableState, TopicState
 from schemas.config.model import SourceConfig
@@ -317,11 +318,14 @@ class Story:
             log_end=lambda *_: self.log_end(), without_transactions=self.engines.get, ensure=lambda *_: set()
         )
         return Ports(
-            writer=writer, store=PositionStore(POSITIONS), topics=server, open_log=lambda *_: self,
-            open_reader=self._open_reader, assembly=lambda captured: Assembly(captured, limit=self.limit),
+            writer=writer, store=PositionStore(POSITIONS), topics=server, open_log=self._open_log, open_reader=self._open_reader,
             server=lambda: server, names=EXACT, definitions=NOBODY, reaches=lambda _changed: NOBODY,
             clock=Clock(lambda: self.now, now_ms), stopping=self.stop.is_set,
         )  # fmt: skip
+
+    def _open_log(self, record: StoredPosition, captured: Callable[[str, str], bool]) -> BinlogLog:
+        kind, assembly = MYSQL if self.mysql else MARIADB, Assembly(captured, limit=self.limit)
+        return BinlogLog(kind, record, captured, lambda *_: self, assembly)
 
     def _open_reader(self, _started: chunks.LogPoint) -> Reader:
         self.readers.append(Reader())
@@ -356,6 +360,9 @@ class Story:
         anchor = record.anchors.get("bank.acct")
         if anchor is None or anchor.highest is None:
             return
+        assert max(anchor.definition or 0, anchor.marker or 0, anchor.stop or 0) <= anchor.end, (
+            "it is not of one moment"
+        )
         positions = [event.source.position for event in acknowledged]
         assert anchor.highest <= max([self.ceiling, *positions]), "its topic may never have that"
         assert anchor.highest >= max([self.ceiling, *positions[: anchor.end + 1]]), (

@@ -131,7 +131,7 @@ class Processes:
     def say(self, command: str) -> str:
         """Run one command; return what it printed. Raises CalledProcessError where it is refused."""
         words = [sys.executable, "-m", "rowlock.cli", *command.split(), "-c", str(self.config)]
-        return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, timeout=60).stdout
+        return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, timeout=300).stdout
 
     def answers(self) -> bool:
         """Whether there is a leader to ask."""

@@ -20,14 +20,13 @@ from typing import Any, Self
 import structlog
 
 from coordinator.agent.shell import AgentShell
-from coordinator.core.agent_unit import Ended, Progressed, Ready, WorkerEvent
-from coordinator.core.messages import Mark
 from coordinator.core.owner.state import Catalogue, Drain, Move, OwnerConfig, Pause, Resign, Resume
 from coordinator.core.schedulers import CatalogueUnit, UnitKind
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.api import ControlError, LeaderView
 from schemas.config.model import KafkaConfig
+from schemas.units import Ended, Mark, Prepared, Progressed, WorkerEvent
 
 SOURCE, PIPELINE = "s", "p"
 
@@ -56,32 +55,32 @@ class Instant:
     """Workers that are ready, replicate and end at once (`Workers` of coordinator.agent.shell)."""
 
     said: Callable[[str, WorkerEvent], None] = lambda _unit, _event: None
-    epochs: dict[str, int] = field(default_factory=dict)
+    assignments: dict[str, int] = field(default_factory=dict)
     writing: dict[str, int] = field(default_factory=dict)
     started: list[tuple[str, int]] = field(default_factory=list)
 
     def listen(self, on_event: Callable[[str, WorkerEvent], None]) -> None:
         self.said = on_event
 
-    def open(self, unit: str, epoch: int, mark: Mark | None) -> None:
-        self.epochs[unit] = epoch
-        self.said(unit, Ready(epoch))
+    def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None:
+        self.assignments[unit] = assignment
+        self.said(unit, Prepared(assignment))
 
-    def start(self, unit: str, epoch: int, mark: Mark | None) -> None:
-        self.writing[unit] = epoch
-        self.started.append((unit, epoch))
-        self.said(unit, Progressed(epoch, Mark(1000, 2000), 10))
+    def start(self, unit: str, assignment: int, mark: Mark | None) -> None:
+        self.writing[unit] = assignment
+        self.started.append((unit, assignment))
+        self.said(unit, Progressed(assignment, Mark(1000, 2000), 10))
 
-    def stop(self, unit: str, epoch: int) -> None:
+    def remove(self, unit: str, assignment: int) -> None:
         self.writing.pop(unit, None)
-        self.said(unit, Ended(epoch, Mark(1000, 2000)))
+        self.said(unit, Ended(assignment, Mark(1000, 2000)))
 
     def fail(self, unit: str, why: str) -> None:
         self.said(unit, Ended(self.writing.pop(unit), None, why))
 
     def close(self) -> None:
-        for unit, epoch in list(self.writing.items()):
-            self.stop(unit, epoch)
+        for unit, assignment in list(self.writing.items()):
+            self.remove(unit, assignment)
 
 
 class AgentThread:
@@ -234,7 +233,7 @@ def main(config: dict[str, Any]) -> int:
         ServerConfig(config["name"], listen, rest=f"rest-of-{config['name']}", owner=owner),
         kafka,
         lambda: found,
-        lambda unit, uid, epoch: _say("fence", unit=unit, uid=uid, epoch=epoch),
+        lambda unit, uid, assignment: _say("fence", unit=unit, uid=uid, assignment=assignment),
     )
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

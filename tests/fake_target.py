@@ -35,7 +35,7 @@ class State:
 @dataclass
 class FakeTarget:
     """`refuse`: row → an error to raise. `faults`: errors that the next transactions raise at commit, in turn (None:
-    none). `unknown_after`: whether a CommitUnknownError comes after the commit happened."""
+    none). `unknown_happened`: whether a CommitUnknownError comes after the commit happened; its connection is lost with it."""
 
     state: State = field(default_factory=State)
     tables: dict[str, Table] = field(default_factory=dict)
@@ -46,26 +46,36 @@ class FakeTarget:
     commits: int = 0
     log: list[tuple[int, ...]] = field(default_factory=list)  # lanes guarded, a tuple a commit
     nets: list[NetChange] = field(default_factory=list)  # as applied, rolled back ones too
+    sessions: dict[int, FakeSession] = field(default_factory=dict)
 
     def session(self) -> FakeSession:
         return FakeSession(self)
 
     # -- Sessions
 
-    def get(self, _number: int) -> FakeSession:
-        return FakeSession(self)
+    def get(self, number: int) -> FakeSession:
+        with self.mutex:
+            return self.sessions.setdefault(number, FakeSession(self))
 
-    def check(self, number: int) -> None: ...
+    def check(self, number: int) -> None:
+        with self.mutex:
+            if self.get(number).lost:
+                self.drop(number)
 
-    def drop(self, number: int) -> None: ...
+    def drop(self, number: int) -> None:
+        with self.mutex:
+            self.sessions.pop(number, None)
 
     def rows_of(self, table: str = "public.acct") -> list[Row]:
         return sorted(self.state.rows.get(table, {}).values(), key=str)
 
 
 class FakeSession:
+    """`lost`: its connection is; whatever is asked of it fails."""
+
     def __init__(self, target: FakeTarget) -> None:
         self._target = target
+        self.lost = False
 
     def take_over(
         self,
@@ -88,6 +98,7 @@ class FakeSession:
 
     def begin(self, unit: ApplyUnit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
         with self._target.mutex:
+            self._alive()
             self._fault()
             state = self._target.state
             if not state.lanes or any(row.epoch != epoch for row in state.lanes.values()):
@@ -98,6 +109,7 @@ class FakeSession:
     @contextmanager
     def transaction(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[FakeTransaction]:
         with self._target.mutex:
+            self._alive()
             state = self._target.state
             for guard in guards:
                 row = state.lanes.get(guard.lane)
@@ -114,14 +126,20 @@ class FakeSession:
                 self._target.state = work
                 self._target.commits += 1
                 self._target.log.append(tuple(guard.lane for guard in guards))
+            self.lost = isinstance(fault, CommitUnknownError)
             if fault is not None:
                 raise fault
+
+    def _alive(self) -> None:
+        if self.lost:
+            raise TransientError("the connection is lost")
 
     def _fault(self) -> None:
         if self._target.faults and isinstance(self._target.faults[0], ConnectionFaultError):
             raise self._target.faults.pop(0) or AssertionError
 
     def read(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+        self._alive()
         return list(self._target.state.lanes.values()), self._target.state.unit
 
     def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:

@@ -349,4 +349,4 @@ def _threaded_batch(
 def lane_driver() -> ThreadDriver:
     """The product's driver, for lanes alone: they never ask it for a target or for records."""
     nothing: Any = None
-    return ThreadDriver(nothing, nothing, (), lambda _start, _upto: (), {})
+    return ThreadDriver(nothing, nothing, nothing, {})

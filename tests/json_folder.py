@@ -4,6 +4,8 @@
     FOLDER/TOPIC/rows.NUMBER.json          the rows of a unit's table as of a commit, key → row
     FOLDER/TOPIC/commit.NUMBER.json        a commit: epoch and progress, unit state, quarantine, which file has the rows
 
+`KIND` is its entry in schemas.config.target_kinds. A target's `database` is the folder.
+
 A commit is there when its file has its name: it is written whole under another one, and then linked to the number behind the
 commit that it builds on. Of two writers one makes that link: that is the fence, and not the comparison before it. What a writer left
 behind that did not make it is never read.
@@ -13,17 +15,22 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
-from consumer.errors import FencedError, RefusedError
+from consumer.errors import FencedError, RefusedError, TransientError
 from consumer.ordering.fencing_tokens import next_epoch
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
-from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing, ProgressChange
+from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing, ProgressChange, RowsChange
 from consumer.targets.checks.table_facts import TableFacts
+from consumer.targets.dialect import Dialect
+from schemas.config.model import TargetConfig
+from schemas.config.target_kinds import ENTRY_POINTS, TargetKind
 from schemas.table.model import Key, Row, Table, Value
 from schemas.wire.codec import decode_table, encode_table
 from schemas.wire.position import ZERO
@@ -99,7 +106,7 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 class FolderProgress:
-    """`consumer.targets.base.ProgressStore` in the same files."""
+    """`consumer.targets.base.ProgressStore` in these files."""
 
     def __init__(self, folder: Path, now_ms: Callable[[], int] = lambda: 0) -> None:
         self._folder = folder
@@ -162,6 +169,12 @@ class FolderProgress:
 
         self.of(unit).change(stopped)
 
+    def held(self, unit: ApplyUnit) -> list[Held]:
+        return list(self.of(unit).last().held)
+
+    def displaced(self, pipeline: str) -> dict[str, int]:
+        return {}
+
     def topics(self, pipeline: str) -> list[str]:
         return sorted(path.name.removeprefix(f"{pipeline}.") for path in self._folder.glob(f"{pipeline}.*"))
 
@@ -171,33 +184,34 @@ class FolderProgress:
     def close(self) -> None: ...
 
 
-class JsonFolder:
+class JsonFolder(FolderProgress):
     """`consumer.targets.batches.BatchTarget`. `refuses`: which rows it does not take; `paused`: called before a commit is linked."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.progress = FolderProgress(folder)
+        super().__init__(folder)
         self.refuses: Callable[[Row], bool] = lambda _row: False
         self.paused: Callable[[], None] = lambda: None
         self.commits = 0
 
     def apply(
-        self, unit: ApplyUnit, clearing: Clearing | None, nets: Sequence[NetChange], progress: ProgressChange
+        self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange
     ) -> BatchCommitted | BatchFenced:
-        commits = self.progress.of(unit)
+        commits = self.of(unit)
         last = commits.last()
         if guards(last.lanes) != guards(progress.guards):
             return BatchFenced(str(last.lanes))
         name, number = last.rows, last.number + 1
-        if clearing is not None or nets:
+        if changes:
             name = f"rows.{number}.{secrets.token_hex(4)}.json"
-            rows = commits.rows(last) if clearing is None else {}
-            for net in nets:
-                self._write(rows, net)
+            rows = commits.rows(last)
+            for change in changes:
+                if isinstance(change, Clearing):
+                    rows.clear()  # all of them are of this unit
+                else:
+                    self._write(rows, change)
             write_durably(commits.folder / name, msgspec.json.encode(sorted(rows.items(), key=str)))
-        before = progress.closed_before
-        closed = () if before is None else tuple((e, progress.why) for e in last.held if e.offset < before)
-        gone = {entry.offset for entry, _ in closed}
+        before = -1 if progress.closed_before is None else progress.closed_before
+        gone = [e for e in last.held if e.offset < before or (e.offset, e.part) in progress.closed]
         self.paused()
         try:
             commits.make(
@@ -205,8 +219,8 @@ class JsonFolder:
                     number=number,
                     lanes=tuple(progress.rows),
                     state=progress.state or last.state,
-                    held=(*(entry for entry in last.held if entry.offset not in gone), *progress.held),
-                    closed=(*last.closed, *closed),
+                    held=(*(entry for entry in last.held if entry not in gone), *progress.held),
+                    closed=(*last.closed, *((entry, progress.why) for entry in gone)),
                     rows=name,
                 )
             )
@@ -235,16 +249,50 @@ class JsonFolder:
     def facts(self, schema: str, name: str) -> TableFacts:
         return TableFacts()
 
+    def surroundings(self, schema: str, name: str) -> object:
+        return self.facts(schema, name)
+
     def create_table(self, table: Table) -> None:
         """Without unique indexes: nothing here compares other values than keys."""
-        self.progress.ensure_bookkeeping()
+        self.ensure_bookkeeping()
         plain = msgspec.structs.replace(table, unique=())
         write_durably(self._definition(table.db, table.name), encode_table(plain))
 
     def rows(self, unit: ApplyUnit, table: TargetTable) -> list[Row]:
-        commits = self.progress.of(unit)
+        commits = self.of(unit)
         return list(commits.rows(commits.last()).values())
 
 
 def guards(rows: Sequence[LaneProgress]) -> list[tuple[int, int, int, int]]:
     return [(row.lane, row.epoch, row.attempt, row.offset) for row in rows]
+
+
+def open_folder(target: TargetConfig, _name: str) -> JsonFolder:
+    """Connect. A file `hold` in the folder makes whoever commits wait, and say who he is; a row with the text "poison" is refused."""
+    folder = JsonFolder(place := Path(target.database))
+    folder.refuses = lambda row: "poison" in row
+    folder.paused = lambda: wait_while_held(place)
+    try:
+        folder.ensure_bookkeeping()
+    except OSError as error:
+        raise TransientError(f"{place}: {error}") from error
+    return folder
+
+
+def wait_while_held(place: Path) -> None:
+    while (place / "hold").exists():
+        (place / "held").write_text(f"{os.getpid()} {threading.current_thread().name}")
+        time.sleep(0.01)
+
+
+JSON_FOLDER = Dialect("json", open_folder)
+KIND = TargetKind("tests.json_folder", "JSON_FOLDER", batches=True)
+
+
+def installed(place: Path) -> Path:
+    """Make what a package that brings `KIND` leaves in a folder of Python's path, and return that folder."""
+    about = place / "rowlock_json-1.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: rowlock-json\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\njson = tests.json_folder:KIND\n")
+    return place

@@ -109,7 +109,7 @@ class TcpProxy:
 
     def _connect(self, client: socket.socket) -> None:
         try:
-            server = socket.create_connection(self._target, timeout=5)
+            server = socket.create_connection(self._target, timeout=60)
         except OSError:
             client.close()
             return

@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 
 from coordinator.core import messages as core
-from coordinator.core.messages import VERSION, Header, Liveness, Mark, Op, Reported, UnitStatus
+from coordinator.core.messages import VERSION, Header, Liveness, UnitStatus
 from coordinator.transport import wire
 from coordinator.transport.events import LeaderInfo
+from schemas.units import Mark, Op, UnitPhase
 
 FOLDER = Path(__file__).parent / "golden" / "wire" / f"v{VERSION}"
 
@@ -24,10 +25,10 @@ HEADER = Header(812_345, 1_790_000_000_123, 1_790_000_000_456, 4711)
 MARK = Mark(1_790_000_001_000, 1_790_000_001_005, (1, 3, 4711, -(2**53)))
 UNIT = "apply/to-hq/rowlock.branch1.bank.acct"
 STATUSES = (
-    UnitStatus(UNIT, 1_790_000_000_456, Reported.REPLICATING, MARK, 1200, "a row waits", 7),
-    UnitStatus("capture/分行1", 9, Reported.STOPPED, Mark(-1, 0)),
-    UnitStatus("u", 2**63 - 1, Reported.ABSENT),
-    *(UnitStatus("u", 1, state) for state in (Reported.PREPARING, Reported.PREPARED, Reported.STOPPING)),
+    UnitStatus(UNIT, 1_790_000_000_456, UnitPhase.REPLICATING, MARK, 1200, "a row waits", 7),
+    UnitStatus("capture/分行1", 9, UnitPhase.STOPPED, Mark(-1, 0)),
+    UnitStatus("u", 2**63 - 1, UnitPhase.ABSENT),
+    *(UnitStatus("u", 1, state) for state in (UnitPhase.PREPARING, UnitPhase.PREPARED, UnitPhase.STOPPING)),
 )
 
 MESSAGES: Mapping[str, wire.FromAgent | wire.FromOwner] = {

@@ -12,7 +12,6 @@ retry, halve and quarantine: a transaction that was rolled back has left nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import islice
 
 import structlog
@@ -21,7 +20,7 @@ from consumer.attempt.effects import Hold, Machine, Operation, Write
 from consumer.attempt.lane_group import LaneGroup, Signals
 from consumer.attempt.spec import SMALL_BATCH
 from consumer.attempt.transactions import Progress
-from consumer.errors import ConsumerError, RefusedError, TransientError
+from consumer.errors import RefusedError, TransientError
 from consumer.ordering.dispatch import Dispatcher
 from consumer.ordering.lanes import HELD_BEHIND, Batch, LaneLimits
 from consumer.ordering.layout import Layout
@@ -155,12 +154,7 @@ class Applier:
     def close(self, error: BaseException | None = None) -> Machine[None]:
         """End the lanes (each after the transaction it is in). With `error`, theirs are not raised again."""
         lanes, self._lanes = self._lanes, None
-        if lanes is None:
-            return
-        if error is None:
-            yield from lanes.close()
-            return
-        with suppress(ConsumerError):
+        if lanes is not None:
             yield from lanes.close(error)
 
 

@@ -2,7 +2,7 @@
 
 A task trusts the target's progress, not its batch (design.md §6, "Where a task starts"): what is missing before the
 batch is read here, bounded by `upto`, in slices. Consumers are made per call: the case is rare (a restart, a batch
-that returned early) and a cached one would hold a connection for nothing.
+that returned early; a commit of a target of whole batches) and a cached one would hold a connection for nothing.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from consumer.errors import TransientError, UnitStoppedError
 from schemas.findings import START_OVER
-from schemas.io.logs import librdkafka_logger
+from schemas.io.kafka_clients import client_settings, open_consumer, reads_by_offset
 
 Record = tuple[int, bytes | None]
 """(offset, value)."""
@@ -24,17 +24,10 @@ IDLE_S = 15.0
 """How long the broker may say nothing before the read counts as failed."""
 
 
-def client_options(bootstrap: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return librdkafka settings for a reader without a group."""
-    return {
-        **options,
-        "bootstrap.servers": bootstrap,
-        "group.id": "rowlock-apply",  # required by the library; nothing is ever committed
-        "enable.auto.commit": False,
-        "auto.offset.reset": "error",
-        "enable.partition.eof": True,
-        "fetch.wait.max.ms": 20,
-    }
+def reader_settings(bootstrap: str, options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings of a consumer that reads topics from and to given offsets."""
+    own = {**reads_by_offset("rowlock-apply"), "enable.partition.eof": True, "fetch.wait.max.ms": 20}
+    return client_settings(bootstrap, options, own)
 
 
 def read_range(options: dict[str, Any], topic: str, start: int, upto: int) -> Iterator[list[Record]]:
@@ -66,7 +59,7 @@ def read_range(options: dict[str, Any], topic: str, start: int, upto: int) -> It
 
 def _consumer(options: dict[str, Any], topic: str) -> Any:
     try:
-        return Consumer(options, logger=librdkafka_logger())
+        return open_consumer(options)
     except KafkaException as error:
         raise TransientError(f"{topic}: no client of Kafka can be made: {error}") from error
 

@@ -29,7 +29,7 @@ class UnitSpec:
     `assigned`: the coordinator's epoch, where there is one: what is known of the target table is kept through it.
     `real`: that table as it was read for this assignment, as JSON; empty: whoever needs it reads it.
     `small_batch`: events up to which one transaction may do for all lanes. `debezium`: how its connector is set, where
-    Debezium writes the topic. `was`: what it was stopped by before this takeover.
+    Debezium writes the topic. `was`: what it was stopped by before this takeover. `batches`: the target takes whole batches.
     """
 
     unit: ApplyUnit
@@ -46,6 +46,7 @@ class UnitSpec:
     real: bytes = b""
     debezium: Modes | None = None
     was: str | None = None
+    batches: bool = False
 
     @property
     def place(self) -> tuple[str, int]:

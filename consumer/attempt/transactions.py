@@ -20,6 +20,7 @@ from consumer.attempt.effects import (
 from consumer.errors import AttemptLostError, CommitUnknownError, RefusedError, TransientError
 from consumer.ordering.model import LaneProgress
 from consumer.ordering.progress import Mark, advanced, committed
+from schemas.backoff import pause_after
 from schemas.errors import ValueRefusedError
 
 FIRST_PAUSE_S = 0.05
@@ -31,10 +32,10 @@ RESOLVE_TRIES = 8
 
 def retried(act: Callable[[], Machine[T]]) -> Machine[T]:
     """End with what `act` ends with; a TransientError is tried again a few times, then raised."""
-    for attempt in range(TRIES - 1):
+    for tries in range(1, TRIES):
         with suppress(TransientError):
             return (yield from act())
-        yield Sleep(FIRST_PAUSE_S * 2**attempt)
+        yield Sleep(pause_after(tries, FIRST_PAUSE_S))
     return (yield from act())
 
 
@@ -104,11 +105,11 @@ class Progress:
 
     def _happened(self, number: int, guard: LaneProgress, wrote: LaneProgress) -> Machine[bool]:
         """Ask the row whether a commit of unknown outcome happened; one row speaks for all of a transaction."""
-        for attempt in range(RESOLVE_TRIES):
+        for tries in range(1, RESOLVE_TRIES + 1):
             yield DropSession(number)
             with suppress(TransientError):
                 rows: Sequence[LaneProgress] = yield ReadProgress(number)
                 found = [row for row in rows if row.lane == guard.lane]
                 return committed(found[0] if found else None, guard, wrote)
-            yield Sleep(FIRST_PAUSE_S * 2**attempt)
+            yield Sleep(pause_after(tries, FIRST_PAUSE_S))
         raise AttemptLostError("the target did not answer after a commit of unknown outcome")

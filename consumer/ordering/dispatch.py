@@ -86,18 +86,13 @@ class Dispatcher:
         self._passed = [row.offset for row in sorted(lanes, key=lambda row: row.lane)]
         self._apart = max(self._passed)  # above it no lane has passed anything
         self._queues: list[list[Item]] = [[] for _ in range(layout.lanes)]
-        self._plans: dict[str, TablePlan] = {}
 
     def plan(self, target: TargetTable, source: Table | None = None) -> TablePlan:
-        """Return the plan of `target`, made anew when its model changed (after a barrier).
+        """Return the plan of a table, asked for once: behind a barrier there are another dispatcher and other locks.
 
         `source`: the source's model with the target's column names: which values it keeps unique itself.
         """
-        name = f"{target.schema}.{target.name}"
-        known = self._plans.get(name)
-        if known is None or known.target != target:
-            known = self._plans[name] = TablePlan(target, self.layout, self._locks, source)
-        return known
+        return TablePlan(target, self.layout, self._locks, source)
 
     def dispatch(self, plan: TablePlan, changes: Iterable[RowChange]) -> None:
         """Queue `changes` of a table (offset order, ids (offset, 0)) to their lanes. Registers tickets: the shell holds

@@ -32,6 +32,7 @@ from consumer.ordering.fold import folded_text
 from consumer.ordering.locks import LockTable, Wait
 from consumer.ordering.model import EventId, Held, NetChange, RowChange
 from consumer.ordering.progress import Mark
+from schemas.backoff import pause_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +249,7 @@ class Lane:
         self._gathered, self._bytes = [], 0
 
     def _pause(self) -> float:
-        if not self._failures:
-            return 0.0
-        return min(self._limits.pause * 2.0 ** (self._failures - 1), self._limits.max_pause)
+        return pause_after(self._failures, self._limits.pause, self._limits.max_pause)
 
     def _build(self, segment: _Segment) -> Batch:
         items = segment.items

@@ -18,12 +18,13 @@ import structlog
 
 from consumer.process.pipeline_shell import PipelineShell, fault_ends_process
 from consumer.process.spark_beside import SparkBeside
-from consumer.reporting.protocol import Asked, Lines, Said, decode_asked, split_name
+from consumer.reporting.protocol import Lines, decode_command, split_name
 from consumer.reporting.source_times import SourceTimes
 from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.query import end_with_java
 from consumer.targets.dialect import dialect_of
 from schemas.config.model import Config
+from schemas.units import Ended, Op, UnitCommand
 
 if TYPE_CHECKING:
     from consumer.process.spark_session import Spark
@@ -100,7 +101,7 @@ class AssignedProcess:
 
     def _take(self, line: bytes) -> None:
         try:
-            asked = decode_asked(line)
+            asked = decode_command(line)
         except msgspec.DecodeError as error:
             log.error(
                 "an instruction cannot be read", line=line[:200].decode(errors="replace"), error=str(error)
@@ -109,21 +110,21 @@ class AssignedProcess:
         place = split_name(asked.unit)
         if place is None or place[0] not in self._config.pipelines:
             why = f"{asked.unit}: no pipeline of the configuration has this unit"
-            self._lines.say(Said(asked.unit, asked.epoch, "ended", asked.mark, error=why))
+            self._lines.say(asked.unit, Ended(asked.assignment, asked.mark, why))
             return
         try:
             self._do(asked, *place)
         except Exception as error:  # of this unit or its pipeline: the others go on
-            log.error("an instruction failed", unit=asked.unit, do=asked.do, exc_info=True)
+            log.error("an instruction failed", unit=asked.unit, do=asked.do.value, exc_info=True)
             why = f"{asked.unit}: rowlock itself failed ({type(error).__name__}: {error})"
-            self._lines.say(Said(asked.unit, asked.epoch, "ended", asked.mark, error=why))
+            self._lines.say(asked.unit, Ended(asked.assignment, asked.mark, why))
 
-    def _do(self, asked: Asked, pipeline: str, topic: str) -> None:
+    def _do(self, asked: UnitCommand, pipeline: str, topic: str) -> None:
         shell = self._shell(pipeline)
-        actions: dict[str, Callable[[], None]] = {
-            "open": lambda: shell.open(topic, asked.epoch, asked.mark),
-            "start": lambda: shell.start_unit(topic, asked.epoch),
-            "stop": lambda: shell.stop_unit(topic, asked.epoch),
+        actions: dict[Op, Callable[[], None]] = {
+            Op.PREPARE: lambda: shell.prepare(topic, asked.assignment, asked.mark),
+            Op.START: lambda: shell.start_unit(topic, asked.assignment),
+            Op.REMOVE: lambda: shell.remove_unit(topic, asked.assignment),
         }
         actions[asked.do]()
 

@@ -29,7 +29,7 @@ WARM_END_S = 30.0
 
 
 class SparkBeside:
-    """`on_up(spark)`: called from the thread in which Spark has started. `on_slow(seconds)`: it has not yet. `on_failure()`: it cannot be."""
+    """`on_up(spark, seconds)`: called from the thread in which Spark has started, after so long. `on_slow(seconds)`: it has not yet. `on_failure()`: it cannot be."""
 
     def __init__(
         self,

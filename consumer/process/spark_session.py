@@ -6,6 +6,7 @@ which takes several. Nothing that a takeover needs is here.
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import threading
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from consumer.process import spark_warmup
+from consumer.spark.active_units import Attempts
+from consumer.spark.batch_query import BatchQuery
 from consumer.spark.pipeline import PipelineSettings, TaskConfig
 from consumer.spark.query import (
     DAEMON_ENV,
@@ -64,9 +67,11 @@ class Spark:
         *,
         epochs: Mapping[str, int],
         per_trigger: int,
+        attempts: Attempts,
     ) -> RunningQuery:
-        """Start a query (see RunningQuery)."""
-        return RunningQuery(
+        """Start a query (see RunningQuery). `attempts`: of this process, for what it applies itself."""
+        kind = functools.partial(BatchQuery, attempts=attempts) if pipeline.batches else RunningQuery
+        return kind(
             self._session,
             pipeline,
             config,

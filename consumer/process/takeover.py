@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from consumer.attempt.drivers.threads import Sessions, define_topic
+from consumer.attempt.drivers.run import Connections, define_topic
 from consumer.attempt.spec import UnitSpec
 from consumer.errors import UnitStoppedError
 from consumer.ordering.model import ApplyUnit, LaneProgress
@@ -64,7 +64,7 @@ def take_unit(
     return TakeoverResult(epoch, rows, state.definition, refusal, state.stopped)
 
 
-def define_unit(pipeline: PipelineSettings, spec: UnitSpec, sessions: Sessions) -> str | None:
+def define_unit(pipeline: PipelineSettings, spec: UnitSpec, sessions: Connections) -> str | None:
     """Put the definition in force of a unit whose topic carries none, as the source's database has it now.
 
     The unit must have been taken over with the epoch of `spec`. Returns why it cannot go on (it is marked stopped), or None;

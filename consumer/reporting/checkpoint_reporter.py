@@ -1,13 +1,14 @@
-"""Reports each unit's state and checkpoint to the agent: ready, progressed (once a second, when something changed), ended."""
+"""Reports each unit's state and checkpoint to the agent: prepared, progressed (once a second, when something changed), ended."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from consumer.reporting.protocol import Lines, Said, UnitMark, unit_name
+from consumer.reporting.protocol import Lines, unit_name
 from consumer.reporting.source_times import SourceTimes
-from consumer.units.messages import Say, UnitHere, UnitPhase
+from consumer.units.messages import ApplyPhase, Say, UnitHere
+from schemas.units import Ended, Mark, Prepared, Progressed
 from schemas.wire.position import Position
 
 INTERVAL_S = 0.5
@@ -19,7 +20,7 @@ RATE_S = 2.0
 class _Spoken:
     """Of one unit: the last mark and rate that were said; and where counting began."""
 
-    mark: UnitMark | None = None
+    mark: Mark | None = None
     rate: int = 0
     counted: int = 0
     counted_at: float = 0.0
@@ -27,7 +28,7 @@ class _Spoken:
 
 
 class CheckpointReporter:
-    """Turns offsets into marks. `opened` may come from another thread than the rest."""
+    """Turns offsets into marks. `taken_up` may come from another thread than the rest."""
 
     def __init__(
         self, pipeline: str, lines: Lines, times: SourceTimes, debezium: frozenset[str] = frozenset()
@@ -40,21 +41,23 @@ class CheckpointReporter:
         self._spoken: dict[tuple[str, int], _Spoken] = {}
         self._next = 0.0
 
-    def opened(self, topic: str, assignment: int, mark: UnitMark | None) -> None:
+    def taken_up(self, topic: str, assignment: int, mark: Mark | None) -> None:
         """`mark`: how far the unit was when it was given to us; less is never said."""
         self._spoken[topic, assignment] = _Spoken(mark)
 
     def say(self, what: Say) -> None:
-        """Say "ready" or "ended"."""
+        """Say that a unit is prepared, or has ended."""
         place = (what.topic, what.assignment)
         mark = self._spoken.get(place, _Spoken()).mark
         if what.offset is not None:
             times = self._times_of(what.source, what.topic, what.offset, 0)
             mark = _mark(times, what.position, mark)
         unit = unit_name(self._pipeline, what.topic)
-        if what.what == "ended":
-            self._spoken.pop(place, None)
-        self._lines.say(Said(unit, what.assignment, what.what, mark, error=what.error))
+        if what.event is Prepared:
+            self._lines.say(unit, Prepared(what.assignment))
+            return
+        self._spoken.pop(place, None)
+        self._lines.say(unit, Ended(what.assignment, mark, what.error))
 
     def tick(self, now: float, units: Mapping[str, UnitHere]) -> None:
         """Say what has changed, when it is time."""
@@ -62,7 +65,7 @@ class CheckpointReporter:
             return
         self._next = now + INTERVAL_S
         for unit in units.values():
-            if unit.waits or (unit.epoch and unit.phase in {UnitPhase.TAKING, UnitPhase.RUNNING}):
+            if unit.waits or (unit.epoch and unit.phase in {ApplyPhase.TAKING_OVER, ApplyPhase.APPLYING}):
                 self._progressed(now, unit)
 
     def _progressed(self, now: float, unit: UnitHere) -> None:
@@ -82,7 +85,7 @@ class CheckpointReporter:
         if (mark, rate, error) != (spoken.mark, spoken.rate, spoken.error):
             spoken.mark, spoken.rate, spoken.error = mark, rate, error
             name = unit_name(self._pipeline, unit.topic)
-            self._lines.say(Said(name, unit.assignment, "progressed", mark, rate, error))
+            self._lines.say(name, Progressed(unit.assignment, mark, rate, error))
 
     def _times_of(self, source: str, topic: str, offset: int, commit_ts_ms: int) -> tuple[int, int]:
         """Return (checkpoint_ts, resolved_ts); 0: unknown. `commit_ts_ms`: of the last event that every lane has applied.
@@ -96,9 +99,9 @@ class CheckpointReporter:
         return before, before
 
 
-def _mark(times: tuple[int, int], position: Position | None, before: UnitMark | None) -> UnitMark:
+def _mark(times: tuple[int, int], position: Position | None, before: Mark | None) -> Mark:
     checkpoint, resolved = times
     if before is not None:
         checkpoint, resolved = max(checkpoint, before.checkpoint_ts), max(resolved, before.resolved_ts)
         position = position if position is not None else before.position
-    return UnitMark(checkpoint, resolved, position)
+    return Mark(checkpoint, resolved, position)

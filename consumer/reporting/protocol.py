@@ -1,58 +1,25 @@
-"""The JSON lines between an agent and the apply process: what is asked on stdin, what is answered on stdout.
-
-In: `{"do":"open|start|stop","unit":"apply/<pipeline>/<topic>","epoch":E,"mark":M|null}`.
-Out: `{"kind":"unit","unit":U,"epoch":E,"event":"ready|progressed|ended","mark":M|null,"rows_per_s":n,"error":null|"…"}`,
-where M is `{"checkpoint_ts":ms,"resolved_ts":ms,"position":[…]|null}`; 0 is an unknown time. `error` of "progressed": why the unit waits
-for a person; it is here all the same, and goes on by itself once that is done.
-"""
+"""The lines of the apply process (schemas/units.py) as it reads and writes them, and the names of its units."""
 
 from __future__ import annotations
 
 import threading
-from typing import Literal
 
 import msgspec
 
 from consumer.reporting.status_lines import Out
-from schemas.wire.position import Position
-
-
-class UnitMark(msgspec.Struct, frozen=True):
-    """How far a unit is: applied up to, captured up to (source commit time in ms), and the source position."""
-
-    checkpoint_ts: int
-    resolved_ts: int
-    position: Position | None = None
-
-
-class Asked(msgspec.Struct, frozen=True):
-    do: Literal["open", "start", "stop"]
-    unit: str
-    epoch: int
-    mark: UnitMark | None = None
-
-
-class Said(msgspec.Struct, frozen=True):
-    unit: str
-    epoch: int
-    event: Literal["ready", "progressed", "ended"]
-    mark: UnitMark | None = None
-    rows_per_s: int = 0
-    error: str | None = None
-    kind: str = "unit"
-
+from schemas.units import UnitCommand, UnitLine, WorkerEvent
 
 _ENCODE = msgspec.json.Encoder().encode
-_DECODE = msgspec.json.Decoder(Asked).decode
+_DECODE = msgspec.json.Decoder(UnitCommand).decode
 
 
-def decode_asked(line: bytes) -> Asked:
+def decode_command(line: bytes) -> UnitCommand:
     """Raises msgspec.DecodeError."""
     return _DECODE(line)
 
 
-def encode_said(said: Said) -> str:
-    return _ENCODE(said).decode()
+def encode_event(unit: str, event: WorkerEvent) -> str:
+    return _ENCODE(UnitLine(unit, event)).decode()
 
 
 def unit_name(pipeline: str, topic: str) -> str:
@@ -87,5 +54,5 @@ class Lines:
     def flush(self) -> None:
         """Every line is flushed when it is written."""
 
-    def say(self, said: Said) -> None:
-        self.write(encode_said(said) + "\n")
+    def say(self, unit: str, event: WorkerEvent) -> None:
+        self.write(encode_event(unit, event) + "\n")

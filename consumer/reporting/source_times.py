@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from consumer.attempt.kafka_reader import client_options
+from consumer.attempt.kafka_reader import reader_settings
 from consumer.reporting.watermarks import SourceMarks
 from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError
-from schemas.io.logs import librdkafka_logger
+from schemas.io.kafka_clients import open_consumer
 from schemas.wire.codec import decode_watermark
 from schemas.wire.records import watermark_topic
 
@@ -32,7 +32,7 @@ class SourceTimes:
     """What all sources' watermarks have said; asked from any thread."""
 
     def __init__(self, kafka: KafkaConfig, sources: Iterable[str]) -> None:
-        self._options = client_options(kafka.bootstrap, kafka.options) | {"fetch.wait.max.ms": 500}
+        self._options = reader_settings(kafka.bootstrap, kafka.options) | {"fetch.wait.max.ms": 500}
         self._topics = {watermark_topic(kafka.prefix, name): name for name in sources}
         self._marks = {name: SourceMarks() for name in self._topics.values()}
         self._mutex = threading.Lock()
@@ -63,7 +63,7 @@ class SourceTimes:
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
-                with contextlib.closing(Consumer(self._options, logger=librdkafka_logger())) as consumer:
+                with contextlib.closing(open_consumer(self._options)) as consumer:
                     self._follow(consumer)
             except Exception as error:  # of whatever source: the others' times are wanted, too
                 known = isinstance(error, KafkaException)

@@ -4,7 +4,8 @@ One small file, replaced whole; workers look at it before each topic and after e
 has changed). It is a courtesy, not a fence: a worker that has not looked yet is stopped by the epoch in the target.
 
 `Attempts` tells whether an attempt still runs anywhere on this machine when the target cannot be asked: each holds
-a lock on its topic's byte of one file, which the kernel takes back when the process ends, whatever it ended of.
+a lock on its topic's byte of one file, which the kernel takes back when the process ends, whatever it ended of. A process does not see
+its own locks: it counts its attempts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import fcntl
 import os
 import socket
 import struct
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,22 +75,30 @@ class Attempts:
                 "for: executors must run on the agent's own machine; to use several machines, run an agent on each "
                 "(docs/how-to/run-a-cluster.md)"
             ) from error
+        self._here: Counter[str] = Counter()
+        self._mutex = threading.Lock()
 
     @contextmanager
     def running(self, topic: str) -> Iterator[None]:
         """Hold the lock during an attempt. Never waits: attempts may overlap, the target tells them apart."""
         at = _byte(topic)
+        with self._mutex:
+            self._here[topic] += 1
         fcntl.lockf(self._file, fcntl.LOCK_SH, 1, at)
         try:
             yield
         finally:
             fcntl.lockf(self._file, fcntl.LOCK_UN, 1, at)
+            with self._mutex:
+                self._here[topic] -= 1
 
     def holder(self, topic: str) -> int | None:
-        """Return the number of another process in which an attempt of `topic` runs; None: there is none."""
+        """Return the number of a process in which an attempt of `topic` runs, this one's last; None: there is none."""
         asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _byte(topic), 1, 0)
         kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(self._file, fcntl.F_GETLK, asked))
-        return None if kind == fcntl.F_UNLCK else int(pid)
+        if kind != fcntl.F_UNLCK:
+            return int(pid)
+        return os.getpid() if self._here[topic] else None
 
     def close(self) -> None:
         os.close(self._file)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from consumer.attempt.spec import UnitSpec, initial_layout
@@ -12,7 +12,12 @@ from consumer.ordering.model import ApplyUnit
 from consumer.tables.discovery import select_topics
 from consumer.tables.router import TableRoute
 from schemas.config.model import Config, PipelineConfig, SourceConfig, TargetConfig
+from schemas.config.target_kinds import target_kind
 from schemas.wire.debezium import Modes
+
+WHOLE_BATCH = LaneLimits(max_gather=50_000, max_bytes=64 * 2**20)
+"""What goes into one commit of a target of whole batches, at most: each commit makes files, and what is in it is in the driver's memory."""
+COMMIT_EVERY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class TaskConfig:
 class PipelineSettings:
     """What applying it needs of the configuration. `slots`: tasks of one query that run at once.
 
-    `debezium`: the sources whose topics Debezium writes, by name.
+    `debezium`: the sources whose topics Debezium writes, by name. `batches`: the target takes whole batches.
     """
 
     name: str
@@ -54,15 +59,19 @@ class PipelineSettings:
     slots: int
     routes: tuple[TableRoute, ...] = field(default=())
     debezium: Mapping[str, SourceConfig] = field(default_factory=dict)
+    batches: bool = False
 
     @classmethod
     def of(cls, config: Config, name: str, slots: int) -> PipelineSettings:
         """Raises KeyError when there is no pipeline `name`."""
         pipeline = config.pipelines[name]
+        target = config.targets[pipeline.target]
+        batches = target_kind(target.type).batches
         return cls(
             name=name,
-            config=pipeline,
-            target=config.targets[pipeline.target],
+            config=pipeline.model_copy(update={"lanes": 1}) if batches else pipeline,
+            target=target,
+            batches=batches,
             bootstrap=config.kafka.bootstrap,
             prefix=config.kafka.prefix,
             kafka_options=config.kafka.options,
@@ -85,7 +94,13 @@ class PipelineSettings:
     @property
     def limits(self) -> LaneLimits:
         most = self.config.max_gather
-        return LaneLimits() if most is None else LaneLimits(max_gather=most)
+        usual = WHOLE_BATCH if self.batches else LaneLimits()
+        return usual if most is None else replace(usual, max_gather=most)
+
+    @property
+    def commit_every(self) -> float:
+        """Seconds from one commit to the next, in a target of whole batches; 0: lanes commit as changes come."""
+        return (self.config.commit_every or COMMIT_EVERY_S) if self.batches else 0.0
 
     @property
     def layout(self) -> str:
@@ -119,6 +134,7 @@ class PipelineSettings:
             assigned=assigned,
             real=real,
             debezium=modes_of(self.debezium.get(source)),
+            batches=self.batches,
         )
 
     def task_config(

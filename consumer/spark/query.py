@@ -2,7 +2,8 @@
 
 A query reads whole topics (`assign`, one partition each), coalesced to the task slots without a shuffle, runs
 `consumer.spark.task` inside `mapInArrow`, and ends in the `noop` sink with asynchronous progress tracking: the truth is in
-the target. A query never goes on from its checkpoint: every start has a new folder and explicit offsets.
+the target. One into a target of whole batches ends in `foreachBatch` instead, and is applied from the driver. A query never goes on from its
+checkpoint: every start has a new folder and explicit offsets.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ CATCH_UP_PER_TRIGGER = 500_000
 """The same of a query with nothing but backlogs in it. Each batch begins and ends with half a second of idle lanes."""
 
 ArrowTask = Callable[[Iterable[Any]], Iterator[Any]]
+Stretch = tuple[str, int, int]
+"""(topic, first offset, last offset)."""
 
 
 def set_environment(env: dict[str, str]) -> None:
@@ -226,27 +229,57 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
 def start_query(
     session: Any, *, name: str, options: Mapping[str, str], task: ArrowTask, slots: int, checkpoints: Path
 ) -> Any:
-    """Start the query and return it. `checkpoints`: folder for its checkpoint, which is new each time."""
-    folder = checkpoints / uuid.uuid4().hex
-    shutil.rmtree(checkpoints, ignore_errors=True)
-    checkpoints.mkdir(parents=True, exist_ok=True)
-    frame = (
-        session.readStream.format("kafka")
-        .options(**options)
-        .load()
-        .select("topic", "offset", "value")
-        .coalesce(slots)
-        .mapInArrow(task, "applied long")
-    )
+    """Start a query whose tasks apply, and return it. `checkpoints`: folder for its checkpoint, which is new each time."""
+    frame = _records(session, options).coalesce(slots).mapInArrow(task, "applied long")
     return (
         frame.writeStream.format("noop")
         .queryName(name)
-        .option("checkpointLocation", str(folder))
+        .option("checkpointLocation", _fresh(checkpoints))
         .option("asyncProgressTrackingEnabled", "true")
         .option("asyncProgressTrackingCheckpointIntervalMs", "1000")
         .trigger(processingTime="0 seconds")
         .start()
     )
+
+
+def start_batches(
+    session: Any,
+    *,
+    name: str,
+    options: Mapping[str, str],
+    each: Callable[[list[Stretch]], None],
+    every: float,
+    slots: int,
+    checkpoints: Path,
+) -> Any:
+    """Start a query of whose micro-batches `each` is told in the driver, `every` so many seconds, and return it."""
+    return (
+        _records(session, options)
+        .coalesce(slots)
+        .writeStream.foreachBatch(lambda frame, _number: each(stretches(frame)))
+        .queryName(name)
+        .option("checkpointLocation", _fresh(checkpoints))
+        .trigger(processingTime=f"{round(every * 1000)} milliseconds")
+        .start()
+    )
+
+
+def stretches(frame: Any) -> list[Stretch]:
+    """Return what a micro-batch has of each topic. The records stay where they are: only topics and offsets come to the driver."""
+    offsets = frame.select("topic", "offset").toArrow().group_by("topic")
+    found = offsets.aggregate([("offset", "min"), ("offset", "max")]).to_pydict()
+    return sorted(zip(found["topic"], found["offset_min"], found["offset_max"], strict=True))
+
+
+def _records(session: Any, options: Mapping[str, str]) -> Any:
+    return session.readStream.format("kafka").options(**options).load().select("topic", "offset", "value")
+
+
+def _fresh(checkpoints: Path) -> str:
+    """Return the name of a new folder in `checkpoints`, where nothing else is left."""
+    shutil.rmtree(checkpoints, ignore_errors=True)
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    return str(checkpoints / uuid.uuid4().hex)
 
 
 def cause(lines: list[str]) -> str:

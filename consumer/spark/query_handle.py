@@ -51,13 +51,24 @@ class RunningQuery:
         self._board = self._folder / "board"
         self._epochs = dict(epochs)
         post(self._board, epochs)
-        self._query = start_query(
+        options = kafka_options(
+            pipeline.bootstrap, starting, pipeline.kafka_options, {}, per_trigger=per_trigger
+        )
+        self._query = self._start(spark, pipeline, replace(config, board=str(self._board)), options, slots)
+
+    def _start(
+        self,
+        spark: Any,
+        pipeline: PipelineSettings,
+        config: TaskConfig,
+        options: Mapping[str, str],
+        slots: int,
+    ) -> Any:
+        return start_query(
             spark,
             name=self.name,
-            options=kafka_options(
-                pipeline.bootstrap, starting, pipeline.kafka_options, {}, per_trigger=per_trigger
-            ),
-            task=functools.partial(run_task, replace(config, board=str(self._board))),
+            options=options,
+            task=functools.partial(run_task, config),
             slots=slots,
             checkpoints=self._folder / "checkpoint",
         )
@@ -96,7 +107,11 @@ class RunningQuery:
             log.warning(
                 "the query died while stopping", query=self.name, error=cause(str(error).splitlines())
             )
+        self._ended()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _ended(self) -> None:
+        """The query has been stopped."""
 
     def _wait_for_batch(self) -> None:
         deadline = time.monotonic() + DRAIN_S

@@ -32,17 +32,20 @@ _WORKERS: dict[str, Worker] = {}
 def run_task(config: TaskConfig, batches: Iterable[Any]) -> Iterator[Any]:
     """Apply everything in `batches` (columns topic, offset, value) and end; yields no rows."""
     worker = _worker(config)
+    apply_all(worker, config, by_topic(read_ahead(batches), lambda topic: worker.applies(config, topic)))
+    return iter(())
+
+
+def apply_all(worker: Worker, config: TaskConfig, groups: Iterable[tuple[str, Iterator[Slice]]]) -> None:
+    """Apply the records of each topic in `groups`, one topic after the other, and tell the driver what became of them."""
     reports: list[Report] = []
     try:
-        for topic, slices in by_topic(read_ahead(batches), lambda topic: worker.applies(config, topic)):
+        for topic, slices in groups:
             report = worker.apply(config, topic, slices)
             if report is not None:
                 reports.append(report)
-            for _ in slices:
-                pass  # what was not applied is read again by a later attempt
     finally:  # Spark's input may break; what became of the topics before is known
         worker.send(reports)
-    return iter(())
 
 
 def _worker(config: TaskConfig) -> Worker:
@@ -62,7 +65,7 @@ def _worker(config: TaskConfig) -> Worker:
 def by_topic(
     batches: Iterable[Any], applies: Callable[[str], bool] = lambda _topic: True
 ) -> Iterator[tuple[str, Iterator[Slice]]]:
-    """Group slices of one topic that follow each other. Each group must be used up before the next is asked for.
+    """Group slices of one topic that follow each other. What is left of a group when the next is asked for is passed over.
 
     `applies`: asked for each stretch of a topic; what nobody wants is not even unpacked.
     """
@@ -70,7 +73,10 @@ def by_topic(
     head = next(rest, None)
     while head is not None:
         following: list[TopicSlice] = []
-        yield head[0], _group(head, rest, following)
+        group = _group(head, rest, following)
+        yield head[0], group
+        for _ in group:
+            pass  # what was not applied is read again by a later attempt
         head = following[0] if following else None
 
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import structlog
 
-from consumer.attempt.drivers.threads import apply_topic
-from consumer.attempt.kafka_reader import client_options, read_range
+from consumer.attempt.drivers.run import apply_topic
+from consumer.attempt.kafka_reader import read_range, reader_settings
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report, ReportSender, said_again
 from consumer.attempt.spec import UnitSpec
@@ -23,8 +23,8 @@ from consumer.errors import ConsumerError, TransientError
 from consumer.spark.active_units import Attempts, BoardReader
 from consumer.spark.pipeline import TaskConfig
 from consumer.tables.definition import InForce
-from consumer.targets.base import Session
-from consumer.targets.dialect import open_session
+from consumer.targets.base import UnitTarget
+from consumer.targets.dialect import open_target
 from schemas.config.model import TargetConfig
 
 log = structlog.get_logger(__name__)
@@ -35,62 +35,67 @@ PAUSE_S = 1.0
 """After a failed connection: how long other topics of the task do not try again."""
 
 
-class SessionCache:
-    """Connections to a target, by lane. `name`: of the connections, in the server's list."""
+class ConnectionCache:
+    """Connections to a target, by lane: sessions, or the one to a target of whole batches. `name`: of the connections, in the server's list."""
 
     def __init__(self, target: TargetConfig, name: str) -> None:
         self._target = target
         self._name = name
-        self._sessions: dict[int, Session] = {}
+        self._open: dict[int, UnitTarget] = {}
         self._failed_at = -PAUSE_S
 
-    def get(self, number: int) -> Session:
-        session = self._sessions.get(number)
-        if session is None:
-            session = self._sessions[number] = self._open(number)
-        return session
+    def get(self, number: int) -> UnitTarget:
+        connection = self._open.get(number)
+        if connection is None:
+            connection = self._open[number] = self._connect(number)
+        return connection
 
-    def _open(self, number: int) -> Session:
+    def _connect(self, number: int) -> UnitTarget:
         if time.monotonic() - self._failed_at < PAUSE_S:
             raise TransientError("the target could not be reached a moment ago")
         try:
-            return open_session(self._target, name=f"{self._name} lane {number}")
+            return open_target(self._target, name=f"{self._name} lane {number}")
         except TransientError:
             self._failed_at = time.monotonic()
             raise
 
     def check(self, number: int) -> None:
-        session = self._sessions.get(number)
-        if session is not None and not session.ping():
+        connection = self._open.get(number)
+        if connection is not None and not connection.ping():
             self.drop(number)
 
     def drop(self, number: int) -> None:
-        session = self._sessions.pop(number, None)
-        if session is not None:
+        connection = self._open.pop(number, None)
+        if connection is not None:
             with suppress(ConsumerError):
-                session.close()
+                connection.close()
 
     def close(self) -> None:
-        for number in list(self._sessions):
+        for number in list(self._open):
             self.drop(number)
 
 
 class Worker:
-    """This process's part in one run of the query."""
+    """A process's part in one run of the query: a Python worker's of Spark, or the driver's, which has `attempts` of its own."""
 
-    def __init__(self, config: TaskConfig) -> None:
+    def __init__(self, config: TaskConfig, attempts: Attempts | None = None) -> None:
         self.run = config.run
-        self._sessions = SessionCache(config.target, f"rowlock {config.pipeline}")
+        self._connections = ConnectionCache(config.target, f"rowlock {config.pipeline}")
         self._tables: dict[tuple[str, int], InForce] = {}
         self._sender = ReportSender(config.report_port, config.report_token)
         self._boards: dict[str, BoardReader] = {}
-        self._attempts = Attempts(config.attempts)
-        self._reader = client_options(config.bootstrap, config.kafka_options)
+        self._attempts = attempts or Attempts(config.attempts)
+        self._own_attempts = attempts is None
+        self._reader = reader_settings(config.bootstrap, config.kafka_options)
         self._stopped: dict[str, Report] = {}
 
     def applies(self, config: TaskConfig, topic: str) -> bool:
         """Tell whether the query has the unit on its board now."""
         return self._board(config).epoch(topic) is not None
+
+    def read(self, topic: str, start: int, upto: int) -> Iterator[Slice]:
+        """Return the records [start, upto) of a topic, from Kafka itself."""
+        return read_range(self._reader, topic, start, upto)
 
     def apply(self, config: TaskConfig, topic: str, slices: Iterable[Slice]) -> Report | None:
         """Run one attempt of a unit, if it is the query's; one that was fenced or stopped is not tried again."""
@@ -123,9 +128,9 @@ class Worker:
         topic = spec.unit.topic
         report = apply_topic(
             spec,
-            self._sessions,
+            self._connections,
             slices,
-            read_missing=lambda start, upto: read_range(self._reader, topic, start, upto),
+            read_missing=lambda start, upto: self.read(topic, start, upto),
             tables=self._tables,
         )
         if (
@@ -142,9 +147,11 @@ class Worker:
             self._sender.send(reports)
 
     def close(self) -> None:
-        self._sessions.close()
+        """Close what it has opened."""
+        self._connections.close()
         self._sender.close()
-        self._attempts.close()
+        if self._own_attempts:
+            self._attempts.close()
 
 
 def _while_ours(board: BoardReader, topic: str, epoch: int, slices: Iterable[Slice]) -> Iterator[Slice]:
@@ -154,6 +161,8 @@ def _while_ours(board: BoardReader, topic: str, epoch: int, slices: Iterable[Sli
         try:
             records = next(rest, None)
             ours = records is not None and board.epoch(topic) == epoch
+        except ConsumerError:
+            raise  # of a topic that is read from Kafka itself: the unit's own
         except Exception as error:
             raise InputLostError(f"Spark's input of {topic} broke: {error}") from error
         if records is None or not ours:

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from consumer.errors import TransientError
 from consumer.tables.router import TableRoute, resolve
 from schemas.findings import START_OVER
-from schemas.io.logs import librdkafka_logger
+from schemas.io.kafka_clients import client_settings, open_admin
 from schemas.io.mysql_catalog import is_selected
 from schemas.wire.records import position_topic, source_topic, watermark_topic
 
@@ -97,8 +97,8 @@ class Cluster:
     """Kafka's metadata. Every method raises TransientError when the brokers do not answer."""
 
     def __init__(self, bootstrap: str, options: Mapping[str, str]) -> None:
-        self._settings: dict[str, str | int | float | bool] = {**options, "bootstrap.servers": bootstrap}
-        self._admin = AdminClient(self._settings, logger=librdkafka_logger())
+        self._settings = client_settings(bootstrap, options, {})
+        self._admin = open_admin(self._settings)
 
     def topics(self) -> list[str]:
         """Return the names of all topics."""
@@ -132,7 +132,7 @@ class Cluster:
         there = list(self.described(topics)) if len(found) < len(topics) else []
         if all(topic in found for topic in there):
             return found
-        self._admin = AdminClient(self._settings, logger=librdkafka_logger())
+        self._admin = open_admin(self._settings)
         return self._bounds(there)
 
     def _bounds(self, topics: Sequence[str]) -> dict[str, tuple[int, int]]:

@@ -114,7 +114,14 @@ class TargetTables(Protocol):
         """CREATE TABLE IF NOT EXISTS from the neutral model, with key and unique indexes, through the type map."""
 
 
-class Session(ProgressStore, TargetTables, Protocol):
+class UnitTarget(ProgressStore, TargetTables, Protocol):
+    """What taking a unit over, looking at it, stopping and fencing it need of a target, whichever kind it is."""
+
+    def surroundings(self, schema: str, name: str) -> object:
+        """Return all that may keep rowlock from writing an existing table beside its definition: it compares, and has a repr."""
+
+
+class Session(UnitTarget, Protocol):
     """One connection to a target that keeps progress itself."""
 
     def transaction(
@@ -122,9 +129,6 @@ class Session(ProgressStore, TargetTables, Protocol):
     ) -> AbstractContextManager[TargetTransaction]:
         """Begin READ COMMITTED, lock the lane rows of `guards` in lane order as first statement and compare epoch,
         attempt and offset with what was last read or written (else FencedError)."""
-
-    def surroundings(self, schema: str, name: str) -> object:
-        """Return all that may keep rowlock from writing an existing table beside its definition: it compares, and has a repr."""
 
     def fetch_rows(
         self, table: TargetTable, after: Key | None, limit: int, where: dict[str, str] | None = None

@@ -12,28 +12,32 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
-from consumer.targets.base import ProgressStore, TargetTables
+from consumer.targets.base import UnitTarget
 
 
 @dataclass(frozen=True, slots=True)
 class Clearing:
-    """A table is emptied before the rows of a batch; `where`: only rows with these values in added columns."""
+    """A table is emptied; `where`: only rows with these values in added columns."""
 
     table: TargetTable
     where: dict[str, str] | None
 
 
+RowsChange = Clearing | NetChange
+
+
 @dataclass(frozen=True, slots=True)
 class ProgressChange:
     """What a commit writes beside rows. `guards`: the unit's progress rows as last read or written; epoch, attempt and offset are compared
-    *in* the commit. `rows`: what replaces all of them. `state`: None leaves it. `held`: new entries of the quarantine. `closed_before`:
-    entries below this offset leave it, because of `why`."""
+    *in* the commit. `rows`: what replaces all of them. `state`: None leaves it. `closed_before`: entries below this offset leave the
+    quarantine, and those of `closed`, by (offset, part), because of `why`; then `held` come into it."""
 
     guards: Sequence[LaneProgress]
     rows: Sequence[LaneProgress]
     state: UnitState | None = None
     held: Sequence[Held] = ()
     closed_before: int | None = None
+    closed: Sequence[tuple[int, int]] = ()
     why: str = ""
 
 
@@ -49,15 +53,22 @@ class BatchFenced:
     seen: str
 
 
-class BatchTarget(TargetTables, Protocol):
-    """A target of whole batches. Raises consumer.errors: TransientError, CommitUnknownError, RefusedError (a row that it cannot hold:
-    the batch comes again in halves until that row stands alone)."""
+class BatchTarget(UnitTarget, Protocol):
+    """A target of whole batches, used by one thread at a time. Raises consumer.errors: TransientError, CommitUnknownError, RefusedError (a
+    row that it cannot hold: the batch comes again in halves until that row stands alone). A call that never returned would keep its unit
+    from being stopped: it has a time limit of its own."""
 
-    @property
-    def progress(self) -> ProgressStore: ...
+    def topics(self, pipeline: str) -> list[str]:
+        """Return the topics of which `pipeline` has a unit here (status)."""
+
+    def held(self, unit: ApplyUnit) -> list[Held]:
+        """Return the quarantine entries of the unit by (offset, part)."""
+
+    def displaced(self, pipeline: str) -> dict[str, int]:
+        """Return topic → rows of other keys that had to make room: none, where only keys must be unique."""
 
     def apply(
-        self, unit: ApplyUnit, clearing: Clearing | None, nets: Sequence[NetChange], progress: ProgressChange
+        self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange
     ) -> BatchCommitted | BatchFenced:
-        """Clear, write the net changes and the progress in one commit. The fence is a compare-and-set inside it: a comparison before the
-        commit would let a worker that paused in between overwrite its successor."""
+        """Write `changes`, in this order, and the progress in one commit. The fence is a compare-and-set inside it: a comparison before
+        the commit would let a worker that paused in between overwrite its successor."""

@@ -1,15 +1,17 @@
-"""The way from a configured target to a session. Nothing outside a dialect's own modules asks which database it is."""
+"""The way from a configured target to a connection. Nothing outside a dialect's own modules asks which database it is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from consumer.errors import TargetConfigError
 from consumer.targets.base import ProgressStore
+from consumer.targets.batches import BatchTarget
 from consumer.targets.session import SqlSession
-from schemas.config.target_kinds import TARGET_KINDS
+from schemas.config.target_kinds import target_kind
 
 if TYPE_CHECKING:
     from schemas.config.model import TargetConfig
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A kind of target. `open`: connects.
+    """A kind of target. `open`: connects; to a `BatchTarget` where its entry in schemas.config.target_kinds says `batches`.
 
     `progress`: opens the progress store; None: the session is it.
     `answers`: what is at the address of such a target (schemas.io.endpoints), where its driver does not tell that it met something
@@ -25,27 +27,36 @@ class Dialect:
     """
 
     name: str
-    open: Callable[[TargetConfig, str], SqlSession]
+    open: Callable[[TargetConfig, str], SqlSession | BatchTarget]
     answers: str | None = None
     progress: Callable[[TargetConfig, str], ProgressStore] | None = None
 
 
 def dialect_of(target: TargetConfig) -> Dialect:
     """Return the dialect of a configured target; its module, and with it the driver, is imported on first use."""
-    kind = TARGET_KINDS[target.type]
+    kind = target_kind(target.type)
     dialect: Dialect = getattr(import_module(kind.module), kind.attribute)
     return dialect
 
 
-def open_session(target: TargetConfig, *, name: str) -> SqlSession:
-    """Connect to `target`. `name` identifies the connection in the server's process list.
+def open_target(target: TargetConfig, *, name: str) -> SqlSession | BatchTarget:
+    """Connect to `target`, of whichever kind. `name` identifies the connection in the server's process list.
 
     Raises TransientError (not reachable) or TargetConfigError (password, database, grants).
     """
     return dialect_of(target).open(target, name)
 
 
+def open_session(target: TargetConfig, *, name: str) -> SqlSession:
+    """Connect to a `target` that has sessions. Raises what `open_target` raises, and TargetConfigError where it has none."""
+    if target_kind(target.type).batches:
+        raise TargetConfigError(
+            f"a target of type {target.type!r} takes whole batches and cannot be asked for rows"
+        )
+    return cast(SqlSession, open_target(target, name=name))
+
+
 def open_progress(target: TargetConfig, *, name: str) -> ProgressStore:
-    """Connect to where progress of units into `target` is kept. Raises what `open_session` raises."""
+    """Connect to where progress of units into `target` is kept. Raises what `open_target` raises."""
     dialect = dialect_of(target)
     return (dialect.progress or dialect.open)(target, name)

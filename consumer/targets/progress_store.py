@@ -30,6 +30,7 @@ from consumer.targets.bookkeeping import NO_STATE, Books, held_from, lane_from, 
 from consumer.targets.dialect_components import Link, Rows
 from consumer.targets.progress_writer import fenced
 from consumer.targets.sql import Fragment
+from schemas.backoff import pause_after
 from schemas.wire.position import ZERO
 
 log = structlog.get_logger(__name__)
@@ -42,7 +43,7 @@ PATIENCE_S = 1.0
 TAKE_OVER_LOCK_S = 4.0
 POLL_BLOCKERS_S = 0.1
 #: Attempts at making a table that somebody else makes at the same time.
-MAKE_TRIES = 5
+MAKE_TRIES, MAKE_PAUSE_S = 5, 0.05
 
 
 def now_ms() -> int:
@@ -232,12 +233,12 @@ class SqlProgressStore:
         Raises TransientError if that goes on, and AlreadyThereError where something of another kind has the name.
         """
         last: ConsumerError | None = None
-        for attempt in range(MAKE_TRIES):
+        for tries in range(1, MAKE_TRIES + 1):
             try:
                 self._alone(lambda: self._run((text, [])))
             except (UniqueViolationError, AlreadyThereError) as error:
                 last = error
-                time.sleep(0.05 * 2**attempt)
+                time.sleep(pause_after(tries, MAKE_PAUSE_S))
             else:
                 return
         if isinstance(last, AlreadyThereError):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from consumer.attempt.reports import Report
 from consumer.units.messages import (
     Abort,
+    ApplyPhase,
     AttemptsReported,
     Check,
     Checked,
@@ -23,26 +24,26 @@ from consumer.units.messages import (
     Follow,
     Followed,
     Looked,
-    Open,
+    PrepareUnit,
     QueryFailed,
     QueryKind,
     QueryLost,
     QueryUp,
+    RemoveUnit,
     Say,
     SparkUp,
     StartUnit,
-    Stop,
     Take,
     Took,
     UnitFenced,
     UnitHere,
-    UnitPhase,
     Waits,
     Warm,
     Warmed,
 )
 from consumer.units.queries import Queries, QueryHere, plan
 from consumer.units.supervision import FIGURES, reported
+from schemas.units import Ended, Prepared
 
 NEAR_LOOKS = 4
 LOOK_S = 10.0
@@ -65,19 +66,21 @@ FOLLOWED = 10
 
 @dataclass(slots=True)
 class PipelineState:
-    """`units`: by topic. `check_at`: when the next running unit may be looked at; `checking`: a hand looks at one."""
+    """`units`: by topic. `check_at`: when the next running unit may be looked at; `checking`: a hand looks at one. `pace`: seconds from
+    one commit of a unit to the next, at least (0: as changes come)."""
 
     units: dict[str, UnitHere] = field(default_factory=dict)
     queries: Queries = field(default_factory=Queries)
     check_at: float = 0.0
     checking: bool = False
+    pace: float = 0.0
 
 
 def step(state: PipelineState, event: Event, now: float) -> tuple[PipelineState, list[Effect]]:
     """Return the state after `event` at `now`, and what is to be done, in order."""
     out: list[Effect] = []
     match event:
-        case Open() | StartUnit() | Stop():
+        case PrepareUnit() | StartUnit() | RemoveUnit():
             _asked(state, event, out)
         case Warmed() | Took() | Followed() | UnitFenced() | Failed() | Examined():
             _answered(state, event, now, out)
@@ -106,35 +109,35 @@ def step(state: PipelineState, event: Event, now: float) -> tuple[PipelineState,
 def curious(state: PipelineState) -> bool:
     """Tell whether Spark's progress is of interest now: a unit is new on its board, or catches up."""
     units = state.units.values()
-    return any(unit.phase is UnitPhase.RUNNING and (unit.behind or not unit.checked) for unit in units)
+    return any(unit.phase is ApplyPhase.APPLYING and (unit.behind or not unit.checked) for unit in units)
 
 
 # what the agent says
 
 
-def _asked(state: PipelineState, event: Open | StartUnit | Stop, out: list[Effect]) -> None:
+def _asked(state: PipelineState, event: PrepareUnit | StartUnit | RemoveUnit, out: list[Effect]) -> None:
     held = state.units.get(event.topic)
     unit = held if held is not None and held.assignment == event.assignment else None
     match event:
-        case Open():
-            _open(state, event, out)
+        case PrepareUnit():
+            _prepare(state, event, out)
         case StartUnit() if unit is not None:
             unit.start_asked = True
         case StartUnit():
             why = "the unit is not open here"
-            out.append(Say(event.topic, "", event.assignment, "ended", error=why))
-        case Stop() if unit is not None:
+            out.append(Say(event.topic, "", event.assignment, Ended, error=why))
+        case RemoveUnit() if unit is not None:
             _close(state, unit, None, out)
-        case Stop():  # it never was here, or has ended: nothing of that assignment writes
-            out.append(Say(event.topic, "", event.assignment, "ended"))
+        case RemoveUnit():  # it never was here, or has ended: nothing of that assignment writes
+            out.append(Say(event.topic, "", event.assignment, Ended))
 
 
-def _open(state: PipelineState, event: Open, out: list[Effect]) -> None:
+def _prepare(state: PipelineState, event: PrepareUnit, out: list[Effect]) -> None:
     held = state.units.get(event.topic)
     if held is not None:
         if held.assignment != event.assignment:
             why = f"the unit is still here under the assignment {held.assignment}"
-            out.append(Say(event.topic, event.source, event.assignment, "ended", error=why))
+            out.append(Say(event.topic, event.source, event.assignment, Ended, error=why))
         return
     unit = UnitHere(event.topic, event.source, event.assignment)
     state.units[event.topic] = unit
@@ -142,11 +145,11 @@ def _open(state: PipelineState, event: Open, out: list[Effect]) -> None:
 
 def _close(state: PipelineState, unit: UnitHere, error: str | None, out: list[Effect]) -> None:
     """End a unit: off the board first, then the epoch, unless it never had one."""
-    if unit.phase is UnitPhase.STOPPING:
+    if unit.phase is ApplyPhase.STOPPING:
         return
     unit.error = unit.error or error
     unit.home = None
-    if unit.phase in {UnitPhase.OPENING, UnitPhase.READY}:
+    if unit.phase in {ApplyPhase.PREPARING, ApplyPhase.PREPARED}:
         _gone(state, unit, out)
         return
     unit.stop_asked = True
@@ -164,7 +167,7 @@ def _gone(
     del state.units[unit.topic]
     known = position if isinstance(position, tuple) else None
     error = None if unit.waits else unit.error  # a unit that waits ends because somebody said so
-    out.append(Say(unit.topic, unit.source, unit.assignment, "ended", offset, known, error))
+    out.append(Say(unit.topic, unit.source, unit.assignment, Ended, offset, known, error))
 
 
 # what hands say
@@ -194,8 +197,8 @@ def _answered(
             _gone(state, unit, out, event.offset, event.position)
         case Failed():
             _failed(state, unit, event, now, out)
-        case Examined() if unit.phase is UnitPhase.WAITING:
-            waiting = sum(each.phase is UnitPhase.WAITING for each in state.units.values())
+        case Examined() if unit.phase is ApplyPhase.WAITING:
+            waiting = sum(each.phase is ApplyPhase.WAITING for each in state.units.values())
             _examined(unit, event, now, LOOK_S * max(1.0, waiting / LOOKS))
 
 
@@ -212,7 +215,7 @@ def _took(unit: UnitHere, event: Took, now: float) -> None:
         displaced=watched.displaced + event.displaced,
     )
     if not unit.stop_asked:
-        unit.phase, unit.home, unit.behind, unit.near = UnitPhase.RUNNING, None, event.behind, 0
+        unit.phase, unit.home, unit.behind, unit.near = ApplyPhase.APPLYING, None, event.behind, 0
         unit.waits, unit.error = False, None
         unit.told = unit.told if event.behind else None  # else the same trouble is told anew
 
@@ -221,18 +224,22 @@ def _followed(state: PipelineState, unit: UnitHere, event: Followed, now: float)
     """Note what a hand has applied; it looks again at once where there is more, else after a while."""
     if event.report is not None:
         _noted(unit, event.report, "ok")
-    if unit.phase is UnitPhase.RUNNING:
+    if unit.phase is ApplyPhase.APPLYING:
         unit.behind = event.left > SMALL
-        followed = sum(each.phase is UnitPhase.RUNNING and each.home is None for each in state.units.values())
-        unit.try_at = now if event.left else now + FOLLOW_S * max(1.0, followed / FOLLOWED)
+        followed = sum(
+            each.phase is ApplyPhase.APPLYING and each.home is None for each in state.units.values()
+        )
+        pause = max(state.pace, FOLLOW_S * max(1.0, followed / FOLLOWED))
+        unit.try_at = now if event.left else now + pause
 
 
 def _failed(state: PipelineState, unit: UnitHere, event: Failed, now: float, out: list[Effect]) -> None:
     unit.epoch = max(unit.epoch, event.epoch)
     if event.again:
         unit.watched = replace(unit.watched, state="behind", message=event.error)
-        unit.phase = UnitPhase.TAKING if unit.phase is UnitPhase.RUNNING else unit.phase  # a hand followed it
-        unit.backoff = unit.backoff.after_trouble(now)
+        if unit.phase is ApplyPhase.APPLYING:  # a hand followed it
+            unit.phase = ApplyPhase.TAKING_OVER
+        unit.backoff = unit.backoff.failed(now)
         unit.try_at = unit.backoff.next_at
     elif event.waits:
         _wait(unit, event.error, now, out)
@@ -248,10 +255,10 @@ def _wait(unit: UnitHere, why: str, now: float, out: list[Effect]) -> None:
     if unit.told != why:
         unit.told = why
         out.append(Waits(unit.topic, unit.source, why))
-    if unit.phase is UnitPhase.RUNNING:  # else it was tried, in front of what was seen
+    if unit.phase is ApplyPhase.APPLYING:  # else it was tried, in front of what was seen
         unit.seen, unit.blind, unit.tried = None, False, False
     if not unit.stop_asked:
-        unit.phase, unit.try_at, unit.again_at = UnitPhase.WAITING, now, now + AGAIN_S
+        unit.phase, unit.try_at, unit.again_at = ApplyPhase.WAITING, now, now + AGAIN_S
 
 
 def _examined(unit: UnitHere, event: Examined, now: float, pause: float) -> None:
@@ -265,7 +272,7 @@ def _examined(unit: UnitHere, event: Examined, now: float, pause: float) -> None
     unit.seen = event.seen
     untried = before is not None and not unit.tried
     if untried or unit.blind or before not in (None, event.seen) or now >= unit.again_at:
-        unit.phase, unit.try_at, unit.tried, unit.blind = UnitPhase.TAKING, now, True, False
+        unit.phase, unit.try_at, unit.tried, unit.blind = ApplyPhase.TAKING_OVER, now, True, False
         unit.topic_id, unit.real = event.topic_id, event.real
 
 
@@ -275,7 +282,7 @@ def _checked(state: PipelineState, event: Checked, now: float, out: list[Effect]
     unit = state.units.get(event.topic)
     if unit is None or unit.assignment != event.assignment or unit.epoch != event.epoch:
         return
-    if event.why is not None and unit.phase is UnitPhase.RUNNING:
+    if event.why is not None and unit.phase is ApplyPhase.APPLYING:
         _wait(unit, event.why, now, out)
 
 
@@ -285,7 +292,7 @@ def _checked(state: PipelineState, event: Checked, now: float, out: list[Effect]
 def _reported(state: PipelineState, query: int, report: Report, now: float, out: list[Effect]) -> None:
     """Note figures and trouble. What another query's attempts say of a unit that has gone on is no trouble."""
     unit = state.units.get(report.topic)
-    if unit is None or report.epoch != unit.epoch or unit.phase is not UnitPhase.RUNNING:
+    if unit is None or report.epoch != unit.epoch or unit.phase is not ApplyPhase.APPLYING:
         return
     said = report.state if query == unit.home or report.state == "stopped" else "ok"
     _noted(unit, report, said)
@@ -308,9 +315,9 @@ def _noted(unit: UnitHere, report: Report, said: str) -> None:
 
 def _again(unit: UnitHere, now: float) -> None:
     """Have the unit taken over anew: its attempts ended in trouble, or its query did."""
-    if unit.phase is UnitPhase.RUNNING:
-        unit.phase, unit.home = UnitPhase.TAKING, None
-        unit.backoff = unit.backoff.after_trouble(now)
+    if unit.phase is ApplyPhase.APPLYING:
+        unit.phase, unit.home = ApplyPhase.TAKING_OVER, None
+        unit.backoff = unit.backoff.failed(now)
         unit.try_at = unit.backoff.next_at
 
 
@@ -337,7 +344,7 @@ def _looked(state: PipelineState, event: Looked, now: float) -> None:
     if query is None:
         return
     for unit in state.units.values():
-        if unit.phase is not UnitPhase.RUNNING:
+        if unit.phase is not ApplyPhase.APPLYING:
             continue
         if (
             query.kind is QueryKind.LIVE
@@ -384,20 +391,20 @@ def _continue(state: PipelineState, now: float, out: list[Effect]) -> None:
         if unit.busy or (now < unit.try_at and not unit.stop_asked):
             continue
         if unit.stop_asked:
-            unit.phase, unit.busy = UnitPhase.STOPPING, True
+            unit.phase, unit.busy = ApplyPhase.STOPPING, True
             out.append(_fence(unit))
-        elif unit.phase is UnitPhase.OPENING:
+        elif unit.phase is ApplyPhase.PREPARING:
             _get_ready(state, unit, out)
-        if unit.phase is UnitPhase.READY and unit.start_asked:
-            unit.phase = UnitPhase.TAKING
-        if unit.phase is UnitPhase.TAKING and not unit.busy:
+        if unit.phase is ApplyPhase.PREPARED and unit.start_asked:
+            unit.phase = ApplyPhase.TAKING_OVER
+        if unit.phase is ApplyPhase.TAKING_OVER and not unit.busy:
             unit.busy = True
             out.append(Take(unit.about, unit.epoch, look=unit.waits))
         elif unit.homeless and (not unit.behind or not state.queries.spark):
             # What is behind while Spark is up belongs to the catching-up query from the moment on that it is asked for.
             unit.busy = True
             out.append(Follow(unit.about, unit.epoch, unit.watched.offset))
-        elif unit.phase is UnitPhase.WAITING and not unit.looking:
+        elif unit.phase is ApplyPhase.WAITING and not unit.looking:
             unit.looking = True
             out.append(Examine(unit.about))
 
@@ -407,7 +414,7 @@ def _check_one(state: PipelineState, now: float, out: list[Effect]) -> None:
     if state.checking or now < state.check_at:
         return
     state.check_at = now + CHECK_PAUSE_S
-    running = (unit for unit in state.units.values() if unit.phase is UnitPhase.RUNNING)
+    running = (unit for unit in state.units.values() if unit.phase is ApplyPhase.APPLYING)
     unit = min(running, key=lambda each: each.looked_at, default=None)
     if unit is not None and now >= unit.looked_at + CHECK_S:
         unit.looked_at, state.checking = now, True
@@ -425,5 +432,5 @@ def _get_ready(state: PipelineState, unit: UnitHere, out: list[Effect]) -> None:
         out.append(Warm(unit.about))
     elif state.queries.reads(QueryKind.LIVE, unit) or QueryKind.LIVE not in state.queries.current:
         # Without a live query hands apply what is started, so nobody needs to wait for Spark's first one, which takes its time.
-        unit.phase = UnitPhase.READY
-        out.append(Say(unit.topic, unit.source, unit.assignment, "ready"))
+        unit.phase = ApplyPhase.PREPARED
+        out.append(Say(unit.topic, unit.source, unit.assignment, Prepared))

@@ -1,13 +1,13 @@
 """One pipeline's units in this process, and what is said about them. Values only.
 
 ```
-  open ─▶ OPENING ──(looked at)──▶ READY ──start──▶ TAKING ──(taken over, what was missing applied)──▶ RUNNING
-             │                       │                 ▲  └──────────── trouble: again ───────────────────┘
-             └───────── stop ────────┴─▶ gone          │ stop                  waits for a person ─▶ WAITING
-                                                       └─▶ STOPPING ──(epoch raised: nobody can write)──▶ gone
+  prepare ─▶ PREPARING ──(looked at)──▶ PREPARED ──start──▶ TAKING_OVER ──(taken over, what was missing applied)──▶ APPLYING
+                 │                         │                     ▲  └────────────── trouble: again ──────────────────┘
+                 └──────── remove ─────────┴─▶ gone              │ remove                 waits for a person ─▶ WAITING
+                                                                 └─▶ STOPPING ──(epoch raised: nobody can write)──▶ gone
 ```
-While the pipeline has a live query, a unit is READY only when that one reads it; without one, as soon as it has been looked at.
-A WAITING unit stays here, on no board: it is looked at now and then, and taken over anew (TAKING) when something has changed,
+While the pipeline has a live query, a unit is PREPARED only when that one reads it; without one, as soon as it has been looked at.
+A WAITING unit stays here, on no board: it is looked at now and then, and taken over anew (TAKING_OVER) when something has changed,
 or once in a long while.
 `home` of a running unit is the query on whose board it is. A running unit without one (Spark starts, or a query that reads it does) is
 applied by hands, a stretch at a time: either a hand is at it (`busy`) or it has a home, never both, and both write under the epoch of
@@ -20,21 +20,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal
 
 from consumer.attempt.reports import Report
-from consumer.units.supervision import Backoff, Watched
+from consumer.units.supervision import TROUBLE, Watched
+from schemas.backoff import Backoff
+from schemas.units import Ended, Prepared
 from schemas.wire.position import Position
 
 Version = tuple[str, bytes]
 """(topic id, target table): a query that knows another one of a topic does not read it, for our purposes."""
 
 
-class UnitPhase(Enum):
-    OPENING = "opening"
-    READY = "ready"
-    TAKING = "taking"
-    RUNNING = "running"
+class ApplyPhase(Enum):
+    """How far a unit is in this process. What its agent and the coordinator call `replicating` (schemas/units.py) has three stages here."""
+
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    TAKING_OVER = "taking over"
+    APPLYING = "applying"
     WAITING = "waiting"
     STOPPING = "stopping"
 
@@ -61,7 +64,7 @@ class UnitHere:
     topic: str
     source: str
     assignment: int
-    phase: UnitPhase = UnitPhase.OPENING
+    phase: ApplyPhase = ApplyPhase.PREPARING
     busy: bool = False
     topic_id: str = ""
     real: bytes = b""
@@ -86,13 +89,13 @@ class UnitHere:
     suspect: int | None = None
     checked: bool = False
     try_at: float = 0.0
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: Backoff = TROUBLE
 
     @property
     def homeless(self) -> bool:
         """Whether it is to be applied, and neither a query nor a hand does: a board is for one that no hand works on."""
         free = self.home is None and not self.busy and not self.stop_asked
-        return self.phase is UnitPhase.RUNNING and free
+        return self.phase is ApplyPhase.APPLYING and free
 
     def moved(self) -> None:
         """Note that it is on another board now, or on none."""
@@ -123,7 +126,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class PrepareUnit:
     topic: str
     source: str
     assignment: int
@@ -136,7 +139,7 @@ class StartUnit:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class RemoveUnit:
     topic: str
     assignment: int
 
@@ -276,9 +279,9 @@ class PipelineTick:
 
 
 Event = (
-    Open
+    PrepareUnit
     | StartUnit
-    | Stop
+    | RemoveUnit
     | Warmed
     | Took
     | Followed
@@ -397,12 +400,12 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """ "ready" or "ended"; with `offset` and `position` where the unit stood, as far as known."""
+    """Tell the agent that the unit is prepared, or has ended; with `offset` and `position` where the unit stood, as far as known."""
 
     topic: str
     source: str
     assignment: int
-    what: Literal["ready", "ended"]
+    event: type[Prepared | Ended]
     offset: int | None = None
     position: Position | None = None
     error: str | None = None

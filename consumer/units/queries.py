@@ -11,16 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from consumer.units.messages import (
+    ApplyPhase,
     Effect,
     Post,
     QueryKind,
     StartQuery,
     StopQuery,
     UnitHere,
-    UnitPhase,
     Version,
 )
-from consumer.units.supervision import Backoff
+from consumer.units.supervision import TROUBLE
+from schemas.backoff import Backoff
 
 GATHER_S = 0.25
 """How long a start waits for units that are still being looked at."""
@@ -85,7 +86,7 @@ class Queries:
             self._wait(query.kind, now)
 
     def _wait(self, kind: QueryKind, now: float) -> None:
-        self.backoff[kind] = self.backoff.get(kind, Backoff()).after_trouble(now)
+        self.backoff[kind] = self.backoff.get(kind, TROUBLE).failed(now)
         self.not_before[kind] = self.backoff[kind].next_at
 
 
@@ -106,7 +107,7 @@ def _members(kind: QueryKind, units: Mapping[str, UnitHere]) -> list[UnitHere]:
     """Return the units whose topics a query of this kind shall read."""
     if kind is QueryKind.LIVE:
         return [u for u in units.values() if u.topic_id and not u.stop_asked and not u.waits]
-    return [u for u in units.values() if u.behind and u.phase is UnitPhase.RUNNING and not u.stop_asked]
+    return [u for u in units.values() if u.behind and u.phase is ApplyPhase.APPLYING and not u.stop_asked]
 
 
 def _start(
@@ -150,7 +151,7 @@ def _leave(queries: Queries, members: list[UnitHere]) -> dict[str, int]:
 
 def _first_offset(kind: QueryKind, unit: UnitHere) -> int:
     """Where a new query begins to read: only the catching-up one must not miss anything, the others' gaps are filled."""
-    if kind is QueryKind.CATCHING_UP or (unit.phase is UnitPhase.RUNNING and not unit.behind):
+    if kind is QueryKind.CATCHING_UP or (unit.phase is ApplyPhase.APPLYING and not unit.behind):
         return unit.watched.offset + 1
     return -1
 

@@ -1,34 +1,13 @@
-"""What is known of a unit while it is applied, and how long to wait after trouble. Pure.
-
-Times are seconds of one monotonic clock. Backoff doubles while trouble follows trouble, and starts again after a quiet
-minute, so that a target that is down costs a line every half minute and no more.
-"""
+"""What is known of a unit while it is applied, and how long to wait after trouble. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 20.0
-QUIET_S = 60.0
+from schemas.backoff import Backoff
 
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """How long to wait after trouble. `next_at`: not before; `pause`: of the last trouble; `since`: its time."""
-
-    next_at: float = 0.0
-    pause: float = 0.0
-    since: float = float("-inf")
-
-    def after_trouble(self, now: float) -> Backoff:
-        """Return the backoff after trouble seen at `now`."""
-        quiet = now - self.since > QUIET_S
-        pause = FIRST_PAUSE_S if quiet or not self.pause else min(self.pause * 2, LONGEST_PAUSE_S)
-        return Backoff(next_at=now + pause, pause=pause, since=now)
-
-    def due(self, now: float) -> bool:
-        return now >= self.next_at
+TROUBLE = Backoff(first=0.5, longest=20.0, quiet=60.0)
+"""Of a unit, and of a pipeline's queries: a target that is down costs a line every 20 seconds and no more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,10 @@ from typing import Protocol
 import structlog
 
 from coordinator.core import agent as core
-from coordinator.core.agent_unit import Ended, OpenWorker, StartWorker, StopWorker, UnitEffect, WorkerEvent
-from coordinator.core.messages import Down, Mark, Reported, Up
+from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker, UnitEffect
+from coordinator.core.messages import Down, Up
 from coordinator.transport.client import HeartbeatClient, Security
+from schemas.units import Ended, Mark, UnitPhase, WorkerEvent
 
 _log = structlog.get_logger(__name__)
 
@@ -45,7 +46,7 @@ def checkpoint_every(units: int) -> float:
 class Workers(Protocol):
     """What does the units' work. Calls come one after the other from one thread, and should return soon.
 
-    For each (unit, epoch): `open`, then perhaps `start`, then perhaps `stop`. The workers say `Ready` once opened, `Progressed`
+    For each (unit, assignment): `prepare`, then perhaps `start`, then perhaps `remove`. The workers say `Prepared`, `Progressed`
     now and then, `Ended` exactly once, when nothing of it can write any more; also by themselves, with the error. A call
     that raises counts as `Ended` with that error.
     """
@@ -53,13 +54,13 @@ class Workers(Protocol):
     def listen(self, on_event: Callable[[str, WorkerEvent], None]) -> None:
         """Called once, first. `on_event(unit, event)` may be called from any thread and never blocks."""
 
-    def open(self, unit: str, epoch: int, mark: Mark | None) -> None:
+    def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None:
         """Get ready, write nothing. `mark`: how far the unit was, as far as the owner knows."""
 
-    def start(self, unit: str, epoch: int, mark: Mark | None) -> None:
-        """Take over the progress row with `epoch`, then write."""
+    def start(self, unit: str, assignment: int, mark: Mark | None) -> None:
+        """Take over the progress row with `assignment`, then write."""
 
-    def stop(self, unit: str, epoch: int) -> None:
+    def remove(self, unit: str, assignment: int) -> None:
         """Stop writing at once, close, say `Ended`."""
 
     def close(self) -> None:
@@ -90,12 +91,11 @@ class AgentShell:
         incarnation: str | None = None,
         patience: float = 30.0,
     ) -> None:
-        self._client, self._workers, self._clock, self._patience = client, workers, clock, patience
+        self._client, self._clock, self._patience = client, clock, patience
         self._state = core.AgentState(name, incarnation or uuid.uuid4().hex)
         self._events: queue.SimpleQueue[core.AgentEvent | None] = queue.SimpleQueue()
-        self._calls = _Calls(f"workers-of-{name}", self._worker_said)
+        self._workers = _CalledWorkers(f"workers-of-{name}", workers, self._worker_said)
         self._ending_since: float | None = None
-        self._closed = False
         self._ends: str | None = None
 
     @classmethod
@@ -142,8 +142,7 @@ class AgentShell:
 
     def run(self, stop: threading.Event) -> int:
         """Work until `stop` is set and all workers have ended (0), or another process has this agent's name (3)."""
-        self._workers.listen(self._worker_said)
-        self._calls.start()
+        self._workers.start()
         self._client.start()
         _log.info("agent runs", agent=self._state.name, incarnation=self._state.incarnation)
         try:
@@ -152,8 +151,8 @@ class AgentShell:
                 self._end_when_due(stop.is_set())
             self._last_words()
         finally:
-            self._calls.close()
-            self._close_workers()
+            self._workers.end()
+            self._workers.close()
             self._client.close()
         _log.info("agent ends", agent=self._state.name, why=self._ends)
         return CLEAN if self._ends == _SHUT_DOWN else SUPERSEDED
@@ -196,7 +195,7 @@ class AgentShell:
                 case core.Ends(why):
                     self._ends = why
                 case _:
-                    self._call(effect)
+                    self._workers.call(effect)
 
     def _beat(self) -> None:
         """The next heartbeat is due now."""
@@ -212,69 +211,68 @@ class AgentShell:
         if state.ending is None or self._ends is not None:
             return
         self._ending_since = now if self._ending_since is None else self._ending_since
-        if now > self._ending_since + self._patience and not self._closed:
-            left = [held for held in state.units.values() if held.state is Reported.STOPPING]
+        if now > self._ending_since + self._patience and not self._workers.closed:
+            left = [held for held in state.units.values() if held.state is UnitPhase.STOPPING]
             _log.error(
                 "workers did not end in time", agent=self._state.name, units=[held.unit for held in left]
             )
-            self._close_workers()
+            self._workers.close()
             for held in left:
-                self._worker_said(held.unit, Ended(held.epoch, None, "closed with the agent"))
+                self._worker_said(held.unit, Ended(held.assignment, None, "closed with the agent"))
 
     def _last_words(self) -> None:
         """Everything has ended: tell the owner at once, with the marks, and that we take nothing any more."""
         if self._ends == _SHUT_DOWN:
             self._beat()
 
-    # workers
-
-    def _call(self, effect: UnitEffect) -> None:
-        workers = self._workers
-        match effect:
-            case OpenWorker(unit, epoch, mark):
-                self._calls.put(unit, epoch, lambda: workers.open(unit, epoch, mark))
-            case StartWorker(unit, epoch, mark):
-                self._calls.put(unit, epoch, lambda: workers.start(unit, epoch, mark))
-            case StopWorker(unit, epoch):
-                self._calls.put(unit, epoch, lambda: workers.stop(unit, epoch))
-
     def _worker_said(self, unit: str, event: WorkerEvent) -> None:
         """From any thread."""
         self._events.put(core.WorkerHappening(unit, event))
 
-    def _close_workers(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._workers.close()
 
+class _CalledWorkers:
+    """The workers, and the thread that calls them in order. `closed`: they have been; asked by the core's thread only."""
 
-class _Calls:
-    """A thread that calls workers in order."""
-
-    def __init__(self, name: str, on_event: Callable[[str, WorkerEvent], None]) -> None:
+    def __init__(self, name: str, workers: Workers, on_event: Callable[[str, WorkerEvent], None]) -> None:
+        self._workers = workers
         self._on_event = on_event
         self._queue: queue.SimpleQueue[tuple[str, int, Callable[[], None]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.closed = False
 
     def start(self) -> None:
+        self._workers.listen(self._on_event)
         self._thread.start()
 
-    def put(self, unit: str, epoch: int, call: Callable[[], None]) -> None:
-        self._queue.put((unit, epoch, call))
+    def call(self, effect: UnitEffect) -> None:
+        workers = self._workers
+        match effect:
+            case PrepareWorker(unit, assignment, mark):
+                self._queue.put((unit, assignment, lambda: workers.prepare(unit, assignment, mark)))
+            case StartWorker(unit, assignment, mark):
+                self._queue.put((unit, assignment, lambda: workers.start(unit, assignment, mark)))
+            case RemoveWorker(unit, assignment):
+                self._queue.put((unit, assignment, lambda: workers.remove(unit, assignment)))
 
-    def close(self) -> None:
-        """End after what waits; a call that hangs is left behind."""
+    def end(self) -> None:
+        """End the thread after what waits; a call that hangs is left behind."""
         self._queue.put(None)
         self._thread.join(5)
 
+    def close(self) -> None:
+        """Close the workers, once."""
+        if not self.closed:
+            self.closed = True
+            self._workers.close()
+
     def _run(self) -> None:
         while (asked := self._queue.get()) is not None:
-            unit, epoch, call = asked
+            unit, assignment, call = asked
             begun = time.monotonic()
             try:
                 call()
             except Exception as error:  # noqa: BLE001  # the owner is told
-                _log.exception("worker failed", unit=unit, epoch=epoch)
-                self._on_event(unit, Ended(epoch, None, f"{type(error).__name__}: {error}"))
+                _log.exception("worker failed", unit=unit, assignment=assignment)
+                self._on_event(unit, Ended(assignment, None, f"{type(error).__name__}: {error}"))
             if (seconds := time.monotonic() - begun) > _SLOW:
                 _log.warning("worker call was slow: others waited", unit=unit, seconds=round(seconds, 1))

@@ -12,10 +12,11 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
-from coordinator.control.topic import producer_settings, quiet_logger, topic_name
+from coordinator.control.topic import LOG, producer_settings, topic_name
 from schemas.config.model import KafkaConfig
+from schemas.io.kafka_clients import open_producer
 
 _FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 
@@ -38,7 +39,7 @@ class TermProducer:
         self._topic = topic_name(kafka)
         self._timeout = timeout
         self._offsets: list[int] = []
-        self._producer = Producer(producer_settings(kafka), logger=quiet_logger())
+        self._producer = open_producer(producer_settings(kafka), log=LOG)
         try:
             self._producer.init_transactions(timeout)
         except KafkaException as error:

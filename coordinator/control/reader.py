@@ -14,8 +14,9 @@ from coordinator.control import fold as folds
 from coordinator.control.codec import NewerVersionError, UndecodableError, decode
 from coordinator.control.election import Observed, Reachable, Unreachable
 from coordinator.control.fold import Fold
-from coordinator.control.topic import ControlTopic, consumer_settings, quiet_logger, topic_name
+from coordinator.control.topic import LOG, ControlTopic, consumer_settings, topic_name
 from schemas.config.model import KafkaConfig
+from schemas.io.kafka_clients import open_consumer
 
 log = structlog.get_logger("control")
 
@@ -60,7 +61,7 @@ class ControlReader:
                 self._stop.wait(1.0)
 
     def _follow(self) -> None:
-        consumer = Consumer(consumer_settings(self._kafka), logger=quiet_logger())
+        consumer = open_consumer(consumer_settings(self._kafka), log=LOG)
         try:
             where = TopicPartition(topic_name(self._kafka), 0, self.fold.end)
             consumer.assign([where])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -19,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from schemas.config.model import KafkaConfig
-from schemas.io.logs import librdkafka_logger
+from schemas.io.kafka_clients import ClientLog, client_settings, open_admin, reads_by_offset
 
 #: Nothing is ever deleted but what an owner deletes behind its snapshot; LogAppendTime because candidates' clocks differ.
 TOPIC_CONFIG = {
@@ -32,6 +30,8 @@ TOPIC_CONFIG = {
 TRANSACTION_MS = 15_000
 _KEPT = ("cleanup.policy", "retention.ms", "retention.bytes")
 _PATIENCE = 5.0
+#: Of librdkafka's own lines: being fenced is ordinary here and is said by us.
+LOG = ClientLog.QUIET
 
 log = structlog.get_logger("control")
 
@@ -44,14 +44,14 @@ def topic_name(kafka: KafkaConfig) -> str:
     return f"{kafka.prefix}.control"
 
 
-def client_settings(kafka: KafkaConfig) -> dict[str, Any]:
-    return {**kafka.options, "bootstrap.servers": kafka.bootstrap, "reconnect.backoff.max.ms": 500}
+def admin_settings(kafka: KafkaConfig) -> dict[str, Any]:
+    return client_settings(kafka.bootstrap, kafka.options, {"reconnect.backoff.max.ms": 500})
 
 
 def producer_settings(kafka: KafkaConfig) -> dict[str, Any]:
     """Settings of the one transactional producer: all candidates have the same id, so the last to begin fences the others."""
     return {
-        **client_settings(kafka),
+        **admin_settings(kafka),
         "transactional.id": f"{kafka.prefix}.coordinator",
         "enable.idempotence": True,
         "acks": "all",
@@ -67,10 +67,9 @@ def producer_settings(kafka: KafkaConfig) -> dict[str, Any]:
 def consumer_settings(kafka: KafkaConfig) -> dict[str, Any]:
     """Settings of a reader of committed messages that begins where it is told and never commits an offset."""
     return {
-        **client_settings(kafka),
-        "group.id": f"{kafka.prefix}.coordinator-reads-by-offset",
+        **admin_settings(kafka),
+        **reads_by_offset(f"{kafka.prefix}.coordinator-reads-by-offset"),
         "isolation.level": "read_committed",
-        "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "auto.offset.reset": "earliest",
         "enable.partition.eof": True,
@@ -79,18 +78,13 @@ def consumer_settings(kafka: KafkaConfig) -> dict[str, Any]:
     }
 
 
-def quiet_logger() -> logging.Logger:
-    """A logger for librdkafka's own messages: being fenced is ordinary here and is said by us."""
-    return librdkafka_logger(most=logging.DEBUG)
-
-
 class ControlTopic:
     """The topic's administration."""
 
     def __init__(self, kafka: KafkaConfig) -> None:
         self._kafka = kafka
         self.name = topic_name(kafka)
-        self._admin = AdminClient(client_settings(kafka), logger=quiet_logger())
+        self._admin = open_admin(admin_settings(kafka), log=LOG)
 
     def ensure(self) -> None:
         """Create the topic, or see that the existing one serves.

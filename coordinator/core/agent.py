@@ -11,15 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from coordinator.core import agent_unit
-from coordinator.core.agent_unit import (
-    AgentUnit,
-    Granted,
-    Halt,
-    Instruction,
-    UnitEffect,
-    UnitEvent,
-    WorkerEvent,
-)
+from coordinator.core.agent_unit import AgentUnit, Granted, Halt, Instruction, UnitEffect, UnitEvent
 from coordinator.core.agent_unit import UnitTick as UnitTick
 from coordinator.core.messages import (
     Announce,
@@ -32,14 +24,13 @@ from coordinator.core.messages import (
     HeartbeatResponse,
     Hello,
     Liveness,
-    Op,
     Rejected,
-    Reported,
     Superseded,
     Sync,
     UnitStatus,
     Up,
 )
+from schemas.units import Op, UnitPhase, WorkerEvent
 
 
 @dataclass(slots=True)
@@ -132,22 +123,22 @@ def step(state: AgentState, event: AgentEvent, now: float) -> tuple[AgentState, 
 
 def next_wakeup(state: AgentState) -> float:
     """Return when the next Tick is due at the latest: the next heartbeat, or the end of the first lease."""
-    leases = [h.deadline for h in state.units.values() if h.state is Reported.REPLICATING]
+    leases = [h.deadline for h in state.units.values() if h.state is UnitPhase.REPLICATING]
     return min([state.next_beat, *leases])
 
 
 def _running(state: AgentState) -> bool:
-    return any(h.state not in {Reported.ABSENT, Reported.STOPPED} for h in state.units.values())
+    return any(h.state not in {UnitPhase.ABSENT, UnitPhase.STOPPED} for h in state.units.values())
 
 
-def _header(state: AgentState, unit_epoch: int = 0) -> Header:
+def _header(state: AgentState, assignment: int = 0) -> Header:
     state.seq += 1
-    return Header(state.owner_rev, state.agent_epoch, unit_epoch, state.seq)
+    return Header(state.owner_rev, state.agent_epoch, assignment, state.seq)
 
 
 def statuses(state: AgentState) -> tuple[UnitStatus, ...]:
     """Return everything that is held, in order of the units' names."""
-    return tuple(h.status for _, h in sorted(state.units.items()) if h.state is not Reported.ABSENT)
+    return tuple(h.status for _, h in sorted(state.units.items()) if h.state is not UnitPhase.ABSENT)
 
 
 # what comes from owners
@@ -183,7 +174,7 @@ def _announced(state: AgentState, message: Announce, now: float, out: list[Agent
         return
     if header.owner_rev > state.owner_rev:
         # what older owners said is rejected from now on, so what they closed need not be remembered
-        state.units = {unit: held for unit, held in state.units.items() if held.state is not Reported.ABSENT}
+        state.units = {unit: held for unit, held in state.units.items() if held.state is not UnitPhase.ABSENT}
     state.owner, state.owner_rev, state.agent_epoch = message.owner, header.owner_rev, header.agent_epoch
     state.interval = message.interval
     _sync(state, now, out)
@@ -192,9 +183,9 @@ def _announced(state: AgentState, message: Announce, now: float, out: list[Agent
 def _sync(state: AgentState, now: float, out: list[AgentEffect]) -> None:
     kinds: dict[str, list[UnitStatus]] = {"running": [], "adding": [], "removing": []}
     for status in statuses(state):
-        if status.state is Reported.REPLICATING:
+        if status.state is UnitPhase.REPLICATING:
             kinds["running"].append(status)
-        elif status.state in {Reported.PREPARING, Reported.PREPARED}:
+        elif status.state in {UnitPhase.PREPARING, UnitPhase.PREPARED}:
             kinds["adding"].append(status)
         else:
             kinds["removing"].append(status)
@@ -203,20 +194,20 @@ def _sync(state: AgentState, now: float, out: list[AgentEffect]) -> None:
 
 
 def _dispatched(state: AgentState, message: Dispatch, now: float, out: list[AgentEffect]) -> None:
-    told = Instruction(message.op, message.header.unit_epoch, message.mark, message.echo + message.lease)
+    told = Instruction(message.op, message.header.assignment, message.mark, message.echo + message.lease)
     held = state.units.get(message.unit, AgentUnit(message.unit))
     if state.ending is None or message.op in {Op.REMOVE, Op.FORGET}:
         held = _unit(state, message.unit, told, now, out)
-    header = _header(state, held.epoch)
+    header = _header(state, held.assignment)
     out.append(SendUp(DispatchResponse(header, state.name, message.header.op_seq, held.status, message.op)))
 
 
 def _renewed(state: AgentState, message: HeartbeatResponse, now: float, out: list[AgentEffect]) -> None:
     state.interval = message.interval
     deadline = message.echo + message.lease
-    for unit, epoch in message.granted:
+    for unit, assignment in message.granted:
         if unit in state.units:
-            _unit(state, unit, Granted(epoch, deadline), now, out)
+            _unit(state, unit, Granted(assignment, deadline), now, out)
 
 
 # what comes from here
@@ -238,12 +229,12 @@ def _worker(state: AgentState, unit: str, event: WorkerEvent, now: float, out: l
     if held.mark != before.mark:
         state.moved[unit] = None
     if held.state is not before.state and state.agent_epoch:
-        out.append(SendUp(DispatchResponse(_header(state, held.epoch), state.name, 0, held.status)))
+        out.append(SendUp(DispatchResponse(_header(state, held.assignment), state.name, 0, held.status)))
 
 
 def _tick(state: AgentState, now: float, out: list[AgentEffect]) -> None:
     for unit, held in state.units.items():
-        if held.state is Reported.REPLICATING:
+        if held.state is UnitPhase.REPLICATING:
             _unit(state, unit, UnitTick(), now, out)
     if now >= state.next_beat:
         state.next_beat = now + state.interval
@@ -263,7 +254,7 @@ def _beat(state: AgentState, now: float, out: list[AgentEffect]) -> None:
 
 def _checkpoint(state: AgentState, out: list[AgentEffect]) -> None:
     held = [state.units[unit] for unit in sorted(state.moved) if unit in state.units]
-    marks = tuple((h.unit, h.epoch, h.mark) for h in held if h.mark is not None)
+    marks = tuple((h.unit, h.assignment, h.mark) for h in held if h.mark is not None)
     state.moved.clear()
     out.append(SendUp(Checkpoint(_header(state), state.name, marks)))
 

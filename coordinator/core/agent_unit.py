@@ -1,7 +1,7 @@
 """One unit on one agent: what it does with instructions, its worker's events and its lease. Pure.
 
 ```
-  Absent ──prepare──▶ Preparing ──ready──▶ Prepared ──start──▶ Replicating
+  Absent ──prepare──▶ Preparing ──Prepared─▶ Prepared ──start──▶ Replicating
     ▲                     └──────── remove ─────┴──── remove, lease over ─┐
     └──────forget────── Stopped ◀────────── the worker has ended ── Stopping
 ```
@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from coordinator.core.messages import Mark, Op, Reported, UnitStatus
+from coordinator.core.messages import UnitStatus
+from schemas.units import Ended, GettingOn, Mark, Op, Prepared, Progressed, UnitPhase, WorkerEvent
 
 
 @dataclass(frozen=True, slots=True)
 class AgentUnit:
-    """`closed`: the highest epoch never to be taken up again. `deadline`: agent's monotonic seconds, end of the lease."""
+    """`closed`: the highest assignment never to be taken up again. `deadline`: agent's monotonic seconds, end of the lease."""
 
     unit: str
-    epoch: int = 0
-    state: Reported = Reported.ABSENT
+    assignment: int = 0
+    state: UnitPhase = UnitPhase.ABSENT
     closed: int = 0
     deadline: float = 0.0
     mark: Mark | None = None
@@ -33,7 +34,7 @@ class AgentUnit:
     @property
     def status(self) -> UnitStatus:
         return UnitStatus(
-            self.unit, self.epoch, self.state, self.mark, self.rows_per_s, self.error, self.steps
+            self.unit, self.assignment, self.state, self.mark, self.rows_per_s, self.error, self.steps
         )
 
 
@@ -42,49 +43,16 @@ class Instruction:
     """An instruction that the agent has found valid. `deadline`: of the lease that comes with a start."""
 
     op: Op
-    epoch: int
+    assignment: int
     mark: Mark | None = None
     deadline: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """The worker is prepared."""
-
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class GettingOn:
-    """The worker is not ready yet, and has done something for it since it last said so."""
-
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Progressed:
-    """`error`: why the unit waits for a person; its worker is there all the same, and writes nothing meanwhile."""
-
-    epoch: int
-    mark: Mark
-    rows_per_s: int = 0
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The worker has ended: nothing of it can write any more. `error` if it ended by itself."""
-
-    epoch: int
-    mark: Mark | None = None
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Granted:
-    """A lease for this epoch up to `deadline`."""
+    """A lease for this assignment up to `deadline`."""
 
-    epoch: int
+    assignment: int
     deadline: float
 
 
@@ -98,59 +66,60 @@ class Halt:
     """Stop whatever runs, whoever says so (the agent itself ends)."""
 
 
-WorkerEvent = Ready | GettingOn | Progressed | Ended
 UnitEvent = Instruction | WorkerEvent | Granted | UnitTick | Halt
 
 
 @dataclass(frozen=True, slots=True)
-class OpenWorker:
-    """Get a worker ready that writes nothing yet; then `Ready`."""
+class PrepareWorker:
+    """Get a worker ready that writes nothing yet; then `Prepared`."""
 
     unit: str
-    epoch: int
+    assignment: int
     mark: Mark | None
 
 
 @dataclass(frozen=True, slots=True)
 class StartWorker:
-    """Take over the progress row with `epoch`, then write."""
+    """Take over the progress row with `assignment`, then write."""
 
     unit: str
-    epoch: int
+    assignment: int
     mark: Mark | None
 
 
 @dataclass(frozen=True, slots=True)
-class StopWorker:
+class RemoveWorker:
     """Stop writing at once, close; then `Ended`."""
 
     unit: str
-    epoch: int
+    assignment: int
 
 
-UnitEffect = OpenWorker | StartWorker | StopWorker
+UnitEffect = PrepareWorker | StartWorker | RemoveWorker
 
-_RUNS = frozenset({Reported.PREPARING, Reported.PREPARED, Reported.REPLICATING})
-_EMPTY = frozenset({Reported.ABSENT, Reported.STOPPED})
+_RUNS = frozenset({UnitPhase.PREPARING, UnitPhase.PREPARED, UnitPhase.REPLICATING})
+_EMPTY = frozenset({UnitPhase.ABSENT, UnitPhase.STOPPED})
 
 
 def step(held: AgentUnit, event: UnitEvent, now: float) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
     """Return the unit after `event` at `now` (agent's monotonic seconds) and what its worker is to do.
 
-    Events of another epoch than the one held change nothing: they are late.
+    Events of another assignment than the one held change nothing: they are late.
     """
     match event:
         case Instruction():
             return _told(held, event, now)
-        case Ended(epoch, mark, error) if epoch == held.epoch and held.state not in _EMPTY:
+        case Ended(assignment, mark, error) if assignment == held.assignment and held.state not in _EMPTY:
             return _ended(held, mark, error), ()
-        case Ready(epoch) if epoch == held.epoch and held.state is Reported.PREPARING:
-            return replace(held, state=Reported.PREPARED), ()
-        case GettingOn(epoch) if epoch == held.epoch and held.state is Reported.PREPARING:
+        case Prepared(assignment) if assignment == held.assignment and held.state is UnitPhase.PREPARING:
+            return replace(held, state=UnitPhase.PREPARED), ()
+        case GettingOn(assignment) if assignment == held.assignment and held.state is UnitPhase.PREPARING:
             return replace(held, steps=held.steps + 1), ()
-        case Progressed(epoch, mark, rows, error) if epoch == held.epoch and held.state not in _EMPTY:
+        case Progressed(assignment, mark, rows, error) if (
+            assignment == held.assignment and held.state not in _EMPTY
+        ):
             return replace(held, mark=mark, rows_per_s=rows, error=error), ()
-        case Granted(epoch, deadline) if epoch == held.epoch:
+        case Granted(assignment, deadline) if assignment == held.assignment:
             return _expire(replace(held, deadline=max(held.deadline, deadline)), now)
         case UnitTick():
             return _expire(held, now)
@@ -161,51 +130,53 @@ def step(held: AgentUnit, event: UnitEvent, now: float) -> tuple[AgentUnit, tupl
 
 def _told(held: AgentUnit, told: Instruction, now: float) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
     if told.op is Op.REMOVE:
-        return _remove(held, told.epoch)
+        return _remove(held, told.assignment)
     if told.op is Op.FORGET:
-        noted = held.state is Reported.STOPPED and held.epoch <= told.epoch
+        noted = held.state is UnitPhase.STOPPED and held.assignment <= told.assignment
         return AgentUnit(held.unit, closed=held.closed) if noted else held, ()
     if told.op is Op.PREPARE:
         return _prepare(held, told)
-    startable = held.epoch == told.epoch and held.state is Reported.PREPARED and told.deadline > now
+    startable = (
+        held.assignment == told.assignment and held.state is UnitPhase.PREPARED and told.deadline > now
+    )
     if not startable:
         return held, ()
-    started = replace(held, state=Reported.REPLICATING, deadline=told.deadline)
-    return started, (StartWorker(held.unit, held.epoch, told.mark),)
+    started = replace(held, state=UnitPhase.REPLICATING, deadline=told.deadline)
+    return started, (StartWorker(held.unit, held.assignment, told.mark),)
 
 
 def _prepare(held: AgentUnit, told: Instruction) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
-    if told.epoch <= max(held.closed, held.epoch):
+    if told.assignment <= max(held.closed, held.assignment):
         return held, ()
     if held.state not in _EMPTY:
         return _halt(held)  # the older replica ends first; the owner says prepare again
     opened = AgentUnit(
-        held.unit, told.epoch, Reported.PREPARING, max(held.closed, held.epoch), mark=told.mark
+        held.unit, told.assignment, UnitPhase.PREPARING, max(held.closed, held.assignment), mark=told.mark
     )
-    return opened, (OpenWorker(held.unit, told.epoch, told.mark),)
+    return opened, (PrepareWorker(held.unit, told.assignment, told.mark),)
 
 
-def _remove(held: AgentUnit, epoch: int) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
-    held = replace(held, closed=max(held.closed, epoch))
-    return (held, ()) if held.epoch > epoch else _halt(held)
+def _remove(held: AgentUnit, assignment: int) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
+    held = replace(held, closed=max(held.closed, assignment))
+    return (held, ()) if held.assignment > assignment else _halt(held)
 
 
 def _halt(held: AgentUnit) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
     if held.state not in _RUNS:
         return held, ()
-    return replace(held, state=Reported.STOPPING, rows_per_s=0), (StopWorker(held.unit, held.epoch),)
+    return replace(held, state=UnitPhase.STOPPING, rows_per_s=0), (RemoveWorker(held.unit, held.assignment),)
 
 
 def _expire(held: AgentUnit, now: float) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
-    over = held.state is Reported.REPLICATING and held.deadline <= now
+    over = held.state is UnitPhase.REPLICATING and held.deadline <= now
     return _halt(held) if over else (held, ())
 
 
 def _ended(held: AgentUnit, mark: Mark | None, error: str | None) -> AgentUnit:
     return replace(
         held,
-        state=Reported.STOPPED,
-        closed=max(held.closed, held.epoch),
+        state=UnitPhase.STOPPED,
+        closed=max(held.closed, held.assignment),
         mark=mark or held.mark,
         rows_per_s=0,
         error=error,

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from schemas.backoff import pause_after
+
 
 @dataclass(frozen=True, slots=True)
 class HealthConfig:
@@ -60,5 +62,7 @@ def failed(health: AgentHealth, unit: str, now: float, config: HealthConfig) -> 
     after = replace(health, suspects=health.suspects | {unit}, failures=health.failures + 1, failed_at=now)
     if now < health.due_at or (after.trusted and len(after.suspects) < config.failures):
         return after
-    wait = min(config.retry_most, config.retry_first * 2.0 ** min(health.rounds, 30))
-    return replace(after, rounds=health.rounds + 1, due_at=now + wait)
+    rounds = health.rounds + 1
+    return replace(
+        after, rounds=rounds, due_at=now + pause_after(rounds, config.retry_first, config.retry_most)
+    )

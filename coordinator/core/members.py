@@ -5,8 +5,8 @@
       └───────────────── lease + margin without a word ─────────────▲
 ```
 Each agent goes its way alone: nothing here waits for all of them. A member is expired when every lease that this or an
-earlier owner can have granted to it has run out by this owner's clock. A paused agent does not know that; the epoch
-guard in the target is what stops it.
+earlier owner can have granted to it has run out by this owner's clock. A paused agent does not know that; the fencing token
+that the target guards is what stops it.
 """
 
 from __future__ import annotations

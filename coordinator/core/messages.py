@@ -6,7 +6,7 @@ Down (owner → agent): `Announce`, `HeartbeatResponse`, `Dispatch`, `Superseded
 Every message has a `Header`. `op_seq` is the sender's own count: an owner counts through its term, an agent through its
 incarnation. Times are seconds of the sender's monotonic clock; only the sender compares them.
 
-These classes are the only description of the wire format (docs/adr/0015): `coordinator.transport.wire` encodes them as they stand. A
+What stands in them about a unit is in `schemas/units.py`, which the units' workers know as well. These classes are the only description of the wire format (docs/adr/0015): `coordinator.transport.wire` encodes them as they stand. A
 message is a list: the name of its class, then its fields in order. So classes keep their names, and fields their order, within a
 version of the protocol. A new field comes last and has a default: older readers ignore it, and older senders leave it out. The
 bounds of a field hold for what arrives; nothing checks them where a message is made.
@@ -19,23 +19,12 @@ from typing import Annotated
 
 import msgspec
 
+from schemas.units import Int64, Mark, Op, UnitPhase
+
 #: Version of the protocol. Both sides refuse another one; a change that older readers can ignore does not raise it.
 VERSION = 2
 
-#: Bounds of epochs, terms, marks and numbers of messages: they become durable, and must fit where they are stored.
-Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 UInt32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
-
-
-class Reported(Enum):
-    """The state of one unit on one agent. `Stopped` is reported until the owner answers it with a forget."""
-
-    ABSENT = "absent"
-    PREPARING = "preparing"
-    PREPARED = "prepared"
-    REPLICATING = "replicating"
-    STOPPING = "stopping"
-    STOPPED = "stopped"
 
 
 class Liveness(Enum):
@@ -43,13 +32,6 @@ class Liveness(Enum):
 
     ALIVE = "alive"
     STOPPING = "stopping"
-
-
-class Op(Enum):
-    PREPARE = "prepare"  # add as secondary: get ready, write nothing
-    START = "start"  # add as primary: take over the progress row, write
-    REMOVE = "remove"  # stop every replica of the unit up to this epoch
-    FORGET = "forget"  # the owner has taken note of its final report: report it no longer
 
 
 class WirePart(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -63,16 +45,8 @@ class WireMessage(WirePart, frozen=True, tag=True):
 class Header(WirePart, frozen=True):
     owner_rev: Int64
     agent_epoch: Int64
-    unit_epoch: Int64 = 0
+    assignment: Int64 = 0
     op_seq: Int64 = 0
-
-
-class Mark(WirePart, frozen=True, order=True):
-    """How far a unit is. `checkpoint_ts`, `resolved_ts`: source commit time in ms, applied and captured up to."""
-
-    checkpoint_ts: Int64
-    resolved_ts: Int64
-    position: tuple[Int64, Int64, Int64, Int64] | None = None
 
 
 class UnitStatus(WirePart, frozen=True):
@@ -80,8 +54,8 @@ class UnitStatus(WirePart, frozen=True):
     it has got on while it prepares."""
 
     unit: str
-    epoch: Int64
-    state: Reported
+    assignment: Int64
+    state: UnitPhase
     mark: Mark | None = None
     rows_per_s: Int64 = 0
     error: str | None = None
@@ -133,7 +107,7 @@ class Heartbeat(WireMessage, frozen=True):
 
 
 class HeartbeatResponse(WireMessage, frozen=True):
-    """Renews the leases of `granted` (unit, epoch) to `echo` + `lease` on the agent's clock, of no other unit.
+    """Renews the leases of `granted` (unit, assignment) to `echo` + `lease` on the agent's clock, of no other unit.
 
     `draining`: its units are given away, for it to know; that may be undone, so the agent draws nothing from it.
     """
@@ -147,7 +121,7 @@ class HeartbeatResponse(WireMessage, frozen=True):
 
 
 class Dispatch(WireMessage, frozen=True):
-    """One instruction for one unit; its epoch is in the header. A start carries a lease like a heartbeat's answer."""
+    """One instruction for one unit; its assignment is in the header. A start carries a lease like a heartbeat's answer."""
 
     header: Header
     unit: str
@@ -169,7 +143,7 @@ class DispatchResponse(WireMessage, frozen=True):
 
 
 class Checkpoint(WireMessage, frozen=True):
-    """Progress between heartbeats. `marks`: (unit, epoch, mark)."""
+    """Progress between heartbeats. `marks`: (unit, assignment, mark)."""
 
     header: Header
     agent: str

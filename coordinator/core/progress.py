@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from coordinator.core.messages import Mark
+from schemas.units import Mark
 
 
 def forward(known: Mark | None, reported: Mark | None) -> Mark | None:

@@ -1,15 +1,14 @@
 """One unit's replicas and how they change hands: a pure state machine (the tables are in `replication_table`).
 
-A replica is one assignment: (agent, incarnation, epoch). It is made durable before its agent is told (`PersistReplicas`, then
+A replica is one placement of a unit: (agent, incarnation, assignment). It is made durable before its agent is told (`PersistReplicas`, then
 `ReplicaPersisted`). Instructions are derived from state again at every report, so none needs a retry timer. Reports for an
-epoch that is not in the set come from orphans: those are told to stop.
+assignment that is not in the set come from orphans: those are told to stop.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from coordinator.core.messages import Op, Reported
 from coordinator.core.replication_table import (
     CELLS,
     IMPOSSIBLE,
@@ -23,6 +22,7 @@ from coordinator.core.replication_table import (
     Seen,
     SetState,
 )
+from schemas.units import Op, UnitPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Replica:
 
     agent: str
     agent_epoch: int
-    epoch: int
+    assignment: int
     role: Role = Role.UNDETERMINED
     durable: bool = True
     seen: Seen | None = None
@@ -39,7 +39,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSet:
-    """`replicas` are in the order of their epochs."""
+    """`replicas` are in the order of their assignments."""
 
     unit: str
     state: SetState = SetState.ABSENT
@@ -65,28 +65,28 @@ class ReplicationSet:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Add the unit (in Absent), or move it (in Replicating), to this incarnation of an agent, under a new epoch."""
+    """Add the unit (in Absent), or move it (in Replicating), to this incarnation of an agent, under a new assignment."""
 
     agent: str
     agent_epoch: int
-    epoch: int
+    assignment: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPersisted:
-    """The record that holds the replica of this epoch is durable."""
+    """The record that holds the replica of this assignment is durable."""
 
-    epoch: int
+    assignment: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaReport:
-    """Agent `agent` in incarnation `agent_epoch` holds the unit at `epoch` in `state`, or (epoch 0, Absent) not at all."""
+    """Agent `agent` in incarnation `agent_epoch` holds the unit at `assignment` in `state`, or (assignment 0, Absent) not at all."""
 
     agent: str
     agent_epoch: int
-    epoch: int
-    state: Reported
+    assignment: int
+    state: UnitPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +115,14 @@ class Instruct:
     op: Op
     agent: str
     agent_epoch: int
-    epoch: int
+    assignment: int
 
 
 @dataclass(frozen=True, slots=True)
 class PersistReplicas:
-    """Make `replicas` durable as the unit's record, then say ReplicaPersisted(epoch)."""
+    """Make `replicas` durable as the unit's record, then say ReplicaPersisted(assignment)."""
 
-    epoch: int
+    assignment: int
     replicas: tuple[Replica, ...]
 
 
@@ -132,7 +132,7 @@ class Impossible:
 
     cell: Cell
     agent: str
-    epoch: int
+    assignment: int
 
 
 Output = Instruct | PersistReplicas | Impossible
@@ -144,7 +144,9 @@ class SetRefusedError(Exception):
 
 def restore(unit: str, replicas: tuple[Replica, ...]) -> ReplicationSet:
     """Return the set of a new owner from the unit's durable record: nothing is known about any replica yet."""
-    unknown = tuple(Replica(r.agent, r.agent_epoch, r.epoch) for r in sorted(replicas, key=lambda r: r.epoch))
+    unknown = tuple(
+        Replica(r.agent, r.agent_epoch, r.assignment) for r in sorted(replicas, key=lambda r: r.assignment)
+    )
     return ReplicationSet(unit, SetState.RECOVERING if unknown else SetState.ABSENT, unknown)
 
 
@@ -156,8 +158,8 @@ def step(current: ReplicationSet, event: Input) -> tuple[ReplicationSet, tuple[O
             after = _report(current, event, out)
         case AgentGone(agent, agent_epoch):
             after = _gone(current, agent, agent_epoch, out)
-        case ReplicaPersisted(epoch):
-            after = _persisted(current, epoch, out)
+        case ReplicaPersisted(assignment):
+            after = _persisted(current, assignment, out)
         case Assign():
             after = _assign(current, event, out)
         case Remove():
@@ -185,7 +187,7 @@ def check(current: ReplicationSet) -> None:
     roles = [r.role for r in current.replicas]
     primaries, secondaries = roles.count(Role.PRIMARY), roles.count(Role.SECONDARY)
     leaving = roles.count(Role.UNDETERMINED)
-    epochs = [r.epoch for r in current.replicas]
+    assignments = [r.assignment for r in current.replicas]
     fits = {
         SetState.ABSENT: not roles,
         SetState.RECOVERING: leaving == len(roles) > 0,
@@ -198,9 +200,12 @@ def check(current: ReplicationSet) -> None:
         fits,
         f"{current.state.value} with {primaries} primaries, {secondaries} secondaries, {leaving} leaving",
     )
-    require(epochs == sorted(set(epochs)), f"epochs {epochs} not distinct and in order")
+    require(assignments == sorted(set(assignments)), f"epochs {assignments} not distinct and in order")
     secondary, primary = current.secondary, current.primary
-    require(secondary is None or secondary.epoch == epochs[-1], "the secondary has not the highest epoch")
+    require(
+        secondary is None or secondary.assignment == assignments[-1],
+        "the secondary has not the highest epoch",
+    )
     require(
         primary is None or (primary.durable and primary.seen in {Seen.PREPARED, Seen.REPLICATING}),
         f"primary {primary} was never ready",
@@ -221,7 +226,7 @@ def require(holds: bool, what: str) -> None:
 def _about(current: ReplicationSet, event: ReplicaReport) -> list[tuple[Replica, Seen]]:
     """What a report says about each replica of the set.
 
-    An agent holds one replica of a unit: when it reports another epoch, it does not hold this one. An older incarnation
+    An agent holds one replica of a unit: when it reports another assignment, it does not hold this one. An older incarnation
     of the agent is gone.
     """
     found: list[tuple[Replica, Seen]] = []
@@ -230,7 +235,7 @@ def _about(current: ReplicationSet, event: ReplicaReport) -> list[tuple[Replica,
             continue
         if replica.agent_epoch < event.agent_epoch:
             found.append((replica, Seen.GONE))
-        elif replica.epoch == event.epoch:
+        elif replica.assignment == event.assignment:
             found.append((replica, Seen(event.state.value)))
         else:
             found.append((replica, Seen.ABSENT))
@@ -239,10 +244,10 @@ def _about(current: ReplicationSet, event: ReplicaReport) -> list[tuple[Replica,
 
 def _report(current: ReplicationSet, event: ReplicaReport, out: list[Output]) -> ReplicationSet:
     about = _about(current, event)
-    known = any(r.agent_epoch == event.agent_epoch and r.epoch == event.epoch for r, _ in about)
-    if not known and event.state is not Reported.ABSENT:
-        op = Op.FORGET if event.state is Reported.STOPPED else Op.REMOVE
-        out.append(Instruct(op, event.agent, event.agent_epoch, event.epoch))
+    known = any(r.agent_epoch == event.agent_epoch and r.assignment == event.assignment for r, _ in about)
+    if not known and event.state is not UnitPhase.ABSENT:
+        op = Op.FORGET if event.state is UnitPhase.STOPPED else Op.REMOVE
+        out.append(Instruct(op, event.agent, event.agent_epoch, event.assignment))
     for replica, seen in about:
         current = _apply_cell(current, replica, seen, out)
     return _settle(current, out) if about else current
@@ -277,7 +282,7 @@ def _apply_cell(current: ReplicationSet, old: Replica, seen: Seen, out: list[Out
             case Act.DROP:
                 replica = None
             case Act.ALARM:
-                out.append(Impossible(cell, old.agent, old.epoch))
+                out.append(Impossible(cell, old.agent, old.assignment))
     return _with(current, old, replica)
 
 
@@ -288,7 +293,7 @@ def _with(current: ReplicationSet, old: Replica, new: Replica | None) -> Replica
 
 def _instruct(replica: Replica, op: Op, out: list[Output]) -> None:
     if replica.durable:
-        out.append(Instruct(op, replica.agent, replica.agent_epoch, replica.epoch))
+        out.append(Instruct(op, replica.agent, replica.agent_epoch, replica.assignment))
 
 
 def composition(current: ReplicationSet) -> Composition:
@@ -331,7 +336,7 @@ def _promote(current: ReplicationSet) -> ReplicationSet:
 def _classify(current: ReplicationSet) -> ReplicationSet:
     """Give each replica of a recovering set its role, once all have been heard.
 
-    The highest epoch that writes is the primary: any lower one is fenced at the target. The highest epoch that prepares,
+    The highest assignment that writes is the primary: any lower one is fenced at the target. The highest assignment that prepares,
     if above the primary's, is the secondary. All others are to stop.
     """
     replicas = current.replicas
@@ -339,18 +344,18 @@ def _classify(current: ReplicationSet) -> ReplicationSet:
         return replace(current, state=SetState.ABSENT)
     if any(r.seen is None for r in replicas):
         return current
-    writing = max((r.epoch for r in replicas if r.seen is Seen.REPLICATING), default=0)
+    writing = max((r.assignment for r in replicas if r.seen is Seen.REPLICATING), default=0)
     ready = (Seen.PREPARING, Seen.PREPARED)
-    preparing = max((r.epoch for r in replicas if r.seen in ready and r.epoch > writing), default=0)
+    preparing = max((r.assignment for r in replicas if r.seen in ready and r.assignment > writing), default=0)
     roles = {writing: Role.PRIMARY, preparing: Role.SECONDARY}
     state = SetState.PREPARE if preparing else SetState.REPLICATING if writing else SetState.REMOVING
-    given = tuple(replace(r, role=roles.get(r.epoch, Role.UNDETERMINED)) for r in replicas)
+    given = tuple(replace(r, role=roles.get(r.assignment, Role.UNDETERMINED)) for r in replicas)
     return replace(current, state=state, replicas=given)
 
 
-def _persisted(current: ReplicationSet, epoch: int, out: list[Output]) -> ReplicationSet:
+def _persisted(current: ReplicationSet, assignment: int, out: list[Output]) -> ReplicationSet:
     for replica in current.replicas:
-        if replica.epoch == epoch and not replica.durable:
+        if replica.assignment == assignment and not replica.durable:
             durable = replace(replica, durable=True)
             _instruct(durable, Op.PREPARE, out)
             return _with(current, replica, durable)
@@ -362,11 +367,11 @@ def _assign(current: ReplicationSet, event: Assign, out: list[Output]) -> Replic
         raise SetRefusedError(f"unit {current.unit} is {current.state.value}, not absent or replicating")
     if any(r.agent == event.agent for r in current.replicas):
         raise SetRefusedError(f"unit {current.unit} is on agent {event.agent} already")
-    if any(r.epoch >= event.epoch for r in current.replicas):
-        raise AssertionError(f"unit {current.unit}: epoch {event.epoch} is not new")
-    replica = Replica(event.agent, event.agent_epoch, event.epoch, Role.SECONDARY, durable=False)
+    if any(r.assignment >= event.assignment for r in current.replicas):
+        raise AssertionError(f"unit {current.unit}: epoch {event.assignment} is not new")
+    replica = Replica(event.agent, event.agent_epoch, event.assignment, Role.SECONDARY, durable=False)
     after = replace(current, state=SetState.PREPARE, replicas=(*current.replicas, replica))
-    out.append(PersistReplicas(event.epoch, after.replicas))
+    out.append(PersistReplicas(event.assignment, after.replicas))
     return after
 
 

@@ -64,7 +64,7 @@ _ENDED: dict[Seen, tuple[Act, ...]] = {
     Seen.STOPPED: (Act.FORGET, Act.DROP),
     Seen.GONE: (Act.DROP,),
 }
-#: It reported a later state before, in the same epoch. It is not trusted again: told to stop, and replaced.
+#: It reported a later state before, in the same assignment. It is not trusted again: told to stop, and replaced.
 IMPOSSIBLE = (Act.ALARM, Act.STOP, Act.LEAVE)
 
 _PRIMARY: dict[Seen, tuple[Act, ...]] = {

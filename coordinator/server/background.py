@@ -124,7 +124,7 @@ class CataloguePoller:
 
 
 class FencePool:
-    """Carries out fences, `count` at once. `fence(unit, uid, epoch)` blocks and raises; `done(rev, unit, epoch)` on success.
+    """Carries out fences, `count` at once. `fence(unit, uid, assignment)` blocks and raises; `done(rev, unit, assignment)` on success.
 
     A failure is logged: the owner asks again. What is under way already is not begun a second time.
     """
@@ -149,8 +149,8 @@ class FencePool:
     def __len__(self) -> int:
         return len(self._under_way)
 
-    def ask(self, rev: int, unit: str, uid: str, epoch: int) -> None:
-        job = (rev, unit, uid, epoch)
+    def ask(self, rev: int, unit: str, uid: str, assignment: int) -> None:
+        job = (rev, unit, uid, assignment)
         with self._lock:
             if job in self._under_way:
                 return
@@ -167,14 +167,14 @@ class FencePool:
 
     def _run(self) -> None:
         while (job := self._queue.get()) is not None:
-            rev, unit, uid, epoch = job
+            rev, unit, uid, assignment = job
             try:
-                self._fence(unit, uid, epoch)
+                self._fence(unit, uid, assignment)
             except Exception as error:  # noqa: BLE001 - the target's; the owner asks again
                 self.failed += 1
-                log.warning("unit not fenced", unit=unit, epoch=epoch, error=str(error))
+                log.warning("unit not fenced", unit=unit, assignment=assignment, error=str(error))
             else:
-                self._done(rev, unit, epoch)
+                self._done(rev, unit, assignment)
             finally:
                 with self._lock:
                     self._under_way.discard(job)

@@ -79,7 +79,7 @@ class CatalogueRead:
 class FenceDone:
     rev: int
     unit: str
-    epoch: int
+    assignment: int
 
 
 @dataclass(frozen=True, slots=True)

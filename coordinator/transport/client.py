@@ -36,10 +36,14 @@ from coordinator.transport.wire import (
     frame,
     unframe_down,
 )
+from schemas.backoff import pause_after
 
 __all__ = ["ClientTiming", "HeartbeatClient", "LeaderInfo", "Security", "ask_leader"]
 
 _log = structlog.get_logger(__name__)
+
+UNLED_S = 15.0
+"""How often it is said that no coordinator serves this agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +174,7 @@ class HeartbeatClient:
     # the thread
 
     def _run(self) -> None:
-        wait = self._timing.retry_first
+        failures, since = 0, time.monotonic()
         while not self._closing.is_set():
             peers = tuple(dict.fromkeys([*self._peers, *([self._hint] if self._hint else [])]))
             leader = ask_leader(
@@ -186,9 +190,20 @@ class HeartbeatClient:
             if leader is not None and leader.address and not self._closing.is_set():
                 self.known_rev = max(self.known_rev, leader.rev)
                 served = self._serve(leader)
+            failures = 0 if served else failures + 1
+            since = self._unled(since, served=served)
             most = self._timing.retry_most if self.known_rev else self._timing.retry_unknown
-            wait = self._timing.retry_first if served else min(2 * wait, most)
+            wait = pause_after(failures + 1, self._timing.retry_first, most)
             self._closing.wait(random.uniform(wait / 4, wait))  # noqa: S311  # not all at once
+
+    def _unled(self, since: float, *, served: bool) -> float:
+        """Return since when no coordinator serves this agent, or since when that was last said."""
+        now = time.monotonic()
+        if not served and now - since < UNLED_S:
+            return since
+        if not served:
+            _log.warning("no coordinator that leads answers; asking on", agent=self._agent, peers=self._peers)
+        return now
 
     def _refused(self, peer: str, why: str) -> None:
         if (peer, why) not in self._refusals:  # it is asked again and again

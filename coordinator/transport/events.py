@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.core.messages import Int64, Up, WirePart
+from coordinator.core.messages import Up, WirePart
+from schemas.units import Int64
 
 
 class LeaderInfo(WirePart, frozen=True):

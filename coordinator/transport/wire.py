@@ -13,8 +13,9 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
-from coordinator.core.messages import VERSION, Down, Int64, Up, WireMessage
+from coordinator.core.messages import VERSION, Down, Up, WireMessage
 from coordinator.transport.events import LeaderInfo
+from schemas.units import Int64
 
 #: Messages in one frame at most.
 FRAME = 256

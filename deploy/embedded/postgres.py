@@ -43,7 +43,7 @@ class PostgreSQL(Service):
 
     def connect(self, database: str = "postgres", **options: Any) -> psycopg.Connection[Any]:
         """A connection as the superuser, in autocommit unless told otherwise."""
-        settings = {"user": self.user, "autocommit": True, "connect_timeout": 5, **options}
+        settings = {"user": self.user, "autocommit": True, "connect_timeout": 60, **options}
         return psycopg.connect(host=self.host, port=self.port, dbname=database, **settings)
 
     def execute(self, sql: str, arguments: Sequence[object] = (), database: str = "postgres") -> list[Any]:

@@ -1,254 +1,58 @@
-"""Is a source as capture needs it? Run by `check`, at each start and at each reconnect.
-
-The settings are a table: variable, what is wrong with a value, the statement that fixes it. Everything wrong is said at
-once. A variable that the server does not have is as it should be.
-"""
+"""Is a source as capture needs it, and are its topics? Run by `check`, at each start and at each reconnect."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
-
-import pymysql
-
-from producer.checks.log_guards import log_findings, read_facts
-from producer.errors import CaptureError, ConfigError, SourceRefusedError, TransientSourceError
-from producer.flavours.known import FLAVOURS
+from producer.errors import CaptureError, ConfigError
 from producer.kafka.settings import check_options
 from producer.kafka.topic_reader import TopicReader
 from producer.kafka.topics import Topics, refuse_partitions
+from producer.known_sources import source_of
 from producer.resume.positions import PositionStore
-from producer.resume.proven_log import ProvenLog, require_same
-from producer.sources.binlog.log_stream import source_error
-from producer.sources.catalog import Catalog, connect_settings, open_catalog
-from producer.sources.grants import Sight, hidden, missing_grants
-from schemas.config.model import Config, SourceConfig
-from schemas.findings import Finding, no_table_yet, refusal
-from schemas.io.endpoints import MYSQL, blamed
+from producer.source import SourceDatabase
+from producer.tables import TableName
+from schemas.config.model import Config
+from schemas.findings import Finding, seen_and_remedy
 from schemas.wire.records import position_topic, table_topic
-
-_ACCESS_DENIED = frozenset({1045, 1044, 1698})
-_UNREACHABLE = frozenset({2003, 2005, 2013})
-
-
-class _Setting(NamedTuple):
-    """`wrong` tells whether a value is; `servers`: "mysql", "mariadb" or both."""
-
-    variable: str
-    wrong: Callable[[str], bool]
-    why: str
-    remedy: str
-    servers: tuple[str, ...] = ("mysql", "mariadb")
-
-
-def _is_not(wanted: str) -> Callable[[str], bool]:
-    return lambda value: value.upper() != wanted
-
-
-def _is(refused: str) -> Callable[[str], bool]:
-    return lambda value: value.upper() == refused
-
-
-_RECONNECT = "and reconnect the clients (sessions keep their own value)"
-
-SETTINGS: tuple[_Setting, ...] = (
-    _Setting("log_bin", _is("OFF"), "there is no binary log to capture", "start the server with --log-bin=binlog"),
-    _Setting(
-        "binlog_format", _is_not("ROW"), "only ROW logs what changed",
-        f"SET GLOBAL binlog_format = ROW; {_RECONNECT}",
-    ),
-    _Setting(
-        "binlog_row_image", _is_not("FULL"), "before and after images must be whole",
-        f"SET GLOBAL binlog_row_image = FULL; {_RECONNECT}",
-    ),
-    _Setting(
-        "binlog_row_value_options", lambda value: value != "", "partial JSON images lose updates",
-        f"SET GLOBAL binlog_row_value_options = ''; {_RECONNECT}",
-    ),
-    _Setting(
-        "gtid_mode", _is_not("ON"), "without GTIDs nothing says which transactions a SELECT of the snapshot has seen",
-        "SET GLOBAL enforce_gtid_consistency = ON; then gtid_mode = OFF_PERMISSIVE, ON_PERMISSIVE and ON, step by step",
-        ("mysql",),
-    ),
-    _Setting("server_id", _is("0"), "a server without an id serves no binlog", "SET GLOBAL server_id = 1;"),
-)  # fmt: skip
 
 
 def check_source(config: Config, name: str) -> list[Finding]:
     """Return everything that is wrong with source `name`, its topics and its stored position; empty: all is well."""
-    source = config.sources[name]
-    place = f"source {name}"
     try:
         check_options(config.kafka.options)
     except ConfigError as error:
-        return [Finding("error", "kafka.options", *_split(str(error)))]
+        return [Finding("error", "kafka.options", *seen_and_remedy(str(error)))]
+    source = source_of(config, name)
     try:
-        catalog = open_catalog(source, (config.kafka.prefix, name))
-    except (pymysql.MySQLError, RuntimeError, OSError) as error:
-        return [_unreachable(place, source, error)]
-    try:
-        findings = list(_on_server(catalog, source, place))
-        findings += _on_kafka(config, name, catalog, place)
-    except pymysql.MySQLError as error:
-        findings = [_unreachable(place, source, error)]
+        findings, tables = source.check()
+        return findings if tables is None else [*findings, *_on_kafka(config, name, source, tables)]
     finally:
-        catalog.close()
-    return findings
+        source.close()
 
 
-def require_source(config: Config, name: str) -> None:
-    """Raise SourceRefusedError with all errors of the server (TransientSourceError if it cannot be reached just now).
-
-    Tables that cannot be captured are not errors here: they are left out, and said in every watermark.
-    """
+def require_source(config: Config, source: SourceDatabase) -> None:
+    """Raise SourceRefusedError with all errors of the server (TransientSourceError if it cannot be reached just now)."""
     check_options(config.kafka.options)
-    source = config.sources[name]
-    try:
-        catalog = open_catalog(source, (config.kafka.prefix, name))
-    except (pymysql.MySQLError, RuntimeError, OSError) as error:
-        finding = _unreachable(f"source {name}", source, error)
-        code = error.args[0] if error.args else 0
-        if code in _ACCESS_DENIED or not isinstance(error, pymysql.MySQLError):
-            raise SourceRefusedError(refusal([finding])) from error
-        raise TransientSourceError(refusal([finding])) from error
-    try:
-        findings = _server_findings(catalog, source, f"source {name}")
-        errors = [each for each in findings if each.level == "error"]
-    except pymysql.MySQLError as error:
-        raise source_error(error) from error
-    finally:
-        catalog.close()
-    if errors:
-        raise SourceRefusedError(refusal(errors))
+    source.require()
 
 
-# --- the server
-
-
-def _on_server(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Finding]:
-    other = list(_flavour(catalog, source, place))
-    if other:  # it does not answer what the configured kind is asked
-        yield from other
-        return
-    yield from _as_configured(catalog, source, place)
-    yield from _tables(catalog, source, place)
-    for finding in hidden(Sight.of(catalog.grants(), catalog.flavour.rights), source):
-        yield Finding("warning", place, *finding)
-
-
-def _server_findings(catalog: Catalog, source: SourceConfig, place: str) -> list[Finding]:
-    """Return what is wrong with the server itself, tables aside."""
-    return list(_flavour(catalog, source, place)) or list(_as_configured(catalog, source, place))
-
-
-def _as_configured(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Finding]:
-    """Judge a server of the configured kind."""
-    yield from settings_findings(catalog.variables(), source, place)
-    missing = missing_grants(catalog.grants(), catalog.flavour.rights, source)
-    for finding in missing:
-        yield Finding("error", place, *finding)
-    if not missing:  # else the server does not answer what is asked
-        yield from log_findings(read_facts(catalog), place)
-
-
-def _flavour(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Finding]:
-    version = str(catalog.query("SELECT VERSION() AS v")[0]["v"])
-    if not catalog.flavour.is_of(version):
-        wanted = next(flavour.type for flavour in FLAVOURS.values() if flavour.is_of(version))
-        yield Finding(
-            "error",
-            place,
-            f"the server is {version}, configured is type: {source.type}",
-            f"set `type` to {wanted}",
-        )
-
-
-def settings_findings(variables: dict[str, str], source: SourceConfig, place: str) -> Iterator[Finding]:
-    """Judge the server's variables; pure."""
-    for setting in SETTINGS:
-        value = variables.get(setting.variable)
-        if source.type not in setting.servers or value is None or not setting.wrong(value):
-            continue
-        if setting.variable == "gtid_mode" and source.snapshot == "never":
-            continue
-        shown = value or "''"
-        yield Finding("error", place, f"{setting.variable} is {shown}: {setting.why}", setting.remedy)
-    metadata = variables.get("binlog_row_metadata", "FULL")
-    if metadata.upper() != "FULL":
-        yield Finding(
-            "warning", place,
-            f"binlog_row_metadata is {metadata}: only with FULL the log says names, labels and keys of columns, so that a definition that "
-            "does not fit the rows is refuted by the log itself",
-            "SET GLOBAL binlog_row_metadata = FULL",
-        )  # fmt: skip
-
-
-def _tables(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Finding]:
-    names = catalog.table_names(source.tables)
-    if not names:
-        yield no_table_yet(place, source.tables)
-    for name, surveyed in catalog.survey(names).items():
-        if surveyed.reason is not None:
-            message, remedy = _split(surveyed.reason)
-            yield Finding("error", f"{place}, table {name[0]}.{name[1]}", message, remedy)
-    for pattern in source.tables:
-        if not pattern.startswith("!") and names and not catalog.table_names([pattern]):
-            yield no_table_yet(place, [pattern])
-
-
-# --- Kafka
-
-
-def _on_kafka(config: Config, name: str, catalog: Catalog, place: str) -> list[Finding]:
-    kafka, source = config.kafka, config.sources[name]
+def _on_kafka(config: Config, name: str, source: SourceDatabase, tables: list[TableName]) -> list[Finding]:
+    kafka = config.kafka
     try:
         partitions = Topics(kafka).partitions()
-        wanted = [table_topic(kafka.prefix, name, *table) for table in catalog.table_names(source.tables)]
+        wanted = [table_topic(kafka.prefix, name, *table) for table in tables]
         store = PositionStore(position_topic(kafka.prefix, name))
         refuse_partitions(
             {topic: partitions[topic] for topic in [*wanted, store.topic] if topic in partitions}
         )
         if store.topic in partitions:
-            _stored_position(config, store, catalog, ProvenLog(connect_settings(source)))
+            _stored_position(config, store, source)
     except CaptureError as error:
-        return [Finding("error", place, *_split(str(error)))]
+        return [Finding("error", f"source {name}", *seen_and_remedy(str(error)))]
     return []
 
 
-def _stored_position(config: Config, store: PositionStore, catalog: Catalog, log: ProvenLog) -> None:
+def _stored_position(config: Config, store: PositionStore, source: SourceDatabase) -> None:
     with TopicReader(config.kafka) as reader:
         stored = store.load(reader).newest
     if stored is not None:
-        require_same(catalog, log, stored)
-
-
-def _unreachable(place: str, source: SourceConfig, error: Exception) -> Finding:
-    code = error.args[0] if error.args else 0
-    text = error.args[1] if len(error.args) > 1 else str(error)
-    at = f"{source.host}:{source.port}"
-    if code in _ACCESS_DENIED:
-        return Finding(
-            "error", place, f"{at} refuses user {source.user}: {text}",
-            "correct user and password in the configuration, or create the user (docs/how-to/source-setup.md)",
-        )  # fmt: skip
-    if code in _UNREACHABLE or not isinstance(code, int):
-        if (other := blamed(source.host, source.port, MYSQL)) is not None:
-            return Finding(
-                "error",
-                place,
-                other,
-                "correct host and port; if they are right, see whether the server hangs",
-            )
-        return Finding(
-            "error",
-            place,
-            f"no database answers at {at}: {text}",
-            "correct host and port, start the server, open the firewall",
-        )
-    return Finding("error", place, f"{at} cannot be used: {text} ({code})", "see the server's log")
-
-
-def _split(text: str) -> tuple[str, str]:
-    """Divide "what was seen: what to do" at its last colon."""
-    message, colon, remedy = text.rpartition(": ")
-    return (message, remedy) if colon else (text, "")
+        source.resumed(stored)

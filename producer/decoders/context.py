@@ -13,14 +13,15 @@ from schemas.wire.position import Position
 class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
     """Constant for the life of a capture unit's assignment.
 
-    `connector`: mysql | mariadb. `form`: how the server writes TABLE_MAPs. `charsets`: the server's collation ids → character sets, as TABLE_MAPs name them.
+    `connector`: the kind of source, as events name it. Of a binlog: `form`: how the server writes TABLE_MAPs; `charsets`: the
+    server's collation ids → character sets, as TABLE_MAPs name them.
     """
 
     connector: str
-    form: TableMapForm
     name: str
     epoch: int
     gen: int
+    form: TableMapForm | None = None
     charsets: Mapping[int, str] = {}
 
 

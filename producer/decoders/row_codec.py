@@ -205,6 +205,8 @@ class TableCodec:
 
 def _formats(table: Table, table_map: TableMap, source: SourceContext) -> tuple[Format, ...]:
     where = f"{table.db}.{table.name}"
+    if source.form is None:
+        raise ValueError(f"{where}: how the source writes TABLE_MAPs is not said")
     try:
         wrong = refutation(table, table_map, source.charsets, source.form)
     except UndecodableRow as error:

@@ -1,1 +1,1 @@
-"""What MySQL and MariaDB do each in its own way. Everything else of a source with a binlog is the same for both."""
+"""The source with a binlog, and what MySQL and MariaDB do each in its own way: all else is the same for both."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from producer.errors import ConfigError
 from schemas.config.model import KafkaConfig
+from schemas.io.kafka_clients import client_settings, reads_by_offset
 
 #: Largest event. Kafka's default of 1 MB is less than a row may have.
 MAX_MESSAGE_BYTES = 16 << 20
@@ -29,6 +30,7 @@ _SPEED: dict[str, Any] = {
 }
 #: The writer bounds what is in flight itself; librdkafka's own limits must never cut a batch in two.
 _QUEUE: dict[str, Any] = {"queue.buffering.max.messages": 0, "queue.buffering.max.kbytes": 2147483647}
+_RECONNECT = {"reconnect.backoff.max.ms": 1000}
 _REFUSED = frozenset(
     {
         *_GUARANTEES, *_QUEUE, "request.required.acks", "delivery.timeout.ms", "retries", "message.send.max.retries",
@@ -58,33 +60,29 @@ def check_options(options: dict[str, str]) -> None:
 def producer_settings(kafka: KafkaConfig) -> dict[str, Any]:
     """Settings for a Producer. Raises ConfigError."""
     check_options(kafka.options)
-    return {
-        **_SPEED,
-        **kafka.options,
+    own = {
         **_GUARANTEES,
         **_QUEUE,
-        "bootstrap.servers": kafka.bootstrap,
         "message.max.bytes": MAX_MESSAGE_BYTES + 65536,
         "client.id": "rowlock-capture",
-        "reconnect.backoff.max.ms": 1000,
+        **_RECONNECT,
     }
+    return client_settings(kafka.bootstrap, kafka.options, own, _SPEED)
 
 
-def client_settings(kafka: KafkaConfig) -> dict[str, Any]:
+def admin_settings(kafka: KafkaConfig) -> dict[str, Any]:
     """Settings for an AdminClient. Raises ConfigError."""
     check_options(kafka.options)
     options = {name: value for name, value in kafka.options.items() if name not in _PRODUCER_ONLY}
-    return {**options, "bootstrap.servers": kafka.bootstrap, "reconnect.backoff.max.ms": 1000}
+    return client_settings(kafka.bootstrap, options, _RECONNECT)
 
 
 def consumer_settings(kafka: KafkaConfig) -> dict[str, Any]:
     """Settings for a Consumer that reads stretches of topics by offset and never commits."""
     return {
-        **client_settings(kafka),
-        "group.id": "rowlock-capture-reads-by-offset",
-        "enable.auto.commit": False,
+        **admin_settings(kafka),
+        **reads_by_offset("rowlock-capture-reads-by-offset"),
         "enable.auto.offset.store": False,
-        "auto.offset.reset": "error",
         "enable.partition.eof": True,
         "fetch.wait.max.ms": 20,
         "receive.message.max.bytes": 2 * MAX_MESSAGE_BYTES + 65536,

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from producer.errors import TransientSourceError
 from producer.kafka.settings import consumer_settings
 from schemas.config.model import KafkaConfig
-from schemas.io.logs import librdkafka_logger
+from schemas.io.kafka_clients import open_consumer
 
 _PATIENCE = 30.0
 #: Topics read at the same time: each costs a request its share of memory, and a wait for nothing.
@@ -26,7 +26,7 @@ class TopicReader:
     """A consumer without a group's life: every read says from where to where."""
 
     def __init__(self, kafka: KafkaConfig) -> None:
-        self._consumer = Consumer(consumer_settings(kafka), logger=librdkafka_logger())
+        self._consumer = open_consumer(consumer_settings(kafka))
 
     def __enter__(self) -> Self:
         return self

@@ -9,13 +9,12 @@ from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import admin as kafka_admin
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from producer.errors import KafkaRefusedError, TransientSourceError
-from producer.kafka.settings import MAX_MESSAGE_BYTES, RETENTION_MS, client_settings
+from producer.kafka.settings import MAX_MESSAGE_BYTES, RETENTION_MS, admin_settings
 from schemas.config.model import KafkaConfig
-from schemas.io.logs import librdkafka_logger
+from schemas.io.kafka_clients import open_admin
 
 _LATEST: Any = cast(Any, kafka_admin).OffsetSpec.latest()
 _LEADERS_WITHIN, _LOOK_AGAIN = 60.0, 0.05
@@ -45,7 +44,7 @@ class Topics:
 
     def __init__(self, kafka: KafkaConfig) -> None:
         self._kafka = kafka
-        self._admin = AdminClient(client_settings(kafka), logger=librdkafka_logger())
+        self._admin = open_admin(admin_settings(kafka))
         self._known: set[str] = set()
 
     def ensure(self, names: Iterable[str], settings: dict[str, str]) -> set[str]:

@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from producer.errors import DeliveryError, KafkaRefusedError
 from producer.kafka.settings import LARGEST, MAX_MESSAGE_BYTES
-from schemas.io.logs import librdkafka_logger
+from schemas.io.kafka_clients import OnError, open_producer
 
 #: Bytes that may be unacknowledged before `flush` waits.
 IN_FLIGHT = 64 << 20
@@ -42,14 +42,9 @@ class KafkaClient(Protocol):
     def purge(self, *, in_queue: bool, in_flight: bool, blocking: bool) -> None: ...
 
 
-OnError = Callable[[KafkaError], None]
-
-
 def kafka_client(settings: dict[str, Any]) -> Callable[[OnError], KafkaClient]:
     """Return what makes a client that tells errors of no message to whom it is given."""
-    return lambda on_error: cast(
-        KafkaClient, Producer({**settings, "error_cb": on_error}, logger=librdkafka_logger())
-    )
+    return lambda on_error: cast(KafkaClient, open_producer(settings, on_error=on_error))
 
 
 class _Batch:

@@ -10,11 +10,8 @@ from __future__ import annotations
 import structlog
 
 from producer.barriers import Barriers
-from producer.binlog_format import log_event as log
 from producer.binlog_format.errors import DecodeError
-from producer.binlog_format.log_event import LogEvent
 from producer.errors import StreamStoppedError, TableStoppedError
-from producer.flavours.known import flavour_of
 from producer.loop.choice import TableChoice
 from producer.loop.position import CapturePosition
 from producer.loop.rows import RowSender
@@ -25,21 +22,12 @@ from producer.ports import Ports
 from producer.resume.startup import Started
 from producer.snapshot.chunks import LogMark, LogPoint
 from producer.snapshot.scheduler import Snapshots
-from producer.sources.binlog.log_proof import Proofs
-from producer.sources.binlog.transaction_stream import TransactionStream
-from producer.sources.binlog.transactions import (
-    Barrier,
-    Boundary,
-    CapturedRows,
-    Output,
-    TransactionAssembler,
-    TransactionHeader,
-    not_undone,
-)
+from producer.source import Change
+from producer.sources.changes import Barrier, Boundary, LogMoment, TransactionHeader, not_undone
 from producer.statements.ddl import Dml, Unknown, without_values
 from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import DEFINITION_ROW, binlog_file_number
 
 _log = structlog.get_logger("capture")
 
@@ -54,42 +42,35 @@ class CaptureLoop:
     """
 
     def __init__(self, source: SourceConfig, started: Started, ports: Ports) -> None:
-        record, names, writer, flavour = started.record, ports.names, ports.writer, flavour_of(source)
+        record, names, writer = started.record, ports.names, ports.writer
         self._started, self._ports, self._clock, self._writer = started, ports, ports.clock, writer
         choice = TableChoice(source.tables, names, started)
-        self._fold = fold = TransactionAssembler(choice.captured, record.prepared)
+        self._log = log = ports.open_log(record, choice.captured)
         self._snapshots = snapshots = Snapshots(
             started, writer, ports.open_reader, ports.clock, ports.chunk_rows,
-            wanted=source.snapshot != "never", delivered=flavour.delivered(),
+            wanted=source.snapshot != "never", delivered=log.delivered,
         )  # fmt: skip
         self._barriers = Barriers(
             started.context, started.captured, writer, ports.topics, choice.selected, started.errors,
             lambda state, at: snapshots.table_changed(state, LogMark((at.file_number, at.pos), at.gtid)),
             ports.definitions, started, source.snapshot != "never", names,
-            ports.reaches(lambda: fold.objects_changed),
+            ports.reaches(lambda: log.objects_changed),
         )  # fmt: skip
         self._stops = TableStops(started, ports, choice, snapshots)
-        self._watermarks = WatermarkSender(started, ports, snapshots=snapshots, stops=self._stops)
+        self._watermarks = WatermarkSender(started, ports, stops=self._stops)
         self._rows = RowSender(
-            started, ports, fold=fold, barriers=self._barriers, snapshots=snapshots, on_batch=self._batch_left
+            started, ports, log=log, barriers=self._barriers, snapshots=snapshots, on_batch=self._batch_left
         )
-        proofs = Proofs(record, flavour.captured_gtids)
-        self._stream = TransactionStream(
-            lambda file, pos: ports.open_log(proofs.latest(), file, pos),
-            record.file, record.pos, ports.assembly(choice.captured),
-        )  # fmt: skip
-        self._position = CapturePosition(
-            started, ports, stream=self._stream, proofs=proofs, snapshots=snapshots
-        )
+        self._position = CapturePosition(started, ports, log=log, snapshots=snapshots)
         self._ticker = CaptureTicker(
-            started, ports, fold=fold, stream=self._stream, position=self._position, rows=self._rows, snapshots=snapshots,
+            started, ports, log=log, position=self._position, rows=self._rows, snapshots=snapshots,
             stops=self._stops, watermarks=self._watermarks, only_snapshot=source.snapshot == "only",
         )  # fmt: skip
 
     def close(self) -> None:
         """Close the log and stop reading chunks; waits for a SELECT in flight."""
         try:
-            self._stream.close()
+            self._log.close()
         finally:
             self._snapshots.close()
 
@@ -99,11 +80,12 @@ class CaptureLoop:
         """Read what the log has, and do what follows from it. Returns in the middle of that when told to stop."""
         stopping = self._ports.stopping
         self._rows.made_ms = self._clock.now_ms()
-        for event in self._stream.read(self._patience()):
-            self._event(event)
-            if stopping():
+        for change in self._log.read(self._patience()):
+            if change is not None:
+                self._take(change)
+            if stopping() and not isinstance(change, Barrier):  # what ends with a statement follows it
                 return
-        self._ticker.behind = self._stream.heard
+        self._ticker.behind = self._log.heard
         self._between()
         self._position.note_proof()
         self._writer.flush()
@@ -115,34 +97,32 @@ class CaptureLoop:
             return 0
         return _SNAPSHOT_WAIT if self._snapshots.active else _IDLE_WAIT
 
-    def _event(self, event: LogEvent) -> None:
-        output: Output | None = None
+    def _take(self, change: Change) -> None:
+        if isinstance(change, Boundary):
+            self._boundary(change)
+            return
+        if isinstance(change, TableStoppedError):
+            self._stops.stop(change, self._log.moment)
+            return
         try:
-            output = self._fold.feed(event)
-            if output is None:
-                return
-            if isinstance(output, CapturedRows):
-                self._rows.take(output)
-                return
-            if isinstance(output, Barrier):
-                self._barrier(output)
+            if isinstance(change, Barrier):
+                self._barrier(change)
+            else:
+                self._rows.take(change)
         except TableStoppedError as error:  # everything else goes on
-            self._stops.stop(error, event)
-            if isinstance(output, CapturedRows):
-                self._fold.uncaptured(output)
+            self._stops.stop(error, self._log.moment)
+            if not isinstance(change, Barrier):
+                self._log.uncaptured(change)
         except DecodeError as error:
+            at = self._log.moment
             raise StreamStoppedError(
-                f"{event.file}:{event.start}: {error}. The log cannot be followed further: {START_OVER}"
+                f"{at.file}:{at.pos}: {error}. The log cannot be followed further: {START_OVER}"
             ) from error
-        if isinstance(output, Barrier):
-            output = self._fold.after_barrier(event)
-        if isinstance(output, Boundary):
-            self._boundary(output, event)
 
-    def _boundary(self, boundary: Boundary, event: LogEvent) -> None:
+    def _boundary(self, boundary: Boundary) -> None:
         """A transaction is over."""
         if boundary.stop is not None or boundary.undone:
-            self._stop_by_end(boundary, event)
+            self._stop_by_end(boundary)
         self._rows.end()
         self._position.ended(boundary)
         if self._stops.unsaid:
@@ -153,15 +133,15 @@ class CaptureLoop:
         if self._writer.full:
             self._writer.flush()
 
-    def _stop_by_end(self, boundary: Boundary, event: LogEvent) -> None:
+    def _stop_by_end(self, boundary: Boundary) -> None:
         """Stop the tables that the way a transaction ended concerns."""
         if boundary.stop is not None:
-            self._stops.stop(boundary.stop, event)
+            self._stops.stop(boundary.stop, self._log.moment)
         if boundary.undone:
             server = self._ports.server()
             engines = {name: server.without_transactions(name) for name in boundary.undone}
             if (stop := not_undone(engines)) is not None:
-                self._stops.stop(stop, event)
+                self._stops.stop(stop, self._log.moment)
 
     def _say_stops(self, file: str, pos: int) -> None:
         """Have the topics say what stopped, then store it with the position."""
@@ -178,7 +158,7 @@ class CaptureLoop:
         self._position.store()
         taken, stopped = self._barriers.carry_out(barrier, verdicts, self._rows.transaction(barrier.header))
         self._writer.drain()
-        self._fold.counted(taken)
+        self._log.counted(taken)
         _log.info(
             "statement at the source",
             source=self._started.captured.source,
@@ -192,11 +172,11 @@ class CaptureLoop:
 
     def _between(self) -> None:
         """After each stretch of events: the stream may have moved on without a transaction (rotation, heartbeat)."""
-        if self._fold.inside or self._stream.inside:
+        if self._log.inside:
             return
         if self._started.late:
             self._take_up_late()
-        file, pos = self._stream.point
+        file, pos = self._log.point
         self._position.moved(file, pos)
         if self._stops.unsaid:
             self._say_stops(file, pos)
@@ -209,24 +189,25 @@ class CaptureLoop:
             self._snapshots.advance(file, pos)
         except TableStoppedError as error:
             # Just before here: above all that was sent, and below the snapshots' rows, which stand here.
-            before = LogEvent(log.HEARTBEAT, self._clock.now_ms() // 1000, 0, 0, file, pos - 1, pos, b"")
-            self._stops.stop(error, before)
+            self._stops.stop(error, LogMoment(file, pos - 1, self._clock.now_ms()))
             self._say_stops(file, pos)
 
     def _take_up_late(self) -> None:
         """Define the tables that had to wait, now that the stream has passed what their topics hold, and what is unproven."""
-        (file, pos), late, now_ms = self._stream.point, self._started.late, self._clock.now_ms()
+        (file, pos), late, now_ms = self._log.point, self._started.late, self._clock.now_ms()
         at: LogPoint = (binlog_file_number(file), pos)
         for name in sorted(late):
             ceiling = self._started.captured.topic(name).ceiling
-            if (ceiling is None or (self._started.context.epoch, *at, 0) > ceiling) and at > late[name]:
+            if (
+                ceiling is None or (self._started.context.epoch, *at, DEFINITION_ROW) > ceiling
+            ) and at > late[name]:
                 del late[name]
                 try:
                     self._barriers.first_sight(
                         name, self._rows.transaction(TransactionHeader(file, pos, now_ms, 0, None))
                     )
                 except TableStoppedError as error:
-                    self._stops.stop(error, LogEvent(0, now_ms // 1000, 0, 0, file, pos, pos, b""))
+                    self._stops.stop(error, LogMoment(file, pos, now_ms))
 
     # --- beside the log
 

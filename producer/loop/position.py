@@ -9,18 +9,20 @@ import msgspec
 from producer.ports import Ports
 from producer.resume.startup import Started
 from producer.snapshot.scheduler import Snapshots
-from producer.sources.binlog.log_proof import Evidence, Proofs
-from producer.sources.binlog.transaction_stream import TransactionStream
-from producer.sources.binlog.transactions import Boundary, TransactionHeader
-from producer.tables import TopicReach
+from producer.source import SourceLog
+from producer.sources.changes import Boundary, Evidence, TransactionHeader
+from schemas.wire.records import Anchor
 
 
 class Milestone(NamedTuple):
-    """A place that a record may name once all that was sent before is acknowledged, with what proves the log and how far topics were."""
+    """A place that a record may name once all that was sent before is acknowledged, with what proves the log, the topics'
+    anchors, and the tables whose snapshot was complete, or was not."""
 
     boundary: Boundary
     proof: Evidence
-    reached: TopicReach
+    anchors: dict[str, Anchor]
+    done: frozenset[str]
+    pending: frozenset[str]
 
 
 class CapturePosition:
@@ -31,13 +33,11 @@ class CapturePosition:
         started: Started,
         ports: Ports,
         *,
-        stream: TransactionStream,
-        proofs: Proofs,
+        log: SourceLog,
         snapshots: Snapshots,
     ) -> None:
         self._started = started
-        self._stream = stream
-        self._proofs = proofs
+        self._log = log
         self._snapshots = snapshots
         self._writer = ports.writer
         self._store = ports.store
@@ -45,13 +45,13 @@ class CapturePosition:
         self._record = started.record
         self.resume = beginning(started)
         self._noted = self.resume
-        self._reached = started.captured.reached(ports.writer.offsets)
+        self._anchors = started.captured.anchors(ports.writer.offsets)
         self._stored: object = None
 
     def ended(self, boundary: Boundary) -> None:
         """A transaction is over: capture may resume behind it."""
         self.resume = boundary
-        self._proofs.ended(boundary.header.gtid)
+        self._log.ended(boundary)
 
     def moved(self, file: str, pos: int) -> None:
         """The log goes on at `file`, `pos`, between transactions: it may have moved without one."""
@@ -62,16 +62,17 @@ class CapturePosition:
         """Keep what proves the log up to where capture may resume; it came with the last events, or was kept before."""
         if self._noted is not self.resume:
             self._noted = self.resume
-            self._proofs.note(self._stream.evidence(self.resume.file, self.resume.pos))
+            self._log.note(self.resume.file, self.resume.pos)
 
     def milestone(self, *, held: bool) -> Milestone:
         """Return where capture may resume once everything sent until now is acknowledged.
 
-        `held`: an event is encoded that is not sent yet: the topics have reached what they had before.
+        `held`: an event is encoded that is not sent yet: the anchors are those of before.
         """
         if not held:
-            self._reached = self._started.captured.reached(self._writer.offsets)
-        return Milestone(self.resume, Evidence(self._proofs.latest(), self._proofs.gtid_set), self._reached)
+            self._anchors = self._started.captured.anchors(self._writer.offsets)
+        snapshots = frozenset(self._snapshots.done), frozenset(self._snapshots.pending)
+        return Milestone(self.resume, self._log.evidence(), self._anchors, *snapshots)
 
     def store(self) -> None:
         """Store where the last transaction ended; everything encoded is sent and acknowledged."""
@@ -81,16 +82,16 @@ class CapturePosition:
 
     def acknowledged(self, milestone: Milestone) -> None:
         """Everything sent before the milestone is in Kafka: store it."""
-        boundary, proof, reached = milestone
-        captured, done = self._started.captured, self._snapshots.done
-        markers = sum(state.marker_offset or 0 for state in captured.tables.values())
+        boundary, proof, anchors, done, _ = milestone
+        captured = self._started.captured
+        markers = sum(anchor.marker or 0 for anchor in anchors.values())
         state = (boundary, len(done), markers, len(captured.stopped))
         if self._stored == state:
             return
         self._stored = state
         self._record = msgspec.structs.replace(
             self._record, file=boundary.file, pos=boundary.pos, ts_ms=self._clock.now_ms(),
-            snapshot_done=tuple(sorted(done)), anchors=captured.anchors(reached),
+            snapshot_done=tuple(sorted(done)), anchors=anchors,
             stops=captured.stops(), prepared=boundary.prepared, proof=proof.proofs,
             identity=msgspec.structs.replace(self._record.identity, gtid_set=proof.gtid_set),
         )  # fmt: skip

@@ -6,14 +6,16 @@ from collections.abc import Callable
 
 from producer.barriers import Barriers
 from producer.binlog_format.errors import DecodeError
-from producer.decoders.row_codec import TransactionContext, mark_last, plain_rows_event
+from producer.decoders.row_codec import TransactionContext, mark_last
 from producer.kafka.settings import fitting
 from producer.ports import Ports
 from producer.resume.startup import Started
 from producer.snapshot.chunks import LogMark
 from producer.snapshot.scheduler import Snapshots
-from producer.sources.binlog.transactions import CapturedRows, TransactionAssembler, TransactionHeader
+from producer.source import LoggedRows, SourceLog
+from producer.sources.changes import TransactionHeader
 from producer.stops import of_decoding, too_large
+from producer.tables import TableName
 from schemas.wire.position import binlog_file_number
 
 
@@ -29,7 +31,7 @@ class RowSender:
         started: Started,
         ports: Ports,
         *,
-        fold: TransactionAssembler,
+        log: SourceLog,
         barriers: Barriers,
         snapshots: Snapshots,
         on_batch: Callable[[], None],
@@ -41,40 +43,52 @@ class RowSender:
         self._context = started.context
         self._names = ports.names
         self._left_out = started.errors
-        self._fold = fold
+        self._begins = started.begins
+        self._log = log
         self._barriers = barriers
         self._snapshots = snapshots
         self._on_batch = on_batch
         self._held: tuple[str, bytes, bytes] | None = None
         self._context_of: tuple[TransactionHeader, TransactionContext] | None = None
 
-    def take(self, rows: CapturedRows) -> None:
+    def take(self, rows: LoggedRows) -> None:
         """Encode and send the rows of an event, and tell the snapshots. Raises TableStoppedError."""
-        context = self.transaction(rows.header)
-        name = self._names.same((rows.table_map.db, rows.table_map.name))
+        context, source = self.transaction(rows.header), self._context
+        name = self._names.same(rows.table)
         state = self._captured.tables.get(name) or self._barriers.first_sight(name, context)
         if state is None:
             self._left_out.setdefault(name, "its definition is unknown: it was dropped since")
-            self._fold.uncaptured(rows)
+            self._log.uncaptured(rows)
+            return
+        if self._begins and self._before(name, context):
+            self._log.uncaptured(rows)
             return
         try:
-            kind, body = plain_rows_event(rows.event_type, rows.body)
-            codec = state.codec(rows.table_map, self._context)
-            records = codec.encode(kind, body, context, rows.first_row)
+            records = rows.encode(state, source, context)
         except DecodeError as error:
             raise of_decoding(name, error) from error
         fit, size = fitting(records)
         if fit < len(records):
             key, value = records[fit]
-            codec.forget(records, fit, context)
+            rows.forget(state, source, context, records, fit)
             self._send(state.topic.name, records, size)
             raise too_large(name, key, len(key) + len(value))
-        self._fold.counted(fit)
+        self._log.counted(fit)
         if not records:
             return
         if self._snapshots.under_way(name):
-            self._snapshots.rows_seen(state, _mark(rows.header), codec.keys(kind, body))
+            self._snapshots.rows_seen(state, _mark(rows.header), rows.keys(state, source))
         self._send(state.topic.name, records, size)
+
+    def _before(self, name: TableName, at: TransactionContext) -> bool:
+        """Tell whether a former start took the table up behind these rows: then its snapshot had them, or nobody wanted them."""
+        begins = self._begins.get(name)
+        if begins is None:
+            return False
+        if (at.file_number, at.pos) < begins[1:3]:
+            return True
+        del self._begins[name]
+        return False
 
     def _send(self, topic: str, records: list[tuple[bytes, bytes]], size: int) -> None:
         """Send rows of `size` bytes, all but the last one of all: that one may be the transaction's last."""

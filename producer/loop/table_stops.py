@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import structlog
 
-from producer.binlog_format.log_event import LogEvent
 from producer.errors import TableStoppedError
 from producer.loop.choice import TableChoice
 from producer.ports import Ports
 from producer.resume.startup import Started, send_stop
 from producer.snapshot.scheduler import Snapshots
+from producer.sources.changes import LogMoment
 from producer.stops import Cause, Stopped, event_position
 from producer.tables import TableName, dotted
 from schemas.wire.position import STOP_ROW, binlog_file_number
@@ -35,10 +35,9 @@ class TableStops:
         """Whether there is a stop that its topic does not have yet."""
         return bool(self._captured.unsaid)
 
-    def stop(self, error: TableStoppedError, event: LogEvent) -> None:
-        """Publish nothing of the tables from `event` on; their topics say so at its transaction's end."""
-        number = binlog_file_number(event.file)
-        cause = Cause(self._epoch, event.file, number, event.start, event.timestamp * 1000)
+    def stop(self, error: TableStoppedError, at: LogMoment) -> None:
+        """Publish nothing of the tables from `at` on; their topics say so at the end of the transaction there."""
+        cause = Cause(self._epoch, at.file, binlog_file_number(at.file), at.pos, at.ts_ms)
         for part in error.parts:
             names = part.tables if part.tables is not None else self._captured.known
             for place, name in enumerate(sorted({self._names.same(each) for each in names})):

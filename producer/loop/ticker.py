@@ -11,8 +11,7 @@ from producer.loop.watermarks import WatermarkSender
 from producer.ports import Ports
 from producer.resume.startup import Started, definition_context, send_definition
 from producer.snapshot.scheduler import Snapshots
-from producer.sources.binlog.transaction_stream import TransactionStream
-from producer.sources.binlog.transactions import TransactionAssembler
+from producer.source import SourceLog
 from schemas.wire.position import binlog_file_number
 
 _TICK = 1.0
@@ -29,8 +28,7 @@ class CaptureTicker:
         started: Started,
         ports: Ports,
         *,
-        fold: TransactionAssembler,
-        stream: TransactionStream,
+        log: SourceLog,
         position: CapturePosition,
         rows: RowSender,
         snapshots: Snapshots,
@@ -43,8 +41,7 @@ class CaptureTicker:
         self._server = ports.server
         self._seconds = ports.clock.seconds
         self._writer = ports.writer
-        self._fold = fold
-        self._stream = stream
+        self._log = log
         self._position = position
         self._rows = rows
         self._snapshots = snapshots
@@ -68,10 +65,10 @@ class CaptureTicker:
             return
         self._next_tick = now + _TICK
         # Between transactions: one may have a row held back, and counts its rows.
-        if now >= self._next_repeat and not self._fold.inside:
+        if now >= self._next_repeat and not self._log.begun:
             self._next_repeat = now + _REPEAT_DEFINITIONS
             self._repeat_definitions()
-        idle = not self.behind and not self._fold.inside and not self._stream.inside
+        idle = not self.behind and not self._log.inside
         self._say_when_acknowledged(idle=idle)
         if idle and now >= self._next_look:
             self._next_look = now + _LOOK
@@ -93,14 +90,14 @@ class CaptureTicker:
     def _acknowledged(self, milestone: Milestone, *, idle: bool) -> None:
         """Everything before the milestone is in Kafka: say so."""
         self._position.acknowledged(milestone)
-        self._watermarks.send(milestone.boundary, idle=idle, events=self._rows.sent)
+        self._watermarks.send(milestone.boundary, milestone.pending, idle=idle, events=self._rows.sent)
 
     def _require_log_end(self) -> None:
         """Raise TransientSourceError when the log ends before what was read of it.
 
         A server that is reset goes on sending heartbeats from the file that it has deleted.
         """
-        end, point = self._server().log_end(), self._stream.point
+        end, point = self._server().log_end(), self._log.point
         if end is None or (binlog_file_number(end[0]), end[1]) < (binlog_file_number(point[0]), point[1]):
             ends = "there is none" if end is None else f"it ends at {end[0]}:{end[1]}"
             raise TransientSourceError(f"the log was read up to {point[0]}:{point[1]}, and now {ends}")

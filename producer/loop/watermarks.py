@@ -5,8 +5,7 @@ from __future__ import annotations
 from producer.loop.table_stops import TableStops
 from producer.ports import Ports
 from producer.resume.startup import Started
-from producer.snapshot.scheduler import Snapshots
-from producer.sources.binlog.transactions import Boundary
+from producer.sources.changes import Boundary
 from schemas.wire.codec import encode_watermark
 from schemas.wire.position import binlog_file_number
 from schemas.wire.records import Watermark, watermark_topic
@@ -20,7 +19,6 @@ class WatermarkSender:
         started: Started,
         ports: Ports,
         *,
-        snapshots: Snapshots,
         stops: TableStops,
     ) -> None:
         self.ended: str | None = None
@@ -28,21 +26,21 @@ class WatermarkSender:
         self._context = started.context
         self._captured = started.captured
         self._topic = watermark_topic(started.captured.prefix, started.captured.source)
-        self._snapshots = snapshots
         self._stops = stops
         self._writer = ports.writer
         self._clock = ports.clock
         self._on_watermark = ports.on_watermark
         self._reported: dict[str, int] = {}
 
-    def send(self, boundary: Boundary, *, idle: bool, events: int) -> None:
-        """Everything before `boundary` is in Kafka: say so. `idle`: nothing is behind it; `events`: rows so far."""
+    def send(self, boundary: Boundary, pending: frozenset[str], *, idle: bool, events: int) -> None:
+        """Everything before `boundary` is in Kafka: say so. `pending`: tables whose snapshot is not; `idle`: nothing is behind it;
+        `events`: rows so far."""
         source, now, left_out = self._captured.source, self._clock.now_ms(), self._stops.left_out()
         watermark = Watermark(
             source=source, gen=self._context.gen,
             position=(self._context.epoch, binlog_file_number(boundary.file), boundary.pos, -1),
             file=boundary.file, commit_ts_ms=now if idle else boundary.header.ts_ms, ts_ms=now, idle=idle,
-            snapshot_pending=tuple(sorted(self._snapshots.pending)), topics=self._news(), events=events,
+            snapshot_pending=tuple(sorted(pending)), topics=self._news(), events=events,
             error="; ".join(f"{name}: {reason}" for name, reason in left_out.items()) or None,
             stops=self._stops.visible(), left_out=left_out, ended=self.ended, restarts=self.restarts,
         )  # fmt: skip

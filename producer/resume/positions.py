@@ -14,8 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from producer.errors import SourceRefusedError
-from producer.kafka.topic_reader import TopicReader
-from producer.ports import EventWriter
+from producer.ports import EventWriter, TopicRanges
 from schemas.findings import START_OVER
 from schemas.wire.codec import decode_stored_position, encode_stored_position
 from schemas.wire.position import binlog_file_number
@@ -114,14 +113,14 @@ class PositionStore:
     def __init__(self, topic: str) -> None:
         self.topic = topic
 
-    def load(self, reader: TopicReader) -> Records:
+    def load(self, reader: TopicRanges) -> Records:
         """Read the whole topic (compacted: small)."""
         low, high = reader.bounds(self.topic)
         messages = reader.read(self.topic, low, high)
         return select((message.key().decode(), message.value()) for message in messages)
 
     def claim(
-        self, writer: EventWriter, reader: TopicReader, record: StoredPosition, older: Iterable[str]
+        self, writer: EventWriter, reader: TopicRanges, record: StoredPosition, older: Iterable[str]
     ) -> StoredPosition:
         """Write `record` durably under a gen that nobody else has, then remove the `older` keys. Returns it.
 
@@ -139,7 +138,7 @@ class PositionStore:
         writer.drain()
         return record
 
-    def _first_of(self, reader: TopicReader, gen: int) -> int:
+    def _first_of(self, reader: TopicRanges, gen: int) -> int:
         low, high = reader.bounds(self.topic)
         key = str(gen).encode()
         offsets = (message.offset() for message in reader.read(self.topic, low, high) if message.key() == key)

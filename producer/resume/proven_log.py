@@ -15,7 +15,8 @@ from producer.resume.positions import LogFile, check_gtids, check_log, check_ser
 from producer.sources.binlog.log_proof import another_history, exact, prove, still_there
 from producer.sources.binlog.log_stream import LogStream, NoEventError, open_stream
 from producer.sources.catalog import Catalog
-from schemas.wire.records import Identity, LogProof, StoredPosition
+from producer.sources.changes import LogStart
+from schemas.wire.records import LogProof, StoredPosition
 
 _log = structlog.get_logger("capture")
 
@@ -28,10 +29,17 @@ _BEGIN = 4
 _NO_FILE = "could not find first log file"
 
 
-def require_same(
-    catalog: Catalog, log: ProvenLog, stored: StoredPosition
-) -> tuple[Identity, tuple[LogProof, ...]]:
-    """Return who the source is and what proves its log, if it is the one that was captured up to `stored`.
+def log_beginning(catalog: Catalog, log: ProvenLog) -> LogStart:
+    """Return where the log ends: capture begins there. Raises SourceRefusedError."""
+    identity = catalog.identity()  # before the end: what it lists is in the log up to there
+    end = catalog.log_end()
+    if end is None:
+        raise SourceRefusedError("the source has no binary log: set log_bin and restart it")
+    return LogStart(*end, identity, log.head(end[0]))
+
+
+def require_same(catalog: Catalog, log: ProvenLog, stored: StoredPosition) -> LogStart:
+    """Return where the log goes on, if it is the one that was captured up to `stored`.
 
     Raises SourceRefusedError. A server whose log runs ahead counts a transaction as executed later than its log shows it (with
     semi-synchronous replication much later): where the very event at the position is proven, GTIDs may be under way.
@@ -46,7 +54,8 @@ def require_same(
     check_gtids(
         stored, identity, contained=contained or exact(stored.proof, stored.file, stored.pos) is not None
     )
-    return msgspec.structs.replace(identity, gtid_set=stored.identity.gtid_set), proofs
+    identity = msgspec.structs.replace(identity, gtid_set=stored.identity.gtid_set)
+    return LogStart(stored.file, stored.pos, identity, proofs)
 
 
 class ProvenLog:

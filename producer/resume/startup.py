@@ -17,16 +17,13 @@ import structlog
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.index import LogPoint
 from producer.definitions.places import Place, Unproven
-from producer.definitions.proof import Definitions
 from producer.errors import SourceRefusedError, SupersededError
 from producer.kafka.control_events import encode_definition, encode_stop
-from producer.kafka.topic_reader import TopicReader
-from producer.kafka.topics import EVENTS, Topics
-from producer.ports import EventWriter
+from producer.kafka.topics import EVENTS
+from producer.ports import EventWriter, TopicMaker, TopicRanges
 from producer.resume.positions import PositionStore, Records
-from producer.resume.proven_log import ProvenLog, require_same
 from producer.resume.topic_recovery import Tail, TopicTails, peek, scan
-from producer.sources.catalog import Catalog
+from producer.source import SourceDatabase
 from producer.sources.survey import MISSING, Surveyed
 from producer.stops import Cause, Stopped, lost_at_start, merged
 from producer.tables import Captured, TableName, TableState, dotted, undotted
@@ -46,7 +43,8 @@ class Started:
 
     `fresh`: the position is a new beginning (first start, or a new snapshot), not a stored one. `late`: new tables that wait to
     be defined: until the stream has passed what their topic holds (readers would drop it as old), and the point of the
-    log up to which no definition of theirs can be proven.
+    log up to which no definition of theirs can be proven. `begins`: tables that a former start took up behind the record's
+    position, and where: nothing before concerns them.
     """
 
     record: StoredPosition
@@ -56,11 +54,7 @@ class Started:
     errors: dict[TableName, str]
     fresh: bool
     late: dict[TableName, LogPoint] = field(default_factory=dict)
-
-    def published(self, name: TableName) -> bool:
-        """Whether the table's topic had a definition in this era when capture started."""
-        tail = self.tails.get(name)
-        return tail is not None and any(position[0] == self.record.epoch for position in tail.definitions)
+    begins: dict[TableName, Position] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -92,20 +86,18 @@ class CaptureAssignment:
 class Starter:
     """The parts that a start needs, and its steps."""
 
-    catalog: Catalog
-    definitions: Definitions
+    source: SourceDatabase
+    config: SourceConfig
     writer: EventWriter
-    reader: TopicReader
-    topics: Topics
+    reader: TopicRanges
+    topics: TopicMaker
     store: PositionStore
     captured: Captured
-    source: SourceConfig
     term: CaptureAssignment
-    log: ProvenLog
 
     def start(self, *, new_snapshot: bool) -> Started:
         """Claim, recover, define. Raises SourceRefusedError, KafkaRefusedError, TransientSourceError, DeliveryError."""
-        selected = self.catalog.table_names(self.source.tables)
+        selected = self.source.tables.table_names(self.config.tables)
         refused = {name: why for name in selected if (why := self.captured.refusal(name))}
         names = [name for name in selected if name not in refused]
         created = self.topics.ensure((self.captured.topic_of(name) for name in names), EVENTS)
@@ -116,11 +108,7 @@ class Starter:
         record = self._record(records, found, new_snapshot=new_snapshot)
         record = self.store.claim(self.writer, self.reader, record, records.older_keys)
         self.term.claimed = record.gen
-        context = SourceContext(
-            connector=self.catalog.flavour.type,
-            form=self.catalog.flavour.table_map,
-            name=self.captured.source, epoch=record.epoch, gen=record.gen, charsets=self.catalog.charsets(),
-        )  # fmt: skip
+        context = self.source.context(self.captured.source, record.epoch, record.gen)
         fresh = records.newest is None or new_snapshot
         started = Started(record, context, self.captured, {}, {}, fresh)
         self._define_all(started, names, former, found)
@@ -176,18 +164,15 @@ class Starter:
                 f"deleted, or another installation uses the prefix: {START_OVER}"
             )
         if stored is not None and not new_snapshot:
-            identity, proof = require_same(self.catalog, self.log, stored)
+            here = self.source.resumed(stored)
             return msgspec.structs.replace(
-                stored, gen=gen, identity=identity, ts_ms=now_ms(), assigned=assigned, proof=proof
+                stored, gen=gen, identity=here.identity, ts_ms=now_ms(), assigned=assigned, proof=here.proof
             )
-        identity = self.catalog.identity()  # before the end: what it lists is in the log up to there
-        end = self.catalog.log_end()
-        if end is None:
-            raise SourceRefusedError("the source has no binary log: set log_bin and restart it")
+        here = self.source.beginning()
         before = max([stored.epoch if stored else -1, written[0] if written else -1])
         return StoredPosition(
-            source=self.captured.source, gen=gen, epoch=before + 1, file=end[0], pos=end[1], identity=identity,
-            ts_ms=now_ms(), assigned=assigned, proof=self.log.head(end[0]),
+            source=self.captured.source, gen=gen, epoch=before + 1, file=here.file, pos=here.pos, identity=here.identity,
+            ts_ms=now_ms(), assigned=assigned, proof=here.proof,
         )  # fmt: skip
 
     # --- definitions
@@ -235,10 +220,12 @@ class Starter:
         self.captured.known = set(tails) | {name for name in [*names, *former] if dotted(name) in recorded}
         said = {} if started.fresh else {dotted(n): t.stop for n, t in tails.items() if t.stop is not None}
         before = merged(record.stops, said)
-        surveyed = self.catalog.survey([name for name in names if name in self.captured.known])
+        surveyed = self.source.tables.survey([name for name in names if name in self.captured.known])
+        patterns = self.source.tables.names.patterns(self.config.tables)  # once: the source is asked
         cause = Cause(record.epoch, record.file, binlog_file_number(record.file), record.pos, now_ms())
         for name in sorted(self.captured.known):
-            stop = before.get(dotted(name)) or self._lost(cause, name, surveyed.get(name))
+            selected = is_selected(patterns, *name)
+            stop = before.get(dotted(name)) or self._lost(cause, name, surveyed.get(name), selected=selected)
             if stop is None:
                 continue
             tail = None if started.fresh else tails.get(name)
@@ -247,8 +234,9 @@ class Starter:
             if stopped.position is not None:
                 send_stop(self.writer, started.context, self.captured, name, record)
 
-    def _lost(self, cause: Cause, name: TableName, now: Surveyed | None) -> TableStop | None:
-        selected = is_selected(self.catalog.names.patterns(self.source.tables), *name)
+    def _lost(
+        self, cause: Cause, name: TableName, now: Surveyed | None, *, selected: bool
+    ) -> TableStop | None:
         exists = now is not None and now != MISSING
         error = lost_at_start(name, selected=selected, exists=exists, unfit=now.reason if now else None)
         if error is None:
@@ -267,6 +255,8 @@ class Starter:
         record = started.record
         started.tails[name] = tail
         in_force = tail.at(binlog_file_number(record.file), record.pos, record.epoch)
+        if in_force is None and (in_force := tail.beginning(record.epoch)) is not None:
+            started.begins[name] = in_force[0]  # not the first time that capture is here
         if in_force is None or started.fresh:
             return False
         position, table = in_force
@@ -281,15 +271,11 @@ class Starter:
         record = started.record
         wanted = []
         for name in names:
-            if started.published(
-                name
-            ):  # behind the record's position, which is not the first time that capture is here
-                started.late[name] = (binlog_file_number(record.file), record.pos)
-            elif name not in self.captured.stopped:
+            if name not in self.captured.stopped:
                 wanted.append(name)
         if not wanted:
             return
-        proofs = self.definitions.all_at(Place(record.file, record.pos, beginning=True), wanted)
+        proofs = self.source.definitions.all_at(Place(record.file, record.pos, beginning=True), wanted)
         for name, proof in proofs.items():
             if isinstance(proof, Unproven):
                 self._postpone(started, name, proof)
@@ -301,7 +287,7 @@ class Starter:
     def _postpone(self, started: Started, name: TableName, proof: Unproven) -> None:
         """Its statements are still to come. With a snapshot it is passed over until then; without one its first row decides."""
         reason = unproven(name, started.record.file, started.record.pos, proof)
-        if self.source.snapshot != "never":
+        if self.config.snapshot != "never":
             started.late[name] = proof.last
             started.errors[name] = f"{reason}: {WAITS}"
         _log.warning("table waits", source=self.captured.source, table=dotted(name), reason=reason)

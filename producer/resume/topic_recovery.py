@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from producer.kafka.topic_reader import TopicReader
+from producer.ports import TopicRanges
 from schemas.table.model import Table
 from schemas.wire.event import Chunk
 from schemas.wire.position import Position
@@ -70,6 +70,11 @@ class Tail:
         position = max((p for p in self.definitions if p <= (epoch, file, pos, -1)), default=None)
         return None if position is None else (position, self.definitions[position])
 
+    def beginning(self, epoch: int) -> tuple[Position, Table] | None:
+        """Return the first definition of an era."""
+        position = min((p for p in self.definitions if p[0] == epoch), default=None)
+        return None if position is None else (position, self.definitions[position])
+
 
 @dataclass(slots=True)
 class TopicTails:
@@ -116,7 +121,7 @@ class TopicTails:
             tail.marker_offset = offset
 
 
-def scan(reader: TopicReader, topics: Mapping[str, Mapping[TableName, Anchor]]) -> dict[str, TopicTails]:
+def scan(reader: TopicRanges, topics: Mapping[str, Mapping[TableName, Anchor]]) -> dict[str, TopicTails]:
     """Read what counts of each topic: the anchored events, then everything behind the anchors. All topics at once.
 
     Raises TransientSourceError, and msgspec.DecodeError for a message that is no event.
@@ -138,7 +143,7 @@ def scan(reader: TopicReader, topics: Mapping[str, Mapping[TableName, Anchor]]) 
     return found
 
 
-def peek(reader: TopicReader, topics: Iterable[str], source: str) -> dict[str, TopicTails]:
+def peek(reader: TopicRanges, topics: Iterable[str], source: str) -> dict[str, TopicTails]:
     """Read the last event of each topic: of which table of `source` it is, whether it is stopped, how high it stands.
 
     Raises TransientSourceError, and msgspec.DecodeError for a message that is no event.

@@ -16,10 +16,11 @@ from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.errors import TableStoppedError
 from producer.kafka.control_events import encode_whole_chunk
 from producer.kafka.settings import fitting
-from producer.ports import ChunkQueue, Clock, EventWriter
+from producer.ports import Clock, EventWriter
 from producer.resume.startup import Started
 from producer.resume.topic_recovery import Marker, Tail
 from producer.snapshot import chunks
+from producer.source import ChunkQueue
 from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.stops import too_large
 from producer.tables import TableName, TableState, dotted

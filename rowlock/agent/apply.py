@@ -1,4 +1,4 @@
-"""Apply units of an agent: one process `consumer.main` for all of them (consumer/reporting/protocol.py).
+"""Apply units of an agent: one process `consumer.main` for all of them (lines: schemas/units.py).
 
 It is started at once, because Spark takes seconds, and again when it dies, later each time; all its units have ended
 then. What is asked of a process that is not there yet waits for it.
@@ -6,19 +6,19 @@ then. What is asked of a process that is not there yet waits for it.
 
 from __future__ import annotations
 
-import json
 import random
 import threading
 from time import monotonic
 from typing import Any, Protocol
 
+import msgspec
 import structlog
 
-from coordinator.core.agent_unit import Ended, Progressed, Ready, WorkerEvent
-from coordinator.core.messages import Mark
 from deploy.embedded.patience import patient
 from rowlock.processes.child_process import ChildProcess, child_command
+from schemas.backoff import Backoff
 from schemas.config.model import Config
+from schemas.units import Ended, Mark, Op, Prepared, UnitCommand, UnitLine, WorkerEvent
 
 _LOG = structlog.get_logger()
 
@@ -26,13 +26,14 @@ GRACE_S = 25.0
 """How long the process may take to fence all its units and to stop Spark, on a machine with time to spare."""
 _RUNS = 1e9
 """Above all processor seconds, so that an effort counted in units is more than one counted in those."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S, QUIET_S = 1.0, 30.0, 60.0
+RESTARTS = Backoff(first=1.0, longest=30.0, quiet=60.0)
+"""Of the process; `quiet`: counted from when it was started."""
 
 
 class ApplyLedger(Protocol):
     def say(self, unit: str, event: WorkerEvent) -> None: ...
 
-    def has(self, unit: str, epoch: int) -> bool: ...
+    def has(self, unit: str, assignment: int) -> bool: ...
 
     def units(self) -> list[tuple[str, int]]: ...
 
@@ -48,8 +49,7 @@ class ApplyWorker:
         self._waiting: list[str] = []
         self._closing = threading.Event()
         self._number = 0
-        self._pause = 0.0
-        self._began = 0.0
+        self._backoff = RESTARTS
         self._readied = 0
 
     def warm_up(self) -> None:
@@ -57,24 +57,23 @@ class ApplyWorker:
         if self._config.pipelines:
             self._start()
 
-    def open(self, unit: str, epoch: int, mark: Mark | None) -> None:
+    def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None:
         """Raises ValueError for a pipeline that is not configured here."""
         pipeline = unit.split("/")[1]
         if pipeline not in self._config.pipelines:
             raise ValueError(f"{unit}: this agent's configuration has no pipeline {pipeline}")
-        given = None if mark is None else _mark_line(mark)
-        self._ask({"do": "open", "unit": unit, "epoch": epoch, "mark": given})
+        self._ask(UnitCommand(Op.PREPARE, unit, assignment, mark))
 
-    def start(self, unit: str, epoch: int) -> None:
-        self._ask({"do": "start", "unit": unit, "epoch": epoch})
+    def start(self, unit: str, assignment: int) -> None:
+        self._ask(UnitCommand(Op.START, unit, assignment))
 
-    def stop(self, unit: str, epoch: int) -> None:
-        self._ask({"do": "stop", "unit": unit, "epoch": epoch})
+    def remove(self, unit: str, assignment: int) -> None:
+        self._ask(UnitCommand(Op.REMOVE, unit, assignment))
 
-    def effort(self, unit: str, epoch: int) -> float:
+    def effort(self, unit: str, assignment: int) -> float:
         """Return a number that grows while the process starts (Spark takes its time, more so on a busy machine), and later with
         every unit that it has got ready: once it runs, what it uses is the other units'."""
-        del unit, epoch
+        del unit, assignment
         with self._mutex:
             process, readied = self._process, self._readied
         return _RUNS + readied if readied or process is None else process.cpu_s()
@@ -92,8 +91,8 @@ class ApplyWorker:
             process.kill()
             process.wait(GRACE_S)
 
-    def _ask(self, line: dict[str, Any]) -> None:
-        text = json.dumps(line)
+    def _ask(self, command: UnitCommand) -> None:
+        text = msgspec.json.encode(command).decode()
         with self._mutex:
             if self._process is None:
                 self._waiting.append(text)
@@ -106,7 +105,7 @@ class ApplyWorker:
         with self._mutex:
             if self._process is not None or self._closing.is_set():
                 return
-            self._began = monotonic()
+            self._backoff = self._backoff.started(monotonic())
             self._number += 1
             self._readied = 0
             number = self._number
@@ -133,15 +132,14 @@ class ApplyWorker:
     def _gone(self, error: str) -> None:
         """All its units have ended with it; a new one comes after a while."""
         self._waiting.clear()
-        for unit, epoch in self._ledger.units():
+        for unit, assignment in self._ledger.units():
             if unit.startswith("apply/"):
-                self._ledger.say(unit, Ended(epoch, None, error))
+                self._ledger.say(unit, Ended(assignment, None, error))
         if self._closing.is_set():
             return
-        quiet = monotonic() - self._began > QUIET_S
-        self._pause = FIRST_PAUSE_S if quiet or not self._pause else min(self._pause * 2, LONGEST_PAUSE_S)
-        _LOG.error("apply process is gone", error=error, again_in_s=self._pause)
-        pause = self._pause * random.uniform(0.8, 1.2)  # noqa: S311
+        self._backoff = self._backoff.failed(monotonic())
+        _LOG.error("apply process is gone", error=error, again_in_s=self._backoff.pause)
+        pause = self._backoff.pause * random.uniform(0.8, 1.2)  # noqa: S311
         threading.Thread(target=self._start_later, args=(pause,), name="apply restart", daemon=True).start()
 
     def _start_later(self, pause: float) -> None:
@@ -154,32 +152,8 @@ class ApplyWorker:
         if line.get("kind") == "ready":
             _LOG.info("Spark has started", seconds=line.get("seconds"))
         if line.get("kind") == "unit":
-            self._readied += line.get("event") == "ready"
-            self._ledger.say(str(line["unit"]), _event(line))
+            said = msgspec.convert(line, UnitLine)
+            self._readied += isinstance(said.event, Prepared)
+            self._ledger.say(said.unit, said.event)
         else:
             _LOG.debug("status", child="apply", status=line)
-
-
-def _event(line: dict[str, Any]) -> WorkerEvent:
-    epoch, mark = int(line["epoch"]), _mark(line["mark"])
-    if line["event"] == "ready":
-        return Ready(epoch)
-    if line["event"] == "ended":
-        return Ended(epoch, mark, line["error"])
-    return Progressed(epoch, mark or Mark(0, 0), int(line["rows_per_s"]), line.get("error"))
-
-
-def _mark(said: dict[str, Any] | None) -> Mark | None:
-    if said is None:
-        return None
-    position = said["position"]
-    place = None if position is None else (position[0], position[1], position[2], position[3])
-    return Mark(said["checkpoint_ts"], said["resolved_ts"], place)
-
-
-def _mark_line(mark: Mark) -> dict[str, Any]:
-    return {
-        "checkpoint_ts": mark.checkpoint_ts,
-        "resolved_ts": mark.resolved_ts,
-        "position": mark.position,
-    }

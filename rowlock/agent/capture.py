@@ -1,6 +1,6 @@
-"""Capture units of an agent: each is a process `producer.main --wait`, started when the unit is opened.
+"""Capture units of an agent: each is a process `producer.main --wait`, started when the unit is to be prepared.
 
-Opened, the process has loaded everything and touches nothing; a line on its stdin lets it begin. It says how far it is, what
+Prepared, the process has loaded everything and touches nothing; a line on its stdin lets it begin. It says how far it is, what
 keeps it from going on, and why it ends. One that ends by itself has ended the unit; the coordinator decides what becomes of it. Only
 a unit that has begun and whose process says that a person must act stays here and waits: nobody else could do better with it. It looks
 again, with a new process, later each time.
@@ -16,13 +16,13 @@ from typing import Any, Protocol
 
 import structlog
 
-from coordinator.core.agent_unit import Ended, Progressed, Ready, WorkerEvent
-from coordinator.core.messages import Mark
 from coordinator.core.progress import forward
 from deploy.embedded.patience import patient
 from rowlock.processes.child_process import ChildProcess, child_command
+from schemas.backoff import Backoff
 from schemas.config.model import Config
 from schemas.findings import TRIES_AGAIN
+from schemas.units import Ended, Mark, Prepared, Progressed, WorkerEvent
 
 _LOG = structlog.get_logger()
 
@@ -32,8 +32,8 @@ GRACE_S = 15.0
 
 REFUSED = 2
 """Exit code of a process that needs a person."""
-LOOK_S, LONGEST_LOOK_S = 15.0, 120.0
-"""When it is looked again whether the person has acted: first, and at the latest."""
+LOOKS = Backoff(first=15.0, longest=120.0)
+"""When it is looked again whether the person has acted."""
 OnRefusal = Callable[[str, str], None]
 
 
@@ -47,11 +47,11 @@ class Says(Protocol):
 class _Unit:
     """`finished`: its snapshot was all there was to do; it is kept as a unit that has nothing to do.
 
-    `trouble`: what it cannot go on for just now. `waits`: for a person, until `again` begins a new process after `look_s`.
+    `trouble`: what it cannot go on for just now. `waits`: for a person, until `again` begins a new process; `looks`: how often it has.
     """
 
     name: str
-    epoch: int
+    assignment: int
     source: str
     process: ChildProcess | None = None
     mark: Mark | None = None
@@ -62,7 +62,7 @@ class _Unit:
     finished: bool = False
     waits: bool = False
     again: threading.Timer | None = None
-    look_s: float = LOOK_S
+    looks: Backoff = LOOKS
     events: int = 0
     counted_at: float = field(default_factory=monotonic)
 
@@ -75,24 +75,24 @@ class CaptureWorkers:
         config: Config,
         ledger: Says,
         on_refusal: OnRefusal | None = None,
-        look_s: float = LOOK_S,
+        looks: Backoff = LOOKS,
     ) -> None:
         """`on_refusal(unit, error)`: called when a process ends because a person must act."""
-        self._look_s = look_s
+        self._looks = looks
         self._on_refusal = on_refusal
         self._config = config
         self._ledger = ledger
         self._mutex = threading.Lock()
         self._units: dict[str, _Unit] = {}
 
-    def open(self, unit: str, epoch: int, mark: Mark | None) -> None:
+    def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None:
         """Start the process. Raises ValueError for a source that is not configured here."""
         source = unit.partition("/")[2]
         if source not in self._config.sources:
             raise ValueError(f"{unit}: this agent's configuration has no source {source}")
         if self._config.sources[source].events != "rowlock":
             raise ValueError(f"{unit}: by this agent's configuration Debezium captures {source}")
-        new = _Unit(unit, epoch, source, mark=mark, look_s=self._look_s)
+        new = _Unit(unit, assignment, source, mark=mark, looks=self._looks)
         with self._mutex:
             self._units[unit] = new
         self._begin(new)
@@ -105,7 +105,7 @@ class CaptureWorkers:
             unit.source,
             "--wait",
             "--gen-at-least",
-            str(unit.epoch),
+            str(unit.assignment),
         )
         unit.error = None
         unit.process = ChildProcess(
@@ -115,14 +115,14 @@ class CaptureWorkers:
             lambda code: self._exited(unit, code),
         )
 
-    def start(self, unit: str, epoch: int) -> None:
-        found = self._of(unit, epoch)
+    def start(self, unit: str, assignment: int) -> None:
+        found = self._of(unit, assignment)
         if found is not None and found.process is not None:
             found.started = True
             found.process.send("start")
 
-    def stop(self, unit: str, epoch: int) -> None:
-        found = self._of(unit, epoch)
+    def remove(self, unit: str, assignment: int) -> None:
+        found = self._of(unit, assignment)
         with self._mutex:
             if found is None or found.stopped:
                 return
@@ -130,13 +130,13 @@ class CaptureWorkers:
             if found.again is not None:
                 found.again.cancel()
         if nobody_runs:
-            self._ledger.say(found.name, Ended(found.epoch, found.mark))
+            self._ledger.say(found.name, Ended(found.assignment, found.mark))
         elif found.process is not None:
             _end(found.process)
 
-    def effort(self, unit: str, epoch: int) -> float:
+    def effort(self, unit: str, assignment: int) -> float:
         """Return a number that grows as long as the unit's process does something."""
-        found = self._of(unit, epoch)
+        found = self._of(unit, assignment)
         return found.process.cpu_s() if found is not None and found.process is not None else 0.0
 
     def close(self) -> None:
@@ -144,26 +144,26 @@ class CaptureWorkers:
         with self._mutex:
             units = list(self._units.values())
         for unit in units:
-            self.stop(unit.name, unit.epoch)
+            self.remove(unit.name, unit.assignment)
         last = monotonic() + patient(GRACE_S)
         for unit in units:
             if unit.process is not None and not unit.process.wait(max(0.1, last - monotonic())):
                 unit.process.kill()
                 unit.process.wait(patient(GRACE_S))
 
-    def _of(self, unit: str, epoch: int) -> _Unit | None:
+    def _of(self, unit: str, assignment: int) -> _Unit | None:
         with self._mutex:
             found = self._units.get(unit)
-        return found if found is not None and found.epoch == epoch else None
+        return found if found is not None and found.assignment == assignment else None
 
     # what the process says
 
     def _said(self, unit: _Unit, line: dict[str, Any]) -> None:
         match line.get("kind"):
             case "prepared":
-                self._ledger.say(unit.name, Ready(unit.epoch))
+                self._ledger.say(unit.name, Prepared(unit.assignment))
             case "captured":
-                unit.trouble, unit.look_s = None, self._look_s
+                unit.trouble, unit.looks = None, self._looks
                 self._progressed(unit, line)
             case "trouble":
                 unit.trouble = f"{TRIES_AGAIN}{line.get('error')}"
@@ -172,15 +172,15 @@ class CaptureWorkers:
                 unit.error = str(line.get("error"))
 
     def _progressed(self, unit: _Unit, line: dict[str, Any]) -> None:
-        epoch, file, pos, row = line["position"]
+        era, file, pos, row = line["position"]
         at, events = line["commit_ts_ms"], line["events"]
         # A log counts commits in seconds, an idle source's clock in ms: a transaction can be older than the mark before it.
-        reported = Mark(at, at, (epoch, file, pos, row))
+        reported = Mark(at, at, (era, file, pos, row))
         unit.mark = mark = forward(unit.mark, reported) or reported
         now = monotonic()
         rate = round(max(0, events - unit.events) / max(0.1, now - unit.counted_at))
         unit.events, unit.counted_at = events, now
-        self._ledger.say(unit.name, Progressed(unit.epoch, mark, rate))
+        self._ledger.say(unit.name, Progressed(unit.assignment, mark, rate))
 
     def _exited(self, unit: _Unit, code: int) -> None:
         only = self._config.sources[unit.source].snapshot == "only"
@@ -194,7 +194,7 @@ class CaptureWorkers:
         _LOG.info("capture ended", source=unit.source, code=code, error=error)
         if code == REFUSED and self._waits(unit, str(error)):
             return
-        self._ledger.say(unit.name, Ended(unit.epoch, unit.mark, error))
+        self._ledger.say(unit.name, Ended(unit.assignment, unit.mark, error))
 
     # waiting for a person
 
@@ -205,10 +205,10 @@ class CaptureWorkers:
                 return False
             unit.waits = unit.started
             if unit.waits:
-                unit.again = threading.Timer(unit.look_s, self._look_again, (unit,))
+                unit.looks = unit.looks.failed(monotonic())
+                unit.again = threading.Timer(unit.looks.pause, self._look_again, (unit,))
                 unit.again.daemon = True
                 unit.again.start()
-                unit.look_s = min(unit.look_s * 2, LONGEST_LOOK_S)
         if self._on_refusal is not None and unit.trouble != error:
             self._on_refusal(unit.name, error)
         unit.trouble = error
@@ -224,7 +224,9 @@ class CaptureWorkers:
         try:
             self._begin(unit)
         except OSError as error:
-            self._ledger.say(unit.name, Ended(unit.epoch, unit.mark, f"capture cannot be started: {error}"))
+            self._ledger.say(
+                unit.name, Ended(unit.assignment, unit.mark, f"capture cannot be started: {error}")
+            )
             return
         self._go_on(unit)
 
@@ -237,7 +239,7 @@ class CaptureWorkers:
             _end(unit.process)
 
     def _troubled(self, unit: _Unit, error: str) -> None:
-        self._ledger.say(unit.name, Progressed(unit.epoch, unit.mark or Mark(0, 0), 0, error))
+        self._ledger.say(unit.name, Progressed(unit.assignment, unit.mark or Mark(0, 0), 0, error))
 
 
 def _end(process: ChildProcess) -> None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from coordinator.core.agent_unit import GettingOn, WorkerEvent
+from schemas.units import GettingOn, WorkerEvent
 
 EVERY_S = 2.0
 LEAST = 0.01
@@ -24,7 +24,7 @@ class PulseLedger(Protocol):
 
 
 class Pulse:
-    """`effort(unit, epoch)`: grows while the unit's preparation gets on."""
+    """`effort(unit, assignment)`: grows while the unit's preparation gets on."""
 
     def __init__(
         self, ledger: PulseLedger, effort: Callable[[str, int], float], every_s: float = EVERY_S
@@ -43,9 +43,9 @@ class Pulse:
     def look(self) -> None:
         """Say of each unit that prepares whether it got on since the last look."""
         now = {one: self._effort(*one) for one in self._ledger.preparing()}
-        for (unit, epoch), effort in now.items():
-            if effort > self._known.get((unit, epoch), effort) + LEAST:
-                self._ledger.say(unit, GettingOn(epoch))
+        for (unit, assignment), effort in now.items():
+            if effort > self._known.get((unit, assignment), effort) + LEAST:
+                self._ledger.say(unit, GettingOn(assignment))
         self._known = now
 
     def _run(self) -> None:

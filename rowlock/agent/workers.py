@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from coordinator.core.agent_unit import Ended, GettingOn, WorkerEvent
-from coordinator.core.messages import Mark
 from rowlock.agent.apply import ApplyWorker
 from rowlock.agent.capture import CaptureWorkers, OnRefusal
 from rowlock.agent.pulse import Pulse
 from schemas.config.model import Config
+from schemas.units import Ended, GettingOn, Mark, WorkerEvent
 
 OnEvent = Callable[[str, WorkerEvent], None]
 
@@ -24,40 +23,40 @@ OnEvent = Callable[[str, WorkerEvent], None]
 class _Worker(Protocol):
     """One kind of worker: as `coordinator.agent.shell.Workers`, without `listen`."""
 
-    def open(self, unit: str, epoch: int, mark: Mark | None) -> None: ...
+    def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None: ...
 
-    def start(self, unit: str, epoch: int) -> None: ...
+    def start(self, unit: str, assignment: int) -> None: ...
 
-    def effort(self, unit: str, epoch: int) -> float: ...
+    def effort(self, unit: str, assignment: int) -> float: ...
 
-    def stop(self, unit: str, epoch: int) -> None: ...
+    def remove(self, unit: str, assignment: int) -> None: ...
 
     def close(self) -> None: ...
 
 
 class Ledger:
-    """The units that were opened and have not ended: says of each that it ended exactly once, whoever finds out."""
+    """The units that were taken up and have not ended: says of each that it ended exactly once, whoever finds out."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._epochs: dict[str, int] = {}
+        self._assignments: dict[str, int] = {}
         self._preparing: dict[str, int] = {}
         self._on_event: OnEvent = lambda _unit, _event: None
 
     def listen(self, on_event: OnEvent) -> None:
         self._on_event = on_event
 
-    def opened(self, unit: str, epoch: int) -> None:
+    def taken_up(self, unit: str, assignment: int) -> None:
         with self._mutex:
-            self._epochs[unit] = self._preparing[unit] = epoch
+            self._assignments[unit] = self._preparing[unit] = assignment
 
-    def has(self, unit: str, epoch: int) -> bool:
+    def has(self, unit: str, assignment: int) -> bool:
         with self._mutex:
-            return self._epochs.get(unit) == epoch
+            return self._assignments.get(unit) == assignment
 
     def units(self) -> list[tuple[str, int]]:
         with self._mutex:
-            return list(self._epochs.items())
+            return list(self._assignments.items())
 
     def preparing(self) -> list[tuple[str, int]]:
         """Return the units that have not said yet that they are ready."""
@@ -65,14 +64,14 @@ class Ledger:
             return list(self._preparing.items())
 
     def say(self, unit: str, event: WorkerEvent) -> None:
-        """Pass on what a worker says of a unit that is open here; the rest is late."""
+        """Pass on what a worker says of a unit that is here; the rest is late."""
         with self._mutex:
-            if self._epochs.get(unit) != event.epoch:
+            if self._assignments.get(unit) != event.assignment:
                 return
             if not isinstance(event, GettingOn):
                 self._preparing.pop(unit, None)
             if isinstance(event, Ended):
-                del self._epochs[unit]
+                del self._assignments[unit]
         self._on_event(unit, event)
 
 
@@ -84,7 +83,9 @@ class LocalWorkers:
         self._ledger = Ledger()
         self._capture = CaptureWorkers(config, self._ledger, on_refusal)
         self._apply = ApplyWorker(config, self._ledger)
-        self._pulse = Pulse(self._ledger, lambda unit, epoch: self._worker(unit).effort(unit, epoch))
+        self._pulse = Pulse(
+            self._ledger, lambda unit, assignment: self._worker(unit).effort(unit, assignment)
+        )
 
     def listen(self, on_event: OnEvent) -> None:
         """Say what happens to `on_event`, from any thread; and start Spark, which takes its time, if there are pipelines."""
@@ -92,20 +93,20 @@ class LocalWorkers:
         self._apply.warm_up()
         self._pulse.start()
 
-    def open(self, unit: str, epoch: int, mark: Mark | None) -> None:
+    def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None:
         worker = self._worker(unit)
-        self._ledger.opened(unit, epoch)
-        worker.open(unit, epoch, mark)
+        self._ledger.taken_up(unit, assignment)
+        worker.prepare(unit, assignment, mark)
 
-    def start(self, unit: str, epoch: int, mark: Mark | None) -> None:
-        """`mark`: as in `open`; where to go on is what the target and the topics say."""
+    def start(self, unit: str, assignment: int, mark: Mark | None) -> None:
+        """`mark`: as in `prepare`; where to go on is what the target and the topics say."""
         del mark
-        if self._ledger.has(unit, epoch):
-            self._worker(unit).start(unit, epoch)
+        if self._ledger.has(unit, assignment):
+            self._worker(unit).start(unit, assignment)
 
-    def stop(self, unit: str, epoch: int) -> None:
-        if self._ledger.has(unit, epoch):
-            self._worker(unit).stop(unit, epoch)
+    def remove(self, unit: str, assignment: int) -> None:
+        if self._ledger.has(unit, assignment):
+            self._worker(unit).remove(unit, assignment)
 
     def close(self) -> None:
         """Stop everything; when this returns nothing runs any more, and every unit has ended."""
@@ -114,8 +115,8 @@ class LocalWorkers:
         with ThreadPoolExecutor(len(both), "close workers") as pool:
             for future in [pool.submit(worker.close) for worker in both]:
                 future.result()
-        for unit, epoch in self._ledger.units():
-            self._ledger.say(unit, Ended(epoch, None, "closed with the agent"))
+        for unit, assignment in self._ledger.units():
+            self._ledger.say(unit, Ended(assignment, None, "closed with the agent"))
 
     def _worker(self, unit: str) -> _Worker:
         """Raises ValueError for a unit that is of neither kind."""

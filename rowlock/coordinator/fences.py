@@ -39,7 +39,7 @@ class Fences:
     def __init__(self, config: Config) -> None:
         self._config = config
 
-    def __call__(self, unit: str, uid: str, epoch: int) -> None:
+    def __call__(self, unit: str, uid: str, assignment: int) -> None:
         parts = parts_of(unit, uid)
         if parts is None:
             return
@@ -50,8 +50,8 @@ class Fences:
         store = open_progress(self._config.targets[target], name=f"rowlock fence {pipeline}")
         with contextlib.closing(store):
             store.ensure_bookkeeping()
-            fence(store, ApplyUnit(pipeline, topic), epoch, Beginning(topic_id, *self._layout(pipeline)))
-        _LOG.info("unit fenced", unit=unit, epoch=epoch)
+            fence(store, ApplyUnit(pipeline, topic), assignment, Beginning(topic_id, *self._layout(pipeline)))
+        _LOG.info("unit fenced", unit=unit, assignment=assignment)
 
     def _layout(self, pipeline: str) -> tuple[str, int]:
         """A pipeline that is gone leaves rows of no use to anybody else."""
@@ -61,15 +61,15 @@ class Fences:
         return known.layout, known.config.lanes
 
 
-def fence(store: ProgressStore, unit: ApplyUnit, epoch: int, beginning: Beginning) -> None:
-    """Raise the unit's epoch into the assignment `epoch`. A unit that waits for a person goes on doing so.
+def fence(store: ProgressStore, unit: ApplyUnit, assignment: int, beginning: Beginning) -> None:
+    """Raise the unit's epoch into the assignment `assignment`. A unit that waits for a person goes on doing so.
 
     Rows of a later assignment are fenced already.
     """
     _, before = store.read(unit, lanes=False)
     with contextlib.suppress(FencedError):
         taken, _, _ = store.take_over(
-            unit, beginning.topic_id, beginning.layout, beginning.lanes, assigned=epoch
+            unit, beginning.topic_id, beginning.layout, beginning.lanes, assigned=assignment
         )
         if before is not None and before.stopped is not None:
             store.stop_unit(unit, taken, before.stopped, was=before.stopped)

@@ -8,8 +8,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
+from schemas.io.kafka_clients import ClientLog, client_settings, ignored, open_consumer, reads_by_offset
 from schemas.wire.codec import decode_event
 from schemas.wire.event import Event
 from schemas.wire.position import Position
@@ -48,14 +49,10 @@ class RowCounter:
     """Reads the topics of the demo once, from their beginning, as they grow."""
 
     def __init__(self, bootstrap: str) -> None:
-        options: dict[str, Any] = {
-            "bootstrap.servers": bootstrap,
-            "group.id": "rowlock-demo",  # required by the library; nothing is ever committed
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "log_level": 0,
-        }
-        self._client: Any = Consumer(options, error_cb=lambda _: None)
+        own = {**reads_by_offset("rowlock-demo"), "log_level": 0}
+        self._client: Any = open_consumer(
+            client_settings(bootstrap, {}, own), log=ClientLog.SILENT, on_error=ignored
+        )
         self._tallies: defaultdict[str, Tally] = defaultdict(Tally)
 
     def close(self) -> None:

@@ -24,7 +24,8 @@ from consumer.targets.checks.table_findings import (
     findings_for_session,
     findings_for_table,
 )
-from consumer.targets.dialect import dialect_of, open_session
+from consumer.targets.dialect import dialect_of, open_target
+from consumer.targets.session import SqlSession
 from rowlock.errors import CommandError
 from rowlock.inspect.coordination_check import coordination_findings
 from rowlock.inspect.debezium_check import debezium_findings
@@ -32,6 +33,7 @@ from rowlock.inspect.scopes import Scope, ScopedFinding, about, of_source
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import selected_tables
 from schemas.config.model import Config
+from schemas.config.target_kinds import target_kind
 from schemas.errors import SchemaError, ServerConnectError
 from schemas.findings import NO_TABLE, Finding, no_table_yet
 from schemas.io.endpoints import KAFKA, addresses, blamed
@@ -198,18 +200,21 @@ def _targets(config: Config, found: list[Flow], tables: dict[str, list[Table]]) 
             yield from about(Scope.PIPELINE, name, not_kept_apart(config, feeding))
         target = options.target
         try:
-            session = open_session(config.targets[target], name="rowlock check")
+            session = open_target(config.targets[target], name="rowlock check")
         except ConsumerError as error:
             yield ScopedFinding(_unasked(config, target, error), Scope.TARGET, target)
             continue
         try:
-            place = f"target {target}"
-            yield from about(Scope.TARGET, target, findings_for_session(session, place))
-            missing = session.missing_rights(
-                sorted({flow.place[1:] for flow in mine}), create=options.create_tables
-            )
-            yield from _rights(target, missing)
-            hidden = frozenset[Place]().union(*(each.hides for each in missing))
+            hidden = frozenset[Place]()
+            if not target_kind(config.targets[target].type).batches:
+                yield from about(
+                    Scope.TARGET, target, findings_for_session(cast(SqlSession, session), f"target {target}")
+                )
+                missing = cast(SqlSession, session).missing_rights(
+                    sorted({flow.place[1:] for flow in mine}), create=options.create_tables
+                )
+                yield from _rights(target, missing)
+                hidden = hidden.union(*(each.hides for each in missing))
             seen_flows = [flow for flow in mine if flow.place[1:] not in hidden]
             yield from _judge(config, seen_flows, found, cast(Inspectable, session))
         except (ConsumerError, SchemaError) as error:

@@ -9,16 +9,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from coordinator.control import fold as folds
 from coordinator.control.codec import NewerVersionError, UndecodableError, decode
 from coordinator.control.fold import Fold
-from coordinator.control.topic import consumer_settings, quiet_logger, topic_name
+from coordinator.control.topic import LOG, consumer_settings, topic_name
 from deploy.embedded.patience import Patience, patient
 from rowlock.coordinator.leader_client import LeaderClient
 from rowlock.errors import CommandError
 from schemas.config.model import Config, KafkaConfig
+from schemas.io.kafka_clients import ignored, open_consumer
 
 PATIENCE_S = 2.0
 """How long an election, or a leader that is just gone, may take before nobody counts as leading."""
@@ -103,7 +104,7 @@ class ControlView:
         """Raises KafkaException when the topic's end is not reached in time."""
         if self._consumer is None:
             settings = {**consumer_settings(self._kafka), "allow.auto.create.topics": False}
-            self._consumer = Consumer(settings, logger=quiet_logger(), error_cb=lambda _: None)
+            self._consumer = open_consumer(settings, log=LOG, on_error=ignored)
         if topic_name(self._kafka) not in self._consumer.list_topics(timeout=patient(READ_S)).topics:
             return self._fold
         self._consumer.assign([TopicPartition(topic_name(self._kafka), 0, self._fold.end)])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
+from typing import cast
 
 import msgspec
 
@@ -21,9 +22,11 @@ from consumer.spark.pipeline import modes_of
 from consumer.tables.definition import InForce, prepare, stored_table
 from consumer.tables.router import TableRoute, key_function
 from consumer.tables.undecodable import refusal
+from consumer.targets.batches import BatchFenced, BatchTarget, ProgressChange
 from rowlock.errors import CommandError
 from rowlock.views.target import TargetView, known_topics, target_session
 from schemas.config.model import Config
+from schemas.config.target_kinds import target_kind
 from schemas.table.model import Key, Row
 
 
@@ -136,6 +139,20 @@ class _Taken:
     guards: list[LaneProgress]
     in_force: InForce
 
+    def close_held(self, ids: list[tuple[int, int]], net: NetChange | None, why: str) -> None:
+        """Take entries out of the quarantine, and with that write `net`. Raises what writing a row raises."""
+        target = self.config.targets[self.config.pipelines[self.unit.pipeline].target]
+        if target_kind(target.type).batches:
+            change = ProgressChange(self.guards, self.guards, closed=ids, why=why)
+            ended = cast(BatchTarget, self.session).apply(self.unit, [] if net is None else [net], change)
+            if isinstance(ended, BatchFenced):
+                raise FencedError(f"another worker owns {self.unit.topic} now: {ended.seen}")
+            return
+        with self.session.transaction(self.unit, self.guards) as transaction:
+            if net is not None:
+                transaction.apply(net)
+            transaction.close_held(ids, why)
+
     @classmethod
     def take(cls, config: Config, session: TargetView, unit: ApplyUnit) -> _Taken:
         lanes, before = session.read(unit)
@@ -194,10 +211,7 @@ def _resolve_key(taken: _Taken, how: str, entries: list[Held], outcome: Outcome)
     label = f"{taken.unit.topic} {entries[0].table} key {entries[-1].key}"
     try:
         net = final_change(taken.in_force, entries) if how == "retry" else None
-        with taken.session.transaction(taken.unit, taken.guards) as transaction:
-            if net is not None:
-                transaction.apply(net)
-            transaction.close_held(ids, f"by rowlock quarantine {how}")
+        taken.close_held(ids, net, f"by rowlock quarantine {how}")
     except RefusedError as error:
         outcome.complete = False
         outcome.lines.append(f"still held {label}: {error}")

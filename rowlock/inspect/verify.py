@@ -20,7 +20,9 @@ from rowlock.errors import CommandError
 from rowlock.inspect.compare import RowDifference, Shape, Suspects, compare_page
 from rowlock.views.source import selected_tables
 from rowlock.views.target import TargetView, source_session, target_session
+from schemas.backoff import pause_after
 from schemas.config.model import Config, SourceConfig
+from schemas.config.target_kinds import target_kind
 from schemas.table.model import Key, Row, Table, UniqueIndex
 
 PAGE = 2000
@@ -130,6 +132,12 @@ def verify(
             yield Result(pair, problem=pair.problem)
             continue
         source, target = config.sources[pair.source], config.targets[pair.target]
+        if target_kind(target.type).batches:
+            yield Result(
+                pair,
+                problem=f"rows of a target of type {target.type!r} cannot be read by key, nothing was compared",
+            )
+            continue
         with (
             source_session(source, pair.source, pair.table.db, "verify") as left,
             target_session(target, pair.target, "verify") as right,
@@ -250,10 +258,10 @@ class _Comparison:
     def _settle(self) -> None:
         """Look at the suspects again until they have settled, or have had their time: the rest are differences."""
         sides, limits = self.sides, self.limits
-        deadline, pause = limits.now() + limits.settle_s, FIRST_PAUSE_S
+        deadline, looks = limits.now() + limits.settle_s, 0
         while len(self.suspects) and limits.now() < deadline:
-            limits.sleep(pause)
-            pause = min(LONGEST_PAUSE_S, pause * 2)
+            looks += 1
+            limits.sleep(pause_after(looks, FIRST_PAUSE_S, LONGEST_PAUSE_S))
             for chunk in self.suspects.chunks(sides.page):
                 source = sides.source_rows(chunk.values())
                 self.suspects.observe(chunk, source, sides.target_rows(chunk))

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-FIRST_BACKOFF_S = 1.0
-LONGEST_BACKOFF_S = 30.0
-STABLE_S = 60.0
-"""A process that ran this long starts again with the first backoff."""
+from schemas.backoff import Backoff
+
+RESTARTS = Backoff(first=1.0, longest=30.0, quiet=60.0)
+"""Of a process that ends; `quiet`: one that ran this long starts again after the first pause."""
 STOP_S = 45.0
 """How long a process may take to stop before it is killed, on a machine with time to spare."""
 REFUSED = 2
@@ -33,13 +33,12 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """One process. `since`: when it was started, or asked to stop; `due`: when to start it (waiting)."""
+    """One process. `since`: when it was asked to stop; `backoff`: since when it runs, or when to start it (waiting)."""
 
     name: str
+    backoff: Backoff
     phase: Phase = Phase.WAITING
     since: float = 0.0
-    due: float = 0.0
-    failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ Effect = Start | Terminate | Kill | Note
 
 
 def begin(names: Iterable[str]) -> State:
-    return State(children={name: Child(name) for name in names})
+    return State(children={name: Child(name, RESTARTS) for name in names})
 
 
 def finished(state: State) -> bool:
@@ -128,8 +127,8 @@ def _with(state: State, child: Child) -> State:
 def _on_tick(state: State, pressure: float, now: float) -> tuple[State, list[Effect]]:
     effects: list[Effect] = []
     for child in state.children.values():
-        if child.phase is Phase.WAITING and child.due <= now:
-            state = _with(state, replace(child, phase=Phase.RUNNING, since=now))
+        if child.phase is Phase.WAITING and child.backoff.next_at <= now:
+            state = _with(state, replace(child, phase=Phase.RUNNING, backoff=child.backoff.started(now)))
             effects.append(Start(child.name))
         elif child.phase is Phase.STOPPING and now - child.since >= STOP_S * pressure:
             state = _with(state, replace(child, since=now))
@@ -166,8 +165,7 @@ def _on_exit(state: State, child: Child, code: int, now: float) -> tuple[State, 
 
 
 def _restart(state: State, child: Child, code: int, now: float) -> tuple[State, list[Effect]]:
-    failures = 1 if now - child.since >= STABLE_S else child.failures + 1
-    wait = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(failures - 1, 10))
-    child = replace(child, phase=Phase.WAITING, due=now + wait, failures=failures)
-    fields: dict[str, object] = {"code": code, "restart_in_s": wait, "failures": failures}
+    backoff = child.backoff.failed(now)
+    child = replace(child, phase=Phase.WAITING, backoff=backoff)
+    fields: dict[str, object] = {"code": code, "restart_in_s": backoff.pause, "failures": backoff.failures}
     return _with(state, child), [Note("warning", "ended unexpectedly, will be restarted", child.name, fields)]

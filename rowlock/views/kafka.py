@@ -10,12 +10,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from deploy.embedded.patience import patient
 from rowlock.errors import KafkaUnreachableError
 from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError
+from schemas.io.kafka_clients import (
+    ClientLog,
+    Settings,
+    client_settings,
+    ignored,
+    open_consumer,
+    reads_by_offset,
+)
 from schemas.wire.codec import decode_event, decode_watermark
 from schemas.wire.debezium import commit_ms
 from schemas.wire.event import Event
@@ -40,9 +48,7 @@ class KafkaView:
         self._prefix = config.prefix
         self._bootstrap = config.bootstrap
         # librdkafka reports an unreachable broker on stderr for ever; the exception says it once.
-        self._client: Any = Consumer(
-            {**config.options, **_reader(config.bootstrap)}, logger=_Silent(), error_cb=lambda _: None
-        )
+        self._client: Any = open_consumer(_settings(config), log=ClientLog.SILENT, on_error=ignored)
 
     def close(self) -> None:
         self._client.close()
@@ -124,18 +130,11 @@ class KafkaView:
             ) from error
 
 
-class _Silent:
-    def log(self, *_: object, **__: object) -> None:
-        """Drop librdkafka's own lines."""
-
-
-def _reader(bootstrap: str) -> dict[str, Any]:
-    return {
-        "bootstrap.servers": bootstrap,
-        "group.id": "rowlock-view",  # required by the library; nothing is ever committed
-        "enable.auto.commit": False,
-        "auto.offset.reset": "error",
+def _settings(kafka: KafkaConfig) -> Settings:
+    own = {
+        **reads_by_offset("rowlock-view"),
         "fetch.wait.max.ms": 20,
         "allow.auto.create.topics": False,
         "socket.connection.setup.timeout.ms": round(1000 * patient(5)),
     }
+    return client_settings(kafka.bootstrap, kafka.options, own)

@@ -9,7 +9,7 @@ from typing import Protocol, cast
 from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
 from consumer.targets.base import Session
-from consumer.targets.dialect import open_session
+from consumer.targets.dialect import open_session, open_target
 from rowlock.errors import CommandError
 from schemas.config.model import SourceConfig, TargetConfig
 
@@ -29,9 +29,12 @@ class TargetView(Session, Protocol):
 
 @contextlib.contextmanager
 def target_session(target: TargetConfig, name: str, purpose: str) -> Iterator[TargetView]:
-    """Open a session with a target. Raises CommandError that names it, also for errors inside the block."""
+    """Open a connection to a target; one that takes whole batches has progress and quarantine, and no rows to read.
+
+    Raises CommandError that names it, also for errors inside the block.
+    """
     try:
-        session = cast(TargetView, open_session(target, name=f"rowlock {purpose}"))
+        session = cast(TargetView, open_target(target, name=f"rowlock {purpose}"))
         with contextlib.closing(session):
             yield session
     except ConsumerError as error:

@@ -13,6 +13,7 @@ from string import Formatter
 from typing import TYPE_CHECKING
 
 from schemas.config.coordination_checks import check_coordination
+from schemas.config.target_kinds import target_kind
 from schemas.config.yaml_lines import Document
 from schemas.table.patterns import PatternError, check_pattern, split_parts
 
@@ -143,6 +144,8 @@ def _check_pipeline(name: str, pipeline: PipelineConfig, parts: ConfigParts, doc
     place = ("pipelines", name)
     if pipeline.target not in parts.names["targets"]:
         document.unknown((*place, "target"), "target", pipeline.target, parts.names["targets"])
+    elif pipeline.target in parts.targets:
+        _check_pace(pipeline, parts.targets[pipeline.target].type, place, document)
     for i, source in enumerate(pipeline.sources):
         if source not in parts.names["sources"]:
             document.unknown((*place, "sources", str(i)), "source", source, parts.names["sources"])
@@ -150,6 +153,17 @@ def _check_pipeline(name: str, pipeline: PipelineConfig, parts: ConfigParts, doc
             document.problem((*place, "sources", str(i)), f"source {source!r} is named twice", "name it once")
     for i, route in enumerate(pipeline.routes):
         _check_route(route, pipeline.routes[:i], (*place, "routes", str(i)), document)
+
+
+def _check_pace(pipeline: PipelineConfig, kind: str, place: tuple[str, ...], document: Document) -> None:
+    """What only one of the two kinds of target obeys is refused for the other instead of ignored."""
+    batches = target_kind(kind).batches
+    if batches and "lanes" in pipeline.model_fields_set:
+        seen = f"a target of type {kind!r} takes whole batches and has no lanes"
+        document.problem((*place, "lanes"), seen, "remove it")
+    if not batches and pipeline.commit_every is not None:
+        seen = f"a target of type {kind!r} is committed to by each lane, as changes come"
+        document.problem((*place, "commit_every"), seen, "remove it")
 
 
 def _check_route(route: Route, earlier: list[Route], place: tuple[str, ...], document: Document) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,7 +19,8 @@ from pydantic_core import PydanticCustomError
 from schemas.config.base import Model, Port, Text
 from schemas.config.coordination import CoordinationConfig, CoordinationTls
 from schemas.config.errors import ConfigErrors, ConfigProblem
-from schemas.config.target_kinds import TARGET_KINDS
+from schemas.config.source_kinds import SOURCE_KINDS
+from schemas.config.target_kinds import TARGET_KINDS, target_kind
 
 __all__ = [
     "Config",
@@ -72,10 +73,25 @@ class TlsConfig(Model):
     key: Path | None = Field(default=None, description="File with rowlock's own private key.")
 
 
+def _one_of(kind: str, kinds: Iterable[str]) -> str:
+    """Raises what pydantic raises for a Literal of the kinds that there are."""
+    if kind not in kinds:
+        *others, last = (f"'{each}'" for each in kinds)
+        expected = f"{', '.join(others)} or {last}"
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+    return kind
+
+
+def _source_kind(kind: str) -> str:
+    return _one_of(kind, SOURCE_KINDS)
+
+
 class SourceConfig(Model):
     """A database whose changes are captured. Its name (letters, digits, `_`, `-`) becomes part of its topics' names."""
 
-    type: Literal["mysql", "mariadb"] = Field(description="What the database is.")
+    type: Annotated[str, AfterValidator(_source_kind)] = Field(
+        description="What the database is.", json_schema_extra={"enum": list(SOURCE_KINDS)}
+    )
     host: Text = Field(description="Host name or address.")
     port: Port = Field(default=3306, description="TCP port.")
     user: Text = Field(description="User to connect as; `rowlock check` prints the grants that are missing.")
@@ -126,11 +142,13 @@ class SourceConfig(Model):
 
 
 def _target_kind(kind: str) -> str:
-    """Raises what pydantic raises for a Literal of the kinds that there are."""
-    if kind not in TARGET_KINDS:
-        *others, last = (f"'{each}'" for each in TARGET_KINDS)
-        expected = f"{', '.join(others)} or {last}"
-        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+    try:
+        target_kind(kind)
+    except KeyError:
+        return _one_of(kind, TARGET_KINDS)  # which raises
+    except Exception as error:
+        why = {"why": f"{type(error).__name__}: {error}"}
+        raise PydanticCustomError("target_kind", "mend the package that brings it: {why}", why) from error
     return kind
 
 
@@ -198,6 +216,12 @@ class PipelineConfig(Model):
         default=None,
         ge=1,
         description="Most events a lane puts into one transaction (default: chosen by load; 1: row at a time).",
+    )
+    commit_every: float | None = Field(
+        default=None,
+        ge=0.1,
+        le=86400,
+        description="Seconds from one commit to the next, for a target that takes whole batches (default: 10).",
     )
 
 

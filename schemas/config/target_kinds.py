@@ -1,11 +1,15 @@
 """Which kinds of target there are: the one table that a new kind is entered in (docs/how-to/add-a-target.md).
 
-The configuration takes these words as `type` of a target; apply finds the modules by them. Data only: nothing is imported here.
+The configuration takes these words as `type` of a target; apply finds the modules by them. Data only: nothing of a kind is imported here, but
+that an installed package brings one is asked for a word that the table does not have.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+ENTRY_POINTS = "rowlock.targets"
+"""The group of entry points by which a package of somebody else's brings a kind: `word = module:KIND`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,11 +17,13 @@ class TargetKind:
     """`attribute` of `module` is its `consumer.targets.dialect.Dialect`.
 
     `warm`: further modules that it would import with its first table: workers import them before they are forked.
+    `batches`: it takes whole batches (consumer.targets.batches), and has no sessions.
     """
 
     module: str
     attribute: str
     warm: tuple[str, ...] = ()
+    batches: bool = False
 
 
 _MYSQL = ("consumer.targets.mysql.dialect", ("sqlalchemy.dialects.mysql.pymysql",))
@@ -29,3 +35,20 @@ TARGET_KINDS = {
         "consumer.targets.postgres.dialect", "POSTGRES", ("sqlalchemy.dialects.postgresql.psycopg",)
     ),
 }
+
+
+def target_kind(word: str) -> TargetKind:
+    """Return the kind that the configuration calls `word`. Raises KeyError: there is none; ValueError, TypeError and whatever an installed
+    package raises: it is not told which one is meant, or the package is wrong."""
+    if word not in TARGET_KINDS:
+        from importlib.metadata import entry_points  # it takes a while, and hardly anybody needs it
+
+        found = {entry.value: entry for entry in entry_points(group=ENTRY_POINTS, name=word)}
+        if len(found) > 1:
+            raise ValueError(f"several packages bring {word!r}: {', '.join(sorted(found))}")
+        for value, entry in found.items():
+            kind = entry.load()
+            if not isinstance(kind, TargetKind):
+                raise TypeError(f"{value} is no TargetKind but {type(kind).__name__}")
+            TARGET_KINDS[word] = kind
+    return TARGET_KINDS[word]

@@ -1,1 +1,1 @@
-"""What all packages need of the outside: MySQL's connection and catalogue, what answers at an address, signals, libraries' logs."""
+"""What all packages need of the outside: MySQL's connection and catalogue, Kafka's clients, what answers at an address, signals, libraries' logs."""

@@ -29,19 +29,12 @@ import structlog
 
 from coordinator.agent.shell import checkpoint_every
 from coordinator.core import agent as core
-from coordinator.core.agent_unit import (
-    AgentUnit,
-    Ended,
-    OpenWorker,
-    Progressed,
-    Ready,
-    StartWorker,
-    StopWorker,
-)
+from coordinator.core.agent_unit import AgentUnit, PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.members import MemberState
-from coordinator.core.messages import Dispatch, Down, Mark, Op, Reported
+from coordinator.core.messages import Dispatch, Down
 from coordinator.core.owner.state import AgentRecord, Catalogue, OwnerConfig, Record, UnitRecord, key_of
 from coordinator.core.schedulers import CatalogueUnit, UnitKind
+from schemas.units import Ended, Mark, Op, Prepared, Progressed, UnitPhase
 
 PIPELINES = 10
 PROCESSES = 10
@@ -66,7 +59,7 @@ def held(units: int, agents: int, agent: int) -> dict[str, AgentUnit]:
     mine = list(enumerate(catalogue(units).units))[agent::agents]
     deadline = time.monotonic() + 120
     return {
-        spec.unit: AgentUnit(spec.unit, EPOCHS + number, Reported.REPLICATING, deadline=deadline)
+        spec.unit: AgentUnit(spec.unit, EPOCHS + number, UnitPhase.REPLICATING, deadline=deadline)
         for number, spec in mine
     }
 
@@ -151,7 +144,7 @@ def coordinator_main(options: dict[str, Any]) -> None:
         ServerConfig("bench", "127.0.0.1:0", owner=OwnerConfig(interval=options["interval"], lease=options["lease"], balance_every=1e9)),
         KafkaConfig(bootstrap=options["kafka"] or "none:1", prefix=f"bench-{os.getpid()}"),
         lambda: found,
-        lambda unit, uid, epoch: None,
+        lambda unit, uid, assignment: None,
     )  # fmt: skip
     print(json.dumps({"port": watched.start()}), flush=True)
     for line in sys.stdin:
@@ -163,16 +156,29 @@ def coordinator_main(options: dict[str, Any]) -> None:
 
 
 def _watched() -> type[Any]:
-    from coordinator.server.coordinator import Coordinator
+    from coordinator.server import coordinator as server
+    from coordinator.server.parts import Parts
 
-    class Watched(Coordinator):
+    prepared: dict[str, float] = {}
+    watched: set[str] = set()
+
+    class WatchedParts(Parts):
+        """Notes when a watched unit is to be prepared elsewhere."""
+
+        def push(self, agent: str, messages: list[Down]) -> int:
+            for message in messages:
+                if isinstance(message, Dispatch) and message.op is Op.PREPARE and message.unit in watched:
+                    prepared.setdefault(message.unit, time.monotonic())
+            return super().push(agent, messages)
+
+    server.Parts = WatchedParts  # type: ignore[misc]
+
+    class Watched(server.Coordinator):
         """A coordinator that remembers when the units were dispatched that it was told to watch."""
 
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             self.watched_agents: set[str] = set()
-            self.watched: set[str] = set()
-            self.prepared: dict[str, float] = {}
             self.expired: dict[str, float] = {}
             threading.Thread(target=self._watch, daemon=True, name="bench-watch").start()
 
@@ -180,28 +186,20 @@ def _watched() -> type[Any]:
             """Note when the watched agents count as gone."""
             while True:
                 time.sleep(0.01)
-                state = self._machine._state
+                term = self._machine.term
+                state = term.state if term is not None else None
                 for name in [name for name in self.watched_agents if name not in self.expired]:
                     member = state.members.get(name) if state is not None else None
                     if member is not None and member.state is MemberState.EXPIRED:
                         self.expired[name] = time.monotonic()
 
-        def push(self, agent: str, messages: list[Down]) -> int:
-            for message in messages:
-                if (
-                    isinstance(message, Dispatch)
-                    and message.op is Op.PREPARE
-                    and message.unit in self.watched
-                ):
-                    self.prepared.setdefault(message.unit, time.monotonic())
-            return super().push(agent, messages)
-
         def figures(self, what: str) -> dict[str, Any]:
             view = self.view(timeout=60)
             if what:
                 agents = set(what.split())
-                self.watched = {unit.unit for unit in view.units if unit.agent in agents}
-                self.prepared.clear()
+                watched.clear()
+                watched.update(unit.unit for unit in view.units if unit.agent in agents)
+                prepared.clear()
                 self.watched_agents = agents
             states: dict[str, int] = {}
             for unit in view.units:
@@ -210,11 +208,11 @@ def _watched() -> type[Any]:
                 "states": states,
                 "agents": {a.name: (a.state, a.units) for a in view.agents},
                 "counters": dict(view.counters),
-                "watched": len(self.watched),
+                "watched": len(watched),
                 "first_expired": min(self.expired.values(), default=None),
                 "last_expired": max(self.expired.values(), default=None),
-                "prepared": len(self.prepared),
-                "last_prepare": max(self.prepared.values(), default=None),
+                "prepared": len(prepared),
+                "last_prepare": max(prepared.values(), default=None),
             }
 
     return Watched
@@ -250,12 +248,12 @@ class Simulated:
         match effect:
             case core.SendUp(message):
                 self.send(message)
-            case OpenWorker(unit, epoch, _):
-                self.todo.append(core.WorkerHappening(unit, Ready(epoch)))
-            case StartWorker(unit, epoch, _):
-                self.todo.append(core.WorkerHappening(unit, Progressed(epoch, _mark(unit), 100)))
-            case StopWorker(unit, epoch):
-                self.todo.append(core.WorkerHappening(unit, Ended(epoch, _mark(unit))))
+            case PrepareWorker(unit, assignment, _):
+                self.todo.append(core.WorkerHappening(unit, Prepared(assignment)))
+            case StartWorker(unit, assignment, _):
+                self.todo.append(core.WorkerHappening(unit, Progressed(assignment, _mark(unit), 100)))
+            case RemoveWorker(unit, assignment):
+                self.todo.append(core.WorkerHappening(unit, Ended(assignment, _mark(unit))))
 
     def beat_if_due(self) -> float:
         """Every unit has progress before every heartbeat. Returns when the next one is due."""
@@ -263,9 +261,11 @@ class Simulated:
         self.state.checkpoint_every = checkpoint_every(len(self.state.units))
         if now >= self.state.next_beat:
             for unit, held in list(self.state.units.items()):
-                if held.state is Reported.REPLICATING:
+                if held.state is UnitPhase.REPLICATING:
                     self.step(
-                        core.WorkerHappening(unit, Progressed(held.epoch, _mark(unit), 100 + hash(unit) % 50))
+                        core.WorkerHappening(
+                            unit, Progressed(held.assignment, _mark(unit), 100 + hash(unit) % 50)
+                        )
                     )
             self.step(core.AgentTick())
         return core.next_wakeup(self.state)

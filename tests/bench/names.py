@@ -10,11 +10,11 @@ import statistics
 import time
 from typing import Any
 
-from consumer.attempt.drivers.threads import apply_topic
+from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.spec import UnitSpec, initial_layout
 from consumer.ordering.lanes import LaneLimits
 from consumer.ordering.model import ApplyUnit
-from consumer.spark.worker import SessionCache
+from consumer.spark.worker import ConnectionCache
 from consumer.tables.router import TableRoute
 from consumer.targets.dialect import open_session
 from deploy.embedded.services import MariaDB
@@ -58,7 +58,7 @@ def measured(server: Any, letters: str, run: int) -> float:
         events.append(source.event("c", None, row))
     records = list(enumerate(map(encode_event, events)))
     config = TargetConfig(type="mariadb", host="127.0.0.1", port=server.port, user=server.user, password=server.password, database="bank")  # type: ignore[arg-type]  # fmt: skip
-    cache, routes = SessionCache(config, "bench"), (TableRoute("bank.*", "bank.{table}"),)
+    cache, routes = ConnectionCache(config, "bench"), (TableRoute("bank.*", "bank.{table}"),)
     unit = ApplyUnit("p", table_topic("bench", source.name, "bank", source.table.name))
     try:
         session = open_session(config, name="bench")

@@ -105,7 +105,7 @@ class Stage:
     def resign(self, why: str) -> None:
         raise RuntimeError(f"resigned: {why}")
 
-    def fence(self, rev: int, unit: str, uid: str, epoch: int) -> None: ...
+    def fence(self, rev: int, unit: str, uid: str, assignment: int) -> None: ...
 
     def set_leader(self, leader: Any) -> None: ...
 
@@ -146,8 +146,9 @@ class Stage:
         self.cpu += time.thread_time() - began
 
     def settled(self) -> bool:
-        state = self.machine._state
-        assert state is not None
+        term = self.machine.term
+        assert term is not None
+        state = term.state
         return all(
             one.state.value == "replicating"
             and one.primary is not None

@@ -223,7 +223,7 @@ class Stage:
     def resign(self, why: str) -> None:
         raise RuntimeError(f"resigned: {why}")
 
-    def fence(self, rev: int, unit: str, uid: str, epoch: int) -> None: ...
+    def fence(self, rev: int, unit: str, uid: str, assignment: int) -> None: ...
 
     def set_leader(self, leader: Any) -> None: ...
 
@@ -252,10 +252,10 @@ class Stage:
 
     def _started(self) -> int:
         """Units of the dead that replicate elsewhere."""
-        state = self._machine._state
-        if state is None:
+        term = self._machine.term
+        if term is None:
             return 0
-        sets = state.sets
+        sets = term.state.sets
         found = 0
         for unit in self.lost:
             primary = sets[unit].primary
@@ -296,8 +296,8 @@ class Stage:
         }
 
     def _all_replicate(self) -> bool:
-        state = self._machine._state
-        return state is not None and all(one.state.value == "replicating" for one in state.sets.values())
+        term = self._machine.term
+        return term is not None and all(one.state.value == "replicating" for one in term.state.sets.values())
 
 
 def _until(true: Callable[[], bool], patience: float = 120.0) -> None:

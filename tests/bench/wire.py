@@ -16,8 +16,9 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core.messages import Header, Heartbeat, Mark, Reported, UnitStatus
+from coordinator.core.messages import Header, Heartbeat, UnitStatus
 from coordinator.transport import wire
+from schemas.units import Mark, UnitPhase
 
 ROUNDS = 7
 #: Units handled in one round of a measurement, whatever their number in a message.
@@ -29,7 +30,7 @@ class Columns(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Statuses of units that all have a mark with a position and no error: what nearly all are."""
 
     units: list[str]
-    epochs: list[int]
+    assignments: list[int]
     states: bytes
     checkpoints: list[int]
     resolved: list[int]
@@ -38,7 +39,7 @@ class Columns(msgspec.Struct, array_like=True, frozen=True, gc=False):
     steps: list[int]
 
 
-_STATES = list(Reported)
+_STATES = list(UnitPhase)
 _NUMBER = {state: number for number, state in enumerate(_STATES)}
 _columns = msgspec.msgpack.Decoder(Columns)
 
@@ -49,7 +50,7 @@ def heartbeat(units: int) -> Heartbeat:
         UnitStatus(
             f"apply/to-head-office-{number % 10}/rowlock.branch{number // 10 % 10}.bank.account_{number:06}",
             NOW - 5_000_000 + number,
-            Reported.REPLICATING,
+            UnitPhase.REPLICATING,
             Mark(NOW + number, NOW + number + 5, (0, 3, 4_000_000 + 173 * number, 17)),
             100 + number % 50,
         )
@@ -64,7 +65,7 @@ def put_columns(beat: Heartbeat) -> bytes:
     marks = [s.mark for s in statuses if s.mark is not None]
     columns = Columns(
         [s.unit for s in statuses],
-        [s.epoch for s in statuses],
+        [s.assignment for s in statuses],
         bytes([_NUMBER[s.state] for s in statuses]),
         [m.checkpoint_ts for m in marks],
         [m.resolved_ts for m in marks],
@@ -82,7 +83,7 @@ def get_columns(data: bytes) -> tuple[UnitStatus, ...]:
     positions = zip(parts, parts, parts, parts, strict=True)
     marks = map(Mark, found.checkpoints, found.resolved, positions)
     states = [_STATES[number] for number in found.states]
-    return tuple(map(UnitStatus, found.units, found.epochs, states, marks, found.rows_per_s))
+    return tuple(map(UnitStatus, found.units, found.assignments, states, marks, found.rows_per_s))
 
 
 def seconds(work: Callable[[], Any], times: int) -> float:

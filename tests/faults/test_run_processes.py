@@ -25,8 +25,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from rowlock.processes import run, supervisor
 from rowlock.processes.log import configure
+from schemas.backoff import Backoff
 
-supervisor.FIRST_BACKOFF_S = 0.05
+supervisor.RESTARTS = Backoff(first=0.05, longest=30.0, quiet=60.0)
 supervisor.STOP_S = 1.0
 configure()
 folder = Path(sys.argv[1])
@@ -157,4 +158,4 @@ def test_kill_9_of_the_run_leaves_nothing(pretended: Pretended, kind: str) -> No
     family = pretended.family()
     process.kill()
     process.wait(10)
-    assert psutil.wait_procs(family, timeout=30)[1] == []
+    assert psutil.wait_procs(family, timeout=120)[1] == []

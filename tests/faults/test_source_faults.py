@@ -6,8 +6,6 @@ Afterwards the topic replays to the source, every row; and in what the topic hol
 from __future__ import annotations
 
 import contextlib
-import random
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,74 +14,16 @@ from typing import Any
 import pymysql
 import pytest
 
-from deploy.embedded.services import Kafka, MariaDB
-from tests.capture_kit import (
-    Unit,
-    events,
-    replay,
-    running,
-    size,
-    source,
-    source_rows,
-    topic_rows,
-    transactions_are_whole,
-    until,
-    watermarks,
-    write_config,
-)
+from deploy.embedded.services import Kafka
+from tests.capture_kit import Unit, running, size, source, until, write_config
+from tests.faults.accounts import DDL, Load, caught_up, copied, judge, load, topic_of
 from tests.proxy import TcpProxy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-DDL = "CREATE TABLE {db}.acct (id INT PRIMARY KEY, version BIGINT NOT NULL, owner VARCHAR(20) NULL UNIQUE)"
 #: Rows of the snapshot: many chunks.
 ROWS = 60_000
 PATIENCE_S = 300.0
-
-
-class Load(threading.Thread):
-    """Changes 40 keys over and over, each change with a higher version; connects again where the server has gone."""
-
-    def __init__(self, database: Any, db: str) -> None:
-        super().__init__(name="load", daemon=True)
-        self._database, self._db, self._random = database, db, random.Random(11)
-        self._ending = threading.Event()
-        self.version = self.count = 0
-
-    def run(self) -> None:
-        while not self._ending.wait(0.1):
-            with (
-                contextlib.suppress(pymysql.MySQLError, OSError),
-                contextlib.closing(self._database.connect(self._db, read_timeout=60)) as connection,
-            ):
-                self._write(connection)
-
-    def _write(self, connection: Any) -> None:
-        with connection.cursor() as cursor:
-            while not self._ending.wait(0.005):
-                connection.begin()
-                for _ in range(3):
-                    self._change(cursor)
-                connection.commit()
-                self.count += 1
-
-    def _change(self, cursor: Any) -> None:
-        self.version += 1
-        key, owner = self._random.randrange(40), f"o{self._random.randrange(30)}"
-        match self._random.randrange(4):
-            case 0:
-                cursor.execute("DELETE FROM acct WHERE id = %s", (key,))
-            case 1:
-                cursor.execute(
-                    "UPDATE acct SET version = %s, owner = NULL WHERE owner = %s", (self.version, owner)
-                )
-            case _:
-                cursor.execute("REPLACE INTO acct VALUES (%s, %s, %s)", (key, self.version, owner))
-
-    def finish(self) -> None:
-        self._ending.set()
-        self.join(90)
-        assert not self.is_alive()
 
 
 @dataclass
@@ -99,25 +39,13 @@ class Stage:
 
     @property
     def topic(self) -> str:
-        return f"{self.db}.s.{self.db}.acct"
-
-    def judge(self) -> None:
-        result = replay(events(self.kafka.bootstrap, self.topic))
-        wanted = source_rows(self.database, self.db, "acct")
-        assert topic_rows(result, self.db, "acct", ["id", "version", "owner"]) == wanted
-        assert transactions_are_whole([result])
+        return topic_of(self.db)
 
     def copied(self) -> bool:
-        """The snapshot is over."""
-        found = watermarks(self.kafka.bootstrap, self.db, "s")
-        return bool(found and not found[-1].snapshot_pending)
+        return copied(self.kafka, self.db)
 
     def caught_up(self) -> bool:
-        """The watermark is past the end of the log."""
-        status = "SHOW MASTER STATUS" if isinstance(self.database, MariaDB) else "SHOW BINARY LOG STATUS"
-        end = self.database.execute(status)[0]
-        found = watermarks(self.kafka.bootstrap, self.db, "s")
-        return bool(found and (found[-1].file, found[-1].position[2]) >= (end[0], int(end[1])))
+        return caught_up(self.kafka, self.database, self.db)
 
 
 @contextlib.contextmanager
@@ -128,13 +56,9 @@ def stage(kafka: Kafka, database: Any, db: str, folder: Path) -> Iterator[Stage]
     with TcpProxy(database.port, host=database.host) as network:
         server = source(database, [f"{db}.*"])
         config = write_config(folder, kafka.bootstrap, db, {"s": {**server, "port": network.port}})
-        load = Load(database, db)
-        load.start()
-        try:
-            with running(config, "s") as unit:
-                yield Stage(kafka, database, db, unit, load, network)
-        finally:
-            load.finish()
+        broken = (pymysql.MySQLError, OSError)
+        with load(database, db, survives=broken) as writer, running(config, "s") as unit:
+            yield Stage(kafka, database, db, unit, writer, network)
 
 
 @pytest.fixture(params=["mariadb", "mysql"])
@@ -201,7 +125,7 @@ def _breaks(on: Stage, fault: Callable[[Stage], None]) -> None:
     on.load.finish()
     until(on.caught_up, f"capture of everything; {on.unit.says()[-3000:]}", PATIENCE_S)
     assert on.unit.stop() == 0, on.unit.says()[-3000:]
-    on.judge()
+    judge(on.kafka, on.database, on.db)
 
 
 @pytest.mark.parametrize(

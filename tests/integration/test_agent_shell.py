@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from coordinator.agent.shell import CLEAN, SUPERSEDED, AgentShell
-from coordinator.core.agent_unit import Ended, Progressed, Ready, WorkerEvent
 from coordinator.core.messages import (
     Announce,
     Checkpoint,
@@ -24,13 +23,11 @@ from coordinator.core.messages import (
     HeartbeatResponse,
     Hello,
     Liveness,
-    Mark,
-    Op,
-    Reported,
     Superseded,
     Sync,
     Up,
 )
+from schemas.units import Ended, Mark, Op, Prepared, Progressed, UnitPhase, WorkerEvent
 from tests.transport_kit import serving, threads_of, until
 
 REV, EPOCH, UNIT = 5, 7, "apply/p/t"
@@ -74,22 +71,22 @@ class FakeWorkers:
     def listen(self, on_event: Callable[[str, WorkerEvent], None]) -> None:
         self.say = on_event
 
-    def open(self, unit: str, epoch: int, mark: Mark | None) -> None:
-        self._called("open", unit, epoch, lambda: self.say(unit, Ready(epoch)))
+    def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None:
+        self._called("prepare", unit, assignment, lambda: self.say(unit, Prepared(assignment)))
 
-    def start(self, unit: str, epoch: int, mark: Mark | None) -> None:
-        self._called("start", unit, epoch, lambda: self.say(unit, Progressed(epoch, MARK, 9)))
+    def start(self, unit: str, assignment: int, mark: Mark | None) -> None:
+        self._called("start", unit, assignment, lambda: self.say(unit, Progressed(assignment, MARK, 9)))
 
-    def stop(self, unit: str, epoch: int) -> None:
-        self._called("stop", unit, epoch, lambda: self.say(unit, Ended(epoch, MARK)))
+    def remove(self, unit: str, assignment: int) -> None:
+        self._called("remove", unit, assignment, lambda: self.say(unit, Ended(assignment, MARK)))
 
     def close(self) -> None:
         self.closed.set()
 
-    def _called(self, what: str, unit: str, epoch: int, normally: Callable[[], None]) -> None:
-        self.calls.append((what, unit, epoch))
+    def _called(self, what: str, unit: str, assignment: int, normally: Callable[[], None]) -> None:
+        self.calls.append((what, unit, assignment))
         if what in self.on:
-            self.on[what](unit, epoch)
+            self.on[what](unit, assignment)
         else:
             normally()
 
@@ -101,30 +98,30 @@ class Owner:
         self.agent, self.client, self.lease = agent, client, lease
         self._numbers = iter(range(1, 10**6))
 
-    def header(self, unit_epoch: int = 0) -> Header:
-        return Header(REV, EPOCH, unit_epoch, next(self._numbers))
+    def header(self, assignment: int = 0) -> Header:
+        return Header(REV, EPOCH, assignment, next(self._numbers))
 
     def announce(self) -> None:
         incarnation = until(lambda: self.client.of(Hello))[0].incarnation
         self.agent.receive(Announce(self.header(), "owner", incarnation, 0.05, self.lease))
         until(lambda: self.client.of(Sync))
 
-    def dispatch(self, op: Op, epoch: int, echo: float = 0.0) -> None:
-        self.agent.receive(Dispatch(self.header(epoch), UNIT, op, MARK, echo, self.lease))
+    def dispatch(self, op: Op, assignment: int, echo: float = 0.0) -> None:
+        self.agent.receive(Dispatch(self.header(assignment), UNIT, op, MARK, echo, self.lease))
 
-    def replicate(self, epoch: int = 10) -> None:
+    def replicate(self, assignment: int = 10) -> None:
         """Bring the unit to replicate, with one lease from now."""
-        self.dispatch(Op.PREPARE, epoch)
-        until(lambda: self.reported(Reported.PREPARED))
-        self.dispatch(Op.START, epoch, echo=time.monotonic())
-        until(lambda: self.reported(Reported.REPLICATING))
+        self.dispatch(Op.PREPARE, assignment)
+        until(lambda: self.reported(UnitPhase.PREPARED))
+        self.dispatch(Op.START, assignment, echo=time.monotonic())
+        until(lambda: self.reported(UnitPhase.REPLICATING))
 
     def renew(self, beat: Heartbeat) -> None:
         """Answer a heartbeat: the unit's lease goes on from when it was sent."""
         granted = ((UNIT, 10),)
         self.agent.receive(HeartbeatResponse(self.header(), beat.sent, self.lease, 0.05, granted))
 
-    def reported(self, state: Reported) -> list[Any]:
+    def reported(self, state: UnitPhase) -> list[Any]:
         responses = [message.status for message in self.client.of(DispatchResponse)]
         return [status for status in responses if status.state is state]
 
@@ -163,10 +160,10 @@ def test_a_units_life() -> None:
         until(lambda: any(beat.statuses and beat.statuses[0].mark == MARK for beat in owner.beats()))
         assert owner.beats()[-1].statuses[0].rows_per_s == 9
         owner.dispatch(Op.REMOVE, 10)
-        until(lambda: owner.reported(Reported.STOPPED))
+        until(lambda: owner.reported(UnitPhase.STOPPED))
         owner.dispatch(Op.FORGET, 10)
         until(lambda: owner.beats()[-1].statuses == ())
-        assert run.workers.calls == [("open", UNIT, 10), ("start", UNIT, 10), ("stop", UNIT, 10)]
+        assert run.workers.calls == [("prepare", UNIT, 10), ("start", UNIT, 10), ("remove", UNIT, 10)]
 
 
 def test_progress_goes_up_between_heartbeats() -> None:
@@ -184,14 +181,14 @@ def test_the_lease_ends_in_time_while_everything_else_hangs() -> None:
     with running(lease=0.5) as run:
         run.owner.announce()
         run.owner.replicate()
-        run.workers.on["open"] = lambda unit, epoch: hangs.wait(20) and None
+        run.workers.on["prepare"] = lambda unit, assignment: hangs.wait(20) and None
         run.agent.receive(Dispatch(run.owner.header(99), "other", Op.PREPARE, None))
-        until(lambda: ("open", "other", 99) in run.workers.calls)
-        until(lambda: any(s.state is Reported.STOPPING for beat in run.owner.beats() for s in beat.statuses))
-        assert not run.owner.reported(Reported.STOPPED), "said before the worker has ended"
+        until(lambda: ("prepare", "other", 99) in run.workers.calls)
+        until(lambda: any(s.state is UnitPhase.STOPPING for beat in run.owner.beats() for s in beat.statuses))
+        assert not run.owner.reported(UnitPhase.STOPPED), "said before the worker has ended"
         hangs.set()
-        until(lambda: run.owner.reported(Reported.STOPPED))
-        assert ("stop", UNIT, 10) in run.workers.calls
+        until(lambda: run.owner.reported(UnitPhase.STOPPED))
+        assert ("remove", UNIT, 10) in run.workers.calls
 
 
 def test_a_lease_is_renewed_by_answers() -> None:
@@ -205,29 +202,29 @@ def test_a_lease_is_renewed_by_answers() -> None:
         run.agent.opened()  # a heartbeat at once: the first would come a second after the Hello
         until(lambda: run.owner.beats() and run.owner.beats()[-1].sent > begun + 3 * lease)
         states = {status.state for beat in run.owner.beats() for status in beat.statuses}
-        assert states == {Reported.REPLICATING}
-        assert ("stop", UNIT, 10) not in run.workers.calls
+        assert states == {UnitPhase.REPLICATING}
+        assert ("remove", UNIT, 10) not in run.workers.calls
         run.client.on_beat = None
-        until(lambda: run.owner.reported(Reported.STOPPED))
-        assert ("stop", UNIT, 10) in run.workers.calls
+        until(lambda: run.owner.reported(UnitPhase.STOPPED))
+        assert ("remove", UNIT, 10) in run.workers.calls
 
 
-@pytest.mark.parametrize("call", ["open", "start", "stop"])
+@pytest.mark.parametrize("call", ["prepare", "start", "remove"])
 def test_a_worker_that_raises_has_ended(call: str) -> None:
-    def fails(unit: str, epoch: int) -> None:
+    def fails(unit: str, assignment: int) -> None:
         raise RuntimeError(f"{unit} is broken")
 
     with running() as run:
         run.owner.announce()
         run.workers.on[call] = fails
         run.owner.dispatch(Op.PREPARE, 10)
-        if call != "open":
-            until(lambda: run.owner.reported(Reported.PREPARED))
+        if call != "prepare":
+            until(lambda: run.owner.reported(UnitPhase.PREPARED))
             run.owner.dispatch(Op.START, 10, echo=time.monotonic())
-        if call == "stop":
-            until(lambda: run.owner.reported(Reported.REPLICATING))
+        if call == "remove":
+            until(lambda: run.owner.reported(UnitPhase.REPLICATING))
             run.owner.dispatch(Op.REMOVE, 10)
-        stopped = until(lambda: run.owner.reported(Reported.STOPPED))[-1]
+        stopped = until(lambda: run.owner.reported(UnitPhase.STOPPED))[-1]
         assert stopped.error == f"RuntimeError: {UNIT} is broken"
 
 
@@ -236,7 +233,7 @@ def test_a_worker_that_ends_by_itself_is_reported() -> None:
         run.owner.announce()
         run.owner.replicate()
         run.workers.say(UNIT, Ended(10, MARK, "out of space"))
-        assert until(lambda: run.owner.reported(Reported.STOPPED))[-1].error == "out of space"
+        assert until(lambda: run.owner.reported(UnitPhase.STOPPED))[-1].error == "out of space"
 
 
 def test_a_clean_end() -> None:
@@ -248,7 +245,7 @@ def test_a_clean_end() -> None:
         assert run.code.get(timeout=120) == CLEAN
         last = run.owner.beats()[-1]
         assert last.liveness is Liveness.STOPPING
-        assert [(s.state, s.mark) for s in last.statuses] == [(Reported.STOPPED, MARK)]
+        assert [(s.state, s.mark) for s in last.statuses] == [(UnitPhase.STOPPED, MARK)]
         assert run.workers.closed.is_set()
         assert run.client.closed
     until(lambda: not threads_of("workers-of-a", "agent-under-test"))
@@ -256,13 +253,13 @@ def test_a_clean_end() -> None:
 
 def test_workers_that_do_not_end_are_closed() -> None:
     with running(patience=0.3) as run:
-        run.workers.on["stop"] = lambda unit, epoch: None
+        run.workers.on["remove"] = lambda unit, assignment: None
         run.owner.announce()
         run.owner.replicate()
         run.stop.set()
         assert run.code.get(timeout=120) == CLEAN
         assert run.workers.closed.is_set()
-        assert run.owner.reported(Reported.STOPPED)[-1].error == "closed with the agent"
+        assert run.owner.reported(UnitPhase.STOPPED)[-1].error == "closed with the agent"
 
 
 def test_another_process_of_our_name() -> None:
@@ -271,7 +268,7 @@ def test_another_process_of_our_name() -> None:
         run.owner.replicate()
         run.agent.receive(Superseded(run.owner.header()))
         assert run.code.get(timeout=120) == SUPERSEDED
-        assert ("stop", UNIT, 10) in run.workers.calls
+        assert ("remove", UNIT, 10) in run.workers.calls
 
 
 def test_an_old_owner_is_not_obeyed() -> None:
@@ -318,4 +315,4 @@ def test_over_real_streams() -> None:
         until(server.closed)
         last = [m for m in server.arrived() if isinstance(m, Heartbeat)][-1]
         assert last.liveness is Liveness.STOPPING
-        assert [s.state for s in last.statuses] == [Reported.STOPPED]
+        assert [s.state for s in last.statuses] == [UnitPhase.STOPPED]

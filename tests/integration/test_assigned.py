@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from consumer.ordering.model import ApplyUnit
-from consumer.process.unit_operations import BY_HAND
+from consumer.process.operations.stretches import BY_HAND
 from consumer.targets.dialect import open_session
 from deploy.embedded.services import MySQL
 from schemas.config.model import TargetConfig
@@ -187,8 +187,8 @@ def unit_of(place: Place, topic: Topic) -> str:
 def give(process: AssignedApply, unit: str) -> int:
     """Open and start a unit; returns its epoch."""
     epoch = next(EPOCHS)
-    process.do("open", unit, epoch)
-    process.wait(unit, epoch, "ready")
+    process.do("prepare", unit, epoch)
+    process.wait(unit, epoch, "prepared")
     process.do("start", unit, epoch)
     return epoch
 
@@ -255,9 +255,9 @@ def test_a_unit_moves_to_and_fro_under_load_and_nothing_is_lost_or_goes_back(wor
     with load(source, topic, 300), load(beside_source, beside, 50):
         for _ in range(10):
             new = next(EPOCHS)
-            there.do("open", unit, new)
-            there.wait(unit, new, "ready")
-            here.do("stop", unit, epoch)
+            there.do("prepare", unit, new)
+            there.wait(unit, new, "prepared")
+            here.do("remove", unit, epoch)
             _, ended = here.wait(unit, epoch, "ended")
             assert ended["error"] is None
             there.do("start", unit, new)
@@ -273,7 +273,7 @@ def test_a_unit_moves_to_and_fro_under_load_and_nothing_is_lost_or_goes_back(wor
 
     def said() -> bool:
         mark = (here.last(unit) or {}).get("mark")
-        return mark is not None and tuple(mark["position"]) == position
+        return mark is not None and tuple(mark[2]) == position
 
     until(said, what="the mark's position")
 
@@ -346,9 +346,9 @@ def test_many_units_are_one_query_and_a_unit_that_must_stop_says_why(world: Worl
     before = process.errors.read_text().count('"query started"')
     epoch = next(EPOCHS)
     for _, topic in tables:
-        process.do("open", unit_of(place, topic), epoch)
+        process.do("prepare", unit_of(place, topic), epoch)
     for _, topic in tables:
-        process.wait(unit_of(place, topic), epoch, "ready")
+        process.wait(unit_of(place, topic), epoch, "prepared")
         process.do("start", unit_of(place, topic), epoch)
     for _, topic in tables[1:]:
         applied(place, topic)
@@ -362,10 +362,10 @@ def test_many_units_are_one_query_and_a_unit_that_must_stop_says_why(world: Worl
     for source, topic in tables[1:]:
         applied(place, topic)
         rows_are(place, source)
-        process.do("stop", unit_of(place, topic), epoch)
+        process.do("remove", unit_of(place, topic), epoch)
         process.wait(unit_of(place, topic), epoch, "ended")
     assert process.errors.read_text().count('"unit stopped"') == 1, "told once, with its table"
-    process.do("stop", unit_of(place, bad_topic), epoch)
+    process.do("remove", unit_of(place, bad_topic), epoch)
     _, ended = process.wait(unit_of(place, bad_topic), epoch, "ended")
     assert ended["error"] is None
     stopped = place.query(f"SELECT stopped FROM rowlock_unit WHERE topic = '{bad_topic.name}'")
@@ -408,7 +408,7 @@ def test_the_end_of_stdin_ends_everything_and_a_dead_process_is_replaced(world: 
         until(lambda: place.offset(topic.name) > before, what="applied by the other process")
         psutil.wait_procs(family, timeout=30)
         assert second.end() == 0
-        assert any(line.get("event") == "ended" and line["epoch"] == epoch for _, line in second.said)
+        assert any(line.get("event") == "ended" and line["assignment"] == epoch for _, line in second.said)
         for number in range(2):
             world.replace(number)
         give(world.processes[0], unit)

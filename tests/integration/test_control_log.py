@@ -320,7 +320,7 @@ def test_the_topic_stays_short_over_many_owners(config: KafkaConfig, owners: int
 
     def length() -> int:
         low, high = consumer.get_watermark_offsets(
-            TopicPartition(topic_name(config), 0), timeout=10, cached=False
+            TopicPartition(topic_name(config), 0), timeout=120, cached=False
         )
         return int(high - low)
 

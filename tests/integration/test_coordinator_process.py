@@ -65,9 +65,9 @@ class Cluster:
         """Every unit's epoch where it is written; a unit that two write fails."""
         found: dict[str, int] = {}
         for agent in self.agents:
-            for unit, epoch in list(agent.workers.writing.items()):
+            for unit, assignment in list(agent.workers.writing.items()):
                 assert unit not in found, f"{unit} is written twice"
-                found[unit] = epoch
+                found[unit] = assignment
         return found
 
     def settled(self) -> dict[str, int]:
@@ -173,11 +173,11 @@ def test_a_coordinator_that_cannot_start_says_why_and_leaves_nothing(kafka: Kafk
 
 def _partitions(admin: AdminClient, topic: str) -> int:
     """Return how many the topic has; 0: the broker does not know it yet."""
-    found = admin.list_topics(timeout=5).topics.get(topic)
+    found = admin.list_topics(timeout=120).topics.get(topic)
     return len(found.partitions) if found is not None else 0
 
 
-def refuse(unit: str, uid: str, epoch: int) -> None:
+def refuse(unit: str, uid: str, assignment: int) -> None:
     raise AssertionError("nothing is to be fenced")
 
 
@@ -234,11 +234,11 @@ def test_a_lost_agent_s_units_go_to_the_other(cluster: Callable[[], Cluster]) ->
     leader = world.leader
     leader.ask("drain a2")  # so that everything is where it will be lost
     until(lambda: len(first.workers.writing) == UNITS, PATIENCE, "a1 has all")
-    epochs = dict(first.workers.writing)
+    assignments = dict(first.workers.writing)
     world.agents_start("a3")
     first.cut()
     (third,) = world.agents
     until(lambda: len(third.workers.writing) == UNITS, PATIENCE, "a3 has all")
-    assert all(third.workers.writing[unit] > epochs[unit] for unit in epochs)
+    assert all(third.workers.writing[unit] > assignments[unit] for unit in assignments)
     until(lambda: not first.workers.writing, PATIENCE, "a1 has stopped by itself")
     assert second.workers.writing == {}

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
 import psycopg
@@ -151,10 +151,19 @@ def test_a_server_that_dies_at_start_shows_its_log() -> None:
 
 
 def test_a_server_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PostgreSQL, "ready_within", 2.0)
-    monkeypatch.setattr(PostgreSQL, "_probe", lambda self: self.connect("no_such_database"))
+    command = PostgreSQL._command
+
+    def impatient(service: PostgreSQL) -> list[str | Path]:
+        monkeypatch.setattr(PostgreSQL, "ready_within", 2.0)  # from here on: initdb may take its time
+        return command(service)
+
+    def probe(_: PostgreSQL) -> NoReturn:
+        raise ConnectionError("nothing is heard")
+
+    monkeypatch.setattr(PostgreSQL, "_command", impatient)
+    monkeypatch.setattr(PostgreSQL, "_probe", probe)
     service = PostgreSQL()
-    with pytest.raises(EmbeddedError, match=r"no answer on port .* within \d+ s .*no_such_database"):
+    with pytest.raises(EmbeddedError, match=r"no answer on port .* within \d+ s .*nothing is heard"):
         service.__enter__()
     assert not service.running
 
@@ -260,9 +269,9 @@ def test_kafka_restarts_with_its_topics_and_creates_none_by_itself(kafka: Kafka,
     kafka.kill()
     kafka.start()
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
-    known = admin.list_topics(timeout=20).topics
+    known = admin.list_topics(timeout=120).topics
     assert unique in known
-    asked = admin.list_topics(f"{unique}-other", timeout=20).topics[f"{unique}-other"]
+    asked = admin.list_topics(f"{unique}-other", timeout=120).topics[f"{unique}-other"]
     assert asked.error is not None
     with pytest.raises(KafkaException, match="TOPIC_ALREADY_EXISTS"):
         admin.create_topics([NewTopic(unique, 1, 1)])[unique].result(20)

@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
-from coordinator.core.agent_unit import Ended, Progressed, Ready, WorkerEvent
 from rowlock.agent.capture import CaptureWorkers
 from rowlock.agent.workers import Ledger
 from schemas.config.model import load_config
+from schemas.units import Ended, Prepared, Progressed, WorkerEvent
 from tests.capture_kit import events, replay, size, source, source_rows, topic_rows, until, write_config
 
 COLUMNS = ["id", "name"]
@@ -33,9 +33,9 @@ class Agent:
         self.workers = CaptureWorkers(load_config(config), ledger)
 
     def open(self, epoch: int) -> None:
-        self._ledger.opened("capture/s", epoch)
-        self.workers.open("capture/s", epoch, None)
-        assert self.said.get(timeout=60) == Ready(epoch)
+        self._ledger.taken_up("capture/s", epoch)
+        self.workers.prepare("capture/s", epoch, None)
+        assert self.said.get(timeout=60) == Prepared(epoch)
 
     def start(self, epoch: int) -> None:
         self.workers.start("capture/s", epoch)
@@ -46,7 +46,7 @@ class Agent:
         return event
 
     def stop(self, epoch: int) -> Ended:
-        self.workers.stop("capture/s", epoch)
+        self.workers.remove("capture/s", epoch)
         while not isinstance(event := self.said.get(timeout=60), Ended):
             pass
         return event

@@ -14,9 +14,10 @@ import psycopg
 import pytest
 from click.testing import CliRunner, Result
 
+from deploy.embedded.ports import HOST, pick
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from rowlock.cli import main
-from tests.running import Run, source_config, target_config, until, write_config
+from tests.running import Run, end_readers_of_the_log, source_config, target_config, until, write_config
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -83,6 +84,11 @@ class System:
         return last
 
 
+def own_coordination() -> dict[str, Any]:
+    listen, rest = (f"{HOST}:{pick()}" for _ in range(2))
+    return {"coordinators": [listen], "listen": listen, "rest": rest}
+
+
 @pytest.fixture
 def system(
     tmp_path: Path,
@@ -96,6 +102,8 @@ def system(
         server.create_database(name)
     parts = {
         "kafka": {"bootstrap": kafka.bootstrap, "prefix": db},
+        # Addresses of its own: without, `units list` asks at the default port, where another test's system may run.
+        "coordination": own_coordination(),
         "spark": {"memory": "512m"},
         "sources": {
             "b1": source_config(mariadb2, "mariadb", db),
@@ -159,7 +167,7 @@ def a_capture_that_has_ended_is_stopped_with_reason_and_remedy_until_it_is_mende
 ) -> None:
     system.b1.execute("SET GLOBAL binlog_row_image = MINIMAL")
     try:
-        _disconnect(system.b1)
+        end_readers_of_the_log(system.b1)
         dead = system.awaited("the dead capture is told", system.source, "stopped")
         assert "binlog_row_image is MINIMAL" in dead["reason"]
         assert dead["remedy"].startswith("SET GLOBAL binlog_row_image = FULL")
@@ -181,14 +189,6 @@ def a_capture_that_has_ended_is_stopped_with_reason_and_remedy_until_it_is_mende
     system.awaited("capture goes on by itself", system.source, "running")
     system.sql("INSERT INTO first VALUES (2, 'after')")
     system.arrives("SELECT id FROM first ORDER BY id", [(1,), (2,)])
-
-
-def _disconnect(server: MariaDB) -> None:
-    """End the connections that read the log."""
-    for number, *_ in server.execute(
-        "SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
-    ):
-        server.execute(f"KILL {number}")
 
 
 def after_a_stop_nothing_is_said_to_run(system: System) -> None:

@@ -15,6 +15,7 @@ from schemas.findings import Finding
 from tests.capture_kit import events, running, source, until, watermarks, write_config
 from tests.documented_user import PASSWORD, documented_user
 from tests.integration.test_capture_refusals import refused
+from tests.running import end_readers_of_the_log
 
 
 @dataclass
@@ -116,10 +117,7 @@ def test_a_source_that_becomes_such_a_replica_is_refused_at_the_reconnect(site: 
         until(lambda: watermarks(site.kafka.bootstrap, site.db, "s"), "the start")
         site.replicate()
         try:
-            for (number,) in site.server.execute(
-                "SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
-            ):
-                site.server.execute(f"KILL {number}")
+            end_readers_of_the_log(site.server)
             assert unit.wait(90) == 2, unit.says()
             assert "a replica of 127.0.0.1:1" in unit.says()
         finally:

@@ -102,8 +102,8 @@ def put_in_place_of_java(folder: Path, monkeypatch: pytest.MonkeyPatch, program:
 
 
 def give(process: AssignedApply, scene: Scene) -> None:
-    process.do("open", scene.unit, UNIT_EPOCH)
-    process.wait(scene.unit, UNIT_EPOCH, "ready")
+    process.do("prepare", scene.unit, UNIT_EPOCH)
+    process.wait(scene.unit, UNIT_EPOCH, "prepared")
     process.do("start", scene.unit, UNIT_EPOCH)
 
 
@@ -173,7 +173,7 @@ def test_a_backlog_does_not_wait_for_a_spark_that_does_not_come(scene: Scene) ->
         until(scene.is_there, what=f"the backlog: {process.log()}", seconds=300)
         assert not spark_is_up(process)
         family = psutil.Process(process.popen.pid).children(recursive=True)
-        process.do("stop", scene.unit, UNIT_EPOCH)
+        process.do("remove", scene.unit, UNIT_EPOCH)
         _, ended = process.wait(scene.unit, UNIT_EPOCH, "ended")
         assert ended["error"] is None
         assert process.stop() == 0
@@ -187,7 +187,7 @@ def test_a_process_whose_spark_cannot_be_started_says_so_and_ends(
 ) -> None:
     put_in_place_of_java(tmp_path, monkeypatch, NO_JAVA)
     with assigned_apply(scene.config) as process:
-        process.do("open", scene.unit, UNIT_EPOCH)
+        process.do("prepare", scene.unit, UNIT_EPOCH)
         assert process.popen.wait(120) == 5
         assert "Spark cannot be started" in process.errors.read_text()
         until(lambda: process.last(scene.unit), what="what it says of its unit")

@@ -17,8 +17,6 @@ from coordinator.core.messages import (
     DispatchResponse,
     Header,
     Heartbeat,
-    Op,
-    Reported,
     Superseded,
     UnitStatus,
 )
@@ -29,6 +27,7 @@ from coordinator.transport.client import ClientTiming
 from coordinator.transport.events import Arrived, Closed, LeaderInfo, Opened, TransportEvent
 from coordinator.transport.server import HeartbeatServer
 from coordinator.transport.wire import NotLeader, Opening, Serving, frame, unframe_down
+from schemas.units import Op, UnitPhase
 from tests.proxy import TcpProxy
 from tests.transport_kit import PATIENT, QUICK, Server, calling, serving, threads_of, until
 
@@ -147,11 +146,13 @@ def test_ask_leader_takes_the_latest_term_and_passes_over_the_dead(server: Serve
         assert ask_leader(peers, timeout=0.5) is None
         server.lead(5)
         other.lead(7)
-        assert ask_leader(peers, timeout=2) == LeaderInfo(7, other.address, "", mine=True)
-        assert ask_leader(peers, known_rev=7, timeout=2) == LeaderInfo(7, other.address, "", mine=True)
+        latest = LeaderInfo(7, other.address, "", mine=True)
+        until(lambda: ask_leader(peers, timeout=2) == latest)  # it may have answered too late
+        assert ask_leader(peers, known_rev=7, timeout=60) == latest
         assert ask_leader(peers, known_rev=8, timeout=0.5) is None
         other.follow(9, "127.0.0.1:9")
-        assert ask_leader(peers, timeout=0.5) == LeaderInfo(9, "127.0.0.1:9", "", mine=False)
+        told = LeaderInfo(9, "127.0.0.1:9", "", mine=False)
+        until(lambda: ask_leader(peers, timeout=0.5) == told)
     assert ask_leader([], timeout=0.5) is None
 
 
@@ -260,7 +261,7 @@ def test_dispatches_and_their_answers_are_counted() -> None:
                 assert server.server.push("a", [_dispatch(op_seq, unit)])
             until(lambda: len(agent.heard) == 4)
             for answers in (1, 1, 0):
-                status = UnitStatus("u", 8, Reported.PREPARING)
+                status = UnitStatus("u", 8, UnitPhase.PREPARING)
                 assert agent.client.send(DispatchResponse(Header(5, 1, 8, 90), "a", answers, status))
             until(lambda: server.server.counters()["dispatch waiting"] == 0)
             counters = server.server.counters()

@@ -24,7 +24,7 @@ MUTANTS = [
         ("unit.homeless and (not unit.behind or not state.queries.spark)", "unit.homeless"),
         ("unit.homeless and (not unit.behind or not state.queries.spark)", "unit.homeless and not unit.behind"),
         (" or QueryKind.LIVE not in state.queries.current:", ":"),
-        ("unit.phase = UnitPhase.TAKING if unit.phase is UnitPhase.RUNNING else unit.phase  # a hand followed it", "pass"),
+        ("if unit.phase is ApplyPhase.APPLYING:  # a hand followed it", "if False:"),
         ("unit.behind = event.left > SMALL", "pass"),
         tests=_CORE,
     ),
@@ -35,12 +35,12 @@ MUTANTS = [
         tests=_CORE,
     ),
     *_of(
-        "consumer/process/unit_operations.py",
-        ("if report.offset < start:", "if False:"),
+        "consumer/process/operations/stretches.py",
+        ("if report.offset < start else None", "if False else None"),
         ("min(start + SMALL, end)", "end"),
         tests=_BESIDE,
     ),
-    *_of("consumer/process/pipeline_shell.py", ("min(first, last.get(topic, first))", "first"), tests=_BESIDE),
+    *_of("consumer/process/pipeline_queries.py", ("min(first, last.get(topic, first))", "first"), tests=_BESIDE),
     *_of(
         "consumer/attempt/lane_group.py",
         (

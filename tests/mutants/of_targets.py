@@ -5,7 +5,9 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _SQLITE = ("tests/unit/test_sqlite_target.py",)
-_JSON = ("tests/unit/test_json_folder.py",)
+_JSON = ("tests/unit/test_json_folder.py", "tests/unit/test_batch_commits.py")
+
+_QUERY = ("tests/unit/test_batch_query.py",)
 
 
 def _of(file: str, *changes: tuple[str, str], tests: tuple[str, ...] = _SQLITE) -> list[Mutant]:
@@ -33,11 +35,61 @@ MUTANTS = [
     *_of(
         "consumer/attempt/drivers/batches.py",
         ("        if isinstance(outcome, BatchFenced):", "        if outcome is None:"),
-        ('                made["held"] = operation.entries\n', "                pass\n"),
+        ("                held += operation.entries\n", "                pass\n"),
+        ("                held += operation.entries\n", "                held = [*operation.entries]\n"),
         ('                made |= {"closed_before": operation.offset, "why": operation.why}\n', "                pass\n"),
-        ("                clearing = Clearing(operation.table, operation.where)\n", "                pass\n"),
+        ("                changes.append(Clearing(operation.table, operation.where))\n", "                pass\n"),
+        ("                changes.append(Clearing(operation.table, operation.where))\n", "                changes.insert(0, Clearing(operation.table, operation.where))\n"),
+        ('                if held or "closed_before" in made:', "                if held:"),
+        ('                if held or "closed_before" in made:', '                if "closed_before" in made:'),
         ('                made["rows"] = operation.rows\n', "                pass\n"),
         ("                    effect = machine.throw(error)\n                else:\n                    effect = machine.send(result)\n        except StopIteration:\n            return\n", "                    raise error\n                else:\n                    effect = machine.send(result)\n        except StopIteration:\n            return\n"),
         tests=_JSON,
     ),
+    *_of(
+        "consumer/attempt/drivers/batches.py",
+        ("                return targets.get(0).begin(spec.unit, spec.epoch)\n", "                return targets.get(0).take_over(spec.unit, spec.topic_id, '', 1)[1:] + ([],)\n"),
+        tests=_QUERY,
+    ),
+    *_of(
+        "rowlock/inspect/quarantine.py",
+        ("            if isinstance(ended, BatchFenced):", "            if ended is None:"),
+        ("[] if net is None else [net], change)", "[], change)"),
+        ("self.guards, self.guards, closed=ids, why=why)", "self.guards, self.guards)"),
+        tests=_QUERY,
+    ),
+    *_of("consumer/attempt/drivers/run.py", ("    if spec.batches:", "    if not spec.batches:"), tests=_QUERY),
+    *_of(
+        "consumer/spark/batch_query.py",
+        ("            if not self._closed:\n                read =", "            if not self._config:\n                read ="),
+        ("read(topic, first, last + 1)) for", "read(topic, first, last)) for"),
+        ("        self._closed = True\n        if not self._busy", "        if not self._busy"),
+        tests=_QUERY,
+    ),
+    *_of(
+        "consumer/spark/query.py",
+        ('.trigger(processingTime=f"{round(every * 1000)} milliseconds")', '.trigger(processingTime="0 seconds")'),
+        tests=_QUERY,
+    ),
+    *_of(
+        "consumer/spark/worker.py",
+        ("        except ConsumerError:\n            raise  # of a topic that is read from Kafka itself: the unit's own\n", ""),
+        ("        if self._own_attempts:\n", "        if not self._stopped:\n"),
+        tests=_QUERY,
+    ),
+    *_of("consumer/spark/active_units.py", ("return os.getpid() if self._here[topic] else None", "return None"), tests=_QUERY),
+    *_of(
+        "consumer/spark/pipeline.py",
+        ('config=pipeline.model_copy(update={"lanes": 1}) if batches else pipeline', "config=pipeline"),
+        ("usual = WHOLE_BATCH if self.batches else LaneLimits()", "usual = LaneLimits(max_gather=2_000)"),
+        ("(self.config.commit_every or COMMIT_EVERY_S) if self.batches", "COMMIT_EVERY_S if self.batches"),
+        tests=_QUERY,
+    ),
+    *_of("consumer/units/decisions.py", ("pause = max(state.pace, FOLLOW_S", "pause = max(0.0, FOLLOW_S"), tests=("tests/unit/test_assigned_core.py::test_hands_keep_the_pace_of_a_target_of_whole_batches",)),
+    *_of(
+        "consumer/process/operations/fencing.py",
+        ("            if holder != os.getpid():", "            if holder:"),
+        tests=("tests/unit/test_batch_query.py::test_an_attempt_in_this_process_is_waited_for_and_not_killed",),
+    ),
+    *_of("schemas/config/checks.py", ('    if batches and "lanes" in', '    if not batches and "lanes" in'), ("    if not batches and pipeline.commit_every", "    if pipeline.commit_every"), tests=("tests/unit/test_target_kinds.py",)),
 ]  # fmt: skip

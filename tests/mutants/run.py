@@ -98,8 +98,8 @@ class Result:
         return "found" if self.code == 1 else "error"
 
 
-def run(mutants: list[Mutant], workers: int) -> Iterator[Result]:
-    """Yield what becomes of each, in order; `workers` of them live at the same time.
+def run(mutants: list[Mutant], workers: int, times: float = TIMES) -> Iterator[Result]:
+    """Yield what becomes of each, in order; `workers` of them live at the same time. `times`: see TIMES.
 
     Raises ValueError when their tests fail without any of them.
     """
@@ -111,9 +111,8 @@ def run(mutants: list[Mutant], workers: int) -> Iterator[Result]:
         sound.check()
         began = time.monotonic()
         code, said = sound.tests(sorted({test for mutant in mutants for test in mutant.tests}))
-        limit_s = max(
-            LIMIT_S, TIMES * (time.monotonic() - began)
-        )  # a loaded machine is slow, and finds nothing
+        # A loaded machine is slow, and finds nothing.
+        limit_s = max(LIMIT_S, times * (time.monotonic() - began))
         copies.put(sound)
         if code:
             raise ValueError(f"the tests fail without any mutant:\n{said}")

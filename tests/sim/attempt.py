@@ -10,6 +10,8 @@ import random
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt as Product
 from consumer.attempt.effects import Effect, Machine
@@ -22,6 +24,7 @@ from consumer.ordering.lanes import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from tests.sim.kafka import Topic
 from tests.sim.target import PLANTED, Steps
+from tests.sim.truth import Wrong
 from tests.sim.wire import real_table, routes
 
 if TYPE_CHECKING:
@@ -31,10 +34,6 @@ NOBODY: Any = None
 """The target's real table is in the spec, so that no session is asked for it."""
 SLICE = 3
 """Records that an attempt is given at a time."""
-
-
-class Wrong(AssertionError):  # noqa: N818  # it is the verdict, not an error of the program
-    """What the judge saw."""
 
 
 class Fault(Exception):  # noqa: N818
@@ -78,12 +77,23 @@ class Attempt:
             self.finished = True
             return
         self.failed = True
-        if report.state == "stopped" and PLANTED not in report.message:
+        self.query.ended = (
+            report.state == "stopped" and self.query.live is self and self._says_stop(report.message)
+        )
+        if (
+            report.state == "stopped"
+            and PLANTED not in report.message
+            and not self._says_stop(report.message)
+        ):
             foreseen = "rowlock itself failed" not in report.message or "(ValueError: " in report.message
             raise (Wrong if foreseen else Fault)(f"the unit stopped: {report.message}")
         self.query.stopped = self.query.stopped or (
             report.state == "stopped" and self.query.live is self and self.query.epoch == self.spec.epoch
         )
+
+    def _says_stop(self, message: str) -> bool:
+        """Whether an attempt ends because the topic says that the table is stopped."""
+        return any(stop in message for stop in self.query.stops())
 
     def _lane(self, group: LaneGroup, number: int) -> Steps:
         try:
@@ -179,6 +189,7 @@ class Query:
         self.lanes = 1
         self.checkpoint = 0  # next offset of the next batch
         self.batch_end = 0
+        self.ended = False  # by a stop in the topic
         self.stopped = False  # it waits for a person, who mends the target and restarts it
         self.live: Attempt | None = None
         self.zombies: list[Attempt] = []
@@ -199,7 +210,7 @@ class Query:
         self.lanes = self.world.rng.randint(1, self.world.max_lanes)
         layout = initial_layout(routes(self.branch), self.lanes).encode()
         rows = yield from self.world.target.take_over(self, self.unit, self.epoch, layout, self.lanes)
-        self.stopped = False
+        self.stopped = self.ended = False
         if self.world.rules.resumes_from_progress:
             self.checkpoint = min(row.offset for row in rows) + 1
             if (
@@ -226,8 +237,15 @@ class Query:
             self.zombies.append(self.live)
             self.live = Attempt(self, self.checkpoint, self.batch_end)
 
+    def stops(self) -> list[str]:
+        """Return why the table is stopped, as often as the topic says so."""
+        events = [msgspec.json.decode(record.value() or b"{}") for record in self.topic.records]
+        return [event["stop"]["reason"] for event in events if event.get("stop")]
+
     @property
     def idle(self) -> bool:
+        if self.ended:
+            return self.starting is None
         return self.starting is None and self.live is None and self.checkpoint >= len(self.topic.records)
 
     def step(self, rng: random.Random) -> None:
@@ -240,7 +258,8 @@ class Query:
             except StopIteration:
                 self.starting = None
         elif self.stopped:
-            self.restart(kill=False)
+            if not self.ended or rng.random() < 0.05:
+                self.restart(kill=False)
         elif self.live is None:
             self.batch_end = min(
                 len(self.topic.records), self.checkpoint + rng.randint(1, self.world.max_batch)

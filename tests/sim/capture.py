@@ -1,4 +1,4 @@
-"""Capture tasks of the product (producer.resume.startup, producer.loop and all below) on a modelled log, server and Kafka.
+"""Capture tasks of the product (producer.resume, producer.loop and all below) on a modelled log, server and Kafka.
 
 Nothing of capture is written here: these are the ports that it acts on, and what happens to its process.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -16,41 +16,42 @@ from unittest import mock
 from producer.binlog_format.log_event import LogEvent
 from producer.decoders import generate
 from producer.decoders.source import compiled
-from producer.definitions.places import Place, Proof, Proven
-from producer.errors import DeliveryError, TransientSourceError
-from producer.flavours.mariadb import MARIADB, MariaDBVisibility
-from producer.flavours.mysql import MYSQL, MySQLVisibility
+from producer.definitions import visible
+from producer.definitions.index import StatementIndex
+from producer.definitions.proof import Definitions
+from producer.definitions.reaches import Reaches
+from producer.definitions.scan import StatementScan
+from producer.errors import DeliveryError, SourceRefusedError, TransientSourceError
+from producer.flavours.mariadb import MariaDBVisibility
+from producer.flavours.mysql import MySQLVisibility
 from producer.kafka import writer
 from producer.kafka.writer import KafkaWriter
 from producer.loop import ticker
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
-from producer.resume.positions import LogFile, PositionStore
+from producer.resume.positions import PositionStore
 from producer.resume.startup import CaptureAssignment, Starter
 from producer.snapshot.chunks import ChunkFailed, ChunkRead, LogPoint, ReadChunk
 from producer.snapshot.reader import ChunkReader
 from producer.sources.binlog.assembly import LIMIT, Assembly
-from producer.sources.binlog.log_proof import check_event
-from producer.sources.survey import Surveyed
-from producer.tables import Captured, TableName
+from producer.sources.binlog.binlog_log import BinlogLog
+from producer.tables import Captured
 from schemas.config.model import SourceConfig
 from schemas.table.names import EXACT
-from schemas.wire.records import Identity, LogProof, StoredPosition, Watermark, position_topic, table_topic
-from tests.sim.binlog import FILE
+from schemas.wire.records import Watermark, position_topic, table_topic
+from tests.sim.binlog import Dump
 from tests.sim.kafka import Broker, Client, KilledError, Topic
-from tests.sim.source import BEGIN, Session, Source
-from tests.sim.wire import SOURCE, TABLE
+from tests.sim.server import Log, Server
+from tests.sim.source import Session, Source
+from tests.sim.wire import DB, SOURCE, TABLES
 
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-NAME: TableName = (TABLE.db, TABLE.name)
 PREFIX = "m"
-EVENTS = table_topic(PREFIX, SOURCE, *NAME)
+TOPICS = {table: table_topic(PREFIX, SOURCE, DB, table) for table in TABLES}
+EVENTS = TOPICS["t"]
 POSITIONS = position_topic(PREFIX, SOURCE)
-NOBODY: Any = None
-"""A port that the simulation does not come to."""
-
 
 _COMPILED: dict[tuple[str, tuple[str, ...]], Any] = {}
 
@@ -71,6 +72,7 @@ def in_small() -> Iterator[None]:
             (generate, "compiled", compiled_once),
             (writer, "BATCH", 3000),
             (writer, "IN_FLIGHT", 6000),
+            (visible, "_POLL", 0.0),
             (ticker, "_REPEAT_DEFINITIONS", 5.0),
         ):
             stack.enter_context(mock.patch.object(module, name, value))
@@ -84,100 +86,6 @@ def source_config(*, mysql: bool, snapshot: str) -> SourceConfig:
         "type": "mysql" if mysql else "mariadb", "host": "h", "port": 1, "user": "u", "password": "p",
         "tables": ["d.*"], "snapshot": snapshot,
     })  # fmt: skip
-
-
-class Server:
-    """What capture asks of the source beside its log."""
-
-    names = EXACT
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self.flavour = MYSQL if source.mysql else MARIADB
-
-    def table_names(self, _patterns: Sequence[str]) -> list[TableName]:
-        return [NAME]
-
-    def charsets(self) -> dict[int, str]:
-        return {}
-
-    def identity(self) -> Identity:
-        gtids = self._source.executed(len(self._source.log)) or None if self._source.mysql else None
-        return Identity(server_uuid=None, server_id=1, version="9", gtid_set=gtids)
-
-    def log_end(self) -> tuple[str, int]:
-        return FILE, self._source.binlog.end
-
-    def log_files(self) -> list[LogFile]:
-        return [LogFile(*self.log_end())]
-
-    def survey(self, names: Collection[TableName]) -> dict[TableName, Surveyed]:
-        return dict.fromkeys(names, Surveyed(TABLE, None))
-
-    def has_gtids(self, _stored: StoredPosition, _now: Identity) -> bool:
-        return True
-
-    def without_transactions(self, _name: TableName) -> str | None:
-        return None
-
-    # --- definitions: nothing changes them
-
-    def all_at(self, _place: Place, names: Collection[TableName]) -> dict[TableName, Proof]:
-        return dict.fromkeys(names, Proven(TABLE, None))
-
-    def at(self, _place: Place, _name: TableName) -> Proof:
-        return Proven(TABLE, None)
-
-    def partitioning(self, _place: Place, _name: TableName) -> str | None:
-        return ""
-
-
-class LogPort:
-    """The source's log from a place on: a few events at a time."""
-
-    def __init__(self, source: Source, rng: random.Random) -> None:
-        self._source, self._rng = source, rng
-        self._next = 0
-        self._recent: list[LogEvent] = []
-
-    def head(self, _file: str) -> tuple[LogProof, ...]:
-        return ()
-
-    def require(self, stored: StoredPosition, _files: Sequence[LogFile]) -> tuple[LogProof, ...]:
-        self._check(stored.proof)
-        return stored.proof
-
-    def open(self, proofs: Sequence[LogProof], _file: str, pos: int) -> LogPort:
-        self._check(proofs)
-        found = LogPort(self._source, self._rng)
-        events = self._source.binlog.events
-        found._next = next((at for at, event in enumerate(events) if event.start >= pos), len(events))
-        return found
-
-    def _check(self, proofs: Sequence[LogProof]) -> None:
-        for proof in proofs:
-            check_event(proof, next(e for e in self._source.binlog.events if e.start == proof.start))
-
-    def read(self, _timeout: float) -> list[LogEvent]:
-        begin = self._next
-        events = self._source.binlog.events[begin : begin + self._rng.randint(0, 12)]
-        self._next += len(events)
-        self._recent = events or self._recent
-        return events
-
-    @property
-    def point(self) -> tuple[str, int]:
-        events = self._source.binlog.events
-        return FILE, events[self._next - 1].end if self._next else BEGIN
-
-    @property
-    def at_end(self) -> bool:
-        return self._next == len(self._source.binlog.events)
-
-    def evidence(self, _file: str, pos: int) -> tuple[LogEvent, ...]:
-        return tuple(event for event in self._recent if event.end == pos)
-
-    def close(self) -> None: ...
 
 
 class Reader:
@@ -204,16 +112,35 @@ class Reader:
     def close(self) -> None: ...
 
 
+class Kept:
+    """A spill in memory, whose room may end."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._events: list[LogEvent] = []
+
+    def append(self, event: LogEvent) -> None:
+        if self._rng.random() < 0.02:
+            raise OSError(28, "No space left on device")
+        self._events.append(event)
+
+    def __iter__(self) -> Iterator[LogEvent]:
+        yield from self._events
+
+    def close(self) -> None:
+        self._events.clear()
+
+
 class Capture:
-    """A capture task. `dead`: it failed, or was killed; `busy`: it waits for Kafka in the middle of a step."""
+    """A capture task. `dead`: it failed, or was killed; `refused`: a person must act; `busy`: it waits for Kafka in the middle of a step."""
 
     def __init__(self, source: Source, broker: Broker, world: World) -> None:
         self.source, self.broker, self.world = source, broker, world
-        self.dead = self.killed = self.busy = False
+        self.dead = self.refused = self.killed = self.busy = False
         self.now = 0.0
         self.rng = world.rng
         self.loop: CaptureLoop | None = None
-        self._log = LogPort(source, self.rng)
+        self._log = Log(source, self.rng, lambda: self.now)
         self._told: Watermark | None = None
         self._client = Client(broker, self.rng, lambda: world.failing, self._meanwhile)
         self._writer = KafkaWriter(lambda _on_error: self._client, lambda: False)
@@ -227,7 +154,7 @@ class Capture:
         """Whether it has said that everything is captured, snapshots too."""
         told = self._told
         end = self.source.binlog.end
-        return told is not None and told.idle and not told.snapshot_pending and told.position[2] == end
+        return told is not None and told.idle and not told.snapshot_pending and told.position[1:3] == end
 
     def step(self) -> None:
         """Start, or take the next stretch of the log; then let the clock go on."""
@@ -263,6 +190,10 @@ class Capture:
         except (DeliveryError, TransientSourceError):
             self.dead = True
             self._client.end()
+        except SourceRefusedError as error:
+            self.world.refused(self, str(error))
+            self.dead = self.refused = True
+            self._client.end()
         except KilledError:
             pass
         finally:
@@ -273,24 +204,38 @@ class Capture:
         if self.killed:
             raise KilledError
 
+    def _spill(self) -> Kept | None:
+        """Return where a large transaction is kept, if it is: else the log is read again."""
+        return Kept(self.rng) if self.rng.random() < 0.5 else None
+
     def _heard(self, watermark: Watermark) -> None:
         self._told = watermark
 
     def _start(self) -> CaptureLoop:
-        world, server = self.world, Server(self.source)
+        world, server = self.world, Server(self.source, self.rng, self._log)
         config = source_config(mysql=self.source.mysql, snapshot="initial" if world.snapshot else "never")
         port: Any = server
+        binlog = self.source.binlog
+        scan = StatementScan(
+            lambda file, pos: Dump(binlog, file, pos, self.rng), StatementIndex(), lambda: self.now
+        )
+        scan.index.compare(EXACT.same)
+        server.definitions = definitions = Definitions(config, lambda: port, scan, self.source.show)
         parts: Any = self.broker, PositionStore(POSITIONS), Captured(PREFIX, SOURCE), self._log
         broker, store, captured, opened = parts
         broker.ensure([POSITIONS], {})
         started = Starter(
-            port, port, self._writer, broker, broker, store, captured, config, CaptureAssignment(), opened
+            port, config, self._writer, broker, broker, store, captured, CaptureAssignment()
         ).start(new_snapshot=False)
         return CaptureLoop(config, started, Ports(
-            writer=self._writer, store=store, topics=broker, open_log=opened.open,
+            writer=self._writer, store=store, topics=broker,
+            open_log=lambda record, is_captured: BinlogLog(
+                server.flavour, record, is_captured, opened.open,
+                Assembly(is_captured, limit=600 if self.rng.random() < world.large else LIMIT, spill=self._spill),
+            ),
             open_reader=lambda at: Reader(self.source, self.rng, at),
-            assembly=lambda is_captured: Assembly(is_captured, limit=self.rng.choice((LIMIT, LIMIT, 600))),
-            server=lambda: server, names=EXACT, definitions=server, reaches=lambda _changed: NOBODY,
+            server=lambda: server, names=EXACT, definitions=definitions,
+            reaches=lambda changed: Reaches(definitions, lambda: port, changed),
             clock=Clock(lambda: self.now, lambda: int(self.now * 1000)), stopping=lambda: False,
             on_watermark=self._heard, chunk_rows=2,
         ))  # fmt: skip

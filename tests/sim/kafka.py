@@ -52,10 +52,11 @@ class Topic:
 
 
 class Broker:
-    """The topics; created when they are ensured, and read by offset."""
+    """The topics; created when they are ensured, and read by offset. `judge` is told of every message that a topic gets."""
 
-    def __init__(self) -> None:
+    def __init__(self, judge: Callable[[str, Message], None] = lambda _topic, _message: None) -> None:
         self.topics: dict[str, Topic] = {}
+        self._judge = judge
 
     def ensure(self, names: Iterable[str], _settings: dict[str, str]) -> set[str]:
         created = {name for name in names if name not in self.topics}
@@ -80,6 +81,7 @@ class Broker:
     def append(self, topic: str, key: bytes, value: bytes | None) -> int:
         records = self.topics.setdefault(topic, Topic()).records
         records.append(Message(len(records), key, value))
+        self._judge(topic, records[-1])
         return len(records) - 1
 
 

@@ -27,6 +27,21 @@ class Rules:
     windows_leave_out_what_changes: bool = True  # keys that the stream brings are newer than the chunk
     chunks_reach_their_begin: bool = True  # one whose LOW does not is read again
     chunks_are_of_one_state: bool = True  # one that was read before a TRUNCATE is read again
+    purged_logs_are_refused: bool = True  # what is gone was never captured: a person must know
+    purged_proofs_are_passed_over: bool = True  # the log is proven by what is left of it
+    positions_lie_between: bool = True  # transactions: a reader of the log cannot begin inside one
+    statements_are_judged: bool = True  # those that change rows without row events stop their table
+    stops_are_stored: bool = True  # with the position that moves past their cause
+    stops_are_said: bool = True  # in the topic
+    stops_are_remembered: bool = True  # at a start, by the record and the topics
+    stopped_tables_are_silent: bool = True  # no row of them is encoded
+    stopped_snapshots_end: bool = True  # what was read of a stopped table is not sent
+    definitions_are_proven: bool = True  # the catalogue's one is not believed when a statement follows
+    xa_commits_stop: bool = True  # the tables whose rows stand far back in the log
+    prepared_is_stored: bool = True  # with the position: which tables an XA transaction changes
+    ends_decide: bool = True  # nothing of a transaction is published that is rolled back, or only prepared
+    savepoints_undo: bool = True  # what stands between a savepoint and the way back to it is not published
+    second_readings_know: bool = True  # what the first one found to be undone
     values_are_ticketed: bool = True  # "Confirmed right": tickets on before and after images
 
 
@@ -49,24 +64,56 @@ FINDINGS: dict[str, str] = {
     "window": "windows_leave_out_what_changes",
     "begin": "chunks_reach_their_begin",
     "emptied": "chunks_are_of_one_state",
+    "purged": "purged_logs_are_refused",
+    "proofs": "purged_proofs_are_passed_over",
+    "between": "positions_lie_between",
+    "judged": "statements_are_judged",
+    "stored": "stops_are_stored",
+    "said": "stops_are_said",
+    "remembered": "stops_are_remembered",
+    "silent": "stopped_tables_are_silent",
+    "snapshot": "stopped_snapshots_end",
+    "proven": "definitions_are_proven",
+    "xa": "xa_commits_stop",
+    "prepared": "prepared_is_stored",
+    "ends": "ends_decide",
+    "savepoint": "savepoints_undo",
+    "again": "second_readings_know",
     "tickets": "values_are_ticketed",
 }
 """Number of the finding → the rule that it led to."""
 
+_XA = {"xa": 0.4, "others": 0.5}
+_STOPS = {"statements": 0.3, "stops": 0.7, "others": 0.5}
 EMPHASIS: dict[str, dict[str, float]] = {
     "1": {"snapshot": 1},
     "2": {"snapshot": 1, "transactions": 3, "prefill": 5, "faults": 0.0},
     "4": {"max_lanes": 4, "max_gather": 1, "faults": 0.04},
     "5": {"max_lanes": 4, "max_gather": 1, "faults": 0.06},
     "6": {"faults": 0.03, "max_lanes": 2, "max_gather": 2, "overlap": 0.8},
-    "7": {"max_lanes": 4, "max_gather": 1, "max_batch": 30, "moves": 0.6},
+    "7": {"max_lanes": 4, "max_gather": 1, "max_batch": 30, "moves": 0.6, "others": 0.0},
     "16": {"quarantine": 1},
     "acknowledged": {"failing": 0.1, "faults": 0.04},
     "window": {"snapshot": 1},
     "begin": {"snapshot": 1},
     "emptied": {"snapshot": 1, "truncates": 0.2},
+    "purged": {"purges": 1, "rotations": 0.5, "faults": 0.04},
+    "proofs": {"rotations": 0.5, "faults": 0.04, "purges": 0.0},
+    "between": {"faults": 0.04},
+    "xa": _XA,
+    "prepared": _XA | {"faults": 0.04},
+    "ends": _XA,
+    "savepoint": {"savepoints": 0.4},
+    "again": {"savepoints": 0.4, "large": 1},
+    "judged": _STOPS,
+    "stored": _STOPS,
+    "said": _STOPS,
+    "remembered": _STOPS | {"faults": 0.04},
+    "silent": _STOPS,
+    "snapshot": _STOPS | {"snapshot": 1, "prefill": 8},
+    "proven": {"statements": 0.4, "stops": 0.0, "faults": 0.04, "others": 0.6},
     "3": {"failing": 0.1},
-    "tickets": {"max_lanes": 4, "max_gather": 1, "max_batch": 30, "faults": 0.0},
+    "tickets": {"max_lanes": 4, "max_gather": 1, "max_batch": 30, "faults": 0.0, "others": 0.0},
 }
 """What a world has more of when it is to show that a rule is needed."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 from unittest import mock
+
+import msgspec
 
 from consumer.attempt import attempt as attempt_module
 from consumer.attempt.applier import Applier
@@ -23,18 +25,35 @@ from consumer.ordering.locks import LockTable, Wait
 from consumer.ordering.model import LaneProgress, NetChange, RowChange
 from consumer.ordering.progress import ResumePlan, plan
 from consumer.tables.definition import InForce
+from producer.binlog_format.log_event import LogEvent
+from producer.definitions import proof
+from producer.definitions.places import Proof, Proven, Unproven
+from producer.errors import SourceRefusedError
 from producer.flavours.mariadb import MariaDBVisibility
 from producer.flavours.mysql import MySQLVisibility
 from producer.kafka.writer import KafkaWriter
+from producer.loop.loop import CaptureLoop
+from producer.loop.table_stops import TableStops
+from producer.resume import proven_log, startup
+from producer.resume.positions import Records
+from producer.resume.startup import Starter
 from producer.resume.topic_recovery import TopicTails
 from producer.snapshot.chunks import EmitChunk, LogMark, LogPoint, Low
 from producer.snapshot.scheduler import Snapshots
+from producer.sources.binlog import assembly
+from producer.sources.binlog.assembly import Assembly, ReadAgain
 from producer.sources.binlog.mysql_gtids import GtidSet
-from producer.tables import TableName, TableState
+from producer.sources.binlog.transactions import TransactionAssembler
+from producer.sources.survey import Surveyed
+from producer.statements.judgement import StatementVerdict
+from producer.stops import Stopped
+from producer.tables import Captured, TableName, TableState
 from schemas.table.model import Row, Table
 from schemas.wire.position import FIRST_SNAPSHOT_ROW, Position
+from schemas.wire.records import LogProof, StoredPosition, TableStop
 
-_add, _emit = TopicTails.add, Snapshots._emit
+_add, _emit, _record, _stop = TopicTails.add, Snapshots._emit, Starter._record, Captured.stop
+_assembler, _end = TransactionAssembler.__init__, Assembly._end
 _judge, _init, _begin, _commit = (
     Deduplicator.judge, Deduplicator.__init__, EnvelopeReader.begin, Applier._commit,
 )  # fmt: skip
@@ -137,6 +156,90 @@ def _of_any_gen(self: TopicTails, offset: int, value: bytes, *, always: bool = F
     self.gen = max(highest, self.gen)
 
 
+def _on_at_the_end(
+    self: Starter, records: Records, found: dict[str, TopicTails], *, new_snapshot: bool
+) -> StoredPosition:
+    """A log that is not there any more is followed from its end on."""
+    try:
+        return _record(self, records, found, new_snapshot=new_snapshot)
+    except SourceRefusedError:
+        stored, here = records.newest, self.source.beginning()
+        assert stored is not None
+        return msgspec.structs.replace(
+            stored, gen=stored.gen + 1, file=here.file, pos=here.pos, proof=here.proof
+        )
+
+
+def _stops_nothing(_self: StatementVerdict, *, same_definition: bool) -> bool:
+    del same_definition
+    return False
+
+
+def _no_stops(_self: Captured) -> dict[str, TableStop]:
+    return {}
+
+
+def _says_nothing(self: TableStops, _file: str, _pos: int) -> bool:
+    self._captured.unsaid.clear()
+    return False
+
+
+def _forgets(_record: object, _topic: object) -> dict[str, TableStop]:
+    return {}
+
+
+def _goes_on_encoding(self: Captured, name: TableName, stopped: Stopped) -> None:
+    _stop(self, name, stopped)
+    if (state := self.tables.get(name)) is not None:
+        state.ignored = None
+
+
+def _keeps(_self: Snapshots, _name: TableName) -> None: ...
+
+
+def _nothing_refuted(*_: object) -> list[tuple[TableName, Unproven]]:
+    return []
+
+
+def _all_proven(
+    _index: object, _at: object, _end: object, found: dict[TableName, Surveyed]
+) -> dict[TableName, Proof]:
+    return {name: Proven(*surveyed) for name, surveyed in found.items()}
+
+
+def _xa_stops_nothing(*_: object) -> None: ...
+
+
+def _prepares_anew(
+    self: TransactionAssembler, captured: Callable[[str, str], bool], prepared: object = None
+) -> None:
+    del prepared
+    _assembler(self, captured)
+
+
+def _all_ends_commit(
+    self: Assembly, group: assembly._Group, event: LogEvent, *, nothing: bool = False
+) -> Iterable[LogEvent] | ReadAgain:
+    del nothing
+    return _end(self, group, event)
+
+
+def _takes_nothing_back(*_: object) -> None: ...
+
+
+def _knows_nothing(_self: object, _at: int) -> bool:
+    return False
+
+
+def _any_proof(proofs: Sequence[LogProof], _oldest: str) -> list[LogProof]:
+    return list(proofs)
+
+
+def _anywhere(self: CaptureLoop) -> None:
+    """Where the log was read up to, capture resumes."""
+    self._position.moved(*self._log.point)
+
+
 def _at_once(_self: KafkaWriter, action: Callable[[], None]) -> None:
     action()
 
@@ -177,6 +280,21 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "window": ((Snapshots, "under_way", _not_under_way),),
     "begin": ((Low, "reaches", _reaches_anything),),
     "emptied": ((Snapshots, "table_changed", _unchanged),),
+    "purged": ((Starter, "_record", _on_at_the_end),),
+    "proofs": ((proven_log, "still_there", _any_proof),),
+    "between": ((CaptureLoop, "_between", _anywhere),),
+    "judged": ((StatementVerdict, "stops", _stops_nothing),),
+    "stored": ((Captured, "stops", _no_stops),),
+    "said": ((TableStops, "say", _says_nothing),),
+    "remembered": ((startup, "merged", _forgets),),
+    "silent": ((Captured, "stop", _goes_on_encoding),),
+    "snapshot": ((Snapshots, "forget", _keeps),),
+    "proven": ((proof, "refuted", _nothing_refuted), (proof, "judged", _all_proven)),
+    "xa": ((TransactionAssembler, "_xa_stop", _xa_stops_nothing),),
+    "prepared": ((TransactionAssembler, "__init__", _prepares_anew),),
+    "ends": ((Assembly, "_end", _all_ends_commit),),
+    "savepoint": ((assembly, "_roll_back", _takes_nothing_back),),
+    "again": ((assembly._Known, "is_undone", _knows_nothing),),
     "tickets": ((LockTable, "register", _no_wait),),
 }
 

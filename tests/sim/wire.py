@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from consumer.tables.router import TableRoute, resolve, wanted_table
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.codec import encode_table
 
 CI = "utf8mb4_general_ci"
 SOURCE = "s"
+DB = "d"
 BRANCH = "branch"
 COLUMNS = ("k", "u1", "u2", "v")
 
@@ -27,13 +30,17 @@ def _unique(name: str, column: str) -> UniqueIndex:
 
 
 TABLE = Table(
-    db="d",
+    db=DB,
     name="t",
     columns=tuple(map(_column, COLUMNS)),
     key=_unique("PRIMARY", "k"),
     unique=(_unique("u1", "u1"), _unique("u2", "u2")),
 )
 """At the source: k is the key, u1 and u2 are unique, v is the version."""
+
+
+TABLES = {name: replace(TABLE, name=name) for name in ("t", "x", "n")}
+"""Every table of a source by its name; of `t` all that follows is simulated, too, the topics of the others are read. `n` is made later."""
 
 
 def routes(branch: str) -> tuple[TableRoute, ...]:

@@ -16,13 +16,16 @@ from structlog.testing import capture_logs
 from consumer.errors import ConsumerError, UniqueViolationError
 from consumer.ordering.model import Held, NetChange
 from schemas.table.model import Row
-from tests.sim.attempt import Query, Wrong
-from tests.sim.binlog import Change, SourceRow
-from tests.sim.capture import EVENTS, POSITIONS, Capture, in_small
-from tests.sim.kafka import Broker
+from schemas.wire.position import binlog_file_number
+from tests.sim.attempt import Query
+from tests.sim.binlog import Change, LogPoint, SourceRow
+from tests.sim.capture import EVENTS, POSITIONS, TOPICS, Capture, in_small
+from tests.sim.kafka import Broker, Topic
 from tests.sim.rules import ALL, EMPHASIS, Rules
 from tests.sim.source import Source
 from tests.sim.target import RowKey, Steps, Target, entries, key_of, row_key
+from tests.sim.topic_judge import TopicJudge
+from tests.sim.truth import Wrong
 
 KEYS = ("a", "b", "c", "d", "e")
 VALUES = ("x", "y", "z")
@@ -49,6 +52,21 @@ class World:
         self.snapshot = rng.random() < more.get("snapshot", 0.6)
         self.truncates = more.get("truncates", rng.choice((0.0, 0.05)))  # share of the transactions
         self.undone = rng.choice((0.0, 0.1))  # share of the transactions that are rolled back
+        self.others = more.get(
+            "others", rng.choice((0.1, 0.3))
+        )  # share of the changes to other tables than `t`
+        self.statements = more.get(
+            "statements", rng.choice((0.0, 0.0, 0.1, 0.25))
+        )  # share of the transactions
+        self.stops = more.get("stops", rng.choice((0.0, 0.4)))  # share of the statements that stop a table
+        self.xa = more.get("xa", rng.choice((0.0, 0.0, 0.15)))  # share of the transactions
+        self.savepoints = more.get("savepoints", rng.choice((0.0, 0.15)))  # share with a part that is undone
+        self.crashes = more.get("crashes", rng.choice((0.0, 0.0, 0.05)))  # of the server, per transaction
+        self.large = more.get("large", 0.3)  # share of the captures with little memory
+        self.rotations = more.get("rotations", rng.choice((0.0, 0.15)))  # of the log's files, per transaction
+        self.purges = rng.random() < more.get(
+            "purges", 0.05
+        )  # whether files go away that capture still needs
         self.prefill = int(more.get("prefill", 3))
         self.quarantine = rng.random() < more.get("quarantine", 0.3)
         self.drift = not self.quarantine and rng.random() < 0.5
@@ -69,7 +87,10 @@ class World:
         self.target.revoked = rng.choice((0.0, 0.0, 0.01))
         mysql = rng.random() < 0.5
         self.sources = [Source(name, self, mysql=mysql) for name in ("A", "B")[: 1 + (rng.random() < 0.25)]]
-        self.brokers = [Broker() for _ in self.sources]
+        self.judges = [
+            TopicJudge(source.histories, TOPICS, POSITIONS, source.inside) for source in self.sources
+        ]
+        self.brokers = [Broker(judge.appended) for judge in self.judges]
         for broker in self.brokers:
             broker.ensure([EVENTS], {})
         self.topics = [broker.topics[EVENTS] for broker in self.brokers]
@@ -90,23 +111,30 @@ class World:
     def _prefill(self) -> None:
         """Rows from before the log, where there is a snapshot to bring them over."""
         for source in self.sources if self.snapshot else []:
-            for _ in range(self.rng.randint(0, self.prefill)):
-                change = self.random_change(source, self.rng)
+            for number in range(self.rng.randint(0, self.prefill)):
+                table = "t" if number % 3 != 2 else "x"
+                change = self.random_change(source, table, self.rng)
                 if change is not None and change[0] is None and change[1] is not None:
-                    source.start_with([change[1]])
-                    self.happened(source, None, change[1])
+                    source.start_with(table, change[1])
+                    if table == "t":
+                        self.happened(source, None, change[1])
 
-    def random_change(self, source: Source, rng: random.Random) -> Change | None:
-        """Return a change that all unique indexes allow; two sources never hold one key or value at a time."""
-        old = source.rows.get(rng.choice(KEYS))
+    def random_change(self, source: Source, table: str, rng: random.Random) -> Change | None:
+        """Return a change that all unique indexes allow; two sources never hold one key or value of `t` at a time."""
+        if table not in source.tables:
+            return None
+        old = source.tables[table].get(rng.choice(KEYS))
+        locked = source.locked(table)
+        if old is not None and any(old[0].lower() == row[0].lower() for row in locked):
+            return None
         if old is not None and rng.random() < 0.25:
             return old, None
         key = self._case(rng.choice(KEYS)) if old is None or rng.random() < self.moves else old[0]
         self.version += 1
         row = (key, self._value(rng, old, 1), self._value(rng, old, 2), self.version)
-        if self._clashes(source, old, row):
+        if self._clashes(source, table, old, row):
             return None
-        if self.quarantine and rng.random() < 0.06:
+        if table == "t" and self.quarantine and rng.random() < 0.06:
             self.target.poison.add(self.version)
         return old, row
 
@@ -118,9 +146,9 @@ class World:
     def _case(self, text: str) -> str:
         return text.upper() if self.rng.random() < 0.3 else text
 
-    def _clashes(self, source: Source, old: SourceRow | None, row: SourceRow) -> bool:
-        for other in self.sources:
-            for there in other.rows.values():
+    def _clashes(self, source: Source, table: str, old: SourceRow | None, row: SourceRow) -> bool:
+        for other in self.sources if table == "t" else [source]:
+            for there in [*other.tables.get(table, {}).values(), *other.locked(table)]:
                 if other is source and there is old:
                     continue
                 same = [
@@ -139,6 +167,10 @@ class World:
         if after is not None:
             self.histories.setdefault((branch, after[0].lower()), [None]).append((*after, branch))
 
+    def begun_at(self, source: Source) -> LogPoint | None:
+        """Return where capture began, if it has."""
+        return self.judges[self.sources.index(source)].start
+
     def source_step(self, source: Source) -> None:
         broker = self.brokers[self.sources.index(source)]
         begun = self.snapshot or (POSITIONS in broker.topics and broker.topics[POSITIONS].records)
@@ -146,9 +178,41 @@ class World:
             return
         if self.transactions and self.rng.random() < 0.6:
             self.transactions -= 1
-            source.transact(self.rng)
+            source.step(self.rng)
         elif self.rng.random() < 0.6:
             source.show()
+        elif self.rng.random() < 0.3:
+            self._purge(source)
+
+    def _purge(self, source: Source) -> None:
+        """The server removes old files of its log: mostly such that nobody needs any more."""
+        n = self.sources.index(source)
+        stored = self.judges[n].stored
+        if stored is None:
+            return
+        # One proof that is left is enough: without any the start is refused, as it should be.
+        needed = max(
+            (binlog_file_number(proof.file) for proof in stored.proof),
+            default=binlog_file_number(stored.file),
+        )
+        if self.purges and self.rng.random() < 0.3:
+            needed = source.binlog.end[0]
+            for task in self.captures[n]:
+                if not task.busy:
+                    task.kill()
+        source.binlog.purged = max(source.binlog.purged, needed)
+
+    def refused(self, task: Capture, why: str) -> None:
+        """Capture says that a person must act: only because what it needs of the log is gone."""
+        source = task.source
+        n = self.sources.index(source)
+        stored = self.judges[n].stored
+        self.note(f"capture {source.name} is refused: {why}")
+        if task is not self.captures[n][-1]:
+            return  # a zombie stands further back than what is stored
+        places = [] if stored is None else [stored.file, max(proof.file for proof in stored.proof)]
+        if all(binlog_file_number(file) >= source.binlog.purged for file in places):
+            raise Wrong(f"capture of {source.name} ends: {why}")
 
     # --- the judge ----------------------------------------------------------------------------------------------------
 
@@ -175,17 +239,25 @@ class World:
             self.note(f"shows {key} = {state}")
 
     def _compare(self) -> None:
-        expected = {
-            (self._branch(source), key): (*row, self._branch(source))
-            for source in self.sources
-            for key, row in source.rows.items()
-        }
+        expected = {}
+        for n, (source, judge, broker) in enumerate(
+            zip(self.sources, self.judges, self.brokers, strict=True)
+        ):
+            refused = self.captures[n][-1].refused
+            found = {
+                table: judge.at_the_end(
+                    table, broker.topics.get(topic) or Topic(), snapshot=self.snapshot, refused=refused
+                )
+                for table, topic in TOPICS.items()
+            }
+            for key, row in found["t"].rows.items():
+                expected[self._branch(source), key] = (*row, self._branch(source))
         held = self._held_keys()
         actual = {key: row for key, row in self.target.committed.items() if not key[1].startswith(FOREIGN)}
         if held:
             raise Wrong(f"held rows that the retry did not free: {held}")
         if actual != expected:
-            raise Wrong(f"at the end the target has {actual}, the source {expected}")
+            raise Wrong(f"at the end the target has {actual}, the topics {expected}")
         for row in self.foreign:
             gone = (*self.target.displaced, *self.target.emptied)
             if row_key(row) not in self.target.committed and row not in gone:
@@ -271,7 +343,7 @@ class World:
         elif luck < 0.3:
             task = rng.choice(self.captures[n])
             if task.dead:
-                if task is self.captures[n][-1]:
+                if task is self.captures[n][-1] and (not task.refused or rng.random() < 0.02):
                     self._assign(n)
             elif not task.busy:
                 task.step()
@@ -285,6 +357,7 @@ class World:
         self.faults = self.failing = self.target.trouble = self.target.revoked = 0.0
         self.drift = False
         for source in self.sources:
+            source.go_on()  # something may wait for that
             while source.visible < len(source.log):
                 source.show()
         for n in range(len(self.sources)):
@@ -293,7 +366,10 @@ class World:
                 task.kill()
             self.captures[n] = self.captures[n][-1:]
         self._until(
-            lambda: all(tasks[-1].idle for tasks in self.captures) and all(q.idle for q in self.queries)
+            lambda: (
+                all(tasks[-1].idle or tasks[-1].refused for tasks in self.captures)
+                and all(q.idle for q in self.queries)
+            )
         )
         for query in self.queries:
             query.restart(kill=True)

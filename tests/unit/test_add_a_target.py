@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from consumer.targets import dialect_components
+from consumer.targets.batches import BatchTarget
 from consumer.targets.sql import Syntax
-from tests import sqlite_target
+from tests import json_folder, sqlite_target
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "add-a-target.md"
@@ -22,6 +23,7 @@ TEXT = PAGE.read_text()
 TABLE = re.findall(r"^\| [^|`]+ \| `([\w/.]+)` \| `(\w+)` \| `(\w+)` \|$", TEXT, re.MULTILINE)
 #: Words in backticks that are no names of code.
 WORDS = {"%s", "%%", "deletes", "replaces", "updates", "displacing", "progress", "rowlock check", "rowlock_progress", "rowlock_displaced"}  # fmt: skip
+WORDS |= {"commit_every", "foreachBatch", "rowlock verify", "rowlock.targets", "word = package.module:KIND"}
 
 
 def defined(path: Path) -> set[str]:
@@ -63,6 +65,17 @@ def test_sqlite_has_what_a_protocol_asks(protocol: str, own: str) -> None:
     has = {*dir(made), *(["affected"] if protocol == "Link" else [])}  # set by its __init__
     assert len(asked) >= 2
     assert [name for name in asked if name not in has] == []
+
+
+def test_the_folder_has_what_a_target_of_whole_batches_is_asked() -> None:
+    """The protocol and those that it extends; what of them a session alone must have is not asked."""
+    protocols = [each for each in BatchTarget.__mro__ if each.__module__.startswith("consumer.targets")]
+    asked = {name for each in protocols for name in vars(each) if not name.startswith("_")}
+    assert {"apply", "take_over", "read_table", "surroundings", "held"} <= asked
+    assert [name for name in sorted(asked) if not hasattr(json_folder.JsonFolder, name)] == []
+    assert (
+        getattr(import_module(json_folder.KIND.module), json_folder.KIND.attribute) is json_folder.JSON_FOLDER
+    )
 
 
 def test_sqlite_is_registered_by_its_entry_alone() -> None:

@@ -31,6 +31,7 @@ from consumer.units.decisions import (
 from consumer.units.messages import (
     Abort,
     About,
+    ApplyPhase,
     AttemptsReported,
     Check,
     Checked,
@@ -43,28 +44,28 @@ from consumer.units.messages import (
     Follow,
     Followed,
     Looked,
-    Open,
     PipelineTick,
     Post,
+    PrepareUnit,
     QueryFailed,
     QueryKind,
     QueryLost,
     QueryUp,
+    RemoveUnit,
     Say,
     SparkUp,
     StartQuery,
     StartUnit,
-    Stop,
     StopQuery,
     Take,
     Took,
     UnitFenced,
-    UnitPhase,
     Waits,
     Warm,
     Warmed,
 )
 from consumer.units.queries import APART_S, LEFTOVER_S
+from schemas.units import Ended, Prepared
 
 TOPICS = ("a", "b", "c")
 
@@ -82,7 +83,7 @@ class World:
     queries: dict[int, StartQuery] = field(default_factory=dict)
     rows: dict[str, list[int]] = field(default_factory=lambda: {t: [0, -1] for t in TOPICS})
     ends: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOPICS, 0))
-    said: Counter[tuple[str, int, str]] = field(default_factory=Counter)
+    said: Counter[tuple[str, int, type[Prepared | Ended]]] = field(default_factory=Counter)
     wanted: dict[str, int] = field(default_factory=dict)
     number: int = 0
     spark: bool = False
@@ -123,7 +124,7 @@ class World:
                 self.boards.pop(number, None)
             case Say(topic, _, assignment, what):
                 self.said[topic, assignment, what] += 1
-                if what == "ended" and self.wanted.get(topic) == assignment:
+                if what is Ended and self.wanted.get(topic) == assignment:
                     del self.wanted[topic]
             case Waits(topic):
                 assert self.state.units[topic].home is None, "a unit that waits is on no board"
@@ -166,9 +167,11 @@ class World:
         if assignment is None and not any(unit.topic == topic for unit in self.state.units.values()):
             self.number += 1
             self.wanted[topic] = self.number
-            self.do(Open(topic, "s", self.number))
+            self.do(PrepareUnit(topic, "s", self.number))
         elif assignment is not None:
-            self.do(StartUnit(topic, assignment) if self.rng.random() < 0.8 else Stop(topic, assignment))
+            self.do(
+                StartUnit(topic, assignment) if self.rng.random() < 0.8 else RemoveUnit(topic, assignment)
+            )
 
     def answer(self) -> None:
         if not self.asked:
@@ -261,7 +264,7 @@ class World:
 
     def bad_report(self) -> None:
         held = [
-            (unit.home or 0, unit) for unit in self.state.units.values() if unit.phase is UnitPhase.RUNNING
+            (unit.home or 0, unit) for unit in self.state.units.values() if unit.phase is ApplyPhase.APPLYING
         ]
         if held:
             number, unit = self.rng.choice(held)
@@ -304,14 +307,14 @@ def test_any_order_of_events(seed: int, steps: int) -> None:
     assert all(world.rows[topic][1] == world.ends[topic] - 1 for topic in units), "completely"
     assert len(world.queries) <= 1, "by the live query alone"
     for topic, assignment in list(world.wanted.items()):
-        world.do(Stop(topic, assignment))
+        world.do(RemoveUnit(topic, assignment))
     world.settle()
     assert not world.state.units
     assert not world.queries, "which ends when nobody needs it"
     for topic, assignment, what in world.said:
-        assert what == "ready" or world.said[topic, assignment, "ended"] == 1
+        assert what is Prepared or world.said[topic, assignment, Ended] == 1
         assert world.said[topic, assignment, what] == 1
-    assert sum(1 for _, _, what in world.said if what == "ended") == world.number
+    assert sum(1 for _, _, what in world.said if what is Ended) == world.number
 
 
 class Script:
@@ -330,7 +333,7 @@ class Script:
     def running(self, *topics: str) -> Script:
         """Open and start `topics`, in one live query."""
         for topic in topics:
-            self(Open(topic, "s", 1))
+            self(PrepareUnit(topic, "s", 1))
         for topic in topics:
             self(Warmed(topic, 1, "id"))
         (query,) = [effect for effect in self(PipelineTick(), 0.3) if isinstance(effect, StartQuery)] or [
@@ -347,17 +350,17 @@ class Script:
 def test_many_opens_are_one_query_and_a_later_one_takes_its_place_beside_it() -> None:
     run = Script()
     for topic in "abcdef":
-        assert run(Open(topic, "s", 1)) == [Warm(run.state.units[topic].about)]
+        assert run(PrepareUnit(topic, "s", 1)) == [Warm(run.state.units[topic].about)]
     started = [effect for topic in "abcdef" for effect in run(Warmed(topic, 1, "id"))]
     (query,) = (effect for effect in started if isinstance(effect, StartQuery))
     assert query.starting == dict.fromkeys("abcdef", -1)
-    assert [effect.what for effect in started if isinstance(effect, Say)] == ["ready"] * 6, (
+    assert [effect.event for effect in started if isinstance(effect, Say)] == [Prepared] * 6, (
         "none waits for it"
     )
     assert run(QueryUp(query.number, QueryKind.LIVE, dict.fromkeys("abcdef", ("id", b"")))) == []
     run(StartUnit("a", 1))
     assert run(Took("a", 1, 10, 99)) == [Post(1, {"a": 10})]
-    run(Open("g", "s", 1), APART_S)
+    run(PrepareUnit("g", "s", 1), APART_S)
     (second,) = run(Warmed("g", 1, "id"))
     assert isinstance(second, StartQuery)
     assert second.starting == {**dict.fromkeys("bcdefg", -1), "a": 100}
@@ -369,9 +372,9 @@ def cold(*topics: str) -> Script:
     """Units that are taken over while Spark starts."""
     run = Script(spark=False)
     for topic in topics:
-        run(Open(topic, "s", 1))
+        run(PrepareUnit(topic, "s", 1))
         (said,) = run(Warmed(topic, 1, "id"))
-        assert said == Say(topic, "s", 1, "ready")
+        assert said == Say(topic, "s", 1, Prepared)
         (take,) = run(StartUnit(topic, 1))
         assert isinstance(take, Take)
     return run
@@ -394,6 +397,18 @@ def test_without_spark_hands_go_on_applying_what_comes() -> None:
     assert (unit.watched.offset, unit.watched.applied, unit.position) == (199, 100, (1, 2, 3, 199))
     assert run(Followed("a", 1, applied("a", 249, rows=50))) == []
     assert unit.watched.applied == 150
+
+
+def test_hands_keep_the_pace_of_a_target_of_whole_batches() -> None:
+    run = cold("a")
+    run.state.pace = 10.0
+    follow = Follow(run.state.units["a"].about, 10, 99)
+    assert run(Took("a", 1, 10, 99)) == [follow]
+    assert run(Followed("a", 1)) == []
+    assert run(PipelineTick(), 9.9) == []
+    assert run(PipelineTick(), 0.2) == [follow]
+    (again,) = run(Followed("a", 1, applied("a", 199, rows=100), left=50))
+    assert isinstance(again, Follow), "a backlog is no matter of pace"
 
 
 def test_a_unit_goes_onto_a_board_only_when_its_hand_has_ended() -> None:
@@ -444,7 +459,7 @@ def test_hands_that_meet_trouble_take_the_unit_over_anew() -> None:
 def test_a_unit_that_a_hand_follows_is_fenced_when_the_hand_has_ended() -> None:
     run = cold("a")
     run(Took("a", 1, 10, 99))
-    assert run(Stop("a", 1)) == [Abort("a", 1)]
+    assert run(RemoveUnit("a", 1)) == [Abort("a", 1)]
     (fence,) = run(Followed("a", 1, applied("a", 120)))
     assert isinstance(fence, FenceUnit)
     assert fence.above == 10
@@ -476,12 +491,12 @@ def test_a_unit_whose_query_has_died_is_followed_until_there_is_another_one() ->
 
 def test_a_stop_takes_the_unit_off_its_board_and_then_fences_it() -> None:
     run = Script().running("a", "b")
-    post, fence = run(Stop("a", 1))
+    post, fence = run(RemoveUnit("a", 1))
     assert post == Post(1, {"b": 10})
     assert isinstance(fence, FenceUnit)
     assert (fence.above, fence.stopped) == (10, None)
-    assert run(UnitFenced("a", 1, 120)) == [Say("a", "s", 1, "ended", 120)]
-    assert run(Stop("a", 1)) == [Say("a", "", 1, "ended")], "asked again, it says so again"
+    assert run(UnitFenced("a", 1, 120)) == [Say("a", "s", 1, Ended, 120)]
+    assert run(RemoveUnit("a", 1)) == [Say("a", "", 1, Ended)], "asked again, it says so again"
 
 
 def test_a_unit_stopped_while_a_hand_is_at_it_is_fenced_afterwards() -> None:
@@ -489,7 +504,7 @@ def test_a_unit_stopped_while_a_hand_is_at_it_is_fenced_afterwards() -> None:
     run(AttemptsReported([(1, Report(topic="a", state="behind", epoch=10, offset=99))]))
     (take,) = run(PipelineTick(), 1.0)
     assert isinstance(take, Take)
-    assert run(Stop("a", 1)) == [Abort("a", 1)]
+    assert run(RemoveUnit("a", 1)) == [Abort("a", 1)]
     (fence,) = run(Took("a", 1, 11, 99))
     assert isinstance(fence, FenceUnit)
     assert fence.above == 11
@@ -520,7 +535,7 @@ def test_a_unit_that_waits_for_a_person_stays_here_and_is_told_once() -> None:
         ]
         assert effects in ([], [examine]), "a query without it, and a look at the other unit, aside"
         run(Examined("a", 1, "x", "id"))
-    assert run.state.units["a"].phase is UnitPhase.WAITING, "nothing has changed, and it is not long"
+    assert run.state.units["a"].phase is ApplyPhase.WAITING, "nothing has changed, and it is not long"
     assert (run.state.units["a"].watched.state, run.state.units["a"].watched.message) == ("stopped", "gap")
 
 
@@ -540,7 +555,7 @@ def test_a_unit_that_waits_is_tried_again_when_something_has_changed_or_after_lo
     (take,) = run(Examined("a", 1, "y", "id"))
     assert isinstance(take, Take)
     run(Took("a", 1, 13, 99))
-    assert run.state.units["a"].phase is UnitPhase.RUNNING
+    assert run.state.units["a"].phase is ApplyPhase.APPLYING
     assert run.state.units["a"].watched.state == "ok"
     assert run.state.units["a"].error is None
 
@@ -563,7 +578,7 @@ def test_a_unit_that_could_not_be_looked_at_is_tried_when_it_can(seen_before: bo
     for _ in range(3):
         run(Examined("a", 1, "x", "id"))
         run(PipelineTick(), LOOK_S)
-    assert run.state.units["a"].phase is UnitPhase.WAITING, "it is not hammered"
+    assert run.state.units["a"].phase is ApplyPhase.WAITING, "it is not hammered"
 
 
 def test_running_units_are_looked_at_in_turn_and_stop_where_they_do_not_fit_any_more() -> None:
@@ -578,10 +593,10 @@ def test_running_units_are_looked_at_in_turn_and_stop_where_they_do_not_fit_any_
     assert len(seen) in (2, 3, 4), "each once in a while"
     assert {each.epoch for each in seen} == {10}
     run(Checked("a", 1, 9, "has triggers: drop them"))
-    assert run.state.units["a"].phase is UnitPhase.RUNNING, "another epoch of it"
+    assert run.state.units["a"].phase is ApplyPhase.APPLYING, "another epoch of it"
     effects = run(Checked("a", 1, 10, "has triggers: drop them"))
     assert effects[:2] == [Waits("a", "s", "has triggers: drop them"), Post(1, {"b": 10})]
-    assert run.state.units["a"].phase is UnitPhase.WAITING
+    assert run.state.units["a"].phase is ApplyPhase.WAITING
 
 
 def test_many_units_that_wait_are_looked_at_less_often() -> None:
@@ -589,7 +604,7 @@ def test_many_units_that_wait_are_looked_at_less_often() -> None:
     run = Script()
     many = LOOKS * 10
     for number in range(many):
-        run(Open(f"t{number}", "s", 1))
+        run(PrepareUnit(f"t{number}", "s", 1))
         run(Warmed(f"t{number}", 1, "id"))
     run(PipelineTick(), 1.0)
     run(QueryUp(1, QueryKind.LIVE, dict.fromkeys(run.state.units, ("id", b""))))
@@ -621,11 +636,11 @@ def test_a_unit_that_waits_is_read_by_no_query() -> None:
 def test_a_unit_that_waits_ends_when_it_is_told_to_and_stays_marked() -> None:
     run = Script().running("a")
     stopped(run)  # and a hand looks: it has to wait for its turn, the end of the unit has not
-    (fence,) = run(Stop("a", 1))
+    (fence,) = run(RemoveUnit("a", 1))
     assert isinstance(fence, FenceUnit)
     assert fence.stopped == "gap"
     assert run(Examined("a", 1, "x", "id")) == []
-    assert run(UnitFenced("a", 1, 99)) == [Say("a", "s", 1, "ended", 99)], "no error of whoever moves it"
+    assert run(UnitFenced("a", 1, 99)) == [Say("a", "s", 1, Ended, 99)], "no error of whoever moves it"
 
 
 def test_figures_add_up_over_hands_and_workers() -> None:
@@ -646,8 +661,8 @@ def test_a_unit_in_trouble_is_taken_over_anew_and_the_others_go_on(state: Report
         Post(1, {"b": 10})
     ]
     assert [(unit.phase, unit.stop_asked) for unit in run.state.units.values()] == [
-        (UnitPhase.TAKING, False),
-        (UnitPhase.RUNNING, False),
+        (ApplyPhase.TAKING_OVER, False),
+        (ApplyPhase.APPLYING, False),
     ]
     (take,) = run(PipelineTick(), 1.0)
     assert isinstance(take, Take)
@@ -658,16 +673,16 @@ def test_a_unit_in_trouble_is_taken_over_anew_and_the_others_go_on(state: Report
 def test_trouble_of_a_query_that_the_unit_has_left_is_no_trouble() -> None:
     run = Script().running("a")
     run(AttemptsReported([(7, Report(topic="a", state="fenced", epoch=10, offset=150))]))
-    assert run.state.units["a"].phase is UnitPhase.RUNNING
+    assert run.state.units["a"].phase is ApplyPhase.APPLYING
     run(AttemptsReported([(1, Report(topic="a", state="fenced", epoch=9, offset=150))]))
-    assert run.state.units["a"].phase is UnitPhase.RUNNING
+    assert run.state.units["a"].phase is ApplyPhase.APPLYING
     run(AttemptsReported([(1, Report(topic="a", state="fenced", epoch=10, offset=150))]))
-    assert run.state.units["a"].phase is UnitPhase.TAKING
+    assert run.state.units["a"].phase is ApplyPhase.TAKING_OVER
 
 
 def test_a_backlog_goes_to_a_query_of_its_own_and_comes_back() -> None:
     run = Script().running("a", "b")
-    run(Open("c", "s", 1))
+    run(PrepareUnit("c", "s", 1))
     run(Warmed("c", 1, "id"))
     run(PipelineTick(), 5)
     run(QueryUp(2, QueryKind.LIVE, dict.fromkeys("abc", ("id", b""))))
@@ -696,23 +711,23 @@ def test_records_handed_over_before_the_unit_was_on_the_board_are_noticed() -> N
     assert run.state.units["a"].suspect == 107
     (post,) = run(Looked(1, 6, ends, idle=False))
     assert post == Post(1, {})
-    assert run.state.units["a"].phase is UnitPhase.TAKING
+    assert run.state.units["a"].phase is ApplyPhase.TAKING_OVER
     again = Script().running("a")
     again(Looked(1, 4, ends, idle=True))
     again(Looked(1, 4, ends, idle=True))
     again(AttemptsReported([(1, Report(topic="a", state="ok", epoch=10, offset=106))]))
     assert again(Looked(1, 4, ends, idle=True)) == []
-    assert again.state.units["a"].phase is UnitPhase.RUNNING
+    assert again.state.units["a"].phase is ApplyPhase.APPLYING
 
 
 def test_a_unit_that_the_new_query_does_not_know_yet_waits_for_one_that_does() -> None:
     run = Script().running("a", "b")
-    run(Stop("b", 1))
+    run(RemoveUnit("b", 1))
     run(UnitFenced("b", 1, 99))
     (query,) = [
         e for wait in (0.0, LEFTOVER_S + 1) for e in run(PipelineTick(), wait) if isinstance(e, StartQuery)
     ]
-    run(Open("b", "s", 2))  # while a query without b is on its way; the old one still reads it
+    run(PrepareUnit("b", "s", 2))  # while a query without b is on its way; the old one still reads it
     run(Warmed("b", 2, "id"))
     run(StartUnit("b", 2))
     run(Took("b", 2, 30, 99))
@@ -726,7 +741,7 @@ def test_a_unit_that_the_new_query_does_not_know_yet_waits_for_one_that_does() -
 
 def test_a_query_does_not_read_for_nobody_for_ever() -> None:
     run = Script().running("a", "b")
-    run(Stop("b", 1))
+    run(RemoveUnit("b", 1))
     run(UnitFenced("b", 1, 99))
     assert run(PipelineTick(), LEFTOVER_S - 1) == []
     (query,) = run(PipelineTick(), 2)
@@ -736,12 +751,12 @@ def test_a_query_does_not_read_for_nobody_for_ever() -> None:
 
 def test_instructions_for_another_assignment() -> None:
     run = Script().running("a")
-    (said,) = run(Open("a", "s", 2))
+    (said,) = run(PrepareUnit("a", "s", 2))
     assert isinstance(said, Say)
     assert "still here under the assignment 1" in str(said.error)
-    assert run(Open("a", "s", 1)) == []
+    assert run(PrepareUnit("a", "s", 1)) == []
     (said,) = run(StartUnit("a", 2))
     assert isinstance(said, Say)
-    assert said.what == "ended"
-    assert run(Stop("a", 2)) == [Say("a", "", 2, "ended")]
-    assert run.state.units["a"].phase is UnitPhase.RUNNING
+    assert said.event is Ended
+    assert run(RemoveUnit("a", 2)) == [Say("a", "", 2, Ended)]
+    assert run.state.units["a"].phase is ApplyPhase.APPLYING

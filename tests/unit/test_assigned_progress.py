@@ -9,11 +9,12 @@ import msgspec
 import pytest
 
 from consumer.reporting.checkpoint_reporter import CheckpointReporter
-from consumer.reporting.protocol import Lines, Said, UnitMark
+from consumer.reporting.protocol import Lines
 from consumer.reporting.source_times import SourceTimes
-from consumer.units.messages import Say, UnitHere, UnitPhase
+from consumer.units.messages import ApplyPhase, Say, UnitHere
 from consumer.units.supervision import Watched
 from schemas.config.model import KafkaConfig
+from schemas.units import Ended, Mark, UnitLine, WorkerEvent
 
 UNIT = "apply/p/t"
 
@@ -23,33 +24,37 @@ class Driver:
 
     def __init__(self, debezium: frozenset[str] = frozenset()) -> None:
         self.now = 100.0
-        self.unit = UnitHere("t", "s", 7, phase=UnitPhase.RUNNING, epoch=1)
+        self.unit = UnitHere("t", "s", 7, phase=ApplyPhase.APPLYING, epoch=1)
         self._out = io.StringIO()
         times = SourceTimes(KafkaConfig(bootstrap="127.0.0.1:1"), ["s"])  # never started: it knows nothing
         self._speaker = CheckpointReporter("p", Lines(self._out), times, debezium)
-        self._speaker.opened("t", 7, None)
+        self._speaker.taken_up("t", 7, None)
 
-    def after(self, seconds: float, *, applied: int, offset: int = 0, commit_ts_ms: int = 0) -> list[Said]:
+    def after(
+        self, seconds: float, *, applied: int, offset: int = 0, commit_ts_ms: int = 0
+    ) -> list[WorkerEvent]:
         """Let time pass and rows be applied in it; return what is said then."""
         self.now += seconds
         before = self.unit.watched.applied
         self.unit.watched = Watched(offset, applied=before + applied, commit_ts_ms=commit_ts_ms)
         return self._said(lambda: self._speaker.tick(self.now, {"t": self.unit}))
 
-    def ended(self, offset: int) -> Said:
-        (said,) = self._said(lambda: self._speaker.say(Say("t", "s", 7, "ended", offset=offset)))
+    def ended(self, offset: int) -> WorkerEvent:
+        (said,) = self._said(lambda: self._speaker.say(Say("t", "s", 7, Ended, offset=offset)))
         return said
 
-    def _said(self, act: Callable[[], None]) -> list[Said]:
+    def _said(self, act: Callable[[], None]) -> list[WorkerEvent]:
         self._out.seek(0)
         self._out.truncate()
         act()
-        return [msgspec.json.decode(line, type=Said) for line in self._out.getvalue().splitlines()]
+        lines = [msgspec.json.decode(line, type=UnitLine) for line in self._out.getvalue().splitlines()]
+        assert {line.unit for line in lines} <= {UNIT}
+        return [line.event for line in lines]
 
     def rate_after(self, seconds: float, *, applied: int) -> int | None:
         """None: nothing is said."""
         said = self.after(seconds, applied=applied)
-        assert all((each.unit, each.epoch, each.event) == (UNIT, 7, "progressed") for each in said)
+        assert all(each.assignment == 7 for each in said)
         return said[-1].rows_per_s if said else None
 
 
@@ -79,8 +84,8 @@ def test_a_mark_between_two_counts_goes_with_the_rate_of_the_last(driver: Driver
     assert driver.rate_after(1.0, applied=0) == 2_500
 
 
-@pytest.mark.parametrize("phase", [UnitPhase.OPENING, UnitPhase.READY, UnitPhase.STOPPING])
-def test_only_a_unit_that_may_write_has_a_rate(driver: Driver, phase: UnitPhase) -> None:
+@pytest.mark.parametrize("phase", [ApplyPhase.PREPARING, ApplyPhase.PREPARED, ApplyPhase.STOPPING])
+def test_only_a_unit_that_may_write_has_a_rate(driver: Driver, phase: ApplyPhase) -> None:
     driver.unit.phase = phase
     assert driver.after(0.0, applied=10) == []
     assert driver.after(2.0, applied=10) == []
@@ -90,9 +95,9 @@ def test_without_watermarks_a_unit_is_as_far_as_its_last_event() -> None:
     """More of that event's millisecond may follow; a unit that has seen no event of the log is nowhere yet."""
     driver = Driver(debezium=frozenset({"s"}))
     (first,) = driver.after(0.0, applied=5)
-    assert first.mark == UnitMark(0, 0)
+    assert first.mark == Mark(0, 0)
     (then,) = driver.after(5.0, applied=5, commit_ts_ms=1_790_000_000_000)
-    assert then.mark == UnitMark(1_789_999_999_999, 1_789_999_999_999)
+    assert then.mark == Mark(1_789_999_999_999, 1_789_999_999_999)
     again = driver.after(5.0, applied=5, commit_ts_ms=1_700_000_000_000)
     assert all(each.mark == then.mark for each in again), "never back"
     ended = driver.ended(offset=9)

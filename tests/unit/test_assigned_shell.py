@@ -16,9 +16,11 @@ import pytest
 from consumer.attempt.reports import Report
 from consumer.errors import UnitStoppedError
 from consumer.ordering.model import LaneProgress
-from consumer.process import pipeline_shell
-from consumer.process.pipeline_shell import WARM_IDLE_S, WARM_SLOW_S, PipelineShell
-from consumer.process.unit_operations import UnitOperations
+from consumer.process import pipeline_queries
+from consumer.process.operations.stretches import Stretches
+from consumer.process.pipeline_queries import WARM_IDLE_S, WARM_SLOW_S, PipelineQueries
+from consumer.process.pipeline_shell import PipelineShell
+from consumer.process.unit_problems import UnitProblems
 from consumer.reporting.status_lines import StatusWriter
 from consumer.units.decisions import SMALL
 from consumer.units.messages import About, Failed, Took
@@ -43,14 +45,16 @@ def test_displaced_rows_are_a_problem_whoever_displaced_them() -> None:
     """Of an attempt that has lost its unit meanwhile, too: the rows had to make room."""
     out, ending = io.StringIO(), threading.Event()
     working = object.__new__(PipelineShell)
-    working._status, working._ending, working._events = StatusWriter("p", out), ending, queue.SimpleQueue()
+    working._ending, working._events = ending, queue.SimpleQueue()
+    working._problems = UnitProblems(SimpleNamespace(name="p"), StatusWriter("p", out))  # type: ignore[arg-type]
 
     def receive(_timeout: float) -> list[Report]:
         ending.set()
         return [Report("a", "ok", 1, 5), Report("b", "fenced", 1, 5, displaced=3)]
 
     working._pipeline = SimpleNamespace(name="p")  # type: ignore[assignment]
-    working._receiver = SimpleNamespace(receive=receive)  # type: ignore[assignment]
+    working._queries = queries = object.__new__(PipelineQueries)
+    queries._receiver = SimpleNamespace(receive=receive)  # type: ignore[assignment]
     working._receive()
     taken: Future[Any] = Future()
     taken.set_result(Took("c", 1, 1, 5, displaced=2))
@@ -65,14 +69,14 @@ def test_displaced_rows_are_a_problem_whoever_displaced_them() -> None:
 
 
 def test_a_hand_adds_up_what_its_stretches_displaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    hand = object.__new__(UnitOperations)
-    hand._aborted, hand._misfits, hand._taking = set(), set(), 1
-    monkeypatch.setattr(hand, "_spec", lambda *_: None)
+    hand = object.__new__(Stretches)
+    hand._aborted, hand._taking = set(), 1
+    monkeypatch.setattr(hand, "spec", lambda *_: None)
     ends = iter([Report("a", "ok", 1, SMALL - 1, displaced=2), Report("a", "ok", 1, SMALL + 6, displaced=1)])
     monkeypatch.setattr(hand, "_apply", lambda *_: next(ends))
     lowest = LaneProgress(0, 1, 0, "id", -1, ZERO, 0, "")
-    taken = SimpleNamespace(lowest=lowest, epoch=1, commit_ts_ms=0)
-    took = hand._catch_up(About("a", "s", 1), taken, SMALL + 7, SimpleNamespace())  # type: ignore[arg-type]
+    taken = SimpleNamespace(lowest=lowest, epoch=1, commit_ts_ms=0, was=None)
+    took = hand.catch_up(About("a", "s", 1), taken, SMALL + 7, SimpleNamespace())  # type: ignore[arg-type]
     assert isinstance(took, Took)
     assert (took.offset, took.displaced) == (SMALL + 6, 3)
 
@@ -82,19 +86,19 @@ def test_the_end_of_a_topic_without_records_is_not_tried_for_ever(
     monkeypatch: pytest.MonkeyPatch, debezium: bool
 ) -> None:
     """Marks of transactions are never applied, and nobody would be current; a new leader knows more in a moment."""
-    hand = object.__new__(UnitOperations)
-    hand._aborted, hand._misfits, hand._taking = set(), set(), 1
-    monkeypatch.setattr(hand, "_spec", lambda *_: None)
+    hand = object.__new__(Stretches)
+    hand._aborted, hand._taking = set(), 1
+    monkeypatch.setattr(hand, "spec", lambda *_: None)
     hand._pipeline = SimpleNamespace(debezium={"s"} if debezium else {})  # type: ignore[assignment]
     monkeypatch.setattr(hand, "_apply", lambda *_: Report("a", "ok", 1, 4))
     lowest = LaneProgress(0, 1, 0, "id", -1, ZERO, 0, "")
-    taken = SimpleNamespace(lowest=lowest, epoch=1, commit_ts_ms=0)
+    taken = SimpleNamespace(lowest=lowest, epoch=1, commit_ts_ms=0, was=None)
     sessions: Any = SimpleNamespace()
     if debezium:
         with pytest.raises(UnitStoppedError, match=r"5 to 5 hold no records.*exactly\.once\.source\.support"):
-            hand._catch_up(About("a", "s", 1), taken, 6, sessions)  # type: ignore[arg-type]
+            hand.catch_up(About("a", "s", 1), taken, 6, sessions)  # type: ignore[arg-type]
         return
-    failed = hand._catch_up(About("a", "s", 1), taken, 6, sessions)  # type: ignore[arg-type]
+    failed = hand.catch_up(About("a", "s", 1), taken, 6, sessions)  # type: ignore[arg-type]
     assert isinstance(failed, Failed)
     assert (failed.again, failed.waits, failed.epoch) == (True, False, 1)
     assert "a: offsets 5 to 5 hold no records" in failed.error
@@ -108,8 +112,8 @@ def _warmed_after(monkeypatch: pytest.MonkeyPatch, query: Query) -> float:
         assert query.at < 1000, "waits for ever"
 
     clock = SimpleNamespace(monotonic=lambda: query.at, sleep=sleep)
-    monkeypatch.setattr(pipeline_shell, "time", clock)
-    starting = object.__new__(PipelineShell)
+    monkeypatch.setattr(pipeline_queries, "time", clock)
+    starting = object.__new__(PipelineQueries)
     starting._ending = threading.Event()
     starting._warm(query)  # type: ignore[arg-type]
     return query.at

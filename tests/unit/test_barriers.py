@@ -14,7 +14,7 @@ from producer.definitions.places import Proven
 from producer.errors import TableStoppedError
 from producer.flavours.mariadb import MARIADB
 from producer.resume.startup import Started
-from producer.sources.binlog.transactions import Barrier, TransactionHeader
+from producer.sources.changes import Barrier, TransactionHeader
 from producer.statements import ddl
 from producer.statements.closure import Reach
 from producer.tables import Captured, TableState

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +20,8 @@ from producer.errors import StreamStoppedError, TransientSourceError
 from producer.sources.binlog.assembly import UNDONE, Assembly, ReadAgain, Spill
 from producer.sources.binlog.spill import SpillFile, spilling
 from producer.sources.binlog.transaction_stream import TransactionStream
-from producer.sources.binlog.transactions import Boundary, CapturedRows, TransactionAssembler
+from producer.sources.binlog.transactions import CapturedRows, TransactionAssembler
+from producer.sources.changes import Boundary
 from tests.log_kit import CAPTURED, OTHER, Log
 
 LARGE = 3000
@@ -63,12 +64,17 @@ class Reading:
     server: Server
     at: int
     closed: bool = False
+    recent: Sequence[LogEvent] = ()
 
     def read(self, timeout: float) -> list[LogEvent]:
         assert not self.closed
         found = self.server.events[self.at : self.at + self.server.size]
         self.at += len(found)
+        self.recent = found
         return found
+
+    def evidence(self, file: str, pos: int) -> tuple[LogEvent, ...]:
+        return tuple(event for event in self.recent if (event.file, event.end) == (file, pos))
 
     @property
     def point(self) -> tuple[str, int]:
@@ -430,3 +436,24 @@ def test_without_room_for_a_spill_the_log_is_read_again() -> None:
         server = Server(written.events)
         assert read_all(server, Assembly(captured, limit=LARGE, spill=spill)) == written.events
         assert server.opened == [4, 4]
+
+
+def test_what_proves_the_log_before_a_large_transaction_is_not_lost_with_the_first_connection() -> None:
+    """Without it a start finds GTIDs that a server with semi-synchronous replication does not count yet, and refuses."""
+    written = Log()
+    written.gtid()
+    written.query("BEGIN")
+    written.rows(CAPTURED, [1])
+    written.xid()
+    before = written.events[-1]
+    written.gtid()
+    written.query("BEGIN")
+    written.query("SAVEPOINT s")
+    for value in range(100):
+        written.rows(CAPTURED, [value])
+    written.xid()
+    server = Server(written.events, size=1000)
+    stream = TransactionStream(server.connect, written.file, 4, Assembly(captured, limit=LARGE))
+    assert list(stream.read(0))[-1] == before
+    assert server.opened == [4, before.end], "the large one is to be read again"
+    assert stream.evidence(before.file, before.end) == (before,)

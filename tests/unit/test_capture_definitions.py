@@ -8,17 +8,14 @@ from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from producer.decoders.context import SourceContext, TopicTail
 from producer.flavours.mariadb import MARIADB
 from producer.kafka.settings import RETENTION_MS
-from producer.loop import loop as loop_module
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
 from producer.resume.positions import PositionStore
 from producer.resume.startup import Started, definition_context, send_definition
-from producer.sources.binlog.assembly import Assembly
+from producer.sources.changes import Evidence
 from producer.tables import Captured, TableState, TopicState
 from schemas.table.names import EXACT
 from schemas.wire.codec import decode_event
@@ -82,22 +79,25 @@ class World:
         self.writer = Writer(lambda: self.now)
         self.states = [table_state("acct"), table_state("log")]
         self.point = ("binlog.000003", 4)
+        self.heard, self.delivered, self.objects_changed = False, None, (0, 0)
 
     @property
     def inside(self) -> bool:
-        """What capture asks of the Fold."""
         return self.inside_from <= self.now < self.inside_to
 
+    begun = inside
+
     def read(self, _timeout: float) -> list[Any]:
-        """What capture asks of the log."""
         self.now += STEP_S
         if self.now >= self.ends:
             self.stop.set()
         return []
 
-    def evidence(self, *_: object) -> tuple[()]:
-        """What capture asks of the log: nothing proves anything here."""
-        return ()
+    def note(self, _file: str, _pos: int) -> None: ...
+
+    def evidence(self) -> Evidence:
+        """Nothing proves anything here."""
+        return Evidence((), None)
 
     def close(self) -> None: ...
 
@@ -109,13 +109,12 @@ class World:
         return Started(RECORD, CONTEXT, captured, {}, {}, fresh=False)
 
 
-def go(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def go(world: World) -> None:
     """Run capture in a World until its time is over."""
-    monkeypatch.setattr(loop_module, "TransactionAssembler", lambda *_: world)
     server = SimpleNamespace(log_end=lambda: world.point)
     ports = Ports(
         writer=world.writer, store=PositionStore("rowlock.b1.position"), topics=NOBODY, open_log=lambda *_: world,
-        open_reader=NOBODY, assembly=Assembly, server=lambda: server, names=EXACT, definitions=NOBODY,
+        open_reader=NOBODY, server=lambda: server, names=EXACT, definitions=NOBODY,
         reaches=lambda _changed: NOBODY, clock=Clock(lambda: world.now, lambda: RECORD.ts_ms), stopping=world.stop.is_set,
     )  # fmt: skip
     loop = CaptureLoop(source_config(mysql=False, snapshot="never"), world.started(), ports)
@@ -123,9 +122,9 @@ def go(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         loop.step()
 
 
-def test_every_definition_comes_again_well_within_retention(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_definition_comes_again_well_within_retention() -> None:
     world = World(ends=2 * RETENTION_S)
-    go(world, monkeypatch)
+    go(world)
     for state in world.states:
         sent = world.writer.events(state.topic.name)
         times = [0.0, *(at for at, _ in sent), world.ends]
@@ -138,10 +137,10 @@ def test_every_definition_comes_again_well_within_retention(monkeypatch: pytest.
             assert event.source.ts_ms == event.ts_ms > RECORD.ts_ms, "it would be taken for a lag"
 
 
-def test_no_definition_in_the_middle_of_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_definition_in_the_middle_of_a_transaction() -> None:
     world = World(ends=RETENTION_S)
     world.inside_from, world.inside_to = 0.0, RETENTION_S * 0.6
-    go(world, monkeypatch)
+    go(world)
     times = [at for at, _ in world.writer.events("rowlock.b1.bank.acct")]
     assert times
     assert world.inside_to <= times[0] <= world.inside_to + 2 * STEP_S, "and not a whole period later"

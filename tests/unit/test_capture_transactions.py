@@ -13,14 +13,8 @@ from producer.binlog_format import log_event as log
 from producer.binlog_format.log_event import LogEvent
 from producer.errors import StreamStoppedError, TableStoppedError
 from producer.sources.binlog.assembly import Assembly, ReadAgain
-from producer.sources.binlog.transactions import (
-    Barrier,
-    Boundary,
-    CapturedRows,
-    Output,
-    TransactionAssembler,
-    not_undone,
-)
+from producer.sources.binlog.transactions import CapturedRows, Output, TransactionAssembler
+from producer.sources.changes import Barrier, Boundary, not_undone
 from tests.log_kit import CAPTURED, OTHER, Log
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.binlog_format import log_event as log
-from producer.checks.preflight import settings_findings
+from producer.checks.binlog_server import settings_findings
 from producer.errors import (
     ConfigError,
     DeliveryError,

@@ -47,7 +47,7 @@ class Judge:
         for name in ("_java", "_kafka", "_source", "coordination_findings", "findings_for_session"):
             monkeypatch.setattr(check, name, lambda *_: [])
         monkeypatch.setattr(check, "selected_tables", lambda *_: Selected(self.at_source, {}))
-        monkeypatch.setattr(check, "open_session", lambda *_, **__: self._session())
+        monkeypatch.setattr(check, "open_target", lambda *_, **__: self._session())
 
     def _session(self) -> Any:
         tables = {(table.db, table.name): table for table in self.at_target}

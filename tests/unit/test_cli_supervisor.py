@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rowlock.processes import supervisor
 from rowlock.processes.supervisor import (
     REFUSED,
+    RESTARTS,
     Effect,
     Event,
     Exited,
@@ -49,15 +50,15 @@ def test_a_dead_child_comes_back_with_doubling_backoff() -> None:
     state, now, waits = started(), 0.0, []
     for _ in range(7):
         state, _ = play(state, (now, Exited("agent", -9)))
-        waits.append(state.children["agent"].due - now)
-        early, _ = play(state, (state.children["agent"].due - 0.01, SupervisorTick()))
+        waits.append(state.children["agent"].backoff.next_at - now)
+        early, _ = play(state, (state.children["agent"].backoff.next_at - 0.01, SupervisorTick()))
         assert early.children["agent"].phase is Phase.WAITING
-        now = state.children["agent"].due
+        now = state.children["agent"].backoff.next_at
         state, effects = play(state, (now, SupervisorTick()))
         assert effects == [Start("agent")]
     assert waits == [1, 2, 4, 8, 16, 30, 30]
-    state, _ = play(state, (now + supervisor.STABLE_S, Exited("agent", 1)))
-    assert state.children["agent"].due - now - supervisor.STABLE_S == 1
+    state, _ = play(state, (now + RESTARTS.quiet, Exited("agent", 1)))
+    assert state.children["agent"].backoff.next_at - now - RESTARTS.quiet == 1
 
 
 def test_exit_0_unasked_is_an_accident() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import binascii
 import random
-import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +36,7 @@ from schemas.errors import UnsupportedTypeError
 from schemas.wire.records import Watermark
 from tests.apply_kit import account_table
 from tests.fake_target import FakeSession, FakeTarget, FakeTransaction
+from tests.hands_kit import operations
 from tests.unit.test_debezium_units import TOPIC, Entered
 from tests.unit.test_debezium_units import config as config
 from tests.unit.test_unit_apply import Bench, rows_of, started
@@ -188,28 +188,22 @@ def test_what_spark_breaks_stops_no_unit() -> None:
 
 @pytest.fixture
 def hands(config: Any, monkeypatch: pytest.MonkeyPatch) -> UnitOperations:
-    made = object.__new__(UnitOperations)
-    made._pipeline = PipelineSettings.of(config, "p", slots=1)
-    made._aborted, made._misfits, made._taking, made._tables = set(), set(), 0, {}
-    made._mutex = threading.Lock()
-    made._seen = lambda *_: None
-    made._cluster = SimpleNamespace(  # type: ignore[assignment]
+    cluster = SimpleNamespace(
         described=lambda _: {TOPIC: Described("id", 1)}, bounds=lambda _: {TOPIC: (0, 0)}
     )
-    target = FakeTarget()
     monkeypatch.setattr(takeover, "read_definition", lambda *_: account_table())
-    monkeypatch.setattr(made, "_hand", lambda: Entered(target))
-    return made
+    target = FakeTarget()
+    return operations(PipelineSettings.of(config, "p", slots=1), lambda: Entered(target), cluster)
 
 
 HANDS = {
-    "topic": "consumer.process.unit_operations.UnitOperations._bounds",
-    "bounds": "consumer.process.unit_operations.UnitOperations._present",
+    "topic": "consumer.process.operations.hands.UnitTopics.awaited",
+    "bounds": "consumer.process.operations.hands.UnitTopics.present",
     "take-over": "consumer.process.unit_operations.take_unit",
     "go on": "consumer.process.unit_operations.UnitOperations._go_on",
     "definition": "consumer.process.unit_operations.define_unit",
     "target": "tests.fake_target.FakeTarget.get",
-    "catch up": "consumer.process.unit_operations.UnitOperations._catch_up",
+    "catch up": "consumer.process.operations.stretches.Stretches.catch_up",
 }
 
 

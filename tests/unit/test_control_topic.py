@@ -39,7 +39,7 @@ class Broker:
 
 
 def ensure(monkeypatch: pytest.MonkeyPatch, created: Future[Any]) -> None:
-    monkeypatch.setattr(topic, "AdminClient", lambda *_, **__: Broker(created))
+    monkeypatch.setattr(topic, "open_admin", lambda *_, **__: Broker(created))
     ControlTopic(_CONFIG).ensure()
 
 

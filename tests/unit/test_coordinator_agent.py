@@ -19,7 +19,7 @@ from coordinator.core.agent import (
     WorkerHappening,
     next_wakeup,
 )
-from coordinator.core.agent_unit import Ended, OpenWorker, Progressed, Ready, StartWorker, StopWorker
+from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.messages import (
     Announce,
     Checkpoint,
@@ -30,14 +30,12 @@ from coordinator.core.messages import (
     HeartbeatResponse,
     Hello,
     Liveness,
-    Mark,
-    Op,
     Rejected,
-    Reported,
     Superseded,
     Sync,
     Up,
 )
+from schemas.units import Ended, Mark, Op, Prepared, Progressed, UnitPhase
 
 REV, EPOCH, LEASE = 7, 3, 10.0
 
@@ -58,28 +56,28 @@ class Driver:
         return [e.message for e in out if isinstance(e, SendUp)]
 
     def announce(
-        self, rev: int = REV, owner: str = "o", epoch: int = EPOCH, incarnation: str = "inc-1"
+        self, rev: int = REV, owner: str = "o", assignment: int = EPOCH, incarnation: str = "inc-1"
     ) -> list[Up]:
-        return self.sent(self.get(Announce(Header(rev, epoch), owner, incarnation, 1.0, LEASE)))
+        return self.sent(self.get(Announce(Header(rev, assignment), owner, incarnation, 1.0, LEASE)))
 
     def dispatch(
-        self, op: Op, epoch: int = 5, rev: int = REV, echo: float | None = None
+        self, op: Op, assignment: int = 5, rev: int = REV, echo: float | None = None
     ) -> list[AgentEffect]:
         sent = self.now if echo is None else echo
-        return self.get(Dispatch(Header(rev, EPOCH, epoch, 1), "u", op, None, sent, LEASE))
+        return self.get(Dispatch(Header(rev, EPOCH, assignment, 1), "u", op, None, sent, LEASE))
 
     def grant(self, *granted: tuple[str, int], echo: float, draining: bool = False) -> list[AgentEffect]:
         return self.get(HeartbeatResponse(Header(REV, EPOCH), echo, LEASE, 1.0, granted, draining))
 
-    def held(self) -> Reported:
-        return self.state.units["u"].state if "u" in self.state.units else Reported.ABSENT
+    def held(self) -> UnitPhase:
+        return self.state.units["u"].state if "u" in self.state.units else UnitPhase.ABSENT
 
     def replicate(self) -> None:
         self.announce()
         self.dispatch(Op.PREPARE)
-        self.do(WorkerHappening("u", Ready(5)))
+        self.do(WorkerHappening("u", Prepared(5)))
         self.dispatch(Op.START)
-        assert self.held() is Reported.REPLICATING
+        assert self.held() is UnitPhase.REPLICATING
 
 
 @pytest.fixture
@@ -120,7 +118,7 @@ def test_an_older_owner_is_rejected_and_told_why(driver: Driver) -> None:
     for out in (driver.announce(rev=REV - 1), driver.sent(driver.dispatch(Op.PREPARE, rev=REV - 1))):
         assert isinstance(out[0], Rejected)
         assert out[0].known_rev == REV
-    assert driver.held() is Reported.ABSENT
+    assert driver.held() is UnitPhase.ABSENT
 
 
 def test_a_later_owner_is_obeyed_only_once_it_has_announced_itself(driver: Driver) -> None:
@@ -165,48 +163,48 @@ def test_a_sync_sorts_everything_held(driver: Driver) -> None:
 
 def test_the_life_of_a_unit_and_what_its_worker_is_told(driver: Driver) -> None:
     driver.announce()
-    assert driver.dispatch(Op.PREPARE)[0] == OpenWorker("u", 5, None)
-    assert not any(isinstance(e, OpenWorker) for e in driver.dispatch(Op.PREPARE))
+    assert driver.dispatch(Op.PREPARE)[0] == PrepareWorker("u", 5, None)
+    assert not any(isinstance(e, PrepareWorker) for e in driver.dispatch(Op.PREPARE))
     assert not any(isinstance(e, StartWorker) for e in driver.dispatch(Op.START))
-    changed = driver.sent(driver.do(WorkerHappening("u", Ready(5))))[0]
+    changed = driver.sent(driver.do(WorkerHappening("u", Prepared(5))))[0]
     assert isinstance(changed, DispatchResponse)
-    assert (changed.answers, changed.status.state) == (0, Reported.PREPARED)
+    assert (changed.answers, changed.status.state) == (0, UnitPhase.PREPARED)
     assert driver.dispatch(Op.START)[0] == StartWorker("u", 5, None)
     stop = driver.dispatch(Op.REMOVE)
-    assert stop[0] == StopWorker("u", 5)
-    assert driver.sent(stop)[0].status.state is Reported.STOPPING  # type: ignore[union-attr]
+    assert stop[0] == RemoveWorker("u", 5)
+    assert driver.sent(stop)[0].status.state is UnitPhase.STOPPING  # type: ignore[union-attr]
     driver.dispatch(Op.REMOVE)
-    assert driver.held() is Reported.STOPPING
+    assert driver.held() is UnitPhase.STOPPING
     driver.do(WorkerHappening("u", Ended(5, Mark(9, 9))))
     assert driver.state.units["u"].status.mark == Mark(9, 9)
     driver.now += 5
     beat = driver.sent(driver.do(AgentTick()))[0]
     assert isinstance(beat, Heartbeat)
-    assert [s.state for s in beat.statuses] == [Reported.STOPPED]
+    assert [s.state for s in beat.statuses] == [UnitPhase.STOPPED]
     driver.dispatch(Op.REMOVE)  # a stop that was sent twice does not lose the final report
-    assert driver.held() is Reported.STOPPED
+    assert driver.held() is UnitPhase.STOPPED
     driver.dispatch(Op.FORGET)
     assert agent.statuses(driver.state) == ()
 
 
 def test_a_closed_epoch_is_never_taken_up_again(driver: Driver) -> None:
     driver.announce()
-    driver.dispatch(Op.REMOVE, epoch=5)  # it overtook its own prepare
-    driver.dispatch(Op.PREPARE, epoch=5)
-    assert driver.held() is Reported.ABSENT
-    driver.dispatch(Op.PREPARE, epoch=6)
-    assert driver.held() is Reported.PREPARING
-    driver.dispatch(Op.REMOVE, epoch=5)  # late: of an earlier assignment (B3)
-    assert driver.held() is Reported.PREPARING
+    driver.dispatch(Op.REMOVE, assignment=5)  # it overtook its own prepare
+    driver.dispatch(Op.PREPARE, assignment=5)
+    assert driver.held() is UnitPhase.ABSENT
+    driver.dispatch(Op.PREPARE, assignment=6)
+    assert driver.held() is UnitPhase.PREPARING
+    driver.dispatch(Op.REMOVE, assignment=5)  # late: of an earlier assignment (B3)
+    assert driver.held() is UnitPhase.PREPARING
 
 
 def test_a_higher_epoch_waits_until_the_lower_one_has_ended(driver: Driver) -> None:
     driver.replicate()
-    assert driver.dispatch(Op.PREPARE, epoch=9)[0] == StopWorker("u", 5)
-    driver.dispatch(Op.PREPARE, epoch=9)
-    assert driver.held() is Reported.STOPPING
+    assert driver.dispatch(Op.PREPARE, assignment=9)[0] == RemoveWorker("u", 5)
+    driver.dispatch(Op.PREPARE, assignment=9)
+    assert driver.held() is UnitPhase.STOPPING
     driver.do(WorkerHappening("u", Ended(5)))
-    assert driver.dispatch(Op.PREPARE, epoch=9)[0] == OpenWorker("u", 9, None)
+    assert driver.dispatch(Op.PREPARE, assignment=9)[0] == PrepareWorker("u", 9, None)
 
 
 def test_the_lease_counts_from_when_the_heartbeat_was_sent(driver: Driver) -> None:
@@ -217,20 +215,20 @@ def test_the_lease_counts_from_when_the_heartbeat_was_sent(driver: Driver) -> No
     assert next_wakeup(driver.state) <= sent + 1 + LEASE
     driver.now = sent + 1 + LEASE - 0.01
     driver.do(AgentTick())
-    assert driver.held() is Reported.REPLICATING
+    assert driver.held() is UnitPhase.REPLICATING
     driver.now = sent + 1 + LEASE
-    assert StopWorker("u", 5) in driver.do(AgentTick())
-    assert driver.held() is Reported.STOPPING
+    assert RemoveWorker("u", 5) in driver.do(AgentTick())
+    assert driver.held() is UnitPhase.STOPPING
 
 
 def test_a_lease_that_is_over_when_it_arrives_stops_and_starts_nothing(driver: Driver) -> None:
     driver.replicate()
     driver.now += LEASE + 5
-    assert StopWorker("u", 5) in driver.grant(("u", 5), echo=driver.now - LEASE)
+    assert RemoveWorker("u", 5) in driver.grant(("u", 5), echo=driver.now - LEASE)
     late = Driver()
     late.announce()
     late.dispatch(Op.PREPARE)
-    late.do(WorkerHappening("u", Ready(5)))
+    late.do(WorkerHappening("u", Prepared(5)))
     assert not any(isinstance(e, StartWorker) for e in late.dispatch(Op.START, echo=late.now - LEASE))
 
 
@@ -239,13 +237,13 @@ def test_only_units_that_are_named_at_their_epoch_keep_their_lease(driver: Drive
     driver.now += 8
     driver.grant(("u", 4), ("v", 5), echo=driver.now)
     driver.now += 3
-    assert StopWorker("u", 5) in driver.do(AgentTick())
+    assert RemoveWorker("u", 5) in driver.do(AgentTick())
 
 
 def test_late_words_of_an_earlier_worker_change_nothing(driver: Driver) -> None:
     driver.replicate()
     before = driver.state.units["u"]
-    for event in (Ready(4), Ended(4), Progressed(4, Mark(1, 1))):
+    for event in (Prepared(4), Ended(4), Progressed(4, Mark(1, 1))):
         driver.do(WorkerHappening("u", event))
     assert driver.state.units["u"] == before
 
@@ -272,8 +270,8 @@ def test_a_drain_at_the_machine_itself_is_for_good_one_that_the_owner_knows_of_m
 
 def test_shutdown_ends_only_after_every_worker_has(driver: Driver) -> None:
     driver.replicate()
-    assert driver.do(Shutdown()) == [StopWorker("u", 5)]
-    assert not any(isinstance(e, OpenWorker) for e in driver.dispatch(Op.PREPARE, epoch=9))
+    assert driver.do(Shutdown()) == [RemoveWorker("u", 5)]
+    assert not any(isinstance(e, PrepareWorker) for e in driver.dispatch(Op.PREPARE, assignment=9))
     assert Ends("shut down") in driver.do(WorkerHappening("u", Ended(5)))
 
 
@@ -282,7 +280,7 @@ def test_an_incarnation_whose_name_was_taken_stops_and_ends(driver: Driver, rev:
     """Also by the word of a later owner that has not announced itself: it never will, to one that it takes for replaced."""
     driver.replicate()
     out = driver.get(Superseded(Header(rev, EPOCH)))
-    assert out == [StopWorker("u", 5)]
+    assert out == [RemoveWorker("u", 5)]
     assert any(isinstance(e, Ends) for e in driver.do(WorkerHappening("u", Ended(5))))
 
 
@@ -293,4 +291,4 @@ def test_what_was_said_to_another_incarnation_or_by_an_older_owner_ends_nothing(
     driver: Driver, header: Header
 ) -> None:
     driver.replicate()
-    assert not any(isinstance(e, StopWorker | Ends) for e in driver.get(Superseded(header)))
+    assert not any(isinstance(e, RemoveWorker | Ends) for e in driver.get(Superseded(header)))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.handlers.bounds import LONGEST_NAME, MOST_ROWS
-from coordinator.core.messages import Checkpoint, DispatchResponse, Hello, Mark, Reported, Sync, UnitStatus
+from coordinator.core.messages import Checkpoint, DispatchResponse, Hello, Sync, UnitStatus
 from coordinator.core.owner import owner
 from coordinator.core.owner.state import Alarm, Catalogue, OwnerConfig, Persist, Tick
 from coordinator.transport.access import metadata, other_than, stranger
+from schemas.units import Mark, UnitPhase
 from tests.unit.test_coordinator_owner import CONFIG, Cluster, spec
 
 NOW_MS = 1_790_000_000_000
@@ -22,14 +23,14 @@ def cluster() -> Cluster:
     made.join("a")
     made.do(Catalogue((spec("u"), spec("v"))))
     made.do(Tick())
-    for step in (Reported.PREPARED, Reported.REPLICATING):
-        made.beat("a", *[UnitStatus(u, s.replicas[0].epoch, step) for u, s in made.state.sets.items()])
+    for step in (UnitPhase.PREPARED, UnitPhase.REPLICATING):
+        made.beat("a", *[UnitStatus(u, s.replicas[0].assignment, step) for u, s in made.state.sets.items()])
     made.effects.clear()
     return made
 
 
-def epoch(cluster: Cluster, unit: str) -> int:
-    return cluster.state.sets[unit].replicas[0].epoch
+def assignment(cluster: Cluster, unit: str) -> int:
+    return cluster.state.sets[unit].replicas[0].assignment
 
 
 def alarms(cluster: Cluster) -> list[str]:
@@ -37,7 +38,7 @@ def alarms(cluster: Cluster) -> list[str]:
 
 
 def held(cluster: Cluster, mark: Mark, rows: int = 7) -> list[UnitStatus]:
-    return [UnitStatus(u, epoch(cluster, u), Reported.REPLICATING, mark, rows) for u in ("u", "v")]
+    return [UnitStatus(u, assignment(cluster, u), UnitPhase.REPLICATING, mark, rows) for u in ("u", "v")]
 
 
 def test_a_mark_later_than_now_is_refused_however_it_comes(cluster: Cluster) -> None:
@@ -49,7 +50,7 @@ def test_a_mark_later_than_now_is_refused_however_it_comes(cluster: Cluster) -> 
     cluster.up(
         Checkpoint,
         "a",
-        marks=(("u", epoch(cluster, "u"), bad), ("v", epoch(cluster, "v"), Mark(NOW_MS, NOW_MS))),
+        marks=(("u", assignment(cluster, "u"), bad), ("v", assignment(cluster, "v"), Mark(NOW_MS, NOW_MS))),
     )
     assert cluster.state.memos["u"].mark == good
     assert cluster.state.memos["v"].mark == Mark(NOW_MS, NOW_MS)
@@ -69,7 +70,7 @@ def test_a_source_s_clock_may_be_a_little_ahead_and_time_goes_on(cluster: Cluste
 def test_an_epoch_that_was_never_given_raises_nothing_and_is_told_to_stop(cluster: Cluster) -> None:
     before = cluster.state.counter
     cluster.sent.clear()
-    cluster.beat("a", *held(cluster, Mark(1, 1)), UnitStatus("w", 10**15, Reported.REPLICATING))
+    cluster.beat("a", *held(cluster, Mark(1, 1)), UnitStatus("w", 10**15, UnitPhase.REPLICATING))
     assert cluster.state.counter == before
     assert cluster.dispatched() == [("a", "w", "remove")]
     assert alarms(cluster) == ["epoch refused"]
@@ -101,20 +102,20 @@ def test_a_time_that_is_none_is_refused(cluster: Cluster, sent: float) -> None:
 def test_there_are_not_more_agents_than_can_be() -> None:
     made = Cluster(config=OwnerConfig(agents=2))
     made.join("a", "b")
-    made.up(Hello, "c", epoch=0, rev=0, incarnation="c-1")
+    made.up(Hello, "c", assignment=0, rev=0, incarnation="c-1")
     assert set(made.state.members) == {"a", "b"}
     assert "agent/c" not in made.records
     assert alarms(made) == ["too many agents"]
-    made.up(Hello, "a", epoch=0, rev=0, incarnation="a-2")
+    made.up(Hello, "a", assignment=0, rev=0, incarnation="a-2")
     assert made.state.members["a"].incarnation == "a-2", "a restart of one that is known is none more"
 
 
 def test_a_name_has_an_end_and_one_registration_at_a_time(cluster: Cluster) -> None:
-    cluster.up(Hello, "x" * (LONGEST_NAME + 1), epoch=0, rev=0, incarnation="i")
+    cluster.up(Hello, "x" * (LONGEST_NAME + 1), assignment=0, rev=0, incarnation="i")
     assert alarms(cluster) == ["name refused"]
     cluster.storing = False
     for number in range(9):
-        cluster.up(Hello, "n", epoch=0, rev=0, incarnation=f"n-{number}")
+        cluster.up(Hello, "n", assignment=0, rev=0, incarnation=f"n-{number}")
     assert len([e for e in cluster.effects if isinstance(e, Persist)]) == 1
 
 

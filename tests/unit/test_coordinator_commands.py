@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.core.messages import Heartbeat, HeartbeatResponse, Liveness, Reported, UnitStatus
+from coordinator.core.messages import Heartbeat, HeartbeatResponse, Liveness, UnitStatus
 from coordinator.core.owner import owner
 from coordinator.core.owner.doubt import doubted, pipeline_of
 from coordinator.core.owner.state import (
@@ -26,6 +26,7 @@ from coordinator.core.owner.state import (
 )
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import CatalogueUnit, MoveLimits, MoveRequest, UnitKind
+from schemas.units import UnitPhase
 from tests.unit.test_coordinator_owner import CONFIG, Cluster, spec
 
 TIGHT = replace(CONFIG, limits=MoveLimits(concurrent=1, per_agent=1))
@@ -38,8 +39,8 @@ def cluster() -> Cluster:
     made.join("a")
     made.do(Catalogue((spec("u"), spec("v"))))
     made.do(Tick())
-    for step in (Reported.PREPARED, Reported.REPLICATING):
-        made.beat("a", *[UnitStatus(u, made.state.sets[u].replicas[0].epoch, step) for u in ("u", "v")])
+    for step in (UnitPhase.PREPARED, UnitPhase.REPLICATING):
+        made.beat("a", *[UnitStatus(u, made.state.sets[u].replicas[0].assignment, step) for u in ("u", "v")])
     made.join("b")
     return made
 
@@ -109,7 +110,7 @@ def test_a_move_is_cancelled_before_it_begins_and_while_it_prepares(cluster: Clu
 def test_too_late_to_cancel(cluster: Cluster) -> None:
     cluster.do(Move("u", "b"))
     cluster.do(Tick())
-    cluster.holds("b", "u", Reported.PREPARED)
+    cluster.holds("b", "u", UnitPhase.PREPARED)
     assert "told to stop" in refused(cluster, CancelMove("u"))
 
 
@@ -146,8 +147,10 @@ def test_an_agent_that_stops_by_itself_is_not_undrained(cluster: Cluster) -> Non
 def test_no_lease_for_a_primary_that_has_been_told_to_stop(cluster: Cluster) -> None:
     cluster.do(Move("u", "b"))
     cluster.do(Tick())
-    cluster.holds("b", "u", Reported.PREPARED)
-    held = [UnitStatus(u, cluster.state.sets[u].replicas[0].epoch, Reported.REPLICATING) for u in ("u", "v")]
+    cluster.holds("b", "u", UnitPhase.PREPARED)
+    held = [
+        UnitStatus(u, cluster.state.sets[u].replicas[0].assignment, UnitPhase.REPLICATING) for u in ("u", "v")
+    ]
     out = cluster.up(Heartbeat, "a", sent=cluster.now, statuses=tuple(held))
     granted = [
         e.message.granted for e in out if isinstance(e, Send) and isinstance(e.message, HeartbeatResponse)
@@ -202,7 +205,7 @@ def test_an_empty_list_of_topics_stops_nothing_until_it_has_been_so_for_long() -
         made.beat(
             "a",
             *[
-                UnitStatus(u, s.replicas[0].epoch, Reported.PREPARING)
+                UnitStatus(u, s.replicas[0].assignment, UnitPhase.PREPARING)
                 for u, s in made.state.sets.items()
                 if s.replicas
             ],

@@ -15,8 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 import pytest
 
 from coordinator.core import agent_unit, replication
-from coordinator.core.agent_unit import AgentUnit, Ended, Instruction, Ready, StartWorker
-from coordinator.core.messages import Op, Reported
+from coordinator.core.agent_unit import AgentUnit, Instruction, StartWorker
 from coordinator.core.replication import (
     AgentGone,
     Assign,
@@ -32,6 +31,7 @@ from coordinator.core.replication import (
     ReplicationSet,
 )
 from coordinator.core.replication_table import CELLS, Act, Cell, Seen, SetState
+from schemas.units import Ended, Op, Prepared, UnitPhase
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Message(NamedTuple):
     agent: int
     incarnation: int
     rev: int
-    epoch: int = 0
+    assignment: int = 0
     seq: int = 0
     state: str = "absent"
 
@@ -65,7 +65,7 @@ class World(NamedTuple):
     current: int = 0
     record: tuple[Replica, ...] = ()
     pending: tuple[Replica, ...] = ()
-    epoch: int = 0
+    assignment: int = 0
     heard: tuple[int, int] = (0, 0)
     known: tuple[int, int] = (1, 1)
     assigns_left: int = 2
@@ -121,7 +121,9 @@ class Explorer:
         for one in known[1]:
             if isinstance(one, Instruct):
                 agent = NAMES.index(one.agent)
-                world = self.send(world, Message(one.op.value, agent, one.agent_epoch, world.rev, one.epoch))
+                world = self.send(
+                    world, Message(one.op.value, agent, one.agent_epoch, world.rev, one.assignment)
+                )
             elif isinstance(one, PersistReplicas):
                 world = world._replace(pending=one.replicas)
         return world
@@ -142,15 +144,17 @@ class Explorer:
 
     def owner_moves(self, world: World) -> Iterator[World]:
         current = SETS.values[world.current]
-        state, epoch = current.state, world.epoch + 1
+        state, assignment = current.state, world.assignment + 1
         if world.assigns_left and not world.pending and state in {SetState.ABSENT, SetState.REPLICATING}:
             for index, name in enumerate(NAMES):
                 if world.heard[index] >= 0 and all(r.agent != name for r in current.replicas):
-                    event = Assign(name, world.known[index], epoch)
-                    yield self.feed(world._replace(epoch=epoch, assigns_left=world.assigns_left - 1), event)
+                    event = Assign(name, world.known[index], assignment)
+                    yield self.feed(
+                        world._replace(assignment=assignment, assigns_left=world.assigns_left - 1), event
+                    )
         if world.pending:
             durable = world._replace(record=world.pending, pending=())
-            yield self.feed(durable, ReplicaPersisted(world.epoch))
+            yield self.feed(durable, ReplicaPersisted(world.assignment))
         if world.removes_left and state not in {SetState.ABSENT, SetState.REMOVING, SetState.RECOVERING}:
             yield self.feed(world._replace(removes_left=world.removes_left - 1), Remove())
         if world.owners_left:
@@ -162,7 +166,7 @@ class Explorer:
                 heard=(-1, -1),
                 owners_left=0,
                 # the epochs of the record; one that was never durable is given again, and nobody was told of it
-                epoch=max((r.epoch for r in world.record), default=0),
+                assignment=max((r.assignment for r in world.record), default=0),
             )
         for index in range(2):
             if world.heard[index] < 0:
@@ -183,7 +187,9 @@ class Explorer:
         if (first and message.kind != "sync") or (not first and message.seq <= world.heard[index]):
             return world
         world = world._replace(heard=put(world.heard, index, message.seq))
-        report = ReplicaReport(NAMES[index], message.incarnation, message.epoch, Reported(message.state))
+        report = ReplicaReport(
+            NAMES[index], message.incarnation, message.assignment, UnitPhase(message.state)
+        )
         return self.feed(world, report)
 
     # agents
@@ -191,17 +197,17 @@ class Explorer:
     def agent_moves(self, world: World, index: int) -> Iterator[World]:
         agent = world.agents[index]
         held = HELD.values[agent.held]
-        if held.state is Reported.PREPARING:
-            yield self.act(world, index, Ready(held.epoch))
-        if held.state is Reported.STOPPING:
-            yield self.act(world, index, Ended(held.epoch))
+        if held.state is UnitPhase.PREPARING:
+            yield self.act(world, index, Prepared(held.assignment))
+        if held.state is UnitPhase.STOPPING:
+            yield self.act(world, index, Ended(held.assignment))
         if world.failures_left and held.state in {
-            Reported.PREPARING,
-            Reported.PREPARED,
-            Reported.REPLICATING,
+            UnitPhase.PREPARING,
+            UnitPhase.PREPARED,
+            UnitPhase.REPLICATING,
         }:
             failed = world._replace(failures_left=world.failures_left - 1)
-            yield self.act(failed, index, Ended(held.epoch, error="worker died"))
+            yield self.act(failed, index, Ended(held.assignment, error="worker died"))
         if not any(m.agent == index and m.kind == "report" for m in world.net):
             yield self.report(world, index, "report")
         if world.crashes_left:
@@ -227,7 +233,9 @@ class Explorer:
         agent = world.agents[index]
         agent = agent._replace(seq=agent.seq + 1)
         held = HELD.values[agent.held]
-        message = Message(kind, index, agent.incarnation, agent.rev, held.epoch, agent.seq, held.state.value)
+        message = Message(
+            kind, index, agent.incarnation, agent.rev, held.assignment, agent.seq, held.state.value
+        )
         return self.send(world._replace(agents=put(world.agents, index, agent)), message)
 
     def deliver(self, world: World, message: Message) -> World:
@@ -244,7 +252,7 @@ class Explorer:
             return self.report(world._replace(agents=put(world.agents, index, agent)), index, "sync")
         if message.rev > agent.rev:
             return world
-        world = self.act(world, index, Instruction(Op(message.kind), message.epoch, None, 1.0))
+        world = self.act(world, index, Instruction(Op(message.kind), message.assignment, None, 1.0))
         return self.report(world, index, "report")
 
     def send(self, world: World, message: Message) -> World:
@@ -311,11 +319,11 @@ def safe(world: World) -> None:
 
 def goal(world: World) -> bool:
     """One agent replicates what the set says, or nothing runs anywhere."""
-    busy = [held for a in world.agents if (held := HELD.values[a.held]).state is not Reported.ABSENT]
+    busy = [held for a in world.agents if (held := HELD.values[a.held]).state is not UnitPhase.ABSENT]
     current = SETS.values[world.current]
     primary = current.primary
     if current.state is SetState.REPLICATING and primary is not None:
-        return [(h.epoch, h.state) for h in busy] == [(primary.epoch, Reported.REPLICATING)]
+        return [(h.assignment, h.state) for h in busy] == [(primary.assignment, UnitPhase.REPLICATING)]
     return current.state is SetState.ABSENT and not busy
 
 

@@ -23,10 +23,7 @@ from coordinator.core.messages import (
     HeartbeatResponse,
     Hello,
     Liveness,
-    Mark,
-    Op,
     Rejected,
-    Reported,
     Superseded,
     Sync,
     UnitStatus,
@@ -45,6 +42,7 @@ from coordinator.core.owner.state import (
 )
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import Role, Seen, SetState
+from schemas.units import Mark, Op, UnitPhase
 
 REV, NOW, EPOCH = 10, 100.0, 7
 HEAD = Header(REV, EPOCH, op_seq=5)
@@ -200,19 +198,19 @@ def test_before_its_sync_an_agent_is_only_alive() -> None:
 
 
 def status(
-    state: Reported = Reported.REPLICATING, epoch: int = 3, unit: str = "u", error: str | None = None
+    state: UnitPhase = UnitPhase.REPLICATING, assignment: int = 3, unit: str = "u", error: str | None = None
 ) -> UnitStatus:
-    return UnitStatus(unit, epoch, state, MARK, 9, error)
+    return UnitStatus(unit, assignment, state, MARK, 9, error)
 
 
 @pytest.mark.parametrize(
     ("said", "current", "taken", "news"),
     [
         (status(), running(), True, False),
-        (status(Reported.STOPPING), running(), True, True),
-        (status(Reported.STOPPED, error="x"), running(), True, True),
-        (status(epoch=2), running(), False, True),
-        (status(Reported.PREPARING), running(role=Role.SECONDARY), False, True),
+        (status(UnitPhase.STOPPING), running(), True, True),
+        (status(UnitPhase.STOPPED, error="x"), running(), True, True),
+        (status(assignment=2), running(), False, True),
+        (status(UnitPhase.PREPARING), running(role=Role.SECONDARY), False, True),
         (status(unit="other"), running(), False, True),
     ],
 )
@@ -236,8 +234,8 @@ def test_collect_statistics_between_heartbeats() -> None:
 
 
 def test_report_units_feeds_news_and_what_is_missing() -> None:
-    this = context(heartbeat(status(Reported.STOPPING)), state_of(SYNCED, running(), running("gone")))
-    this.news = [status(Reported.STOPPING)]
+    this = context(heartbeat(status(UnitPhase.STOPPING)), state_of(SYNCED, running(), running("gone")))
+    this.news = [status(UnitPhase.STOPPING)]
     assert ReportUnits().handle(this) is True
     assert this.state.sets["u"].state is SetState.REMOVING
     assert this.state.sets["gone"].state is SetState.ABSENT
@@ -245,15 +243,15 @@ def test_report_units_feeds_news_and_what_is_missing() -> None:
 
 def test_a_failure_is_remembered() -> None:
     this = context(heartbeat(), state_of(SYNCED, running()))
-    this.message = heartbeat(status(Reported.STOPPED, error="disk full"))
-    this.news = [status(Reported.STOPPED, error="disk full")]
+    this.message = heartbeat(status(UnitPhase.STOPPED, error="disk full"))
+    this.news = [status(UnitPhase.STOPPED, error="disk full")]
     ReportUnits().handle(this)
     assert (this.state.memos["u"].failures, this.state.memos["u"].avoid) == (1, "a")
 
 
 def test_an_answer_never_makes_the_owner_repeat_itself() -> None:
     """Somebody reports an orphan: it is told to stop, but not in answer to having been told so."""
-    orphan = status(epoch=99)
+    orphan = status(assignment=99)
     for op, told in ((Op.REMOVE, []), (Op.START, [Op.REMOVE])):
         this = context(DispatchResponse(HEAD, "a", 1, orphan, op), state_of(SYNCED, running()))
         this.news = [orphan]

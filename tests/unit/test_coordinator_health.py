@@ -8,11 +8,12 @@ import pytest
 
 from coordinator.core import health
 from coordinator.core.health import WELL, AgentHealth, HealthConfig
-from coordinator.core.messages import Hello, Reported, UnitStatus
+from coordinator.core.messages import Hello, UnitStatus
 from coordinator.core.owner.state import Catalogue, Move, OwnerConfig, Tick
 from coordinator.core.replication_table import Role, SetState
 from coordinator.core.schedulers import AddTask, AgentView, MoveLimits, MoveRequest, MoveTask, Wishes, plan
 from coordinator.server.operators import view as views
+from schemas.units import UnitPhase
 from tests.unit.test_coordinator_owner import CONFIG, Cluster, spec
 from tests.unit.test_coordinator_schedulers import BALANCE, MANY, unit, view
 
@@ -111,21 +112,26 @@ HOLES = replace(CONFIG, health=QUICK, retry_first=0.0, retry_most=0.0, limits=MA
 def hole(cluster: Cluster, agent: str) -> int:
     """Let every preparation on the agent fail; returns how many there were."""
     held = [
-        (u, r.epoch) for u, s in sorted(cluster.state.sets.items()) for r in s.replicas if r.agent == agent
+        (u, r.assignment)
+        for u, s in sorted(cluster.state.sets.items())
+        for r in s.replicas
+        if r.agent == agent
     ]
-    cluster.beat(agent, *[UnitStatus(u, epoch, Reported.STOPPED, error="no Java") for u, epoch in held])
+    cluster.beat(
+        agent, *[UnitStatus(u, assignment, UnitPhase.STOPPED, error="no Java") for u, assignment in held]
+    )
     return len(held)
 
 
 def well(cluster: Cluster, agent: str) -> list[UnitStatus]:
     """What an agent says that does as it is told, at once."""
     said = {
-        Role.SECONDARY: Reported.PREPARED,
-        Role.PRIMARY: Reported.REPLICATING,
-        Role.UNDETERMINED: Reported.STOPPED,
+        Role.SECONDARY: UnitPhase.PREPARED,
+        Role.PRIMARY: UnitPhase.REPLICATING,
+        Role.UNDETERMINED: UnitPhase.STOPPED,
     }
     return [
-        UnitStatus(unit, r.epoch, Reported.STOPPED if r is s.primary and s.secondary and s.state is SetState.COMMIT else said[r.role])
+        UnitStatus(unit, r.assignment, UnitPhase.STOPPED if r is s.primary and s.secondary and s.state is SetState.COMMIT else said[r.role])
         for unit, s in cluster.state.sets.items() for r in s.replicas if r.agent == agent
     ]  # fmt: skip
 
@@ -176,7 +182,7 @@ def test_once_it_can_again_it_is_tried_with_one_unit_and_cleared(cluster: Cluste
 
 def test_a_restart_of_the_agent_clears_it(cluster: Cluster) -> None:
     run(cluster, 12.0, "x")
-    cluster.up(Hello, "x", epoch=0, rev=0, incarnation="x-2")
+    cluster.up(Hello, "x", assignment=0, rev=0, incarnation="x-2")
     assert "x" not in cluster.state.health
     assert not cluster.state.backing
 
@@ -189,7 +195,9 @@ def test_a_unit_that_fails_everywhere_blames_no_agent() -> None:
         made.now += 1.0
         for name in ("bad", "worse"):
             for one in made.state.sets[name].replicas:
-                made.beat(one.agent, UnitStatus(name, one.epoch, Reported.STOPPED, error="no such table"))
+                made.beat(
+                    one.agent, UnitStatus(name, one.assignment, UnitPhase.STOPPED, error="no such table")
+                )
         made.do(Tick())
     assert all(known.trusted for known in made.state.health.values())
 

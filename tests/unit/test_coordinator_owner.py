@@ -17,10 +17,7 @@ from coordinator.core.messages import (
     HeartbeatResponse,
     Hello,
     Liveness,
-    Mark,
-    Op,
     Rejected,
-    Reported,
     Superseded,
     Sync,
     UnitStatus,
@@ -59,6 +56,7 @@ from coordinator.core.owner.state import (
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import CatalogueUnit, UnitKind
 from coordinator.server.operators.view import pipelines
+from schemas.units import Mark, Op, UnitPhase
 
 CONFIG = OwnerConfig(owner_lease=1e9, balance_every=1e9, progress_every=1.0)
 
@@ -102,29 +100,29 @@ class Cluster:
                 self.do(Persisted(effect.token))
 
     def up(
-        self, make: Any, agent: str, epoch: int | None = None, rev: int | None = None, **more: Any
+        self, make: Any, agent: str, assignment: int | None = None, rev: int | None = None, **more: Any
     ) -> list[Effect]:
         self.seqs[agent] = seq = self.seqs.get(agent, 0) + 1
-        known = self.state.members[agent].agent_epoch if epoch is None else epoch
+        known = self.state.members[agent].agent_epoch if assignment is None else assignment
         header = Header(self.state.rev if rev is None else rev, known, 0, seq)
         message: Up = make(header=header, agent=agent, **more)
         return self.do(Received(message))
 
     def join(self, *names: str) -> None:
         for name in names:
-            self.up(Hello, name, epoch=0, rev=0, incarnation=f"{name}-1")
+            self.up(Hello, name, assignment=0, rev=0, incarnation=f"{name}-1")
             self.up(Sync, name, sent=1.0)
 
     def beat(self, agent: str, *statuses: UnitStatus, **more: Any) -> list[Effect]:
         return self.up(Heartbeat, agent, sent=self.now, statuses=statuses, **more)
 
-    def holds(self, agent: str, unit: str, state: Reported, mark: Mark | None = None) -> list[Effect]:
-        epoch = next(r.epoch for r in self.state.sets[unit].replicas if r.agent == agent)
-        return self.beat(agent, UnitStatus(unit, epoch, state, mark))
+    def holds(self, agent: str, unit: str, state: UnitPhase, mark: Mark | None = None) -> list[Effect]:
+        assignment = next(r.assignment for r in self.state.sets[unit].replicas if r.agent == agent)
+        return self.beat(agent, UnitStatus(unit, assignment, state, mark))
 
     def replicate(self, unit: str, agent: str) -> None:
-        self.holds(agent, unit, Reported.PREPARED)
-        self.holds(agent, unit, Reported.REPLICATING, Mark(5, 9))
+        self.holds(agent, unit, UnitPhase.PREPARED)
+        self.holds(agent, unit, UnitPhase.REPLICATING, Mark(5, 9))
         assert self.state.sets[unit].state is SetState.REPLICATING
 
     def dispatched(self) -> list[tuple[str, str, str]]:
@@ -135,7 +133,7 @@ class Cluster:
 
 def test_an_agent_is_registered_before_it_is_announced_to() -> None:
     cluster = Cluster()
-    cluster.up(Hello, "a", epoch=0, rev=0, incarnation="a-1")
+    cluster.up(Hello, "a", assignment=0, rev=0, incarnation="a-1")
     persist = next(e for e in cluster.effects if isinstance(e, Persist))
     assert [record for _, record in persist.records] == [CounterRecord(1), AgentRecord("a", "a-1", 1)]
     assert isinstance(cluster.sent[-1][1], Announce)
@@ -148,7 +146,7 @@ def test_an_agent_is_registered_before_it_is_announced_to() -> None:
 def test_nothing_is_added_or_removed_before_the_catalogue_is_known() -> None:
     record = UnitRecord("u", "1", (("a", 1, 2),))
     cluster = Cluster(records={"unit/u": record, "agent/a": AgentRecord("a", "a-1", 1)})
-    cluster.up(Sync, "a", epoch=1, sent=1.0, running=(UnitStatus("u", 2, Reported.REPLICATING),))
+    cluster.up(Sync, "a", assignment=1, sent=1.0, running=(UnitStatus("u", 2, UnitPhase.REPLICATING),))
     cluster.do(Tick())
     assert cluster.dispatched() == []
     assert cluster.state.sets["u"].state is SetState.REPLICATING
@@ -161,10 +159,10 @@ def test_a_unit_goes_through_prepare_and_start_with_a_durable_epoch() -> None:
     cluster.do(Tick())
     assert cluster.dispatched() == [("a", "u", "prepare")]
     assert cluster.records["unit/u"] == UnitRecord("u", "1", (("a", 1, 2),))
-    cluster.holds("a", "u", Reported.PREPARED)
+    cluster.holds("a", "u", UnitPhase.PREPARED)
     start = next(m for _, m in cluster.sent if isinstance(m, Dispatch))
     assert (start.op, start.lease, start.echo) == (Op.START, CONFIG.lease, cluster.now)
-    cluster.holds("a", "u", Reported.REPLICATING)
+    cluster.holds("a", "u", UnitPhase.REPLICATING)
     granted = [m for _, m in cluster.sent if isinstance(m, HeartbeatResponse)][-1]
     assert granted.granted == (("u", 2),)
     assert granted.echo == cluster.now
@@ -181,7 +179,7 @@ def test_an_unreachable_agent_keeps_nobody_else_waiting() -> None:
     config = OwnerConfig(owner_lease=5.0, balance_every=1e9)
     cluster = Cluster(records=records, config=config)
     cluster.do(Catalogue((spec("ua"), spec("ub"), spec("new"))))
-    cluster.up(Sync, "b", epoch=2, sent=1.0)
+    cluster.up(Sync, "b", assignment=2, sent=1.0)
     cluster.do(Tick())
     assert cluster.dispatched() == [("b", "new", "prepare"), ("b", "ub", "prepare")]
     assert cluster.state.sets["ua"].state is SetState.RECOVERING
@@ -191,7 +189,7 @@ def test_an_unreachable_agent_keeps_nobody_else_waiting() -> None:
     cluster.do(Tick())
     cluster.do(Tick())
     assert ("b", "ua", "prepare") in cluster.dispatched()
-    assert min(r.epoch for r in cluster.state.sets["ua"].replicas) > 4
+    assert min(r.assignment for r in cluster.state.sets["ua"].replicas) > 4
 
 
 def test_a_move_keeps_the_old_agent_until_the_new_one_is_ready() -> None:
@@ -205,15 +203,15 @@ def test_a_move_keeps_the_old_agent_until_the_new_one_is_ready() -> None:
     cluster.do(Move("u", "b"))
     cluster.do(Tick())
     assert cluster.dispatched() == [("b", "u", "prepare")]
-    cluster.holds("b", "u", Reported.PREPARED)
+    cluster.holds("b", "u", UnitPhase.PREPARED)
     assert cluster.dispatched() == [("a", "u", "remove")]
-    cluster.holds("a", "u", Reported.STOPPING)
+    cluster.holds("a", "u", UnitPhase.STOPPING)
     assert cluster.dispatched() == []
-    cluster.holds("a", "u", Reported.STOPPED, Mark(8, 9))
+    cluster.holds("a", "u", UnitPhase.STOPPED, Mark(8, 9))
     start = [m for _, m in cluster.sent if isinstance(m, Dispatch) and m.op is Op.START]
     assert [m.mark for m in start] == [Mark(8, 9)]
     assert cluster.dispatched() == [("a", "u", "forget"), ("b", "u", "start")]
-    cluster.holds("b", "u", Reported.REPLICATING)
+    cluster.holds("b", "u", UnitPhase.REPLICATING)
     record = cluster.records["unit/u"]
     assert isinstance(record, UnitRecord)
     assert [holder[0] for holder in record.holders] == ["b"]
@@ -244,10 +242,10 @@ def test_agents_of_an_earlier_term_are_announced_to_and_not_believed() -> None:
 def test_an_incarnation_that_was_replaced_is_told_to_end() -> None:
     cluster = Cluster()
     cluster.join("a")
-    cluster.up(Hello, "a", epoch=0, rev=0, incarnation="a-2")
-    cluster.up(Heartbeat, "a", epoch=1, sent=1.0)
+    cluster.up(Hello, "a", assignment=0, rev=0, incarnation="a-2")
+    cluster.up(Heartbeat, "a", assignment=1, sent=1.0)
     assert isinstance(cluster.sent[-1][1], Superseded)
-    cluster.up(Heartbeat, "never-seen", epoch=1, sent=1.0)
+    cluster.up(Heartbeat, "never-seen", assignment=1, sent=1.0)
     assert isinstance(cluster.sent[-1][1], Superseded)
 
 
@@ -257,7 +255,7 @@ def test_a_restarted_agent_loses_what_its_earlier_incarnation_had() -> None:
     cluster.do(Catalogue((spec("u"),)))
     cluster.do(Tick())
     cluster.replicate("u", "a")
-    cluster.up(Hello, "a", epoch=0, rev=0, incarnation="a-2")
+    cluster.up(Hello, "a", assignment=0, rev=0, incarnation="a-2")
     assert cluster.state.sets["u"].state is SetState.ABSENT
     cluster.up(Sync, "a", sent=1.0)
     cluster.dispatched()
@@ -276,7 +274,7 @@ def test_late_messages_are_dropped_and_counted() -> None:
 def test_a_unit_that_nobody_knows_is_told_to_stop() -> None:
     cluster = Cluster()
     cluster.join("a")
-    cluster.beat("a", UnitStatus("ghost", 77, Reported.REPLICATING))
+    cluster.beat("a", UnitStatus("ghost", 77, UnitPhase.REPLICATING))
     assert cluster.dispatched() == [("a", "ghost", "remove")]
     assert "ghost" not in cluster.state.sets
     assert cluster.state.counter == 1, (
@@ -304,16 +302,18 @@ def test_a_dropped_unit_is_stopped_fenced_at_the_target_and_then_forgotten() -> 
     cluster.dispatched()
     cluster.do(Tick())
     assert cluster.dispatched() == [("a", "u", "remove")]
-    cluster.holds("a", "u", Reported.STOPPED)
+    cluster.holds("a", "u", UnitPhase.STOPPED)
     fence = next(e for e in cluster.effects if isinstance(e, Fence))
-    assert fence.epoch > 2
+    assert fence.assignment > 2
     assert "unit/u" in cluster.records
     cluster.now += 100 * CONFIG.interval
-    assert any(isinstance(e, Fence) and e.epoch == fence.epoch for e in cluster.do(Tick())), "asked again"
-    cluster.do(Fenced("u", fence.epoch))
+    assert any(isinstance(e, Fence) and e.assignment == fence.assignment for e in cluster.do(Tick())), (
+        "asked again"
+    )
+    cluster.do(Fenced("u", fence.assignment))
     assert "unit/u" not in cluster.records
     assert "u" not in cluster.state.sets
-    assert owner.begin("p", 11, cluster.records, CONFIG, 0.0)[0].counter >= fence.epoch
+    assert owner.begin("p", 11, cluster.records, CONFIG, 0.0)[0].counter >= fence.assignment
 
 
 def test_a_unit_created_again_under_its_name_starts_without_the_old_progress() -> None:
@@ -329,11 +329,11 @@ def test_a_unit_created_again_under_its_name_starts_without_the_old_progress() -
     cluster.now += CONFIG.interval
     cluster.do(Tick())
     assert cluster.state.pipelines["p"].waits_for == ("u",)
-    cluster.holds("a", "u", Reported.STOPPED, Mark(8, 9))
+    cluster.holds("a", "u", UnitPhase.STOPPED, Mark(8, 9))
     cluster.do(Tick())
     prepare = [m for _, m in cluster.sent if isinstance(m, Dispatch) and m.op is Op.PREPARE][-1]
     assert prepare.mark is None
-    assert prepare.header.unit_epoch > 2
+    assert prepare.header.assignment > 2
     assert cluster.state.pipelines["p"].checkpoint_ts == 5
 
 
@@ -394,7 +394,7 @@ def test_paused_units_are_stopped_and_resumed_ones_started() -> None:
     cluster.replicate("u", "a")
     cluster.do(Pause("u"))
     cluster.do(Tick())
-    cluster.holds("a", "u", Reported.STOPPED)
+    cluster.holds("a", "u", UnitPhase.STOPPED)
     assert any(isinstance(e, Fence) for e in cluster.effects)
     cluster.do(Tick())
     assert cluster.state.sets["u"].state is SetState.ABSENT
@@ -416,13 +416,13 @@ def test_a_target_is_fenced_under_an_epoch_that_is_durable() -> None:
     cluster.do(Pause("u"))
     cluster.do(Tick())
     cluster.storing = False
-    out = cluster.holds("a", "u", Reported.STOPPED)
+    out = cluster.holds("a", "u", UnitPhase.STOPPED)
     persist = next(e for e in out if isinstance(e, Persist))
     cluster.now += 6 * CONFIG.interval
     cluster.do(Tick())
     assert not any(isinstance(e, Fence) for e in cluster.effects)
     (fence,) = [e for e in cluster.do(Persisted(persist.token)) if isinstance(e, Fence)]
-    assert dict(persist.records)["counter"] == CounterRecord(fence.epoch)
+    assert dict(persist.records)["counter"] == CounterRecord(fence.assignment)
 
 
 def test_a_preparation_that_hangs_is_given_up_and_tried_elsewhere() -> None:
@@ -430,13 +430,13 @@ def test_a_preparation_that_hangs_is_given_up_and_tried_elsewhere() -> None:
     cluster.join("a", "b")
     cluster.do(Catalogue((spec("u"),)))
     cluster.do(Tick())
-    cluster.holds("a", "u", Reported.PREPARING)
+    cluster.holds("a", "u", UnitPhase.PREPARING)
     cluster.now += CONFIG.prepare_timeout + 1
     cluster.up(Heartbeat, "b", sent=1.0)
-    cluster.holds("a", "u", Reported.PREPARING)
+    cluster.holds("a", "u", UnitPhase.PREPARING)
     out = cluster.do(Tick())
     assert any(isinstance(e, Alarm) for e in out)
-    cluster.holds("a", "u", Reported.STOPPED)
+    cluster.holds("a", "u", UnitPhase.STOPPED)
     cluster.dispatched()
     cluster.now += 2
     cluster.do(Tick())
@@ -450,7 +450,7 @@ def test_an_answer_does_not_make_the_owner_say_the_same_again() -> None:
     cluster.do(Catalogue((spec("u"),)))
     cluster.do(Tick())
     cluster.dispatched()
-    older = UnitStatus("u", 1, Reported.STOPPING)
+    older = UnitStatus("u", 1, UnitPhase.STOPPING)
     cluster.up(DispatchResponse, "a", answers=1, status=older, op=Op.PREPARE)
     assert ("a", "u", "prepare") not in cluster.dispatched()
     cluster.beat("a", older)
@@ -464,8 +464,8 @@ def test_a_failing_unit_waits_longer_each_time() -> None:
     waits = []
     for _ in range(4):
         cluster.do(Tick())
-        epoch = cluster.state.sets["u"].replicas[0].epoch
-        cluster.beat("a", UnitStatus("u", epoch, Reported.STOPPED, error="poison"))
+        assignment = cluster.state.sets["u"].replicas[0].assignment
+        cluster.beat("a", UnitStatus("u", assignment, UnitPhase.STOPPED, error="poison"))
         waits.append(cluster.state.memos["u"].due_at - cluster.now)
         cluster.now = cluster.state.memos["u"].due_at
         cluster.beat("a")
@@ -477,8 +477,8 @@ def test_a_drained_agent_gives_its_units_away_and_a_new_owner_still_knows() -> N
     cluster.join("a")
     cluster.do(Catalogue((spec("u"), spec("v"))))
     cluster.do(Tick())
-    cluster.beat("a", UnitStatus("u", 2, Reported.PREPARED), UnitStatus("v", 3, Reported.PREPARED))
-    cluster.beat("a", UnitStatus("u", 2, Reported.REPLICATING), UnitStatus("v", 3, Reported.REPLICATING))
+    cluster.beat("a", UnitStatus("u", 2, UnitPhase.PREPARED), UnitStatus("v", 3, UnitPhase.PREPARED))
+    cluster.beat("a", UnitStatus("u", 2, UnitPhase.REPLICATING), UnitStatus("v", 3, UnitPhase.REPLICATING))
     cluster.join("b")
     cluster.do(Drain("a"))
     cluster.dispatched()
@@ -486,7 +486,7 @@ def test_a_drained_agent_gives_its_units_away_and_a_new_owner_still_knows() -> N
     assert cluster.dispatched() == [("b", "u", "prepare"), ("b", "v", "prepare")]
     assert owner.begin("p", 11, cluster.records, CONFIG, 0.0)[0].members["a"].draining
     out = cluster.beat(
-        "a", UnitStatus("u", 2, Reported.REPLICATING), UnitStatus("v", 3, Reported.REPLICATING)
+        "a", UnitStatus("u", 2, UnitPhase.REPLICATING), UnitStatus("v", 3, UnitPhase.REPLICATING)
     )
     assert any(
         isinstance(e, Send) and isinstance(e.message, HeartbeatResponse) and e.message.draining for e in out

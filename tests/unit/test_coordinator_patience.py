@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.agent import WorkerHappening
-from coordinator.core.agent_unit import Ended, GettingOn, Ready, WorkerEvent
-from coordinator.core.messages import Header, Heartbeat, Op, Reported, UnitStatus
+from coordinator.core.messages import Header, Heartbeat, UnitStatus
 from coordinator.core.owner.state import Alarm, Catalogue, OwnerConfig, Tick
 from coordinator.core.replication_table import SetState
 from coordinator.transport import wire
 from rowlock.agent.pulse import Pulse
 from rowlock.agent.workers import Ledger
+from schemas.units import Ended, GettingOn, Op, Prepared, UnitPhase, WorkerEvent
 from tests.unit.test_coordinator_agent import Driver
 from tests.unit.test_coordinator_owner import Cluster, spec
 
@@ -45,8 +45,8 @@ def prepare(cluster: Cluster, seconds: int, *, every: int = 0) -> int | None:
     for second in range(1, seconds + 1):
         cluster.now += 1.0
         steps += bool(every and second % every == 0)
-        epoch = cluster.state.sets["u"].replicas[0].epoch
-        cluster.beat("a", UnitStatus("u", epoch, Reported.PREPARING, steps=steps))
+        assignment = cluster.state.sets["u"].replicas[0].assignment
+        cluster.beat("a", UnitStatus("u", assignment, UnitPhase.PREPARING, steps=steps))
         if given_up(cluster):
             return second
     return None
@@ -80,8 +80,10 @@ def test_the_word_of_another_replica_does_not_count(cluster: Cluster) -> None:
     cluster.join("b")
     for second in range(1, 11):
         cluster.now += 1.0
-        cluster.beat("b", UnitStatus("u", 1, Reported.PREPARING, steps=second))
-        cluster.beat("a", UnitStatus("u", cluster.state.sets["u"].replicas[0].epoch, Reported.PREPARING))
+        cluster.beat("b", UnitStatus("u", 1, UnitPhase.PREPARING, steps=second))
+        cluster.beat(
+            "a", UnitStatus("u", cluster.state.sets["u"].replicas[0].assignment, UnitPhase.PREPARING)
+        )
     assert given_up(cluster)
 
 
@@ -93,14 +95,14 @@ def test_an_agent_counts_while_it_prepares_and_only_then() -> None:
         driver.do(WorkerHappening("u", GettingOn(5)))
     driver.do(WorkerHappening("u", GettingOn(4)))
     assert driver.state.units["u"].status.steps == 3
-    driver.do(WorkerHappening("u", Ready(5)))
+    driver.do(WorkerHappening("u", Prepared(5)))
     driver.do(WorkerHappening("u", GettingOn(5)))
-    assert (driver.held(), driver.state.units["u"].steps) == (Reported.PREPARED, 3)
+    assert (driver.held(), driver.state.units["u"].steps) == (UnitPhase.PREPARED, 3)
 
 
 @pytest.mark.parametrize("steps", [(0, 0), (0, 7), (3, 0)])
 def test_the_wire_carries_it(steps: tuple[int, int]) -> None:
-    said = tuple(UnitStatus(f"u{n}", 1, Reported.PREPARING, steps=n) for n in steps)
+    said = tuple(UnitStatus(f"u{n}", 1, UnitPhase.PREPARING, steps=n) for n in steps)
     beat = Heartbeat(Header(1, 2, 3, 4), "a", 5.0, said)
     assert wire.unframe_up(wire.frame([beat])) == [beat]
 
@@ -121,18 +123,18 @@ class Efforts:
 
 def test_a_process_that_uses_the_processor_gets_on_and_one_that_does_not_hangs() -> None:
     made = Efforts()
-    made.ledger.opened("busy", 1)
-    made.ledger.opened("hangs", 2)
+    made.ledger.taken_up("busy", 1)
+    made.ledger.taken_up("hangs", 2)
     assert made.look() == [], "the first look only knows from then on"
     made.effort["busy"] += 0.05
     assert made.look() == ["busy"]
     assert made.look() == []
 
 
-@pytest.mark.parametrize("event", [Ready(1), Ended(1)])
+@pytest.mark.parametrize("event", [Prepared(1), Ended(1)])
 def test_what_is_ready_or_has_ended_is_not_looked_at(event: WorkerEvent) -> None:
     made = Efforts()
-    made.ledger.opened("busy", 1)
+    made.ledger.taken_up("busy", 1)
     made.look()
     made.ledger.say("busy", event)
     made.effort["busy"] += 1.0

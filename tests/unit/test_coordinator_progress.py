@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core.messages import Mark
 from coordinator.core.progress import PipelineProgress, PipelineUnits, advance, forward
+from schemas.units import Mark
 
 UNITS = PipelineUnits("to-hq", {"b1": ("a", "b"), "b2": ("c",)})
 MARKS = st.builds(Mark, st.integers(0, 9), st.integers(0, 9), st.none() | st.tuples(*[st.integers(0, 2)] * 4))

@@ -10,7 +10,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from coordinator.core.messages import Op, Reported
 from coordinator.core.replication import (
     AgentGone,
     Assign,
@@ -42,6 +41,7 @@ from coordinator.core.replication_table import (
     Seen,
     SetState,
 )
+from schemas.units import Op, UnitPhase
 from tools.docs.diagram import fill, mermaid
 
 ROLES = {"P": Role.PRIMARY, "S": Role.SECONDARY, "U": Role.UNDETERMINED}
@@ -60,26 +60,28 @@ def build(state: str, text: str) -> ReplicationSet:
 
 def shape(current: ReplicationSet) -> str:
     names = {role: letter for letter, role in ROLES.items()}
-    return " ".join([current.state.value, *(f"{r.agent}{r.epoch}{names[r.role]}" for r in current.replicas)])
+    return " ".join(
+        [current.state.value, *(f"{r.agent}{r.assignment}{names[r.role]}" for r in current.replicas)]
+    )
 
 
 def said(out: tuple[Output, ...]) -> str:
     words = []
     for one in out:
         match one:
-            case Instruct(op, agent, _, epoch):
-                words.append(f"{op.value}>{agent}{epoch}")
+            case Instruct(op, agent, _, assignment):
+                words.append(f"{op.value}>{agent}{assignment}")
             case Impossible():
                 words.append("alarm")
-            case PersistReplicas(epoch):
-                words.append(f"persist{epoch}")
+            case PersistReplicas(assignment):
+                words.append(f"persist{assignment}")
     return " ".join(words)
 
 
-def event_of(agent: str, epoch: int, seen: str) -> Input:
+def event_of(agent: str, assignment: int, seen: str) -> Input:
     if seen == "gone":
         return AgentGone(agent, 1)
-    return ReplicaReport(agent, 1, 0 if seen == "absent" else epoch, Reported(seen))
+    return ReplicaReport(agent, 1, 0 if seen == "absent" else assignment, UnitPhase(seen))
 
 
 # context → reporter → what it says → the set after it | what is said
@@ -282,8 +284,8 @@ def test_every_rule_is_reached_by_the_table_or_by_recovery() -> None:
 def recover(*reports: tuple[str, int, str], record: str) -> tuple[str, str]:
     current = build("recovering", record)
     everything: list[str] = []
-    for agent, epoch, seen in reports:
-        current, out = step(current, event_of(agent, epoch, seen))
+    for agent, assignment, seen in reports:
+        current, out = step(current, event_of(agent, assignment, seen))
         check(current)
         everything.append(said(out))
     return shape(current), " ".join(word for word in everything if word)
@@ -320,7 +322,7 @@ def test_a_restored_set_trusts_nothing_of_its_record_but_who_can_hold_it() -> No
 def test_nobody_is_told_before_the_epoch_is_durable() -> None:
     current, out = step(ReplicationSet("u"), Assign("A", 1, 7))
     assert said(out) == "persist7"
-    current, out = step(current, ReplicaReport("A", 1, 0, Reported.ABSENT))
+    current, out = step(current, ReplicaReport("A", 1, 0, UnitPhase.ABSENT))
     assert (shape(current), said(out)) == ("prepare A7S", "")
     current, out = step(current, ReplicaPersisted(6))
     assert said(out) == ""
@@ -361,26 +363,26 @@ def test_remove_tells_every_replica_and_waits_for_each() -> None:
     assert (shape(current), said(out)) == ("removing A1U B2U", "remove>A1 remove>B2")
 
 
-@pytest.mark.parametrize("state", [s for s in Reported if s is not Reported.ABSENT])
-def test_an_orphan_is_told_to_stop_whatever_the_set_is(state: Reported) -> None:
+@pytest.mark.parametrize("state", [s for s in UnitPhase if s is not UnitPhase.ABSENT])
+def test_an_orphan_is_told_to_stop_whatever_the_set_is(state: UnitPhase) -> None:
     for kind, text in [("absent", ""), *EXPECTED]:
         before = build(kind, text)
         after, out = step(before, ReplicaReport("Z", 1, 1, state))
-        assert (after, said(out)) == (before, "forget>Z1" if state is Reported.STOPPED else "remove>Z1")
+        assert (after, said(out)) == (before, "forget>Z1" if state is UnitPhase.STOPPED else "remove>Z1")
 
 
 def test_another_epoch_on_the_same_agent_says_that_this_one_is_not_there() -> None:
     current, out = step(
-        build("replicating", "A3P:replicating"), ReplicaReport("A", 1, 2, Reported.REPLICATING)
+        build("replicating", "A3P:replicating"), ReplicaReport("A", 1, 2, UnitPhase.REPLICATING)
     )
     assert (shape(current), said(out)) == ("absent", "remove>A2")
 
 
 def test_a_later_incarnation_ends_the_earlier_ones_replicas() -> None:
-    current, out = step(build("replicating", "A1P:replicating"), ReplicaReport("A", 2, 0, Reported.ABSENT))
+    current, out = step(build("replicating", "A1P:replicating"), ReplicaReport("A", 2, 0, UnitPhase.ABSENT))
     assert (shape(current), said(out)) == ("absent", "")
     before = build("replicating", "A1P:replicating")
-    assert step(before, ReplicaReport("A", 0, 0, Reported.ABSENT))[0] == before
+    assert step(before, ReplicaReport("A", 0, 0, UnitPhase.ABSENT))[0] == before
 
 
 AGENTS = st.sampled_from(["A", "B", "C"])
@@ -392,7 +394,7 @@ class AnyOrder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.current = ReplicationSet("u")
-        self.epoch = 0
+        self.assignment = 0
         self.durable: set[int] = set()
         self.pending: set[int] = set()
         self.started: dict[int, set[str]] = {}
@@ -402,47 +404,47 @@ class AnyOrder(RuleBasedStateMachine):
         self.current, out = step(before, event)
         for one in out:
             match one:
-                case PersistReplicas(epoch, replicas):
-                    assert {r.epoch for r in replicas} >= {r.epoch for r in before.replicas}
-                    self.pending.add(epoch)
-                case Instruct(Op.PREPARE | Op.START, _, _, epoch):
-                    assert epoch in self.durable
+                case PersistReplicas(assignment, replicas):
+                    assert {r.assignment for r in replicas} >= {r.assignment for r in before.replicas}
+                    self.pending.add(assignment)
+                case Instruct(Op.PREPARE | Op.START, _, _, assignment):
+                    assert assignment in self.durable
                 case _:
                     pass
             if isinstance(one, Instruct) and one.op is Op.START:
-                assert [r.epoch for r in self.current.replicas] == [one.epoch], (
+                assert [r.assignment for r in self.current.replicas] == [one.assignment], (
                     "started beside another replica"
                 )
 
     @rule(agent=AGENTS)
     def assign(self, agent: str) -> None:
-        self.epoch += 1
+        self.assignment += 1
         try:
-            self.feed(Assign(agent, 1, self.epoch))
+            self.feed(Assign(agent, 1, self.assignment))
         except SetRefusedError:
-            self.epoch -= 1
+            self.assignment -= 1
 
     @precondition(lambda self: self.pending)
     @rule(data=st.data())
     def persisted(self, data: st.DataObject) -> None:
-        epoch = data.draw(st.sampled_from(sorted(self.pending)))
-        self.pending.discard(epoch)
-        self.durable.add(epoch)
-        self.feed(ReplicaPersisted(epoch))
+        assignment = data.draw(st.sampled_from(sorted(self.pending)))
+        self.pending.discard(assignment)
+        self.durable.add(assignment)
+        self.feed(ReplicaPersisted(assignment))
 
     @precondition(lambda self: self.durable)
-    @rule(data=st.data(), state=st.sampled_from(Reported), agent_epoch=st.integers(0, 2))
-    def report(self, data: st.DataObject, state: Reported, agent_epoch: int) -> None:
+    @rule(data=st.data(), state=st.sampled_from(UnitPhase), agent_epoch=st.integers(0, 2))
+    def report(self, data: st.DataObject, state: UnitPhase, agent_epoch: int) -> None:
         agent = data.draw(AGENTS)
-        epoch = 0 if state is Reported.ABSENT else data.draw(st.sampled_from(sorted(self.durable)))
-        self.feed(ReplicaReport(agent, agent_epoch, epoch, state))
+        assignment = 0 if state is UnitPhase.ABSENT else data.draw(st.sampled_from(sorted(self.durable)))
+        self.feed(ReplicaReport(agent, agent_epoch, assignment, state))
 
-    @rule(data=st.data(), state=st.sampled_from(Reported))
-    def report_of_a_replica(self, data: st.DataObject, state: Reported) -> None:
+    @rule(data=st.data(), state=st.sampled_from(UnitPhase))
+    def report_of_a_replica(self, data: st.DataObject, state: UnitPhase) -> None:
         durable = [r for r in self.current.replicas if r.durable]
         if durable:
             replica = data.draw(st.sampled_from(durable))
-            self.feed(ReplicaReport(replica.agent, replica.agent_epoch, replica.epoch, state))
+            self.feed(ReplicaReport(replica.agent, replica.agent_epoch, replica.assignment, state))
 
     @rule(agent=AGENTS)
     def gone(self, agent: str) -> None:

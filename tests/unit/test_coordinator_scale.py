@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.core.members import Member, MemberState
-from coordinator.core.messages import Liveness, Mark
+from coordinator.core.messages import Liveness
 from coordinator.core.owner.periodic import view
 from coordinator.core.owner.sets import interval
 from coordinator.core.owner.state import OwnerConfig, OwnerState, UnitMemo
@@ -28,6 +28,7 @@ from coordinator.core.schedulers import (
     Wishes,
     plan,
 )
+from schemas.units import Mark
 
 AGENTS = "ABCD"
 _P, _S, _U = Role.PRIMARY, Role.SECONDARY, Role.UNDETERMINED
@@ -69,8 +70,8 @@ def _unit(draw: st.DrawFn, state: OwnerState, unit: str) -> None:
     shape, roles = draw(st.sampled_from(SHAPES))
     agents = draw(st.permutations(AGENTS))
     replicas = tuple(
-        Replica(agent, 1, epoch, role, seen=Seen.REPLICATING)
-        for epoch, (agent, role) in enumerate(zip(agents, roles, strict=False), start=1)
+        Replica(agent, 1, assignment, role, seen=Seen.REPLICATING)
+        for assignment, (agent, role) in enumerate(zip(agents, roles, strict=False), start=1)
     )
     state.sets[unit] = ReplicationSet(unit, shape, replicas)
     memo = UnitMemo(draw(st.sampled_from(["1", "1", "2"])), rows_per_s=draw(st.integers(0, 50)))

@@ -15,7 +15,7 @@ from coordinator.batch import BatchConfig, BatchSystem
 from coordinator.control.codec import Candidate, Change
 from coordinator.control.events import Elected, Heard, Lost, NewLeader, RecordsCommitted, WriteConfirmed
 from coordinator.core import agent
-from coordinator.core.agent_unit import Ended, OpenWorker, Progressed, Ready, StartWorker, StopWorker
+from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.messages import (
     Checkpoint,
     DispatchResponse,
@@ -23,9 +23,7 @@ from coordinator.core.messages import (
     Header,
     Heartbeat,
     Hello,
-    Mark,
     Rejected,
-    Reported,
     Sync,
     UnitStatus,
     Up,
@@ -62,6 +60,7 @@ from coordinator.server.requests import (
 )
 from coordinator.transport.events import Arrived, Closed, LeaderInfo, Opened
 from schemas.config.model import KafkaConfig
+from schemas.units import Ended, Mark, Prepared, Progressed, UnitPhase
 from tests.coordination_kit import catalogue, until
 
 HEAD = Header(1, 5)
@@ -72,7 +71,7 @@ def beat(number: int, *statuses: UnitStatus) -> Heartbeat:
 
 
 def answer(number: int, error: str | None = None) -> DispatchResponse:
-    status = UnitStatus(f"u{number}", 9, Reported.STOPPED if error else Reported.PREPARED, error=error)
+    status = UnitStatus(f"u{number}", 9, UnitPhase.STOPPED if error else UnitPhase.PREPARED, error=error)
     return DispatchResponse(Header(1, 5, 9, number), "a", number, status)
 
 
@@ -132,7 +131,7 @@ def test_order_is_kept_and_the_last_heartbeat_is_there(kinds: list[int]) -> None
 def test_errors_are_noted_whatever_becomes_of_the_message() -> None:
     box = Outbox(10)
     box.put(answer(1, error="disk full"))
-    box.put(beat(2, UnitStatus("u2", 9, Reported.STOPPED, error="gone")))
+    box.put(beat(2, UnitStatus("u2", 9, UnitPhase.STOPPED, error="gone")))
     box.put(beat(3))
     assert box.take()[1] == {"u1": "disk full", "u2": "gone"}
 
@@ -179,27 +178,27 @@ def test_whatever_agents_say_reaches_the_owner_once_and_in_order() -> None:
 def test_what_an_agent_says_to_a_full_mailbox_or_to_none_is_counted() -> None:
     """By coordinator and agent; what was taken before that reaches the owner, and what comes after it as well."""
 
-    def refuse(unit: str, uid: str, epoch: int) -> None:
+    def refuse(unit: str, uid: str, assignment: int) -> None:
         raise AssertionError("nothing is to be fenced")
 
     config = ServerConfig("c", "127.0.0.1:0", batch=BatchConfig(capacity=2))
     kafka = KafkaConfig(bootstrap="127.0.0.1:1")
     coordinator = Coordinator(config, kafka, lambda: catalogue(0), refuse)
     try:
-        coordinator._heard(Opened("a", 1))
+        coordinator._agents.heard(Opened("a", 1))
         for number in range(3):
-            coordinator._heard(Arrived("a", 1, answer(number)))
-        coordinator._heard(Arrived("b", 2, answer(9)))
-        counters = coordinator.counters()
+            coordinator._agents.heard(Arrived("a", 1, answer(number)))
+        coordinator._agents.heard(Arrived("b", 2, answer(9)))
+        counters = coordinator._parts.counters()
         assert (counters["agents.mailbox full"], counters["agents.no mailbox"]) == (1, 1)
-        machine = coordinator._streams[1]
+        machine = coordinator._agents._machines[1]
         coordinator._system.start()
         until(lambda: machine.counters().get("DispatchResponse") == 2, what="the two that were taken")
-        coordinator._heard(Arrived("a", 1, beat(4)))
+        coordinator._agents.heard(Arrived("a", 1, beat(4)))
         until(lambda: machine.counters().get("Heartbeat") == 1, what="the next heartbeat")
         assert machine.counters()["mailbox full"] == 1
-        coordinator._heard(Closed("a", 1, "the agent ended it"))
-        assert coordinator.counters()["agents.mailbox full"] == 1
+        coordinator._agents.heard(Closed("a", 1, "the agent ended it"))
+        assert coordinator._parts.counters()["agents.mailbox full"] == 1
     finally:
         coordinator.close()
 
@@ -258,8 +257,8 @@ class World:
     def resign(self, why: str) -> None:
         self.resigned.append(why)
 
-    def fence(self, rev: int, unit: str, uid: str, epoch: int) -> None:
-        self.fences.append((rev, unit, uid, epoch))
+    def fence(self, rev: int, unit: str, uid: str, assignment: int) -> None:
+        self.fences.append((rev, unit, uid, assignment))
 
     def set_leader(self, leader: LeaderInfo) -> None:
         self.leaders.append(leader)
@@ -312,18 +311,19 @@ class World:
                 case agent.SendUp(message):
                     if machine.put([message]):
                         self.inbox.append(Mail(machine))
-                case OpenWorker(unit, epoch):
-                    self._agent(name, agent.WorkerHappening(unit, Ready(epoch)))
-                case StartWorker(unit, epoch):
+                case PrepareWorker(unit, assignment):
+                    self._agent(name, agent.WorkerHappening(unit, Prepared(assignment)))
+                case StartWorker(unit, assignment):
                     self._agent(
-                        name, agent.WorkerHappening(unit, Progressed(epoch, Mark(7, 8, (0, 1, 2, 3)), 10))
+                        name,
+                        agent.WorkerHappening(unit, Progressed(assignment, Mark(7, 8, (0, 1, 2, 3)), 10)),
                     )
-                case StopWorker(unit, epoch):
-                    self._agent(name, agent.WorkerHappening(unit, Ended(epoch, Mark(7, 8))))
+                case RemoveWorker(unit, assignment):
+                    self._agent(name, agent.WorkerHappening(unit, Ended(assignment, Mark(7, 8))))
 
     def fail(self, name: str, unit: str, why: str) -> None:
-        epoch = self.agents[name][1].units[unit].epoch
-        self._agent(name, agent.WorkerHappening(unit, Ended(epoch, None, why)))
+        assignment = self.agents[name][1].units[unit].assignment
+        self._agent(name, agent.WorkerHappening(unit, Ended(assignment, None, why)))
         self.settle()
 
     def run(self, seconds: float) -> None:
@@ -389,7 +389,7 @@ def test_units_get_agents_and_the_view_shows_it() -> None:
 def test_who_does_not_lead_says_who_does() -> None:
     world = World()
     world.say(NewLeader(4, Candidate("other", "h:1", "h:2")))
-    world.machine.heard(Heard(4, world.now))
+    world.machine.leadership.heard = Heard(4, world.now)
     assert world.leaders == [LeaderInfo(4, "h:1", "h:2", mine=False)]
     view = world.view()
     assert not view.leading
@@ -408,27 +408,27 @@ def test_a_leader_that_nobody_has_heard_from_is_not_named() -> None:
     """A claim that is read from the topic's past says who led once; a dead leader is silent for longer than a lease."""
     world = World()
     world.say(NewLeader(4, Candidate("other", "h:1", "h:2")))
-    assert world.machine.leader_now(world.now) is None
+    assert world.machine.leadership.named(world.now) is None
     with pytest.raises(NotLeaderError, match="nobody"):
         world.command(Rebalance()).wait(0)
-    world.machine.heard(Heard(3, world.now))
-    assert world.machine.leader_now(world.now) is None, "an earlier owner's last message"
-    world.machine.heard(Heard(4, world.now))
-    named = world.machine.leader_now(world.now + 4.9)
+    world.machine.leadership.heard = Heard(3, world.now)
+    assert world.machine.leadership.named(world.now) is None, "an earlier owner's last message"
+    world.machine.leadership.heard = Heard(4, world.now)
+    named = world.machine.leadership.named(world.now + 4.9)
     assert named is not None
     assert named.name == "other"
-    assert world.machine.leader_now(world.now + 5.0) is None
+    assert world.machine.leadership.named(world.now + 5.0) is None
 
 
 def test_an_owner_that_is_not_confirmed_does_not_name_itself() -> None:
     """Cut off from Kafka, it cannot know that another leads by now."""
     world = replicating(World().elect(), "a1")
-    said = world.machine.leader_now(world.now)
+    said = world.machine.leadership.named(world.now)
     assert said is not None
     assert said.am_i
-    assert world.machine.leader_now(world.now + 5.0) is None
-    world.machine.confirmed(WriteConfirmed(10, world.now + 3.0))
-    assert world.machine.leader_now(world.now + 5.0) is not None
+    assert world.machine.leadership.named(world.now + 5.0) is None
+    world.machine.leadership.confirmed = WriteConfirmed(10, world.now + 3.0)
+    assert world.machine.leadership.named(world.now + 5.0) is not None
 
 
 def test_a_lost_term_leaves_nothing_behind() -> None:
@@ -451,8 +451,8 @@ def test_the_leader_that_took_over_is_remembered() -> None:
     world = World().elect()
     world.say(NewLeader(20, Candidate("other", "h:1", "h:2")), Lost(10, "another has claimed"))
     assert world.leaders[-1] == LeaderInfo(20, "h:1", "h:2")
-    assert world.machine.leader is not None
-    assert world.machine.leader.name == "other"
+    assert world.machine.leadership.leader is not None
+    assert world.machine.leadership.leader.name == "other"
 
 
 def test_what_was_for_an_earlier_term_is_not_for_this_one() -> None:
@@ -472,11 +472,11 @@ def test_what_was_for_an_earlier_term_is_not_for_this_one() -> None:
 
 def test_units_written_by_agents_survive_a_change_of_owner_untouched() -> None:
     world = replicating(World().elect(), "a1")
-    epochs = {row.unit: row.epoch for row in world.view().units}
+    assignments = {row.unit: row.epoch for row in world.view().units}
     world.say(Lost(10, "x"))
     world.elect(20)
     world.run(3.0)
-    assert {row.unit: row.epoch for row in world.view().units} == epochs
+    assert {row.unit: row.epoch for row in world.view().units} == assignments
 
 
 def test_a_command_is_answered_when_it_is_durable() -> None:
@@ -586,12 +586,12 @@ def test_a_fence_that_is_done_lets_the_record_go() -> None:
     world = replicating(World().elect(), "a1")
     world.say(CatalogueRead(10, catalogue(2)))
     world.run(1.0)
-    rev, unit, uid, epoch = world.fences[0]
+    rev, unit, uid, assignment = world.fences[0]
     assert (rev, unit, uid) == (10, "apply/p/t00002", "1")
     assert isinstance(world.records[f"unit/{unit}"], UnitRecord)
-    world.say(FenceDone(9, unit, epoch))  # another term's
+    world.say(FenceDone(9, unit, assignment))  # another term's
     assert f"unit/{unit}" in world.records
-    world.say(FenceDone(10, unit, epoch))
+    world.say(FenceDone(10, unit, assignment))
     world.run(0.2)
     assert f"unit/{unit}" not in world.records
 
@@ -681,13 +681,13 @@ def test_fences_are_done_beside_each_other_and_not_twice_at_once() -> None:
     go = threading.Event()
     done: list[tuple[int, str, int]] = []
 
-    def fence(unit: str, uid: str, epoch: int) -> None:
+    def fence(unit: str, uid: str, assignment: int) -> None:
         started.append(unit)
         go.wait(10)
         if unit == "bad":
             raise OSError("no target")
 
-    pool = FencePool(fence, lambda rev, unit, epoch: done.append((rev, unit, epoch)), 2)
+    pool = FencePool(fence, lambda rev, unit, assignment: done.append((rev, unit, assignment)), 2)
     pool.start()
     for unit in ("good", "good", "bad", "good"):
         pool.ask(3, unit, "1", 8)
@@ -711,7 +711,7 @@ def test_a_backlog_does_not_make_an_owner_fall_silent() -> None:
     world.say(WriteConfirmed(10, world.now - 19.9))
     with pytest.raises(NotLeaderError):
         world.command(Rebalance()).wait(0)
-    world.machine.confirmed(WriteConfirmed(10, world.now - 0.1))
+    world.machine.leadership.confirmed = WriteConfirmed(10, world.now - 0.1)
     assert world.command(Rebalance()).wait(0) is None
 
 
@@ -723,7 +723,7 @@ def test_an_owner_that_may_have_been_replaced_shows_nothing() -> None:
     world.now += 1.0
     assert not world.view().leading
     assert world.view().pipelines == ()
-    world.machine.confirmed(WriteConfirmed(10, world.now))
+    world.machine.leadership.confirmed = WriteConfirmed(10, world.now)
     assert world.view().pipelines
 
 
@@ -733,7 +733,7 @@ def checkpoints(world: World) -> list[int | None]:
 
 def progressed(world: World, ts: int) -> None:
     for unit, held in world.agents["a1"][1].units.items():
-        world._agent("a1", agent.WorkerHappening(unit, Progressed(held.epoch, Mark(ts, ts), 10)))
+        world._agent("a1", agent.WorkerHappening(unit, Progressed(held.assignment, Mark(ts, ts), 10)))
     world.run(2.0)
 
 
@@ -777,7 +777,7 @@ def test_progress_is_stored_as_soon_as_it_may_be_and_not_more_often() -> None:
 def test_a_confirmation_of_another_term_says_nothing() -> None:
     world = World().elect()
     world.now += 20
-    world.machine.confirmed(WriteConfirmed(9, world.now))
+    world.machine.leadership.confirmed = WriteConfirmed(9, world.now)
     with pytest.raises(NotLeaderError):
         world.command(Rebalance()).wait(0)
 

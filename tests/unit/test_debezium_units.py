@@ -12,7 +12,6 @@ import pytest
 
 from consumer.errors import TargetConfigError, TransientError, UnitStoppedError
 from consumer.process import takeover
-from consumer.process.unit_operations import UnitOperations
 from consumer.spark.pipeline import PipelineSettings
 from consumer.tables import source_tables
 from consumer.tables.discovery import Described
@@ -30,6 +29,7 @@ from schemas.table.model import Table
 from schemas.wire.codec import decode_table
 from tests.apply_kit import account_table
 from tests.fake_target import FakeTarget
+from tests.hands_kit import operations
 
 TOPIC = "rowlock.b1.bank.acct"
 CONFIG = """\
@@ -114,14 +114,12 @@ class Hand:
         self.asked = 0
         self.partitions = 1
         monkeypatch.setattr(takeover, "read_definition", self._read)
-        self._hands = hands = object.__new__(UnitOperations)
-        hands._pipeline = PipelineSettings.of(config, "p", slots=1)
-        hands._aborted, hands._misfits, hands._taking, hands._tables = set(), set(), 1, {}
-        hands._seen = lambda *_: None
-        hands._cluster = SimpleNamespace(  # type: ignore[assignment]
+        cluster = SimpleNamespace(
             described=lambda _: {TOPIC: Described("id", self.partitions)}, bounds=lambda _: {TOPIC: (0, 0)}
         )
-        monkeypatch.setattr(hands, "_hand", lambda: Entered(self.target))
+        self._hands = operations(
+            PipelineSettings.of(config, "p", slots=1), lambda: Entered(self.target), cluster
+        )
 
     def _read(self, *_: object) -> Table:
         self.asked += 1
@@ -290,4 +288,4 @@ def test_nobody_else_captures_what_debezium_does(
     assert producer_main(["--config", str(config.path), "--source", "b1", "--detached"]) == 2
     assert "source b1 is captured by Debezium" in capsys.readouterr().err
     with pytest.raises(ValueError, match="Debezium captures b1"):
-        CaptureWorkers(config, SimpleNamespace()).open("capture/b1", 1, None)
+        CaptureWorkers(config, SimpleNamespace()).prepare("capture/b1", 1, None)

@@ -46,7 +46,7 @@ class Admin:
 @pytest.fixture(autouse=True)
 def _admin(monkeypatch: pytest.MonkeyPatch) -> None:
     MADE.clear()
-    monkeypatch.setattr(discovery, "AdminClient", Admin)
+    monkeypatch.setattr(discovery, "open_admin", Admin)
 
 
 def bounds(*codes: int, exists: bool = True) -> dict[str, tuple[int, int]]:

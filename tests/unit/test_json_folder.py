@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from consumer.attempt.drivers.batches import apply_batches
+from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec
@@ -39,6 +40,20 @@ SHARED = (
 globals().update({test.__name__: test for test in SHARED})
 
 
+class Alone:
+    """`Connections` to a folder that is always there."""
+
+    def __init__(self, folder: JsonFolder) -> None:
+        self._folder = folder
+
+    def get(self, _number: int) -> JsonFolder:
+        return self._folder
+
+    def check(self, number: int) -> None: ...
+
+    def drop(self, number: int) -> None: ...
+
+
 class Folder:
     """What tests.integration.test_apply_targets.Real is for databases."""
 
@@ -47,7 +62,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.folder = JsonFolder(path)
-        self.session = self.folder.progress
+        self.session = self.folder
         self.tables: dict[tuple[str, int], InForce] = {}
 
     def narrow(self, _table: str, column: str, length: int) -> None:
@@ -63,7 +78,8 @@ class Folder:
     def apply(
         self, spec: UnitSpec, slices: Iterable[Slice], read_missing: Callable[[int, int], list[Slice]]
     ) -> Report:
-        return apply_batches(spec, self.folder, slices, read_missing=read_missing, tables=self.tables)
+        spec = replace(spec, batches=True)
+        return apply_topic(spec, Alone(self.folder), slices, read_missing=read_missing, tables=self.tables)
 
     def rows(self, unit: ApplyUnit, table: TargetTable) -> list[Row]:
         return self.folder.rows(unit, table)

@@ -14,16 +14,16 @@ from typing import Any
 import psutil
 import pytest
 
-from coordinator.core.agent_unit import Ended, Progressed, Ready, WorkerEvent
-from coordinator.core.messages import Mark
 from producer.main import SUPERSEDED
 from rowlock.agent import apply
 from rowlock.agent import capture as capture_worker
 from rowlock.agent.capture import CaptureWorkers
 from rowlock.agent.workers import Ledger, LocalWorkers
 from rowlock.processes.child_process import ChildProcess, end_session
+from schemas.backoff import Backoff
 from schemas.config.model import Config, load_config
 from schemas.findings import TRIES_AGAIN
+from schemas.units import Ended, Mark, Prepared, Progressed, WorkerEvent
 from tests.apply_kit import until
 
 Said = queue.SimpleQueue[tuple[str, WorkerEvent]]
@@ -86,15 +86,15 @@ CAPTURE = """
 def test_a_capture_unit_from_open_to_stop(workers: Any, script: Any) -> None:
     script(CAPTURE)
     local, said = workers
-    local.open("capture/s", 7, None)
-    assert said.get(timeout=120) == ("capture/s", Ready(7))
+    local.prepare("capture/s", 7, None)
+    assert said.get(timeout=120) == ("capture/s", Prepared(7))
     local.start("capture/s", 6, None)  # late: of another assignment
     local.start("capture/s", 7, None)
     _, event = said.get(timeout=120)
     assert isinstance(event, Progressed)
     assert event.mark == Mark(5, 5, (0, 1, 2, -1))
-    local.stop("capture/s", 7)
-    local.stop("capture/s", 7)
+    local.remove("capture/s", 7)
+    local.remove("capture/s", 7)
     assert said.get(timeout=120) == ("capture/s", Ended(7, event.mark))
     local.close()
     assert said.empty()
@@ -126,10 +126,15 @@ def waiting(
     told: list[str] = []
     ledger = Ledger()
     ledger.listen(lambda unit, event: said.put((unit, event)))
-    workers = CaptureWorkers(config, ledger, on_refusal=lambda _, error: told.append(error), look_s=0.05)
-    ledger.opened("capture/s", 7)
-    workers.open("capture/s", 7, None)
-    assert said.get(timeout=120) == ("capture/s", Ready(7))
+    workers = CaptureWorkers(
+        config,
+        ledger,
+        on_refusal=lambda _, error: told.append(error),
+        looks=Backoff(first=0.05, longest=120.0),
+    )
+    ledger.taken_up("capture/s", 7)
+    workers.prepare("capture/s", 7, None)
+    assert said.get(timeout=120) == ("capture/s", Prepared(7))
     workers.start("capture/s", 7)
     assert _next_error(said) == "log_bin is OFF: switch it on"
     yield workers, said, told, mended
@@ -137,8 +142,8 @@ def waiting(
 
 
 def _next_error(said: Said) -> str | None:
-    """Return what the unit cannot go on for, by the next event that is no repeated Ready."""
-    while isinstance(event := said.get(timeout=120)[1], Ready):
+    """Return what the unit cannot go on for, by the next event that is no repeated Prepared."""
+    while isinstance(event := said.get(timeout=120)[1], Prepared):
         continue
     assert isinstance(event, Progressed)
     return event.error
@@ -155,7 +160,7 @@ def test_a_capture_unit_that_waits_for_a_person_stays_and_goes_on_when_that_is_d
 
 def test_a_capture_unit_that_waits_ends_when_it_is_stopped(waiting: Any) -> None:
     workers, said, _, _ = waiting
-    workers.stop("capture/s", 7)
+    workers.remove("capture/s", 7)
     until(lambda: _ended(said))
     workers.close()
 
@@ -171,7 +176,7 @@ def test_a_capture_unit_whose_source_another_process_captures_ends(workers: Any,
         f'say(kind="prepared"); next(lines); say(kind="failed", error="captured elsewhere"); sys.exit({SUPERSEDED})'
     )
     local, said = workers
-    local.open("capture/s", 7, None)
+    local.prepare("capture/s", 7, None)
     said.get(timeout=120)
     local.start("capture/s", 7, None)
     assert said.get(timeout=120)[1] == Ended(7, None, "captured elsewhere")
@@ -187,8 +192,8 @@ def test_trouble_that_passes_by_itself_is_told_as_such(workers: Any, script: Any
         next(lines)
     """)
     local, said = workers
-    local.open("capture/s", 7, None)
-    assert said.get(timeout=120) == ("capture/s", Ready(7))
+    local.prepare("capture/s", 7, None)
+    assert said.get(timeout=120) == ("capture/s", Prepared(7))
     local.start("capture/s", 7, None)
     assert said.get(timeout=120)[1].error == f"{TRIES_AGAIN}no database answers"
     assert said.get(timeout=120)[1].error is None
@@ -204,8 +209,8 @@ def test_a_capture_units_mark_never_goes_back(workers: Any, script: Any) -> None
         next(lines)
     """)
     local, said = workers
-    local.open("capture/s", 7, None)
-    assert said.get(timeout=120) == ("capture/s", Ready(7))
+    local.prepare("capture/s", 7, None)
+    assert said.get(timeout=120) == ("capture/s", Prepared(7))
     local.start("capture/s", 7, None)
     marks = [said.get(timeout=120)[1].mark for _ in range(2)]
     assert marks == [Mark(5132, 5132, (0, 1, 2, -1)), Mark(5132, 5132, (0, 1, 3, -1))]
@@ -234,7 +239,7 @@ def test_rows_a_second_of_a_capture_unit(config: Config, monkeypatch: pytest.Mon
 def test_a_capture_process_that_fails_says_why(workers: Any, script: Any) -> None:
     script('say(kind="prepared"); next(lines); say(kind="failed", error="no binary log"); sys.exit(1)')
     local, said = workers
-    local.open("capture/s", 7, None)
+    local.prepare("capture/s", 7, None)
     said.get(timeout=120)
     local.start("capture/s", 7, None)
     assert said.get(timeout=120)[1] == Ended(7, None, "no binary log")
@@ -243,48 +248,48 @@ def test_a_capture_process_that_fails_says_why(workers: Any, script: Any) -> Non
 def test_a_finished_snapshot_stays_a_unit_until_it_is_stopped(workers: Any, script: Any) -> None:
     script('say(kind="prepared"); next(lines)')
     local, said = workers
-    local.open("capture/once", 7, None)
+    local.prepare("capture/once", 7, None)
     said.get(timeout=120)
     local.start("capture/once", 7, None)
     until(lambda: local._capture._units["capture/once"].finished, seconds=20)
     assert said.empty()
-    local.stop("capture/once", 7)
+    local.remove("capture/once", 7)
     assert said.get(timeout=120)[1] == Ended(7, None)
 
 
 APPLY = """
     for line in lines:
         asked = json.loads(line)
-        unit = {"kind": "unit", "unit": asked["unit"], "epoch": asked["epoch"], "mark": asked.get("mark"),
-                "rows_per_s": 3, "error": None}
+        said = {"assignment": asked["assignment"], "mark": asked["mark"] or [0, 0], "rows_per_s": 3, "error": None}
         if asked["unit"].endswith("/die") and asked["do"] == "start":
             sys.exit(9)
-        say(**unit, event={"open": "ready", "start": "progressed", "stop": "ended"}[asked["do"]])
+        said["event"] = {"prepare": "prepared", "start": "progressed", "remove": "ended"}[asked["do"]]
+        say(kind="unit", unit=asked["unit"], event=said)
 """
 
 
 def test_apply_units_share_a_process_that_comes_again(
     workers: Any, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apply, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(apply, "RESTARTS", Backoff(first=0.01, longest=30.0))
     script(APPLY)
     local, said = workers
-    local.open("apply/p/a", 1, Mark(4, 5, (0, 1, 2, 3)))  # before there is a process
+    local.prepare("apply/p/a", 1, Mark(4, 5, (0, 1, 2, 3)))  # before there is a process
     local._apply.warm_up()
-    assert said.get(timeout=120) == ("apply/p/a", Ready(1))
-    local.open("apply/p/die", 2, None)
+    assert said.get(timeout=120) == ("apply/p/a", Prepared(1))
+    local.prepare("apply/p/die", 2, None)
     said.get(timeout=120)
     local.start("apply/p/a", 1, None)
     assert said.get(timeout=120) == ("apply/p/a", Progressed(1, Mark(0, 0), 3))
     local.start("apply/p/die", 2, None)
     ends = sorted((said.get(timeout=120) for _ in range(2)), key=str)
-    assert [(unit, event.epoch) for unit, event in ends] == [("apply/p/a", 1), ("apply/p/die", 2)]
+    assert [(unit, event.assignment) for unit, event in ends] == [("apply/p/a", 1), ("apply/p/die", 2)]
     assert all("code 9" in event.error for _, event in ends)
-    local.stop("apply/p/a", 1)  # has ended already
-    local.open("apply/p/a", 3, None)
-    assert said.get(timeout=120) == ("apply/p/a", Ready(3))
-    local.stop("apply/p/a", 3)
-    assert said.get(timeout=120) == ("apply/p/a", Ended(3))
+    local.remove("apply/p/a", 1)  # has ended already
+    local.prepare("apply/p/a", 3, None)
+    assert said.get(timeout=120) == ("apply/p/a", Prepared(3))
+    local.remove("apply/p/a", 3)
+    assert said.get(timeout=120) == ("apply/p/a", Ended(3, Mark(0, 0)))
     assert said.empty()
 
 
@@ -297,12 +302,12 @@ def test_close_ends_every_unit(workers: Any, script: Any, monkeypatch: pytest.Mo
     )
     local, said = workers
     local._apply.warm_up()
-    local.open("apply/p/a", 1, None)
-    assert said.get(timeout=120) == ("apply/p/a", Ready(1))
+    local.prepare("apply/p/a", 1, None)
+    assert said.get(timeout=120) == ("apply/p/a", Prepared(1))
     process = local._apply._process
     local.close()
     unit, event = said.get(timeout=120)
-    assert (unit, event.epoch, said.empty()) == ("apply/p/a", 1, True)
+    assert (unit, event.assignment, said.empty()) == ("apply/p/a", 1, True)
     assert not psutil.pid_exists(process.pid)
 
 
@@ -310,7 +315,7 @@ def test_close_ends_every_unit(workers: Any, script: Any, monkeypatch: pytest.Mo
 def test_units_of_another_configuration_are_refused(workers: Any, unit: str) -> None:
     local, _ = workers
     with pytest.raises(ValueError, match=r"nobody|units are"):
-        local.open(unit, 1, None)
+        local.prepare(unit, 1, None)
 
 
 def test_nothing_of_a_session_survives_also_not_what_is_stopped_or_in_a_group_of_its_own() -> None:
@@ -361,7 +366,7 @@ def test_a_unit_ends_once() -> None:
     said: Said = queue.SimpleQueue()
     ledger = Ledger()
     ledger.listen(lambda unit, event: said.put((unit, event)))
-    ledger.opened("u", 2)
+    ledger.taken_up("u", 2)
     ledger.say("u", Ended(1))
     ledger.say("u", Ended(2))
     ledger.say("u", Ended(2))
@@ -372,7 +377,7 @@ def test_a_unit_ends_once() -> None:
 def test_the_effort_of_a_capture_process_grows_while_it_works(workers: Any, script: Any) -> None:
     local, _ = workers
     script("while True: pass")
-    local.open("capture/s", 7, None)
+    local.prepare("capture/s", 7, None)
     until(lambda: local._capture.effort("capture/s", 7) > 0.0)
     first = local._capture.effort("capture/s", 7)
     until(lambda: local._capture.effort("capture/s", 7) > first + 0.05)
@@ -385,16 +390,16 @@ def test_the_effort_of_the_apply_process_is_its_own_until_it_runs_and_then_the_u
     local, _ = workers
     script("""
         next(lines)
-        say(kind="unit", unit="apply/p/a", epoch=1, event="ready", mark=None)
+        say(kind="unit", unit="apply/p/a", event={"event": "prepared", "assignment": 1})
         next(lines)
-        say(kind="unit", unit="apply/p/b", epoch=2, event="ready", mark=None)
+        say(kind="unit", unit="apply/p/b", event={"event": "prepared", "assignment": 2})
         next(lines, None)
     """)
     local.listen(lambda _unit, _event: None)
     until(lambda: 0.0 < local._apply.effort("apply/p/a", 1) < 1e6)
     efforts = []
     for unit, epoch in (("apply/p/a", 1), ("apply/p/b", 2)):
-        local.open(unit, epoch, None)
+        local.prepare(unit, epoch, None)
         until(lambda unit=unit: unit not in dict(local._ledger.preparing()))
         efforts.append(local._apply.effort(unit, epoch))
     assert 1e9 <= efforts[0] < efforts[1]

@@ -303,7 +303,7 @@ def test_gtids_under_way_are_no_reason_to_refuse(monkeypatch: pytest.MonkeyPatch
     Server(monkeypatch, at_100=THERE, at_50=[description(), packet(log.XID, EVENT.body, 81)])
     stored = record(prove([PROVEN]), "u:1-9")
     source: Any = Catalogue(has=False)
-    identity, proof = require_same(source, ProvenLog({}), stored)
+    _, _, identity, proof = require_same(source, ProvenLog({}), stored)
     assert (identity.gtid_set, proof) == ("u:1-9", stored.proof)
     with pytest.raises(SourceRefusedError, match="no longer has transactions"):
         require_same(source, ProvenLog({}), record(prove([EARLIER]), "u:1-9"))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants import MUTANTS, SAMPLE
+from tests.mutants.fresh import changes, drawn
 from tests.mutants.mutant import Mutant
 from tests.mutants.run import PRODUCT, ROOT, run
 
@@ -60,3 +61,47 @@ def test_who_is_found_and_who_survives() -> None:
     assert [result.verdict for result in run(mutants, 2)] == ["found", "survived", "error"]
     with pytest.raises(ValueError, match="0 times"):
         list(run([Mutant(file, "no such text", "", tests)], 1))
+
+
+FRESH = '''"""What it is."""
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Lane:
+    """Three changes."""
+    size: int = 3
+
+    def full(self, more: bool) -> bool:
+        """Say so."""
+        log.info("ä", size=1)
+        if not self.open:
+            raise ValueError(1)
+        self.tell()
+        return self.size >= 5 and more
+'''
+
+
+def test_fresh_mutants_change_what_runs_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "lanes").mkdir()
+    (tmp_path / "lanes" / "lane.py").write_text(FRESH)
+    found = list(changes(tmp_path, ("lanes",)))
+    assert [(each.line, FRESH[each.start : each.end], each.text) for each in found] == [
+        (7, "3", "4"),
+        (12, "not self.open", "(self.open)"),
+        (13, "raise ValueError(1)", "pass"),
+        (14, "self.tell()", "pass"),
+        (15, ">=", ">"),
+        (15, "5", "6"),
+        (15, "and", "or"),
+    ]
+    for each in found:
+        compile(each.made(FRESH), "lane.py", "exec")
+
+
+def test_a_drawn_mutant_stands_once_in_its_file_and_has_tests() -> None:
+    for mutant in drawn(ROOT, 40, 7):
+        assert (ROOT / mutant.file).read_text().count(mutant.old) == 1
+        assert mutant.old != mutant.new
+        assert len(mutant.tests) > 2
+        assert all((ROOT / test.partition("::")[0]).is_file() for test in mutant.tests)
+    assert drawn(ROOT, 40, 7) == drawn(ROOT, 40, 7)

@@ -55,7 +55,7 @@ def of(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(topics, "_LOOK_AGAIN", 0.001)
 
     def made(admin: Admin) -> Topics:
-        monkeypatch.setattr(topics, "AdminClient", lambda *_, **__: admin)
+        monkeypatch.setattr(topics, "open_admin", lambda *_, **__: admin)
         return Topics(KafkaConfig(bootstrap="h:1", prefix="p"))
 
     return made

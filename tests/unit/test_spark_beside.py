@@ -18,13 +18,14 @@ from consumer.errors import TransientError, UnitStoppedError
 from consumer.process import instructions as process_module
 from consumer.process import spark_beside as module
 from consumer.process.instructions import NO_SPARK, AssignedProcess
-from consumer.process.pipeline_shell import PipelineShell
+from consumer.process.pipeline_queries import PipelineQueries
 from consumer.process.spark_beside import SparkBeside
 from consumer.process.unit_operations import UnitOperations
 from consumer.reporting.protocol import Lines
 from consumer.units.decisions import SMALL
 from consumer.units.messages import About, Failed, Follow, Followed, QueryKind, StartQuery
 from tests.apply_kit import ROOT
+from tests.hands_kit import operations
 
 #: Process → what it must not load before it has begun: each costs the first seconds of a start.
 LATER = {
@@ -161,17 +162,15 @@ def test_a_process_whose_spark_cannot_be_started_ends_with_a_code_of_its_own() -
 
 
 def hand(monkeypatch: pytest.MonkeyPatch, end: int, apply: Callable[..., Report]) -> UnitOperations:
-    made = object.__new__(UnitOperations)
-    made._aborted, made._pipeline = set(), cast(Any, SimpleNamespace(debezium={}))
+    pipeline = cast(Any, SimpleNamespace(debezium={}, bootstrap="", kafka_options={}))
 
     @contextmanager
     def free() -> Iterator[Any]:
         yield SimpleNamespace(drop=lambda _: None)
 
-    monkeypatch.setattr(made, "_hand", free)
-    monkeypatch.setattr(made, "_present", lambda _unit: (0, end))
-    monkeypatch.setattr(made, "_spec_under", lambda _unit, epoch: SimpleNamespace(epoch=epoch))
-    monkeypatch.setattr(made, "_apply", apply)
+    made = operations(pipeline, free, SimpleNamespace(bounds=lambda _: {"a": (0, end)}))
+    monkeypatch.setattr(made._stretches, "spec", lambda _unit, epoch, _was=None: SimpleNamespace(epoch=epoch))
+    monkeypatch.setattr(made._stretches, "_apply", apply)
     return made
 
 
@@ -241,9 +240,9 @@ def test_a_stop_that_a_hand_finds_is_recorded_and_an_outage_is_not(monkeypatch: 
 
 
 def resolved(starting: dict[str, int], bounds: dict[str, tuple[int, int]]) -> dict[str, int]:
-    shell = object.__new__(PipelineShell)
-    shell._hands = cast(Any, SimpleNamespace(bounds=lambda _topics: bounds))
-    return shell._resolved(StartQuery(1, QueryKind.LIVE, starting, []))
+    queries = object.__new__(PipelineQueries)
+    queries._bounds = lambda _topics: bounds
+    return queries._resolved(StartQuery(1, QueryKind.LIVE, starting, []))
 
 
 def test_a_query_has_something_to_read_first_else_its_slow_first_batch_meets_a_row() -> None:

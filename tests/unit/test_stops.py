@@ -129,9 +129,9 @@ def test_a_stopped_table_keeps_its_anchor_and_captures_nothing() -> None:
     assert captured.tables[ACCT].ignored
     assert captured.unsaid == {ACCT}
     captured.stopped[ACCT].offset = 8
-    assert captured.anchors(captured.reached({topic.name: 9}))["bank.acct"].stop == 8
+    assert captured.anchors({topic.name: 9})["bank.acct"].stop == 8
     del captured.tables[ACCT]
-    assert captured.anchors(captured.reached({topic.name: 9}))["bank.acct"].stop == 8
+    assert captured.anchors({topic.name: 9})["bank.acct"].stop == 8
     assert captured.stops() == {"bank.acct": a_stop()}
 
 

@@ -8,9 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core.messages import Announce, Dispatch, Header, HeartbeatResponse, Op, Superseded
+from coordinator.core.messages import Announce, Dispatch, Header, HeartbeatResponse, Superseded
 from coordinator.transport.pending_dispatches import PendingDispatches
 from coordinator.transport.stream import Registry, Stream
+from schemas.units import Op
 
 
 def test_an_answer_ends_the_waiting_and_a_second_one_is_late() -> None:

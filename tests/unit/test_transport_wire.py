@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordinator.core import messages as core
-from coordinator.core.messages import VERSION, Header, Liveness, Mark, Op, Reported, UnitStatus
+from coordinator.core.messages import VERSION, Header, Liveness, UnitStatus
 from coordinator.transport import wire
 from coordinator.transport.events import LeaderInfo
 from coordinator.transport.wire import WireError
+from schemas.units import Mark, Op, UnitPhase
 from tests.wire_golden import FOLDER, LEADER, MESSAGES, STATUSES, UP, encoded, golden, plain
 
 #: A loaded machine may be slow.
@@ -31,7 +32,7 @@ statuses = st.builds(
     UnitStatus,
     words,
     numbers,
-    st.sampled_from(Reported),
+    st.sampled_from(UnitPhase),
     st.none() | marks,
     numbers,
     st.none() | words,
@@ -107,8 +108,8 @@ def test_every_kind_of_message_has_a_golden_file() -> None:
     assert {file.stem for file in FOLDER.iterdir()} == set(GOLDEN) == set(encoded())
 
 
-@pytest.mark.parametrize("word", [*Reported, *Op, *Liveness])
-def test_every_word_is_in_a_golden_file(word: Reported | Op | Liveness) -> None:
+@pytest.mark.parametrize("word", [*UnitPhase, *Op, *Liveness])
+def test_every_word_is_in_a_golden_file(word: UnitPhase | Op | Liveness) -> None:
     assert word in {one for message in MESSAGES.values() for one in enums(message)}
 
 

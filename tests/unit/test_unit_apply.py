@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as replaced
 from structlog.testing import capture_logs
 
-from consumer.attempt.drivers.threads import apply_topic
+from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.reader import EnvelopeReader, Rows, Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec, initial_layout

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
-from consumer.attempt.drivers.threads import apply_topic, define_topic
+from consumer.attempt.drivers.run import apply_topic, define_topic
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec, initial_layout

@@ -33,7 +33,7 @@ from consumer.spark.query import java_options, kafka_options, session_settings, 
 from consumer.spark.query_handle import cause, end_offsets
 from consumer.spark.task import by_topic
 from consumer.spark.worker import Worker
-from consumer.units.supervision import LONGEST_PAUSE_S, QUIET_S, Backoff, Watched, reported
+from consumer.units.supervision import Watched, reported
 from schemas.config.model import TargetConfig
 
 
@@ -100,18 +100,6 @@ def test_figures_of_a_last_attempt_are_said_once() -> None:
     assert (again.state, again.message, again.query, again.offset) == ("stopped", "why", "q-1", 5)
     assert (again.displaced, again.applied) == (0, 0)
     assert last.displaced == 2
-
-
-def test_backoff_doubles_up_to_a_limit_and_starts_again_after_quiet() -> None:
-    backoff, now, pauses = Backoff(), 0.0, []
-    for _ in range(8):
-        backoff = backoff.after_trouble(now)
-        pauses.append(backoff.pause)
-        assert not backoff.due(now)
-        now = backoff.next_at
-        assert backoff.due(now)
-    assert pauses == [0.5, 1, 2, 4, 8, 16, 20, LONGEST_PAUSE_S]
-    assert backoff.after_trouble(now + QUIET_S + 1).pause == 0.5
 
 
 def _report(**facts: Any) -> dict[str, Any]:

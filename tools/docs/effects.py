@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 
 from producer import stops
-from producer.checks import preflight
+from producer.checks import binlog_server
 from producer.definitions import proof
 from producer.effects import Effect
 from producer.statements import ddl, judgement
@@ -133,7 +133,7 @@ def logged() -> Iterator[Effect]:
 
 def settings() -> Iterator[Effect]:
     """Yield what the settings of a source do."""
-    for setting in preflight.SETTINGS:
+    for setting in binlog_server.SETTINGS:
         yield Effect(f"`{setting.variable}`", "the start", f"{setting.why}: {setting.remedy}")
 
 

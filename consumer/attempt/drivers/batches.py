@@ -3,49 +3,54 @@
 What the machine does in a transaction is one commit here. It shares with sessions what it is made of: duplicates, gaps, definitions,
 barriers, quarantine, fencing. There is one lane, and it runs only where one commit for everything was not taken: it halves the stretch
 until the event that the target refuses stands alone. How often there is a commit is up to the caller: one for the slices that it hands
-over, as far as `UnitSpec.small_batch` and the limits of the lane let it.
+over, as far as the limits of the lane let it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any, assert_never
+from collections.abc import Iterator
+from typing import Any, Protocol, assert_never
 
 from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt
-from consumer.attempt.drivers.records import AttemptRecords, ReadMissing
+from consumer.attempt.drivers.records import AttemptRecords
 from consumer.attempt.effects import Effect, Machine, T
 from consumer.attempt.lane_group import LaneGroup
-from consumer.attempt.reader import Slice
-from consumer.attempt.reports import Report
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepared
 from consumer.errors import FencedError
-from consumer.ordering.model import NetChange
+from consumer.ordering.model import Held
 from consumer.tables.fitness import explained
-from consumer.targets.batches import BatchFenced, BatchTarget, Clearing, ProgressChange
+from consumer.targets.batches import BatchFenced, BatchTarget, Clearing, ProgressChange, RowsChange
 
 
-def apply_batches(
-    spec: UnitSpec,
-    target: BatchTarget,
-    slices: Iterable[Slice],
-    *,
-    read_missing: ReadMissing,
-    tables: Tables,
-) -> Report:
-    """Run one attempt over `slices` and return what became of it. Raises InputLostError alone."""
-    if spec.lanes != 1:
-        raise ValueError(f"a target of whole batches has one lane, not {spec.lanes}")
-    return BatchDriver(spec, target, AttemptRecords(slices, read_missing), tables).run(Attempt(spec).run())
+class BatchTargets(Protocol):
+    """The connection of a process to one target of whole batches: number 0."""
+
+    def get(self, number: int) -> BatchTarget:
+        """Return it, connecting where needed. Raises TransientError."""
+
+    def check(self, number: int) -> None:
+        """After an error: drop it if it is broken."""
+
+    def drop(self, number: int) -> None:
+        """Close it, so that `get` makes a new one."""
 
 
 class BatchDriver:
     """Carries out the effects of one attempt, and advances its lane, where it has one, whenever it waits for it."""
 
-    def __init__(self, spec: UnitSpec, target: BatchTarget, records: AttemptRecords, tables: Tables) -> None:
-        self._spec, self._target, self._records, self._tables = spec, target, records, tables
+    def __init__(
+        self, spec: UnitSpec, targets: BatchTargets, records: AttemptRecords, tables: Tables
+    ) -> None:
+        if spec.lanes != 1:
+            raise ValueError(f"a target of whole batches has one lane, not {spec.lanes}")
+        self._spec, self._targets, self._records, self._tables = spec, targets, records, tables
         self._lane: Iterator[None] = iter(())
+
+    def attempt(self) -> Attempt:
+        """Return the machine to `run`."""
+        return Attempt(self._spec)
 
     def run(self, machine: Machine[T]) -> T:
         """Drive `machine` to its end."""
@@ -85,29 +90,30 @@ class BatchDriver:
     # --- the target
 
     def _ask(self, effect: Effect) -> Any:
-        spec, store = self._spec, self._target.progress
+        spec, targets = self._spec, self._targets
         match effect:
             case fx.Begin():
-                return store.begin(spec.unit, spec.epoch)
+                return targets.get(0).begin(spec.unit, spec.epoch)
             case fx.ReadProgress():
-                return store.read(spec.unit)[0]
-            case fx.CheckSession() | fx.DropSession():
-                return None  # a commit leaves nothing open
+                return targets.get(0).read(spec.unit)[0]
+            case fx.CheckSession():
+                return targets.check(0)
+            case fx.DropSession():
+                return targets.drop(0)
             case fx.StopUnit():
                 self._tables.pop(spec.place, None)  # the target table may be another one when it goes on
-                return store.stop_unit(spec.unit, spec.epoch, effect.why, was=spec.was)
+                return targets.get(0).stop_unit(spec.unit, spec.epoch, effect.why, was=spec.was)
             case fx.Restore():
-                return definition_in_force(spec, self._target, effect.text, self._tables)
+                return definition_in_force(spec, targets.get(0), effect.text, self._tables)
             case fx.Prepare():
-                return prepared(spec, self._target, effect.table, first=effect.first)
+                return prepared(spec, targets.get(0), effect.table, first=effect.first)
             case fx.Explain():
-                return explained(self._target, effect.source, spec.source, spec.routes)
+                return explained(targets.get(0), effect.source, spec.source, spec.routes)
             case _:
                 raise NotImplementedError(f"no driver carries out {effect}")
 
     def _commit(self, effect: fx.Transact) -> None:
-        clearing, nets, progress = commit_of(effect)
-        outcome = self._target.apply(self._spec.unit, clearing, nets, progress)
+        outcome = self._targets.get(0).apply(self._spec.unit, *commit_of(effect))
         if isinstance(outcome, BatchFenced):
             raise FencedError(
                 f"another worker owns {self._spec.unit.topic} of pipeline {self._spec.unit.pipeline} now: expected "
@@ -144,23 +150,28 @@ class BatchDriver:
             raise RuntimeError("the attempt and its lane wait for each other")
 
 
-def commit_of(effect: fx.Transact) -> tuple[Clearing | None, list[NetChange], ProgressChange]:
-    """Return what the operations of a transaction come to as one commit. Pure."""
-    clearing: Clearing | None = None
-    nets: list[NetChange] = []
+def commit_of(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]:
+    """Return what the operations of a transaction come to as one commit. Pure.
+
+    Rows are written and tables emptied in the order of the operations. What a commit cannot say in their order raises ValueError.
+    """
+    changes: list[RowsChange] = []
+    held: list[Held] = []
     made: dict[str, Any] = {"guards": effect.guards, "rows": effect.guards}
     for operation in effect.operations:
         match operation:
             case fx.Write():
                 if operation.displacing is not None:
                     raise NotImplementedError("a target of whole batches has no unique indexes")
-                nets.append(operation.net)
+                changes.append(operation.net)
                 effect.displaced.append(0)
             case fx.Truncate():
-                clearing = Clearing(operation.table, operation.where)
+                changes.append(Clearing(operation.table, operation.where))
             case fx.Hold():
-                made["held"] = operation.entries
+                held += operation.entries
             case fx.CloseHeldBefore():
+                if held or "closed_before" in made:
+                    raise ValueError("one commit closes entries of the quarantine once, before it adds some")
                 made |= {"closed_before": operation.offset, "why": operation.why}
             case fx.WriteUnit():
                 made["state"] = operation.state
@@ -168,4 +179,4 @@ def commit_of(effect: fx.Transact) -> tuple[Clearing | None, list[NetChange], Pr
                 made["rows"] = operation.rows
             case _:
                 assert_never(operation)
-    return clearing, nets, ProgressChange(**made)
+    return changes, ProgressChange(held=held, **made)

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Protocol, assert_never
 
 from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt
-from consumer.attempt.drivers.records import AttemptRecords, ReadMissing
-from consumer.attempt.effects import Effect, Machine, Operation, T, ask
+from consumer.attempt.drivers.records import AttemptRecords
+from consumer.attempt.effects import Effect, Machine, Operation, T
 from consumer.attempt.lane_group import LaneGroup, Signals
-from consumer.attempt.reader import Slice
-from consumer.attempt.reports import Report
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepared
-from consumer.attempt.transactions import retried
 from consumer.tables.fitness import explained
 from consumer.targets.base import Session, TargetTransaction
-from schemas.table.model import Table
 
 
 class Sessions(Protocol):
@@ -36,31 +32,6 @@ class Sessions(Protocol):
 
     def drop(self, number: int) -> None:
         """Close the session, so that `get` makes a new one."""
-
-
-def apply_topic(
-    spec: UnitSpec,
-    sessions: Sessions,
-    slices: Iterable[Slice],
-    *,
-    read_missing: ReadMissing,
-    tables: Tables,
-) -> Report:
-    """Run one attempt over `slices` and return what became of it. Raises InputLostError alone."""
-    driver = ThreadDriver(spec, sessions, slices, read_missing, tables)
-    return driver.run(Attempt(spec, driver.signals).run())
-
-
-def define_topic(spec: UnitSpec, sessions: Sessions, table: Table) -> None:
-    """Put `table` in force as the definition of a unit whose topic carries none. Raises consumer.errors."""
-    driver = ThreadDriver(spec, sessions, (), lambda _start, _upto: (), {})
-    driver.run(Attempt(spec, driver.signals).define(table))
-
-
-def stop_topic(spec: UnitSpec, sessions: Sessions, why: str) -> None:
-    """Record in the target that the unit waits for a person. Raises consumer.errors after a few tries."""
-    driver = ThreadDriver(spec, sessions, (), lambda _start, _upto: (), {})
-    driver.run(retried(lambda: ask(fx.StopUnit(why))))
 
 
 class ThreadSignals(Signals):
@@ -86,19 +57,15 @@ class ThreadSignals(Signals):
 class ThreadDriver:
     """Carries out the effects of one attempt."""
 
-    def __init__(
-        self,
-        spec: UnitSpec,
-        sessions: Sessions,
-        slices: Iterable[Slice],
-        read_missing: ReadMissing,
-        tables: Tables,
-    ) -> None:
-        self._spec, self._sessions, self._tables = spec, sessions, tables
-        self._records = AttemptRecords(slices, read_missing)
+    def __init__(self, spec: UnitSpec, sessions: Sessions, records: AttemptRecords, tables: Tables) -> None:
+        self._spec, self._sessions, self._records, self._tables = spec, sessions, records, tables
         self._signals = ThreadSignals(0)
         self._group: LaneGroup | None = None
         self._threads: list[threading.Thread] = []
+
+    def attempt(self) -> Attempt:
+        """Return the machine to `run`."""
+        return Attempt(self._spec, self.signals)
 
     def signals(self, lanes: int) -> ThreadSignals:
         """Return how the next lanes share state: one group of lanes ends before another one starts."""

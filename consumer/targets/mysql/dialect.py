@@ -30,7 +30,6 @@ _TYPES = {
     "now": "TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3)",
     "id": "BIGINT NOT NULL AUTO_INCREMENT",
 }
-_SUFFIX = f" ENGINE=InnoDB DEFAULT {_BIN}"
 SYNTAX = Syntax(
     quote=quote,
     types=_TYPES,

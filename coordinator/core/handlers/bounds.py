@@ -1,7 +1,7 @@
 """What an agent may say at all: nothing beyond what it was granted, nothing later than now. Pure.
 
-What agents report becomes durable state: epochs that are never given again, checkpoints that never go back. One wrong word
-would stay for ever. So an epoch that was never given, and a mark in the future, are refused, counted and alarmed; so is the
+What agents report becomes durable state: assignments that are never given again, checkpoints that never go back. One wrong word
+would stay for ever. So an assignment that was never given, and a mark in the future, are refused, counted and alarmed; so is the
 word of an agent that a later owner leads, for whether that is so the control topic says by refusing our next write.
 """
 
@@ -11,8 +11,9 @@ import math
 
 from msgspec.structs import replace
 
-from coordinator.core.messages import Checkpoint, DispatchResponse, Heartbeat, Mark, Sync, UnitStatus, Up
+from coordinator.core.messages import Checkpoint, DispatchResponse, Heartbeat, Sync, UnitStatus, Up
 from coordinator.core.owner.state import Alarm, Effect, OwnerState
+from schemas.units import Mark
 
 #: Rows a second of one unit beyond which a number is no measurement.
 MOST_ROWS = 10**9

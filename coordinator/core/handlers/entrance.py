@@ -7,7 +7,7 @@ from coordinator.core.handlers.context import Context
 from coordinator.core.members import Member
 from coordinator.core.messages import Hello, Rejected, Superseded
 from coordinator.core.owner.agents import announce, other_incarnation
-from coordinator.core.owner.sets import fresh_epoch, header, persist
+from coordinator.core.owner.sets import fresh_number, header, persist
 from coordinator.core.owner.state import AgentRecord, Send
 
 
@@ -58,7 +58,7 @@ class Register:
     @staticmethod
     def _store(context: Context, message: Hello) -> None:
         state, now = context.state, context.now
-        epoch = fresh_epoch(state)
+        epoch = fresh_number(state)
         state.members[message.agent] = Member(message.agent, message.incarnation, epoch, now, durable=False)
         record = AgentRecord(message.agent, message.incarnation, epoch)
         persist(state, [record], now, context.out, agent=(message.agent, epoch))

@@ -69,11 +69,11 @@ def _granted(state: OwnerState, member: Member) -> list[tuple[str, int]]:
         ):  # nearly always: nothing else is to be done
             one = current.replicas[0]
             if one.agent == member.name and one.agent_epoch == member.agent_epoch:
-                granted.append((unit, one.epoch))
+                granted.append((unit, one.assignment))
             continue
         for replica in current.replicas:
             recovering = current.state is SetState.RECOVERING and replica.seen is Seen.REPLICATING
             stays = replica.role is Role.PRIMARY and current.secondary_ready is None
             if (replica.agent, replica.agent_epoch) == me and (stays or recovering):
-                granted.append((unit, replica.epoch))
+                granted.append((unit, replica.assignment))
     return granted

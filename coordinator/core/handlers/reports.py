@@ -5,16 +5,7 @@ from __future__ import annotations
 from coordinator.core.handlers.bounds import bounded, refuse
 from coordinator.core.handlers.context import Context
 from coordinator.core.members import Member
-from coordinator.core.messages import (
-    Checkpoint,
-    Dispatch,
-    DispatchResponse,
-    Heartbeat,
-    Mark,
-    Reported,
-    Sync,
-    UnitStatus,
-)
+from coordinator.core.messages import Checkpoint, Dispatch, DispatchResponse, Heartbeat, Sync, UnitStatus
 from coordinator.core.owner import story
 from coordinator.core.owner.failures import failed, unready
 from coordinator.core.owner.patience import got_on
@@ -23,6 +14,7 @@ from coordinator.core.owner.state import Effect, OwnerState, Send
 from coordinator.core.progress import forward
 from coordinator.core.replication import Replica, ReplicaReport
 from coordinator.core.replication_table import Role, Seen, SetState
+from schemas.units import Mark, UnitPhase
 
 _STEADY = (SetState.REPLICATING, Role.PRIMARY, Seen.REPLICATING)
 
@@ -44,8 +36,8 @@ class CollectStatistics:
         state, member, message, steady = context.state, context.member, context.message, 0
         match message:
             case Checkpoint(marks=marks):
-                for unit, epoch, mark in marks:
-                    _take(state, member, unit, epoch, mark)
+                for unit, assignment, mark in marks:
+                    _take(state, member, unit, assignment, mark)
             case Sync() | Heartbeat():
                 context.news = [s for s in message.statuses if not self._collect(state, member, s)]
                 steady = len(message.statuses) - len(context.news)
@@ -64,7 +56,7 @@ class CollectStatistics:
             memo.mark = forward(memo.mark, status.mark)
             memo.rows_per_s, memo.waits = status.rows_per_s, None
             return True
-        if _take(state, member, status.unit, status.epoch, status.mark):
+        if _take(state, member, status.unit, status.assignment, status.mark):
             memo = state.memos[status.unit]
             memo.rows_per_s, memo.waits = status.rows_per_s, status.error
         return False
@@ -75,29 +67,33 @@ def _as_it_was(state: OwnerState, member: Member, status: UnitStatus) -> bool:
     current = state.sets.get(status.unit)
     if current is None or current.state is not SetState.REPLICATING or len(current.replicas) != 1:
         return False
-    if status.state is not Reported.REPLICATING or status.error is not None:
+    if status.state is not UnitPhase.REPLICATING or status.error is not None:
         return False
     one = current.replicas[0]
-    if one.epoch != status.epoch or one.seen is not Seen.REPLICATING:
+    if one.assignment != status.assignment or one.seen is not Seen.REPLICATING:
         return False
     return one.agent == member.name and one.agent_epoch == member.agent_epoch
 
 
-def _take(state: OwnerState, member: Member, unit: str, epoch: int, mark: Mark | None) -> bool:
-    if _replica(state, member, unit, epoch) is None:
+def _take(state: OwnerState, member: Member, unit: str, assignment: int, mark: Mark | None) -> bool:
+    if _replica(state, member, unit, assignment) is None:
         return False
     memo = state.memos[unit]
     memo.mark = forward(memo.mark, mark)
     return True
 
 
-def _replica(state: OwnerState, member: Member, unit: str, epoch: int) -> Replica | None:
+def _replica(state: OwnerState, member: Member, unit: str, assignment: int) -> Replica | None:
     """Return the replica that may speak for the unit: one that writes, or stops having written. A final mark counts
-    although its epoch is superseded, as long as the set still waits for it."""
+    although its assignment is superseded, as long as the set still waits for it."""
     current = state.sets.get(unit)
-    me = (member.name, member.agent_epoch, epoch)
+    me = (member.name, member.agent_epoch, assignment)
     for replica in current.replicas if current else ():
-        if (replica.agent, replica.agent_epoch, replica.epoch) == me and replica.role is not Role.SECONDARY:
+        if (
+            replica.agent,
+            replica.agent_epoch,
+            replica.assignment,
+        ) == me and replica.role is not Role.SECONDARY:
             return replica
     return None
 
@@ -114,7 +110,7 @@ class ReportUnits:
                 report(state, member, status, now, out)
             for unit in missing:
                 feed(
-                    state, unit, ReplicaReport(member.name, member.agent_epoch, 0, Reported.ABSENT), now, out
+                    state, unit, ReplicaReport(member.name, member.agent_epoch, 0, UnitPhase.ABSENT), now, out
                 )
         return True
 
@@ -142,15 +138,19 @@ class AnswerUnit:
 def report(state: OwnerState, member: Member, status: UnitStatus, now: float, out: list[Effect]) -> None:
     """Feed one status to its replication set."""
     unit = status.unit
-    if status.epoch > state.counter:
-        seen = f"it holds {unit} under epoch {status.epoch}, and none above {state.counter} was ever given"
+    if status.assignment > state.counter:
+        seen = (
+            f"it holds {unit} under epoch {status.assignment}, and none above {state.counter} was ever given"
+        )
         refuse(state, member.name, now, out, what="epoch refused", about=seen)
-    if status.state is Reported.PREPARING and unit in state.memos:
+    if status.state is UnitPhase.PREPARING and unit in state.memos:
         got_on(state, member.name, status, now)
-    if status.error is not None and status.state is Reported.STOPPED and unit in state.sets:
+    if status.error is not None and status.state is UnitPhase.STOPPED and unit in state.sets:
         current = state.sets[unit]
         for one in current.replicas:
-            if one.agent == member.name and one.epoch == status.epoch:
+            if one.agent == member.name and one.assignment == status.assignment:
                 story.because(state, unit, f"it failed on agent {member.name}: {status.error}")
                 failed(state, unit, member.name, now, unready=unready(state, current, one, now))
-    feed(state, unit, ReplicaReport(member.name, member.agent_epoch, status.epoch, status.state), now, out)
+    feed(
+        state, unit, ReplicaReport(member.name, member.agent_epoch, status.assignment, status.state), now, out
+    )

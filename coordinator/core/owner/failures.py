@@ -8,6 +8,7 @@ from coordinator.core.owner import story
 from coordinator.core.owner.state import OwnerState, UnitMemo
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import Role, SetState
+from schemas.backoff import pause_after
 
 _AT_WORK = frozenset({SetState.PREPARE, SetState.COMMIT})
 
@@ -23,8 +24,8 @@ def failed(state: OwnerState, unit: str, agent: str, now: float, *, unready: boo
         if after.rounds > known.rounds:
             state.backing[agent] = None
             story.backs_off(state, agent, after)
-    wait = min(config.retry_most, config.retry_first * 2.0 ** min(memo.failures, 30))
-    memo.failures, memo.due_at, memo.avoid, memo.failed_at = memo.failures + 1, now + wait, agent, now
+    memo.failures, memo.avoid, memo.failed_at = memo.failures + 1, agent, now
+    memo.due_at = now + pause_after(memo.failures, config.retry_first, config.retry_most)
     state.retrying[unit] = None
 
 

@@ -55,7 +55,7 @@ def begin(
     claimed_at: float | None = None,
 ) -> tuple[OwnerState, list[Effect]]:
     """Return the state of a new term. `rev`: offset of the claim; `records`: the control topic folded up to it;
-    `floor`: the wall clock's ms at the claim: every fresh epoch is above it, should the records have been lost (docs/adr/0005).
+    `floor`: the wall clock's ms at the claim: every fresh assignment is above it, should the records have been lost (docs/adr/0005).
 
     `claimed_at`: when the writing of the claim began (default: `now`). From then on it counts as confirmed, not from the answer:
     where that was late, another may have claimed since.
@@ -86,8 +86,8 @@ def begin(
 
 def _restore(state: OwnerState, record: Record, now: float) -> None:
     match record:
-        case CounterRecord(epoch):
-            state.counter = max(state.counter, epoch)
+        case CounterRecord(assignment):
+            state.counter = max(state.counter, assignment)
         case AgentRecord(agent, incarnation, agent_epoch, draining):
             state.counter = max(state.counter, agent_epoch)
             heard_at = now + state.config.owner_lease
@@ -98,8 +98,8 @@ def _restore(state: OwnerState, record: Record, now: float) -> None:
             state.memos[unit] = UnitMemo(uid, now, recorded=holders)
             if replicas:
                 state.unsettled[unit] = None
-            for agent, _, epoch in holders:
-                state.counter = max(state.counter, epoch)
+            for agent, _, assignment in holders:
+                state.counter = max(state.counter, assignment)
                 state.by_agent.setdefault(agent, {})[unit] = None
         case PausedRecord(unit):
             state.paused[unit] = None
@@ -121,8 +121,8 @@ def step(state: OwnerState, event: Event, now: float) -> tuple[OwnerState, list[
             _persisted(state, token, now, out)
         case Confirmed(at):
             state.confirmed_at = max(state.confirmed_at, at)
-        case Fenced(unit, epoch):
-            fenced(state, unit, epoch, now, out)
+        case Fenced(unit, assignment):
+            fenced(state, unit, assignment, now, out)
         case Catalogue():
             catalogue.read(state, event, now, out)
         case Tick():
@@ -161,14 +161,16 @@ def _persisted(state: OwnerState, token: int, now: float, out: list[Effect]) -> 
 
 def check(state: OwnerState) -> None:
     """Raise AssertionError unless the owner's invariants hold (for tests: linear in the number of units)."""
-    epochs: dict[int, str] = {}
+    assignments: dict[int, str] = {}
     held: dict[str, set[str]] = {}
     for unit, current in state.sets.items():
         replication.check(current)
         for replica in current.replicas:
-            other = epochs.setdefault(replica.epoch, unit)
-            replication.require(other == unit, f"epoch {replica.epoch} of {unit} and of {other}")
-            replication.require(replica.epoch <= state.counter, f"epoch {replica.epoch} above the counter")
+            other = assignments.setdefault(replica.assignment, unit)
+            replication.require(other == unit, f"epoch {replica.assignment} of {unit} and of {other}")
+            replication.require(
+                replica.assignment <= state.counter, f"epoch {replica.assignment} above the counter"
+            )
             held.setdefault(replica.agent, set()).add(unit)
     index = {agent: set(units) for agent, units in state.by_agent.items() if units}
     replication.require(index == held, "the index by agent is not what the sets hold")

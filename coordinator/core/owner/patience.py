@@ -17,7 +17,7 @@ def got_on(state: OwnerState, agent: str, status: UnitStatus, now: float) -> Non
     """An agent reports a unit that it prepares. Only the word of the replica that gets ready counts."""
     memo, current = state.memos[status.unit], state.sets.get(status.unit)
     secondary = current.secondary if current is not None else None
-    if secondary is None or (secondary.agent, secondary.epoch) != (agent, status.epoch):
+    if secondary is None or (secondary.agent, secondary.assignment) != (agent, status.assignment):
         return
     if status.steps > memo.steps:
         memo.steps, memo.got_on = status.steps, now

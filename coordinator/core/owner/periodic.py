@@ -6,11 +6,10 @@ from collections import Counter
 from dataclasses import replace
 
 from coordinator.core.members import MemberState
-from coordinator.core.messages import Mark
 from coordinator.core.owner import story
 from coordinator.core.owner.failures import avoided, failed, room, wake
 from coordinator.core.owner.patience import impatient
-from coordinator.core.owner.sets import feed, fence_unless_wanted, fresh_epoch, persist, wanted
+from coordinator.core.owner.sets import feed, fence_unless_wanted, fresh_number, persist, wanted
 from coordinator.core.owner.state import Alarm, Effect, OwnerState, PipelineRecord, UnitMemo
 from coordinator.core.progress import PipelineProgress, PipelineUnits, advance
 from coordinator.core.replication import Assign, Cancel, Remove, ReplicationSet, SetRefusedError
@@ -28,6 +27,7 @@ from coordinator.core.schedulers import (
     Wishes,
     plan,
 )
+from schemas.units import Mark
 
 Place = tuple[str, UnitKind, str | None]
 
@@ -189,7 +189,7 @@ def _carry_out(state: OwnerState, task: Task, now: float, out: list[Effect]) -> 
             case AddTask(unit, agent) | MoveTask(unit, agent):
                 _new_identity(state, unit)
                 member = state.members[agent]
-                feed(state, unit, Assign(agent, member.agent_epoch, fresh_epoch(state)), now, out)
+                feed(state, unit, Assign(agent, member.agent_epoch, fresh_number(state)), now, out)
     except SetRefusedError as refused:
         state.dropped["plan refused"] += 1
         out.append(Alarm("plan refused", str(refused)))

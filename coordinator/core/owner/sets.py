@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from coordinator.core import replication
-from coordinator.core.messages import Dispatch, Header, Op
+from coordinator.core.messages import Dispatch, Header
 from coordinator.core.owner import story
 from coordinator.core.owner.state import (
     Alarm,
@@ -24,19 +24,20 @@ from coordinator.core.owner.state import (
 from coordinator.core.replication import Impossible, Input, Instruct, Replica, ReplicationSet
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import CatalogueUnit
+from schemas.units import Op
 
 _SETTLED = frozenset({SetState.ABSENT, SetState.REPLICATING})
 
 
-def fresh_epoch(state: OwnerState) -> int:
+def fresh_number(state: OwnerState) -> int:
     """Return a number that was never given before, to a unit or to an agent."""
     state.counter += 1
     return state.counter
 
 
-def header(state: OwnerState, agent_epoch: int, unit_epoch: int = 0) -> Header:
+def header(state: OwnerState, agent_epoch: int, assignment: int = 0) -> Header:
     state.op_seq += 1
-    return Header(state.rev, agent_epoch, unit_epoch, state.op_seq)
+    return Header(state.rev, agent_epoch, assignment, state.op_seq)
 
 
 def interval(state: OwnerState) -> float:
@@ -74,12 +75,14 @@ def feed(state: OwnerState, unit: str, event: Input, now: float, out: list[Effec
         match result:
             case Instruct():
                 _instruct(state, unit, result, out)
-            case replication.PersistReplicas(epoch, replicas):
+            case replication.PersistReplicas(assignment, replicas):
                 record = _record(state, unit, replicas)
-                persist(state, [record], now, out, unit=(unit, epoch))
-            case Impossible(cell, agent, epoch):
+                persist(state, [record], now, out, unit=(unit, assignment))
+            case Impossible(cell, agent, assignment):
                 words = "/".join(part.value for part in cell)
-                out.append(Alarm("impossible report", f"unit {unit}, agent {agent}, epoch {epoch}: {words}"))
+                out.append(
+                    Alarm("impossible report", f"unit {unit}, agent {agent}, epoch {assignment}: {words}")
+                )
     if after != before:
         _changed(state, before, after, now, out)
 
@@ -89,13 +92,13 @@ def _instruct(state: OwnerState, unit: str, what: Instruct, out: list[Effect]) -
     echo, lease = 0.0, 0.0
     if what.op is Op.START and member is not None and member.agent_epoch == what.agent_epoch:
         echo, lease = member.echo, state.config.lease
-    head = header(state, what.agent_epoch, what.epoch)
+    head = header(state, what.agent_epoch, what.assignment)
     out.append(Send(what.agent, Dispatch(head, unit, what.op, memo.mark if memo else None, echo, lease)))
 
 
 def _record(state: OwnerState, unit: str, replicas: tuple[Replica, ...]) -> UnitRecord:
     memo = state.memos[unit]
-    memo.recorded = tuple((r.agent, r.agent_epoch, r.epoch) for r in replicas)
+    memo.recorded = tuple((r.agent, r.agent_epoch, r.assignment) for r in replicas)
     return UnitRecord(unit, memo.uid, memo.recorded)
 
 
@@ -105,9 +108,9 @@ def _changed(
     unit = after.unit
     state.sets[unit] = after
     _index(state, before, after)
-    if [(r.epoch, r.role) for r in before.replicas] == [(r.epoch, r.role) for r in after.replicas] and (
-        before.state is after.state
-    ):
+    if [(r.assignment, r.role) for r in before.replicas] == [
+        (r.assignment, r.role) for r in after.replicas
+    ] and (before.state is after.state):
         return
     story.unit_changed(state, before, after, now)
     memo = state.memos.setdefault(unit, UnitMemo())
@@ -149,24 +152,24 @@ def fence_unless_wanted(state: OwnerState, unit: str, now: float, out: list[Effe
         return
     state.fencing[unit] = now
     if not memo.fence:
-        memo.fence, memo.fence_durable = fresh_epoch(state), False
+        memo.fence, memo.fence_durable = fresh_number(state), False
         persist(state, [], now, out, fence=(unit, memo.fence))
     elif memo.fence_durable:
         out.append(Fence(unit, memo.uid, memo.fence))
 
 
-def fence_stored(state: OwnerState, unit: str, epoch: int, now: float, out: list[Effect]) -> None:
-    """The epoch of a fence is durable: no later owner, whatever its clock says, gives out a lower one."""
+def fence_stored(state: OwnerState, unit: str, assignment: int, now: float, out: list[Effect]) -> None:
+    """The assignment of a fence is durable: no later owner, whatever its clock says, gives out a lower one."""
     memo = state.memos.get(unit)
-    if memo is not None and memo.fence == epoch:
+    if memo is not None and memo.fence == assignment:
         memo.fence_durable = True
         fence_unless_wanted(state, unit, now, out)
 
 
-def fenced(state: OwnerState, unit: str, epoch: int, now: float, out: list[Effect]) -> None:
+def fenced(state: OwnerState, unit: str, assignment: int, now: float, out: list[Effect]) -> None:
     """Nothing of the unit can write any more: its record can go."""
     memo = state.memos.get(unit)
-    if memo is None or memo.fence != epoch:
+    if memo is None or memo.fence != assignment:
         return
     state.fencing.pop(unit, None)
     memo.fence = 0

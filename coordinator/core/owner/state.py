@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 from coordinator.core.health import AgentHealth, HealthConfig
 from coordinator.core.members import Member
-from coordinator.core.messages import Down, Mark, Up
+from coordinator.core.messages import Down, Up
 from coordinator.core.progress import PipelineProgress, PipelineUnits
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.replication_table import Cell
 from coordinator.core.schedulers import CatalogueUnit, MoveLimits, MoveRequest
+from schemas.units import Mark
 
 #: What `OwnerState.told` holds at most where nobody empties it.
 TOLD = 10_000
@@ -61,7 +62,7 @@ class OwnerConfig:
 
 @dataclass(frozen=True, slots=True)
 class CounterRecord:
-    """The highest epoch ever given, to a unit or an agent."""
+    """The highest number ever given, as a unit's assignment or an agent's epoch."""
 
     epoch: int
 
@@ -76,7 +77,7 @@ class AgentRecord:
 
 @dataclass(frozen=True, slots=True)
 class UnitRecord:
-    """Every (agent, agent_epoch, epoch) that can hold the unit; `uid` of the catalogue's unit they were given for."""
+    """Every (agent, agent_epoch, assignment) that can hold the unit; `uid` of the catalogue's unit they were given for."""
 
     unit: str
     uid: str
@@ -146,10 +147,10 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """The target refuses every epoch of the unit below `epoch` (the answer to `Fence`)."""
+    """The target refuses every assignment of the unit below `assignment` (the answer to `Fence`)."""
 
     unit: str
-    epoch: int
+    assignment: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,12 +234,12 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Raise the unit's epoch at the target (or in its topic's gen), so that a paused agent that was taken for gone can
+    """Raise the unit's fencing token at the target (or in its topic's gen), so that a paused agent that was taken for gone can
     not write to a unit that nobody runs any more; then say Fenced. Asked again until then."""
 
     unit: str
     uid: str
-    epoch: int
+    assignment: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,8 +271,8 @@ Effect = Send | Persist | Fence | Alarm | Refused | StepDown
 @dataclass(slots=True)
 class UnitMemo:
     """What the owner remembers of a unit beside its replicas. `steps`: of its preparation, as last reported, `got_on` then;
-    `given_up`: preparations in a row. Times: owner's seconds. `fence`: the epoch under which its target
-    is to be fenced (0: none); it is asked for once it is durable, as every epoch that leaves this process. `waits`: what the
+    `given_up`: preparations in a row. Times: owner's seconds. `fence`: the assignment under which its target
+    is to be fenced (0: none); it is asked for once it is durable, as every assignment that leaves this process. `waits`: what the
     replica that replicates waits for a person for."""
 
     uid: str = ""
@@ -303,8 +304,8 @@ class Whereabouts:
 
 
 class Waiting(NamedTuple):
-    """What becomes durable with a Persist that was asked for at `asked`: (unit, epoch), (agent, agent_epoch), or the (unit,
-    epoch) of a fence."""
+    """What becomes durable with a Persist that was asked for at `asked`: (unit, assignment), (agent, agent_epoch), or the (unit,
+    assignment) of a fence."""
 
     asked: float
     unit: tuple[str, int] | None = None

@@ -69,7 +69,7 @@ def _unit(
         pipeline,
         current.state.value,
         shown.agent if shown else None,
-        shown.epoch if shown else 0,
+        shown.assignment if shown else 0,
         mark.checkpoint_ts if mark else None,
         mark.resolved_ts if mark else None,
         ":".join(map(str, mark.position)) if mark and mark.position else None,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
 
 from producer.binlog_format.log_event import LogEvent
 from producer.errors import SourceRefusedError
@@ -79,13 +78,6 @@ def another_history(place: str, seen: str) -> SourceRefusedError:
         f"the source's log at {place} is not the one that was captured ({seen}): it was reset, restored from a backup or "
         f"replaced, and changes before and after it may be unknown here: {START_OVER}"
     )
-
-
-class Evidence(NamedTuple):
-    """What a position record keeps of the log before it."""
-
-    proofs: tuple[LogProof, ...]
-    gtid_set: str | None
 
 
 class Proofs:

@@ -42,6 +42,8 @@ class TransactionStream:
         self._connect = connect
         self._assembly = assembly
         self._stream = connect(file, pos)
+        # The connection from before it went back: it brought what stands before the place that it went back to.
+        self._left: EventStream | None = None
         self.heard = True
 
     @property
@@ -56,7 +58,8 @@ class TransactionStream:
 
     def evidence(self, file: str, pos: int) -> tuple[LogEvent, ...]:
         """Return what proves the log up to there (producer.sources.binlog.log_proof), if it came with the last read; else nothing."""
-        return self._stream.evidence(file, pos)
+        found = self._stream.evidence(file, pos)
+        return found if found or self._left is None else self._left.evidence(file, pos)
 
     def read(self, timeout: float) -> Iterator[LogEvent]:
         """Yield what goes on of the events that arrive within `timeout` seconds. Raises like LogStream.read."""
@@ -99,4 +102,4 @@ class TransactionStream:
             pos=to.pos,
         )
         self._stream.close()
-        self._stream = self._connect(to.file, to.pos)
+        self._left, self._stream = self._stream, self._connect(to.file, to.pos)

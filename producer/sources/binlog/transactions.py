@@ -15,43 +15,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from producer.binlog_format import log_event as log
 from producer.binlog_format.errors import DecodeError
 from producer.binlog_format.log_event import LogEvent
-from producer.decoders.row_codec import TableMap, TableMapCache, count_rows, plain_rows_event
+from producer.decoders.row_codec import (
+    SourceContext,
+    TableCodec,
+    TableMap,
+    TableMapCache,
+    TransactionContext,
+    count_rows,
+    plain_rows_event,
+)
 from producer.errors import StreamStoppedError, TableStoppedError
 from producer.sources.binlog.assembly import ONE_PHASE, UNDONE
+from producer.sources.changes import Barrier, Boundary, TableName, Tables, TransactionHeader
 from producer.statements import ddl
 from schemas.findings import START_OVER
+from schemas.table.model import Key
 from schemas.wire.position import binlog_file_number
 
 #: Bytes of uncaptured row events that may wait to be counted, in one transaction.
 DEFER_LIMIT = 4 << 20
 _DUMMY_TABLE = 0xFFFFFF
 
-TableName = tuple[str, str]  # database, table
-Tables = tuple[TableName, ...]
 _NONE: frozenset[TableName] = frozenset()
 
 
-class TransactionHeader(NamedTuple):
-    """A source transaction. `file`, `pos`: its start; `id`: its GTID, else "file:pos"; `ts_ms`: its commit time."""
+class CodecKeeper(Protocol):
+    """Makes the codec of a layout once: producer.tables.TableState."""
 
-    file: str
-    pos: int
-    ts_ms: int
-    server_id: int
-    gtid: str | None
-
-    @property
-    def id(self) -> str:
-        return self.gtid or f"{self.file}:{self.pos}"
+    def codec(self, table_map: TableMap, source: SourceContext, /) -> TableCodec: ...
 
 
 class CapturedRows(NamedTuple):
-    """A row event of a captured table; whoever encodes it says how many rows it had (`TransactionAssembler.counted`)."""
+    """A row event of a captured table (`LoggedRows` of producer/source.py); whoever encodes it says how many rows it had."""
 
     header: TransactionHeader
     table_map: TableMap
@@ -59,38 +59,28 @@ class CapturedRows(NamedTuple):
     body: bytes
     first_row: int
 
+    @property
+    def table(self) -> TableName:
+        return self.table_map.db, self.table_map.name
 
-class Barrier(NamedTuple):
-    """A statement that may concern captured tables; events made from it stand at `row` on (`TransactionAssembler.counted`).
+    def encode(
+        self, table: CodecKeeper, source: SourceContext, transaction: TransactionContext
+    ) -> list[tuple[bytes, bytes]]:
+        kind, body = plain_rows_event(self.event_type, self.body)
+        return table.codec(self.table_map, source).encode(kind, body, transaction, self.first_row)
 
-    `start`: offset of the statement's own event in the file of `header`: what proves its definition (R8) counts from there.
-    `db`: the current database it was executed in; `escapes`, `temporary`: see `log_event.Query`.
-    """
+    def forget(
+        self,
+        table: CodecKeeper,
+        source: SourceContext,
+        transaction: TransactionContext,
+        records: list[tuple[bytes, bytes]],
+        keep: int,
+    ) -> None:
+        table.codec(self.table_map, source).forget(records, keep, transaction)
 
-    header: TransactionHeader
-    statement: ddl.TableDdl | ddl.SchemaDrop | ddl.Unknown | ddl.Dml
-    sql: str
-    row: int
-    start: int = 0
-    db: str = ""
-    escapes: bool = True
-    temporary: bool = False
-
-
-class Boundary(NamedTuple):
-    """A transaction is over: capture may resume at `file`, `pos`. `captured`: it had events for topics.
-
-    `undone`: captured tables with rows that were rolled back: right only for a table with transactions. `stop`: what the
-    transaction's end does to captured tables. `prepared`: see TransactionAssembler.
-    """
-
-    header: TransactionHeader
-    file: str
-    pos: int
-    captured: bool
-    undone: frozenset[TableName] = frozenset()
-    stop: TableStoppedError | None = None
-    prepared: Mapping[str, Tables] = {}
+    def keys(self, table: CodecKeeper, source: SourceContext) -> list[Key]:
+        return table.codec(self.table_map, source).keys(*plain_rows_event(self.event_type, self.body))
 
 
 Output = CapturedRows | Barrier | Boundary
@@ -343,18 +333,6 @@ def _partial(table_map: TableMap) -> TableStoppedError:
     return TableStoppedError(
         frozenset([name]), "log", f"a partial JSON image (PARTIAL_UPDATE_ROWS) of {name[0]}.{name[1]}",
         f"SET GLOBAL binlog_row_value_options='' at the source, reconnect its clients, and {START_OVER}",
-    )  # fmt: skip
-
-
-def not_undone(engines: Mapping[TableName, str | None]) -> TableStoppedError | None:
-    """Return the stop of tables whose rows the log takes back while they stay: `engines` has those without transactions."""
-    tables = frozenset(name for name, engine in engines.items() if engine is not None)
-    if not tables:
-        return None
-    listed = ", ".join(sorted(f"{db}.{table} ({engines[db, table]})" for db, table in tables))
-    return TableStoppedError(
-        tables, "log", f"rows of {listed} are rolled back in the log, and stay in a table without transactions",
-        f"ALTER TABLE … ENGINE=InnoDB, and {START_OVER}",
     )  # fmt: skip
 
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from coordinator.core import agent as agents
-from coordinator.core.agent_unit import OpenWorker, StartWorker, StopWorker
+from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.messages import (
     Checkpoint,
     DispatchResponse,
     Down,
     Header,
     Heartbeat,
-    Mark,
     Rejected,
-    Reported,
     UnitStatus,
     Up,
 )
 from coordinator.core.owner import state as o
+from schemas.units import Mark, UnitPhase
 from tests.sim.coordination.candidates import Candidates
 from tests.sim.coordination.nodes import CANDIDATES, CAPTURES, FAR, AgentNode, OwnerNode
 from tests.sim.coordination.target import Worker
@@ -79,17 +78,17 @@ class Agents(Candidates):
                 case agents.Ends():
                     self.crash_agent(node, 1.0)
                     return
-                case OpenWorker():
+                case PrepareWorker():
                     self._open(node, effect)
-                case StartWorker(unit, epoch):
-                    worker = node.workers[unit, epoch]
+                case StartWorker(unit, assignment):
+                    worker = node.workers[unit, assignment]
                     worker.stage = "taking"
                     if unit in CAPTURES:
                         self._claim(node, worker)
                     else:
                         self._take(node, worker, 0)
-                case StopWorker(unit, epoch):
-                    self._stop(node, node.workers[unit, epoch])
+                case RemoveWorker(unit, assignment):
+                    self._stop(node, node.workers[unit, assignment])
 
     def _lie(self, node: AgentNode) -> None:
         """Under its own name, in its turn: epochs that nobody gave, marks in the future, a term that has not begun."""
@@ -98,8 +97,8 @@ class Agents(Candidates):
         state.seq += 1
         head = Header(state.owner_rev, state.agent_epoch, 0, state.seq)
         other = next((u for u in sorted(self.catalogue) if u not in state.units), "no such unit")
-        ghost = UnitStatus(other, FAR, Reported.REPLICATING, far, FAR)
-        ended = {Reported.STOPPED, Reported.STOPPING}
+        ghost = UnitStatus(other, FAR, UnitPhase.REPLICATING, far, FAR)
+        ended = {UnitPhase.STOPPED, UnitPhase.STOPPING}
         held = [
             s if s.state in ended else replace(s, mark=far, rows_per_s=-FAR) for s in agents.statuses(state)
         ]
@@ -107,7 +106,7 @@ class Agents(Candidates):
             Heartbeat(head, node.name, self.clock(node), (*held, ghost), state.liveness),
             Heartbeat(head, node.name, float("nan"), agents.statuses(state), state.liveness),
             DispatchResponse(head, node.name, 0, ghost),
-            Checkpoint(head, node.name, ((other, FAR, far), *((s.unit, s.epoch, far) for s in held))),
+            Checkpoint(head, node.name, ((other, FAR, far), *((s.unit, s.assignment, far) for s in held))),
             Rejected(head, node.name, FAR),
         ]
         self._up(node, self.later.choice(lies))
@@ -124,7 +123,7 @@ class Agents(Candidates):
 
     # of the layers above
 
-    def _open(self, node: AgentNode, effect: OpenWorker) -> None:
+    def _open(self, node: AgentNode, effect: PrepareWorker) -> None:
         raise NotImplementedError
 
     def _claim(self, node: AgentNode, worker: Worker) -> None:

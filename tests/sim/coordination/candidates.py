@@ -264,8 +264,8 @@ class Candidates(Ground):
                     node.round.say(to, message)
                 case o.Persist(token, records):
                     node.round.store(token, records)
-                case o.Fence(unit, _, epoch):
-                    self.at(self.rng.uniform(0.01, 0.3), lambda u=unit, e=epoch: self._fence(node, u, e))  # type: ignore[misc]
+                case o.Fence(unit, _, assignment):
+                    self.at(self.rng.uniform(0.01, 0.3), lambda u=unit, e=assignment: self._fence(node, u, e))  # type: ignore[misc]
                 case o.StepDown(why):
                     self.vote(node, elections.ResignAsked(why))
                     return
@@ -299,14 +299,14 @@ class Candidates(Ground):
         for one in node.round.durable(token):
             self.step_owner(node, o.Persisted(one))
 
-    def _fence(self, node: OwnerNode, unit: str, epoch: int) -> None:
+    def _fence(self, node: OwnerNode, unit: str, assignment: int) -> None:
         """A captured topic needs none: the next capture's gen does it (rowlock/coordinator/fences.py)."""
         if unit not in CAPTURES:
             if not self.up("target"):
-                self.on(node, 0.5, lambda: self._fence(node, unit, epoch))
+                self.on(node, 0.5, lambda: self._fence(node, unit, assignment))
                 return
-            self.target.fence(unit, epoch)
-        self.on(node, 0.01, lambda: self.step_owner(node, o.Fenced(unit, epoch)))
+            self.target.fence(unit, assignment)
+        self.on(node, 0.01, lambda: self.step_owner(node, o.Fenced(unit, assignment)))
 
     def end_owner(self, node: OwnerNode) -> None:
         node.state, node.round, node.rounding = None, Round(), False

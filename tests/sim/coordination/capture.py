@@ -35,13 +35,13 @@ class CaptureTopic:
     refused: int = 0
     writes: list[tuple[int, int]] = field(default_factory=list)
 
-    def claim(self, epoch: int) -> int | None:
+    def claim(self, assignment: int) -> int | None:
         """Store a gen for the assignment `epoch`; None: refused, a later one has claimed."""
-        if self.latest > epoch and self.rules.refuse_late:
+        if self.latest > assignment and self.rules.refuse_late:
             self.refused += 1
             return None
-        self.latest = max(self.latest, epoch)
-        self.claimed = max(self.claimed + 1, epoch)
+        self.latest = max(self.latest, assignment)
+        self.claimed = max(self.claimed + 1, assignment)
         return self.claimed
 
     def define(self, gen: int) -> int:
@@ -49,12 +49,12 @@ class CaptureTopic:
         self.seen = max(self.seen, gen)
         return self.accepted
 
-    def append(self, epoch: int, gen: int, start: int, end: int) -> None:
+    def append(self, assignment: int, gen: int, start: int, end: int) -> None:
         """Events (start, end] of the assignment `epoch` arrive. Raises AssertionError where a reader would find that some
         are missing, or drop those of the latest assignment: it would go on for ever, and nobody would read it."""
         if gen < self.seen:
             self.dropped += 1
-            if epoch == self.latest:
+            if assignment == self.latest:
                 raise AssertionError(
                     f"readers drop gen {gen} of the latest assignment: {self.seen} was claimed"
                 )

@@ -15,9 +15,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from coordinator.core import agent as agents
-from coordinator.core.agent_unit import OpenWorker, StartWorker, StopWorker
+from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.members import MemberState
-from coordinator.core.messages import Dispatch, DispatchResponse, Down, Heartbeat, Mark, Op, Reported, Sync
+from coordinator.core.messages import Dispatch, DispatchResponse, Down, Heartbeat, Sync
 from coordinator.core.owner import owner as owners
 from coordinator.core.owner import state as o
 from coordinator.core.owner.sets import wanted
@@ -25,6 +25,7 @@ from coordinator.core.progress import PipelineProgress
 from coordinator.core.replication import require
 from coordinator.core.replication_table import Cell, SetState
 from coordinator.server.operators import view as views
+from schemas.units import Mark, Op, UnitPhase
 from tests.sim.coordination.leases import LeaseJudge
 from tests.sim.coordination.nodes import FAR
 from tests.sim.coordination.target import Transaction, Worker
@@ -85,7 +86,7 @@ class Judge:
                 if worker.stage != "writing" or worker.dead:
                     continue
                 row = self.world.target.rows.get(worker.unit)
-                if row is not None and row.epoch == worker.epoch:
+                if row is not None and row.assignment == worker.assignment:
                     other = found.setdefault(worker.unit, worker)
                     require(other is worker, f"the target would accept {worker} and {other}")
 
@@ -123,10 +124,10 @@ class Judge:
         for status in statuses:
             current = state.sets.get(status.unit)
             known = current is not None and any(
-                (r.agent, r.epoch) == (message.agent, status.epoch) for r in current.replicas
+                (r.agent, r.assignment) == (message.agent, status.assignment) for r in current.replicas
             )
-            if known and status.state is Reported.STOPPED and status.mark is not None:
-                self.final.append((status.unit, status.epoch, status.mark))
+            if known and status.state is UnitPhase.STOPPED and status.mark is not None:
+                self.final.append((status.unit, status.assignment, status.mark))
 
     def owner(self, node: OwnerNode, event: o.Event | None, out: list[o.Effect]) -> None:
         """`event`: None for the claim that begins a term."""
@@ -232,7 +233,7 @@ class Judge:
         for key, record in records:
             if key.startswith("unit/"):
                 held = record.holders if isinstance(record, o.UnitRecord) else ()
-                self.holders[key.removeprefix("unit/")] = tuple(epoch for *_, epoch in held)
+                self.holders[key.removeprefix("unit/")] = tuple(assignment for *_, assignment in held)
             if isinstance(record, o.PipelineRecord) and record.progress.checkpoint_ts is not None:
                 before = self.progress.get(record.pipeline, -1)
                 now = record.progress.checkpoint_ts
@@ -257,9 +258,9 @@ class Judge:
             self._instructed(node, event.message)
             self.watch.answered(node, event.message, out)
         for effect in out:
-            if isinstance(effect, StopWorker) and isinstance(event, agents.InstructionReceived):
+            if isinstance(effect, RemoveWorker) and isinstance(event, agents.InstructionReceived):
                 self._stopped(event.message, effect)
-            if not isinstance(effect, OpenWorker | StartWorker):
+            if not isinstance(effect, PrepareWorker | StartWorker):
                 continue
             header = event.message.header if isinstance(event, agents.InstructionReceived) else None
             require(
@@ -268,12 +269,12 @@ class Judge:
             require(
                 header is not None and header.agent_epoch == state.agent_epoch, f"meant for another: {event}"
             )
-            if isinstance(effect, OpenWorker):
+            if isinstance(effect, PrepareWorker):
                 me = (effect.unit, state.incarnation)
-                holder = self.opened.setdefault(effect.epoch, me)
+                holder = self.opened.setdefault(effect.assignment, me)
                 closed = self.removed.get((state.incarnation, effect.unit, state.owner_rev), 0)
-                require(effect.epoch > closed, f"{effect} was removed before, up to {closed}")
-                require(holder == me, f"epoch {effect.epoch} was given to {holder} and to {me}")
+                require(effect.assignment > closed, f"{effect} was removed before, up to {closed}")
+                require(holder == me, f"epoch {effect.assignment} was given to {holder} and to {me}")
             else:
                 self._started(node, effect)
 
@@ -285,13 +286,13 @@ class Judge:
             state.agent_epoch,
         ):
             key = (state.incarnation, message.unit, head.owner_rev)
-            self.removed[key] = max(self.removed.get(key, 0), head.unit_epoch)
+            self.removed[key] = max(self.removed.get(key, 0), head.assignment)
 
-    def _stopped(self, message: Down, effect: StopWorker) -> None:
+    def _stopped(self, message: Down, effect: RemoveWorker) -> None:
         """An instruction stops what it was given for, or makes room for a later epoch; never a later one."""
         if isinstance(message, Dispatch):
-            epoch = message.header.unit_epoch
-            require(epoch >= effect.epoch, f"an instruction for epoch {epoch} stops {effect}")
+            assignment = message.header.assignment
+            require(assignment >= effect.assignment, f"an instruction for epoch {assignment} stops {effect}")
 
     def _started(self, node: AgentNode, effect: StartWorker) -> None:
         """C4: others that may write were taken for gone, by this owner or by a registration."""
@@ -300,18 +301,18 @@ class Judge:
             return
         for other in self.world.agents.values():
             for worker in other.workers.values():
-                if worker.unit != effect.unit or worker.epoch == effect.epoch or not worker.live:
+                if worker.unit != effect.unit or worker.assignment == effect.assignment or not worker.live:
                     continue
                 judged = self.gone.get((worker.agent, worker.agent_epoch), {})
-                gone = any(term <= rev and worker.epoch <= given for term, given in judged.items())
+                gone = any(term <= rev and worker.assignment <= given for term, given in judged.items())
                 gone = gone or self.registered.get(worker.agent, 0) > worker.agent_epoch
                 gone = gone or self._forgotten(worker.agent, rev)
-                require(gone, f"{node.name} starts {effect.unit} at {effect.epoch} beside {worker}")
+                require(gone, f"{node.name} starts {effect.unit} at {effect.assignment} beside {worker}")
 
     def _given_away(self, node: AgentNode, effect: StartWorker) -> bool:
         """An owner whose clock leapt took this one for gone within its lease: what holds it back is the fence."""
         judged = self.gone.get((node.name, node.state.agent_epoch), {})
-        return any(effect.epoch <= given for given in judged.values())
+        return any(effect.assignment <= given for given in judged.values())
 
     def _forgotten(self, agent: str, rev: int) -> bool:
         """A term that has begun without knowing the agent."""
@@ -328,21 +329,27 @@ class Judge:
         uid = self.world.uids[unit]
         key = (unit, uid)
         self.applied[key] = max(self.applied.get(key, 0), row.offset)
-        epochs = [epoch for epoch, _ in row.writes[-2:]]
+        assignments = [assignment for assignment, _ in row.writes[-2:]]
         ends = [end for _, end in row.writes[-2:]]
-        require(epochs == sorted(epochs), f"{unit}: epoch {epochs[-1]} wrote after {epochs[0]}")
+        require(
+            assignments == sorted(assignments),
+            f"{unit}: epoch {assignments[-1]} wrote after {assignments[0]}",
+        )
         require(ends == sorted(ends), f"{unit}: {ends[-1]} written over {ends[0]}")
-        self._assigned(unit, transaction.worker.epoch)
+        self._assigned(unit, transaction.worker.assignment)
 
-    def _assigned(self, unit: str, epoch: int) -> None:
+    def _assigned(self, unit: str, assignment: int) -> None:
         """I8 and C2: who writes has been assigned durably, and the unit has not been removed since. Also over the
         life of the unit, whose row begins anew with another uid: an epoch that has been followed never writes again."""
         held = self.holders.get(unit, ())
-        require(bool(held), f"{unit} is removed, and is written by epoch {epoch}")
-        require(epoch <= max(held), f"{unit} is written by epoch {epoch}, before its record {held}")
+        require(bool(held), f"{unit} is removed, and is written by epoch {assignment}")
+        require(assignment <= max(held), f"{unit} is written by epoch {assignment}, before its record {held}")
         last = self.wrote_last.get(unit, 0)
-        require(epoch >= last, f"{unit}: epoch {epoch} wrote after {last}, in an earlier life of the unit")
-        self.wrote_last[unit] = epoch
+        require(
+            assignment >= last,
+            f"{unit}: epoch {assignment} wrote after {last}, in an earlier life of the unit",
+        )
+        self.wrote_last[unit] = assignment
 
     def captured(self, worker: Worker) -> None:
         """Events of a capture unit have arrived (the topic itself says when some are missing)."""
@@ -371,10 +378,10 @@ class Judge:
         if any(state.catalogue[u].uid != s.uid for u, s in world.catalogue.items() if state.catalogue):
             return "the owner knows an old catalogue"
         runs = {
-            (unit, held.epoch, agent.name): held.state
+            (unit, held.assignment, agent.name): held.state
             for agent in world.agents.values()
             for unit, held in agent.state.units.items()
-            if held.state is not Reported.ABSENT and agent.alive
+            if held.state is not UnitPhase.ABSENT and agent.alive
         }
         for unit in sorted(state.sets):
             current, spec = state.sets[unit], wanted(state, unit)
@@ -383,8 +390,8 @@ class Judge:
             primary = current.primary
             if current.state is not SetState.REPLICATING or primary is None or len(current.replicas) > 1:
                 return f"{unit} is {current}"
-            held = runs.pop((unit, primary.epoch, primary.agent), None)
-            if held is not Reported.REPLICATING:
+            held = runs.pop((unit, primary.assignment, primary.agent), None)
+            if held is not UnitPhase.REPLICATING:
                 return f"{unit} is held {held} by {primary}"
             topic = world.captured.get(unit)
             done = topic.accepted if topic is not None else world.target.row(unit).offset

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coordinator.core.messages import Dispatch, HeartbeatResponse, Op
+from coordinator.core.messages import Dispatch, HeartbeatResponse
 from coordinator.core.owner import state as o
 from coordinator.core.replication import require
 from coordinator.core.replication_table import Role, Seen, SetState
+from schemas.units import Op
 
 if TYPE_CHECKING:
     from tests.sim.coordination.nodes import AgentNode, OwnerNode
@@ -49,10 +50,10 @@ class LeaseJudge:
 
     def _grants(self, state: o.OwnerState, agent: str, message: HeartbeatResponse) -> None:
         self._note(state, agent, message)
-        for unit, epoch in message.granted:
+        for unit, assignment in message.granted:
             require(
-                _stays(state, agent, message.header.agent_epoch, unit, epoch),
-                f"{agent} is granted a lease for {unit} at {epoch}, which shall stop: {state.sets.get(unit)}",
+                _stays(state, agent, message.header.agent_epoch, unit, assignment),
+                f"{agent} is granted a lease for {unit} at {assignment}, which shall stop: {state.sets.get(unit)}",
             )
 
     def _note(self, state: o.OwnerState, agent: str, message: HeartbeatResponse | Dispatch) -> None:
@@ -77,11 +78,15 @@ class LeaseJudge:
         require(left <= 0, f"{node.name} is taken for gone, and a lease of it lasts another {left:.3f} s")
 
 
-def _stays(state: o.OwnerState, agent: str, agent_epoch: int, unit: str, epoch: int) -> bool:
+def _stays(state: o.OwnerState, agent: str, agent_epoch: int, unit: str, assignment: int) -> bool:
     """Whether the owner wants that replica to go on as far as it knows."""
     current = state.sets.get(unit)
     for one in current.replicas if current is not None else ():
-        if (one.agent, one.agent_epoch, one.epoch) == (agent, agent_epoch, epoch) and current is not None:
+        if (one.agent, one.agent_epoch, one.assignment) == (
+            agent,
+            agent_epoch,
+            assignment,
+        ) and current is not None:
             if current.state is SetState.RECOVERING:
                 return one.seen is Seen.REPLICATING
             leaves = current.state is SetState.COMMIT and current.secondary is not None

@@ -19,7 +19,7 @@ from coordinator.core import agent_unit, health, members, progress, replication
 from coordinator.core.agent_unit import AgentUnit
 from coordinator.core.handlers import bounds, entrance, leases, reports
 from coordinator.core.members import MessageVerdict
-from coordinator.core.messages import Announce, DispatchResponse, HeartbeatResponse, Op, Superseded
+from coordinator.core.messages import Announce, DispatchResponse, HeartbeatResponse, Superseded
 from coordinator.core.owner import agents as owner_members
 from coordinator.core.owner import catalogue, owner, periodic
 from coordinator.core.owner import commands as owner_commands
@@ -30,6 +30,7 @@ from coordinator.core.replication_table import CELLS, SETTLE, Act, Primary, Role
 from coordinator.core.schedulers import CatalogueUnit, Loads, UnitKind
 from coordinator.server.operators import view as views
 from coordinator.server.round import Round
+from schemas.units import Op
 from tests.sim.coordination import ground
 from tests.sim.coordination.capture import CaptureRules, CaptureTopic
 from tests.sim.coordination.control import ControlTopic
@@ -84,15 +85,15 @@ _pipeline_units, _pipelines = periodic.pipeline_units, views.pipelines
 def _no_orphans(current: ReplicationSet, event: Any, out: list[Any]) -> ReplicationSet:
     said = len(out)
     after = _report(current, event, out)
-    known = {(r.agent, r.epoch) for r in current.replicas}
-    out[said:] = [i for i in out[said:] if not isinstance(i, Instruct) or (i.agent, i.epoch) in known]
+    known = {(r.agent, r.assignment) for r in current.replicas}
+    out[said:] = [i for i in out[said:] if not isinstance(i, Instruct) or (i.agent, i.assignment) in known]
     return after
 
 
 def _assign_at_once(current: ReplicationSet, event: Assign, out: list[Any]) -> ReplicationSet:
     """Dispatch first, store later."""
     after = _assign(current, event, out)
-    out.insert(0, Instruct(Op.PREPARE, event.agent, event.agent_epoch, event.epoch))
+    out.insert(0, Instruct(Op.PREPARE, event.agent, event.agent_epoch, event.assignment))
     return replace(after, replicas=(*after.replicas[:-1], replace(after.replicas[-1], durable=True)))
 
 
@@ -110,7 +111,9 @@ def _only_primaries(*args: Any) -> Any:
 
 def _keep_old_mark(held: AgentUnit, told: Any) -> Any:
     after, effects = _prepare(held, told)
-    return (replace(after, mark=held.mark) if after.epoch != held.epoch and held.mark else after), effects
+    return (
+        replace(after, mark=held.mark) if after.assignment != held.assignment and held.mark else after
+    ), effects
 
 
 def _keep_on_forget(held: AgentUnit, event: Any, now: float) -> Any:
@@ -206,7 +209,9 @@ def _granted_to_all(state: Any, member: Any) -> list[tuple[str, int]]:
     me = (member.name, member.agent_epoch)
     held = [(unit, r) for unit in state.by_agent.get(member.name, {}) for r in state.sets[unit].replicas]
     return [
-        (unit, r.epoch) for unit, r in held if (r.agent, r.agent_epoch) == me and r.role is not Role.SECONDARY
+        (unit, r.assignment)
+        for unit, r in held
+        if (r.agent, r.agent_epoch) == me and r.role is not Role.SECONDARY
     ]
 
 
@@ -239,12 +244,12 @@ def _no_limit(_self: Loads, _agent: str) -> bool:
     return True
 
 
-def _told_without_tombstone(held: AgentUnit, epoch: int) -> Any:
-    return (held, ()) if held.epoch > epoch else agent_unit._halt(held)
+def _told_without_tombstone(held: AgentUnit, assignment: int) -> Any:
+    return (held, ()) if held.assignment > assignment else agent_unit._halt(held)
 
 
-def _remove_whatever(held: AgentUnit, epoch: int) -> Any:
-    return agent_unit._halt(replace(held, closed=max(held.closed, epoch)))
+def _remove_whatever(held: AgentUnit, assignment: int) -> Any:
+    return agent_unit._halt(replace(held, closed=max(held.closed, assignment)))
 
 
 def _weak(**weak: bool) -> Patch:
@@ -311,7 +316,7 @@ def _fence_at_once(state: Any, unit: str, now: float, out: list[Any]) -> None:
 
 def _orphans_now_and_then(state: Any, unit: str, what: Instruct, out: list[Any]) -> None:
     current = state.sets.get(unit)
-    known = current is not None and any(r.epoch == what.epoch for r in current.replicas)
+    known = current is not None and any(r.assignment == what.assignment for r in current.replicas)
     if known or what.op in {Op.PREPARE, Op.START, Op.FORGET} or state.op_seq % 8 == 0:
         _instruct(state, unit, what, out)
 

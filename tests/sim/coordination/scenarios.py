@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from coordinator.control.election import ElectionPhase
 from coordinator.core.members import MemberState
-from coordinator.core.messages import Op
 from coordinator.core.owner import state as o
 from coordinator.core.replication_table import Cell, Role, Seen, SetState
+from schemas.units import Op
 from tests.sim.coordination.nodes import CAPTURES, UNITS, AgentNode, Violation
 from tests.sim.coordination.scripted import UNIT, Scripted
 from tests.sim.coordination.target import Worker
@@ -396,7 +396,7 @@ def a_capture_process_outlives_its_agent_and_claims_its_topic_late(w: Scripted) 
     w.until("the new worker is told to start", lambda: _takes(w, target))
     late = w.worker(target, CAPTURE)
     w.crash_agent(target, 30.0)
-    w.until("another has claimed it", lambda: w.captured[CAPTURE].latest > late.epoch)
+    w.until("another has claimed it", lambda: w.captured[CAPTURE].latest > late.assignment)
     World._orphan(w, late)
     assert w.captured[CAPTURE].refused
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coordinator.core import agent as agents
-from coordinator.core.messages import Dispatch, Down, Op, Up
+from coordinator.core.messages import Dispatch, Down, Up
 from coordinator.core.owner import state as o
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import Cell, Role, Seen, SetState
+from schemas.units import Op
 from tests.sim.coordination.nodes import AgentNode, Options, OwnerNode
 from tests.sim.coordination.target import Worker
 from tests.sim.coordination.world import World
@@ -147,7 +148,7 @@ class Scripted(World):
         return lambda to, m: to == agent and isinstance(m, Dispatch) and m.unit == UNIT and m.op is op
 
     def worker(self, node: AgentNode, name: str = UNIT) -> Worker:
-        return max((w for w in node.workers.values() if w.unit == name), key=lambda w: w.epoch)
+        return max((w for w in node.workers.values() if w.unit == name), key=lambda w: w.assignment)
 
     def succeed(self, first: OwnerNode, second: OwnerNode) -> None:
         """The owner dies, and the other candidate follows at once; the agents know."""

@@ -26,7 +26,7 @@ class Row:
     """The unit's progress row. `take`: the n of docs/adr/0006, the holder's own take-overs under `epoch`. `writes`: every
     (epoch, end) that was committed."""
 
-    epoch: int = 0
+    assignment: int = 0
     take: int = 0
     offset: int = 0
     holder: Transaction | None = None
@@ -41,7 +41,7 @@ class Worker:
     agent_epoch: int
     incarnation: str
     unit: str
-    epoch: int
+    assignment: int
     stage: str = "opening"
     offset: int = 0
     gen: int = 0  # of a capture worker: what it has claimed
@@ -86,20 +86,20 @@ class Target:
             if not kill:
                 return "busy", 0
             self.abort(row.holder)
-        if (row.epoch, row.take) >= (worker.epoch, take):
+        if (row.assignment, row.take) >= (worker.assignment, take):
             return "fenced", 0
-        row.epoch, row.take = worker.epoch, take
+        row.assignment, row.take = worker.assignment, take
         return "taken", row.offset
 
-    def fence(self, unit: str, epoch: int) -> None:
+    def fence(self, unit: str, assignment: int) -> None:
         row = self.row(unit)
         if row.holder is not None:
             self.abort(row.holder)
-        row.epoch, row.take = max((row.epoch, row.take), (epoch, 0))
+        row.assignment, row.take = max((row.assignment, row.take), (assignment, 0))
 
     def replicate(self) -> None:
         """The standby gets everything committed so far."""
-        self.standby = {u: (r.epoch, r.take, r.offset, len(r.writes)) for u, r in self.rows.items()}
+        self.standby = {u: (r.assignment, r.take, r.offset, len(r.writes)) for u, r in self.rows.items()}
 
     def restart(self, lost: bool) -> bool:
         """Break all connections; `lost`: go on as the standby, which may not have the newest. Returns whether it had not."""
@@ -111,9 +111,9 @@ class Target:
         return any(behind)
 
     def _lose(self, unit: str, row: Row) -> bool:
-        epoch, take, offset, writes = self.standby.get(unit, (0, 0, 0, 0))
-        newer = (row.epoch, row.take, row.offset) != (epoch, take, offset)
-        row.epoch, row.take, row.offset = epoch, take, offset
+        assignment, take, offset, writes = self.standby.get(unit, (0, 0, 0, 0))
+        newer = (row.assignment, row.take, row.offset) != (assignment, take, offset)
+        row.assignment, row.take, row.offset = assignment, take, offset
         del row.writes[writes:]
         return newer
 
@@ -123,7 +123,7 @@ class Target:
         transaction = Transaction(worker, worker.offset, end)
         if not self.guard.checked:
             return transaction
-        if (row.epoch, row.take) != (worker.epoch, worker.take) or (
+        if (row.assignment, row.take) != (worker.assignment, worker.take) or (
             self.guard.locked and row.offset != worker.offset
         ):
             return None
@@ -146,7 +146,7 @@ class Target:
             raise AssertionError(f"gap: {unit} goes on at {transaction.start}, the target is at {row.offset}")
         transaction.open = False
         row.offset = transaction.end
-        row.writes.append((transaction.worker.epoch, transaction.end))
+        row.writes.append((transaction.worker.assignment, transaction.end))
         return True
 
     def abort(self, transaction: Transaction) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from coordinator.core.agent_unit import AgentUnit
-from coordinator.core.messages import Op, Reported
 from coordinator.core.owner import periodic
 from coordinator.core.owner.state import Move, OwnerState
 from coordinator.core.replication_table import CELLS, Cell, Role, Seen, SetState
+from schemas.units import Op, UnitPhase
 from tests.sim.coordination.mutations import BY_NAME, FENCE_AT_ONCE, MUTATIONS, Mutation, attribute, find
 from tests.sim.coordination.nodes import MESSAGE_FAULTS, Options, Violation
 from tests.sim.coordination.scenarios import SCENARIOS, Scenario, play
@@ -93,7 +93,7 @@ def test_an_orphan_that_is_not_told_to_end_is_found() -> None:
     w = Scripted()
     _, agent = w.settle()
     w.heal()
-    agent.state.units[UNIT] = AgentUnit(UNIT, w.state.counter + 1, Reported.PREPARED)
+    agent.state.units[UNIT] = AgentUnit(UNIT, w.state.counter + 1, UnitPhase.PREPARED)
     with BY_NAME["orphans are ignored"].patches[0](), pytest.raises(AssertionError, match="orphan"):
         w.run_until(w.now + 3.0)
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from coordinator.core import agent as agents
 from coordinator.core.members import MemberState
-from coordinator.core.messages import Dispatch, DispatchResponse, Reported
+from coordinator.core.messages import Dispatch, DispatchResponse
 from coordinator.core.owner import state as o
 from coordinator.core.replication import ReplicationSet, require
 from coordinator.core.replication_table import SetState
+from schemas.units import UnitPhase
 
 if TYPE_CHECKING:
     from tests.sim.coordination.nodes import AgentNode, OwnerNode
@@ -34,7 +35,7 @@ class LimitsJudge:
 
     @staticmethod
     def _highest(current: ReplicationSet) -> int:
-        return current.replicas[-1].epoch if current.replicas else 0
+        return current.replicas[-1].assignment if current.replicas else 0
 
     def after(self, state: o.OwnerState, event: o.Event | None) -> None:
         limits = state.config.limits
@@ -45,7 +46,7 @@ class LimitsJudge:
             if not current.replicas:
                 continue
             newest = current.replicas[-1]
-            started = newest.epoch > self.known.get(unit, 0)
+            started = newest.assignment > self.known.get(unit, 0)
             require(not started or isinstance(event, o.Tick), f"{unit} is assigned by {event}")
             if len(current.replicas) > 1 and current.state in _MOVES:
                 incoming[newest.agent] += 1
@@ -115,16 +116,16 @@ class CatalogueJudge:
     def before(self, state: o.OwnerState) -> None:
         sets = state.sets.items()
         self.replicating = {
-            unit: s.primary.epoch for unit, s in sets if s.state is SetState.REPLICATING and s.primary
+            unit: s.primary.assignment for unit, s in sets if s.state is SetState.REPLICATING and s.primary
         }
 
     def after(self, state: o.OwnerState, event: o.Event | None) -> None:
         if not isinstance(event, o.Tick):
             return
-        for unit, epoch in self.replicating.items():
+        for unit, assignment in self.replicating.items():
             current, there = state.sets.get(unit), self.there.get(unit)
-            told = {r.epoch for r in current.leaving} if current is not None else set()
-            stopped = current is not None and current.state is SetState.REMOVING and epoch in told
+            told = {r.assignment for r in current.leaving} if current is not None else set()
+            stopped = current is not None and current.state is SetState.REMOVING and assignment in told
             if stopped and there is not None and unit not in state.paused:
                 uid = state.memos[unit].uid if unit in state.memos else ""
                 for_ = self.world.now - there[1]
@@ -188,12 +189,12 @@ class Watch:
             if not self._obeys(state, agent):
                 continue
             for unit, held in agent.state.units.items():
-                if held.state in {Reported.ABSENT, Reported.STOPPING}:
+                if held.state in {UnitPhase.ABSENT, UnitPhase.STOPPING}:
                     continue
                 current = state.sets.get(unit)
                 replicas = current.replicas if current is not None else ()
-                if not any((r.agent, r.epoch) == (agent.name, held.epoch) for r in replicas):
-                    key = (agent.name, unit, held.epoch)
+                if not any((r.agent, r.assignment) == (agent.name, held.assignment) for r in replicas):
+                    key = (agent.name, unit, held.assignment)
                     found[key] = self.orphans.get(key, now)
         self.orphans = found
         for key, since in found.items():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from coordinator.core import agent as agents
-from coordinator.core.agent_unit import Ended, GettingOn, OpenWorker, Progressed, Ready
-from coordinator.core.messages import Mark
+from coordinator.core.agent_unit import PrepareWorker
+from schemas.units import Ended, GettingOn, Mark, Prepared, Progressed
 from tests.sim.coordination.agents import Agents
 from tests.sim.coordination.nodes import CAPTURES, AgentNode
 from tests.sim.coordination.target import Transaction, Worker
@@ -13,10 +13,10 @@ from tests.sim.coordination.target import Transaction, Worker
 class Workers(Agents):
     """Apply workers at the target, capture workers at Kafka."""
 
-    def _open(self, node: AgentNode, effect: OpenWorker) -> None:
+    def _open(self, node: AgentNode, effect: PrepareWorker) -> None:
         state = node.state
-        worker = Worker(node.name, state.agent_epoch, state.incarnation, effect.unit, effect.epoch)
-        node.workers[effect.unit, effect.epoch] = worker
+        worker = Worker(node.name, state.agent_epoch, state.incarnation, effect.unit, effect.assignment)
+        node.workers[effect.unit, effect.assignment] = worker
         if "stuck worker" in self.faults and not self.healed and self.rng.random() < 0.3:
             return
         hole = node.name in self.black_holes and not self.healed
@@ -36,7 +36,7 @@ class Workers(Agents):
         """It does something now and then, and its agent says so."""
         if worker.stage == "opening" and not worker.stopping:
             self.happened["a slow preparation gets on"] += 1
-            self.step_agent(node, agents.WorkerHappening(worker.unit, GettingOn(worker.epoch)))
+            self.step_agent(node, agents.WorkerHappening(worker.unit, GettingOn(worker.assignment)))
             self.on(node, 0.7, lambda: self._get_on(node, worker))
 
     def _ready(self, node: AgentNode, worker: Worker) -> None:
@@ -44,7 +44,7 @@ class Workers(Agents):
             worker.stage = "ready"
             if "worker fails" in self.faults and not self.healed and self.rng.random() < 0.1:
                 self.on(node, self.rng.uniform(0.01, 1.0), lambda: self._end(node, worker, "failed"))
-            self.step_agent(node, agents.WorkerHappening(worker.unit, Ready(worker.epoch)))
+            self.step_agent(node, agents.WorkerHappening(worker.unit, Prepared(worker.assignment)))
 
     def _take(self, node: AgentNode, worker: Worker, tries: int) -> None:
         """Take over the progress row; a locked one is waited for, then its holder is killed."""
@@ -104,7 +104,7 @@ class Workers(Agents):
             worker.stage, worker.offset = "writing", offset
             self._capture(node, worker)
 
-        self.ask(worker, "kafka", self._kafka(), lambda: topic.claim(worker.epoch) or 0, claimed)
+        self.ask(worker, "kafka", self._kafka(), lambda: topic.claim(worker.assignment) or 0, claimed)
 
     def _capture(self, node: AgentNode, worker: Worker) -> None:
         """Send what is new in the log. Once sent it arrives, unless the process dies before."""
@@ -126,11 +126,11 @@ class Workers(Agents):
         """A capture process of its own that was paused when its agent died: it does one more thing before it sees that."""
         topic, sent = self.captured[worker.unit], worker.transaction
         if worker.gen == 0:
-            worker.gen = topic.claim(worker.epoch) or 0
+            worker.gen = topic.claim(worker.assignment) or 0
             if worker.gen:
                 topic.define(worker.gen)
         elif worker.stage == "writing" and (sent is None or not sent.open):
-            topic.append(worker.epoch, worker.gen, worker.offset, self.heads[worker.unit])
+            topic.append(worker.assignment, worker.gen, worker.offset, self.heads[worker.unit])
 
     def _kafka(self) -> float:
         """How long a request to Kafka takes."""
@@ -139,7 +139,7 @@ class Workers(Agents):
 
     def _arrived(self, worker: Worker, sent: Transaction) -> bool:
         if sent.open:
-            self.captured[worker.unit].append(worker.epoch, worker.gen, sent.start, sent.end)
+            self.captured[worker.unit].append(worker.assignment, worker.gen, sent.start, sent.end)
             self.judge.captured(worker)
         return sent.open
 
@@ -218,7 +218,7 @@ class Workers(Agents):
     def _went_on(self, node: AgentNode, worker: Worker, done: Transaction) -> None:
         worker.offset = done.end
         mark = self._mark(worker)
-        self.step_agent(node, agents.WorkerHappening(worker.unit, Progressed(worker.epoch, mark, 10)))
+        self.step_agent(node, agents.WorkerHappening(worker.unit, Progressed(worker.assignment, mark, 10)))
         again = self._capture if worker.unit in CAPTURES else self._apply
         self.on(node, self.rng.uniform(0.2, 0.5), lambda: again(node, worker))
 
@@ -243,4 +243,4 @@ class Workers(Agents):
     def _say_ended(
         self, node: AgentNode, worker: Worker, error: str | None, mark: Mark | None = None
     ) -> None:
-        self.step_agent(node, agents.WorkerHappening(worker.unit, Ended(worker.epoch, mark, error)))
+        self.step_agent(node, agents.WorkerHappening(worker.unit, Ended(worker.assignment, mark, error)))

@@ -1,0 +1,145 @@
+"""Applies a unit's events beside Spark, a stretch at a time, by the same code as Spark's workers: what a takeover finds missing, if it
+is little, and what comes while no query applies the unit."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from consumer.attempt.drivers.run import apply_topic
+from consumer.attempt.kafka_reader import read_range, reader_settings
+from consumer.attempt.reports import Report
+from consumer.attempt.spec import SMALL_BATCH, UnitSpec
+from consumer.errors import UnitStoppedError
+from consumer.process.operations.hands import refused
+from consumer.process.takeover import TakeoverResult
+from consumer.spark.pipeline import PipelineSettings
+from consumer.spark.worker import ConnectionCache
+from consumer.tables.definition import InForce
+from consumer.units.decisions import SMALL
+from consumer.units.messages import About, Failed, Followed, Took
+from schemas.findings import START_OVER
+
+BY_HAND = 60_000
+"""On takeover a backlog of up to so many events is applied by the agent itself, before a Spark query gets the unit: the catching-up
+query needs a second to start."""
+
+
+class Stretches:
+    """Of one pipeline. It knows which definitions were in force, how many units are being taken over, and what is of no use any more."""
+
+    def __init__(self, pipeline: PipelineSettings) -> None:
+        self._pipeline = pipeline
+        self._reader = reader_settings(pipeline.bootstrap, pipeline.kafka_options)
+        self._tables: dict[tuple[str, int], InForce] = {}
+        self._aborted: set[tuple[str, int]] = set()
+        self._mutex = threading.Lock()
+        self._taking = 0
+
+    def abort(self, topic: str, assignment: int) -> None:
+        """What is under way for the unit shall end soon; until it is forgotten."""
+        self._aborted.add((topic, assignment))
+
+    def forget(self, topic: str, assignment: int) -> None:
+        self._aborted.discard((topic, assignment))
+        self.read_anew(topic, assignment)
+
+    def read_anew(self, topic: str, assignment: int) -> None:
+        """Whatever was in force of the unit's definition is read again from the target."""
+        self._tables.pop((topic, assignment), None)
+
+    def announce(self) -> None:
+        """A takeover has been asked for; it may have to wait for a hand."""
+        with self._mutex:
+            self._taking += 1
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count the takeover until it is over."""
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._taking -= 1
+
+    @property
+    def _little(self) -> int:
+        """Return how many events a hand applies itself now: when many units start at once, Spark is better at it."""
+        return BY_HAND if self._taking <= 2 else SMALL_BATCH
+
+    def spec(self, unit: About, epoch: int, was: str | None = None) -> UnitSpec:
+        """Return what an attempt at the unit rests on. `was`: what it was stopped by before."""
+        spec = self._pipeline.spec(
+            unit.topic, unit.source,
+            epoch=epoch, topic_id=unit.topic_id, assigned=unit.assignment, real=unit.real,
+        )  # fmt: skip
+        return replace(spec, was=was)
+
+    def catch_up(
+        self, unit: About, taken: TakeoverResult, end: int, sessions: ConnectionCache
+    ) -> Took | Failed:
+        """Apply what is missing up to `end`, if it is little, in stretches of one transaction each."""
+        lowest = taken.lowest
+        took = Took(
+            unit.topic, unit.assignment, taken.epoch, lowest.offset,
+            position=lowest.position, commit_ts_ms=taken.commit_ts_ms,
+        )  # fmt: skip
+        if end - (lowest.offset + 1) > self._little:
+            return replace(took, behind=True)
+        while took.offset + 1 < end and not self.of_no_use(unit):
+            upto = min(took.offset + 1 + SMALL, end)
+            spec = self.spec(unit, taken.epoch, taken.was)
+            report = self._apply(spec, sessions, took.offset + 1, upto)
+            trouble = self._trouble(unit, taken.epoch, report, took.offset + 1, end)
+            if trouble is not None:
+                return trouble
+            took = replace(
+                took, offset=report.offset, position=report.position, applied=took.applied + report.applied,
+                displaced=took.displaced + report.displaced,
+                commit_ts_ms=max(took.commit_ts_ms, report.commit_ts_ms),
+            )  # fmt: skip
+        return took
+
+    def follow(
+        self, unit: About, epoch: int, sessions: ConnectionCache, start: int, end: int
+    ) -> Followed | Failed:
+        """Apply one stretch of [start, end), which is not empty."""
+        report = self._apply(self.spec(unit, epoch), sessions, start, min(start + SMALL, end))
+        trouble = self._trouble(unit, epoch, report, start, end)
+        return trouble or Followed(unit.topic, unit.assignment, report, end - (report.offset + 1))
+
+    def of_no_use(self, unit: About) -> bool:
+        """Whether what is under way for the unit shall end."""
+        return (unit.topic, unit.assignment) in self._aborted
+
+    def _trouble(self, unit: About, epoch: int, report: Report, start: int, end: int) -> Failed | None:
+        """Return what keeps the unit from going on behind a stretch that began at `start`. Raises UnitStoppedError."""
+        if report.state == "stopped":
+            return refused(unit, epoch, report.message)
+        if report.state != "ok":
+            return Failed(unit.topic, unit.assignment, report.message, again=True, epoch=epoch)
+        return self._no_records(unit, epoch, start, end) if report.offset < start else None
+
+    def _no_records(self, unit: About, epoch: int, start: int, end: int) -> Failed:
+        """Say why [start, end) of a topic could be read and nothing came: progress would never arrive at its end."""
+        what = f"{unit.topic}: offsets {start} to {end - 1} hold no records"
+        if unit.source not in self._pipeline.debezium:  # a new leader may not know its own topic's end yet
+            return Failed(unit.topic, unit.assignment, f"{what} yet", again=True, epoch=epoch)
+        raise UnitStoppedError(
+            f"{what}: they are marks of Kafka transactions, and rowlock applies topics that are written without: set "
+            f"exactly.once.source.support=disabled for the workers of Debezium's connector, and {START_OVER}"
+        )
+
+    def _apply(self, spec: UnitSpec, sessions: ConnectionCache, start: int, end: int) -> Report:
+        topic = spec.unit.topic
+        return apply_topic(
+            replace(
+                spec, small_batch=min(SMALL, spec.limits.max_gather)
+            ),  # one transaction, where that can be
+            sessions,
+            read_range(self._reader, topic, start, end),
+            read_missing=lambda first, upto: read_range(self._reader, topic, first, upto),
+            tables=self._tables,
+        )

@@ -1,0 +1,190 @@
+"""The Spark queries of one pipeline: started, posted, looked at and stopped; and what their workers report."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import structlog
+from py4j.protocol import Py4JError
+
+from consumer.attempt.reports import Report, ReportReceiver
+from consumer.errors import ConsumerError, TransientError
+from consumer.process.operations.hands import Bounds
+from consumer.spark.active_units import Attempts
+from consumer.spark.pipeline import PipelineSettings
+from consumer.spark.query import CATCH_UP_PER_TRIGGER, MAX_OFFSETS_PER_TRIGGER, cause
+from consumer.units.messages import Looked, QueryFailed, QueryKind, QueryLost, QueryUp, StartQuery
+
+if TYPE_CHECKING:  # it is loaded beside us, with Spark
+    from consumer.process.spark_session import Spark
+    from consumer.spark.query_handle import RunningQuery
+
+log = structlog.get_logger(__name__)
+
+WARM_IDLE_S = 2.0
+"""How long a query has to begin its first batch: there may be nothing to read."""
+WARM_SLOW_S = 60.0
+"""How long that batch may take before it is said to be slow."""
+PER_TRIGGER = {QueryKind.LIVE: MAX_OFFSETS_PER_TRIGGER, QueryKind.CATCHING_UP: CATCH_UP_PER_TRIGGER}
+
+
+class PipelineQueries:
+    """By number. `attempts`: of this process, for what it applies itself. `bounds`: topic → (first, next) offset in Kafka. `problem(what, why)`: is told what went wrong. `ending`: all shall end."""
+
+    def __init__(
+        self,
+        pipeline: PipelineSettings,
+        attempts: Attempts,
+        bounds: Callable[[Iterable[str]], dict[str, Bounds]],
+        problem: Callable[[str, str], None],
+        ending: threading.Event,
+    ) -> None:
+        self._pipeline, self._attempts, self._bounds = pipeline, attempts, bounds
+        self._problem, self._ending = problem, ending
+        self._run = f"{pipeline.name}-{secrets.token_hex(4)}"
+        self._receiver = ReportReceiver()
+        self._here: dict[int, RunningQuery] = {}
+        self.spark: Spark | None = None
+
+    def start(self, asked: StartQuery) -> QueryUp | QueryFailed:
+        """Start a query, and wait for its first batch if it is the live one: it takes its time."""
+        began = time.monotonic()
+        try:
+            starting = self._resolved(asked)
+            query = self._here[asked.number] = self._running(asked, starting)
+            if asked.kind is QueryKind.LIVE:
+                self._warm(query)
+        except Exception as error:  # py4j raises what it likes; another start may go better
+            known = isinstance(error, ConsumerError | Py4JError | OSError)
+            why = cause(str(error).splitlines())
+            log.warning(
+                "a query cannot start",
+                pipeline=self._pipeline.name,
+                error=why,
+                exc_info=None if known else error,
+            )
+            self._problem("a query cannot start", why)
+            return QueryFailed(asked.kind, why)
+        log.info(
+            "query started", pipeline=self._pipeline.name, query=asked.kind.value, topics=len(starting),
+            number=asked.number, ms=round((time.monotonic() - began) * 1000),
+        )  # fmt: skip
+        topics = {unit.topic: (unit.topic_id, unit.real) for unit in asked.units if unit.topic in starting}
+        return QueryUp(asked.number, asked.kind, topics)
+
+    def _resolved(self, asked: StartQuery) -> dict[str, int]:
+        """Put the topics' last records where "the end" is asked for, and everywhere where there is nothing else to read.
+
+        Spark would look for the end later, behind what a hand does. And with a record the query has a first batch, which
+        is the slow one: consumers, workers and code are there when a unit needs them. Whoever applies drops what is applied.
+        """
+        bounds = self._bounds(list(asked.starting))
+        ends = {topic: end for topic, (_, end) in bounds.items()}
+        last = {topic: max(first, end - 1) for topic, (first, end) in bounds.items()}
+        found = {
+            topic: first if first >= 0 else last[topic]
+            for topic, first in asked.starting.items()
+            if first >= 0 or topic in last
+        }
+        if any(first < ends.get(topic, 0) for topic, first in found.items()):
+            return found
+        return {topic: min(first, last.get(topic, first)) for topic, first in found.items()}
+
+    def _warm(self, query: RunningQuery) -> None:
+        """Wait for the first batch, if there is one, for as long as it takes.
+
+        A machine that is busy and a JVM that has never run a query need half a minute. Whoever is to move here is applied by
+        another agent meanwhile; on a query that does nothing yet it would stand still.
+        """
+        began = time.monotonic()
+        slow_at = began + WARM_SLOW_S
+        while query.active and not self._ending.is_set():
+            finished, _, idle = query.look()
+            now = time.monotonic()
+            if finished >= 0 or (idle and now > began + WARM_IDLE_S):
+                return
+            if now > slow_at:
+                log.warning("a query's first batch takes long", query=query.name, seconds=round(now - began))
+                slow_at = now + WARM_SLOW_S
+            time.sleep(0.02)
+
+    def _running(self, asked: StartQuery, starting: dict[str, int]) -> RunningQuery:
+        pipeline = self._pipeline
+        specs = {
+            unit.topic: pipeline.spec(
+                unit.topic,
+                unit.source,
+                epoch=0,
+                topic_id=unit.topic_id,
+                assigned=unit.assignment,
+                real=unit.real,
+            )
+            for unit in asked.units
+        }
+        name = f"{self._run}-{asked.number}"
+        config = pipeline.task_config(self._run, name, specs, self._receiver.port, self._receiver.token)
+        if self.spark is None:
+            raise TransientError("Spark is not up")  # nothing asks for a query before
+        return self.spark.query(
+            pipeline,
+            config,
+            starting,
+            epochs=asked.epochs,
+            per_trigger=PER_TRIGGER[asked.kind],
+            attempts=self._attempts,
+        )
+
+    def post(self, number: int, epochs: Mapping[str, int]) -> None:
+        self._here[number].post(epochs)
+
+    def taken_off(self, number: int) -> RunningQuery | None:
+        """Return the query, which is no longer one of ours and applies nothing more; who gets it stops it."""
+        query = self._here.pop(number, None)
+        if query is not None:
+            query.post({})
+        return query
+
+    def close(self) -> None:
+        """Stop them all."""
+        for query in list(self._here.values()):
+            query.stop()
+
+    # -- what becomes of them
+
+    def look(self) -> Iterator[Looked | QueryLost]:
+        """Look at Spark's progress of each; the JVM may take its time."""
+        for number, query in list(self._here.items()):
+            try:
+                yield self._looked(number, query)
+            except Exception as error:  # of the JVM, or of what it said: the next look may go better
+                known = isinstance(error, Py4JError)
+                log.warning(
+                    "a query cannot be looked at", query=query.name, error=str(error)[:300],
+                    exc_info=None if known else error,
+                )  # fmt: skip
+
+    def _looked(self, number: int, query: RunningQuery) -> Looked | QueryLost:
+        if not query.active:
+            why = query.cause()
+            log.warning("a query died", pipeline=self._pipeline.name, query=query.name, error=why)
+            self._problem("a query died", why)
+            return QueryLost(number, why)
+        finished, ends, idle = query.look()
+        return Looked(number, finished, ends, idle)
+
+    def reports(self, seconds: float) -> Sequence[tuple[int, Report]]:
+        """Wait for reports of workers; return them with the numbers of their queries."""
+        return [(_number(report.query), report) for report in self._receiver.receive(seconds)]
+
+    def hear_no_more(self) -> None:
+        """Nobody waits for reports any more."""
+        self._receiver.close()
+
+
+def _number(query: str) -> int:
+    _, _, number = query.rpartition("-")
+    return int(number) if number.isdigit() else -1

@@ -1,0 +1,51 @@
+"""What people are told of a pipeline's units: the log, and problems in what stdout says."""
+
+from __future__ import annotations
+
+import structlog
+
+from consumer.reporting.status_lines import StatusWriter
+from consumer.spark.pipeline import PipelineSettings
+from consumer.tables.discovery import table_of
+from consumer.units.messages import Event, Failed, Followed, Say, Took, Waits
+from consumer.units.supervision import drift
+from schemas.findings import split_remedy
+
+log = structlog.get_logger(__name__)
+
+
+class UnitProblems:
+    def __init__(self, pipeline: PipelineSettings, status: StatusWriter) -> None:
+        self._pipeline, self._status = pipeline, status
+
+    def waits(self, effect: Waits) -> None:
+        """A unit waits for one of them: said once, for it may wait for long."""
+        seen, remedy = split_remedy(effect.why)
+        log.error(
+            "unit stopped", pipeline=self._pipeline.name, topic=effect.topic,
+            table=table_of(self._pipeline.prefix, effect.source, effect.topic), reason=seen, do=remedy,
+        )  # fmt: skip
+        self._status.problem(f"unit {effect.topic} stopped", effect.why)
+
+    def ended(self, effect: Say) -> None:
+        """A unit has ended, perhaps by itself."""
+        if effect.error:
+            self._status.problem(f"unit {effect.topic} ended", effect.error)
+
+    def came(self, event: Event) -> None:
+        """Tell what there is to tell of what an operation came to."""
+        if isinstance(event, Failed) and not event.waits:
+            log.warning(
+                "unit in trouble", pipeline=self._pipeline.name, topic=event.topic, error=event.error,
+                again=event.again,
+            )  # fmt: skip
+            self._status.problem(f"unit {event.topic} in trouble", event.error)
+        elif isinstance(event, Took):
+            self.displaced(event.topic, event.displaced)
+        elif isinstance(event, Followed) and event.report is not None:
+            self.displaced(event.topic, event.report.displaced)
+
+    def displaced(self, topic: str, rows: int) -> None:
+        """Tell status of rows that had to make room, whoever's attempt it was."""
+        if rows:
+            self._status.problem(*drift(topic, rows))

@@ -1,0 +1,47 @@
+"""The streams of agents as machines of the batch system: what the transport hears goes to them, and the owner learns of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from coordinator.batch import BatchSystem, MailboxFullError, SendError
+from coordinator.core.messages import Up
+from coordinator.server.batch_handler import AgentMachine
+from coordinator.server.requests import Joined, Left
+from coordinator.transport.events import Arrived, Closed, Opened, TransportEvent
+
+
+class AgentStreams:
+    """`tell`: sends to the owner. `outbox`: messages of one agent that wait for the owner at most. `counts`: what was lost, by why."""
+
+    def __init__(
+        self, system: BatchSystem[AgentMachine, Up], tell: Callable[[object], None], outbox: int
+    ) -> None:
+        self._system, self._tell, self._outbox = system, tell, outbox
+        self._machines: dict[int, AgentMachine] = {}
+        self.counts: Counter[str] = Counter()
+
+    def heard(self, event: TransportEvent) -> None:
+        """From the streams' threads."""
+        match event:
+            case Opened(agent, stream):
+                machine = AgentMachine(agent, stream, self._outbox)
+                self._machines[stream] = machine
+                self._system.router.register(stream, lambda: machine)
+                self._tell(Joined(machine))
+            case Arrived(_, stream, message):
+                self._arrived(stream, message)
+            case Closed(_, stream, why):
+                gone = self._machines.pop(stream, None)
+                self._system.router.close(stream)
+                if gone is not None:
+                    self._tell(Left(gone, why))
+
+    def _arrived(self, stream: int, message: Up) -> None:
+        try:
+            self._system.router.send(stream, message)
+        except MailboxFullError:
+            self.counts["agents.mailbox full"] += 1  # lost; the next heartbeat says it again
+        except SendError:
+            self.counts["agents.no mailbox"] += 1

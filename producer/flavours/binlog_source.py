@@ -1,0 +1,168 @@
+"""The source with a binlog: MySQL and MariaDB, told apart by their descriptions alone (producer/flavours)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+import pymysql
+
+from producer.checks.binlog_server import check_server, require_server
+from producer.decoders.context import SourceContext
+from producer.definitions.index import LogPoint
+from producer.definitions.proof import Definitions
+from producer.definitions.reaches import Reaches
+from producer.definitions.scan import statement_scan
+from producer.flavours.known import flavour_of
+from producer.resume.proven_log import ProvenLog, log_beginning, require_same
+from producer.snapshot.reader import BackgroundReader, ChunkReader, chunk_connections
+from producer.source import SourceCheck, SourceDatabase
+from producer.sources.binlog.assembly import Assembly
+from producer.sources.binlog.binlog_log import BinlogLog
+from producer.sources.binlog.log_stream import source_error
+from producer.sources.binlog.spill import spilling
+from producer.sources.catalog import Catalog, connect_settings, open_catalog
+from producer.sources.changes import LogStart
+from producer.sources.survey import Surveyed
+from producer.tables import TableName
+from schemas.config.model import Config, SourceConfig
+from schemas.table.names import Names
+from schemas.wire.records import StoredPosition
+
+
+class LiveCatalog:
+    """The source's catalogue, on a connection that is alive; `topics`: see Catalog."""
+
+    def __init__(self, source: SourceConfig, topics: tuple[str, str]) -> None:
+        self._source = source
+        self._topics = topics
+        self._open: Catalog | None = None
+
+    def __call__(self) -> Catalog:
+        """Return it, on another connection if the one before is lost. Raises TransientSourceError, SourceRefusedError."""
+        try:
+            if self._open is not None and not self._open.alive:
+                self.close()
+            if self._open is None:
+                self._open = open_catalog(self._source, self._topics)
+        except pymysql.MySQLError as error:
+            raise source_error(error) from error
+        return self._open
+
+    @contextmanager
+    def asked(self) -> Iterator[Catalog]:
+        """Give it for a question, and translate what its driver raises."""
+        catalog = self()
+        try:
+            yield catalog
+        except pymysql.MySQLError as error:
+            raise source_error(error) from error
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+class BinlogTables:
+    """`SourceTables` of producer/source.py."""
+
+    def __init__(self, catalog: LiveCatalog) -> None:
+        self._catalog = catalog
+
+    @property
+    def names(self) -> Names:
+        with self._catalog.asked() as catalog:
+            return catalog.names
+
+    def table_names(self, patterns: Sequence[str]) -> list[TableName]:
+        with self._catalog.asked() as catalog:
+            return catalog.table_names(patterns)
+
+    def survey(self, names: Collection[TableName]) -> dict[TableName, Surveyed]:
+        with self._catalog.asked() as catalog:
+            return catalog.survey(names)
+
+
+class BinlogSource:
+    """`SourceDatabase` of producer/source.py, which says what each method does."""
+
+    def __init__(self, config: Config, name: str) -> None:
+        self._config = config
+        self._source = source = config.sources[name]
+        self._topics = (config.kafka.prefix, name)
+        self._place = f"source {name}"
+        self._flavour = flavour_of(source)
+        self.connector = self._flavour.type
+        self._catalog = LiveCatalog(source, self._topics)
+        self.tables = BinlogTables(self._catalog)
+        self._log = ProvenLog(connect_settings(source))
+        # What it knows of the log outlives stretches of capture.
+        self._scan = statement_scan(source)
+        self.definitions = Definitions(source, self._catalog, self._scan)
+
+    # --- checks
+
+    def check(self) -> SourceCheck:
+        return check_server(self._source, self._place, self._topics)
+
+    def require(self) -> None:
+        require_server(self._source, self._place, self._topics)
+
+    # --- a stretch of capture
+
+    def begin(self, beat: Callable[[], None]) -> None:
+        with self._catalog.asked() as catalog:
+            self._scan.index.compare(catalog.names.same)
+        self.definitions = Definitions(self._source, self._catalog, self._scan, beat)
+
+    def close(self) -> None:
+        self._catalog.close()
+
+    # --- identity, and the log
+
+    def beginning(self) -> LogStart:
+        with self._catalog.asked() as catalog:
+            return log_beginning(catalog, self._log)
+
+    def resumed(self, stored: StoredPosition) -> LogStart:
+        with self._catalog.asked() as catalog:
+            return require_same(catalog, self._log, stored)
+
+    def open_log(self, record: StoredPosition, captured: Callable[[str, str], bool]) -> BinlogLog:
+        spill = self._source.large_transactions == "spill"
+        folder = self._config.state_dir / "spill"
+        assembly = Assembly(captured, spill=spilling(folder)) if spill else Assembly(captured)
+        return BinlogLog(self._flavour, record, captured, self._log.open, assembly)
+
+    def log_end(self) -> tuple[str, int] | None:
+        with self._catalog.asked() as catalog:
+            return catalog.log_end()
+
+    def context(self, name: str, epoch: int, gen: int) -> SourceContext:
+        with self._catalog.asked() as catalog:
+            return SourceContext(
+                connector=self.connector, form=self._flavour.table_map, name=name, epoch=epoch, gen=gen,
+                charsets=catalog.charsets(),
+            )  # fmt: skip
+
+    # --- tables
+
+    def without_transactions(self, name: TableName) -> str | None:
+        with self._catalog.asked() as catalog:
+            return catalog.without_transactions(name)
+
+    def reaches(self, objects_changed: Callable[[], LogPoint]) -> Reaches:
+        return Reaches(self.definitions, self._catalog, objects_changed, self.tables.names)
+
+    # --- snapshots
+
+    def open_reader(self, started: LogPoint) -> BackgroundReader:
+        settings = connect_settings(self._source)
+        visibility = self._flavour.visibility(settings)
+        return BackgroundReader(ChunkReader(chunk_connections(settings), visibility, started))
+
+
+def binlog_source(config: Config, name: str) -> SourceDatabase:
+    """Return the source `name` of the configuration; it connects when it is asked."""
+    return BinlogSource(config, name)

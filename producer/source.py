@@ -1,0 +1,248 @@
+"""A source database as capture sees it: what a new kind of source implements (docs/how-to/add-a-source.md).
+
+`SourceDatabase` is not beside its implementations: how capture starts (producer/resume) and its loop know this file and no implementation,
+and each implementation is made of parts that stand below this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from producer.decoders.context import SourceContext, TransactionContext
+from producer.definitions.places import Place, Proof
+from producer.errors import TableStoppedError
+from producer.snapshot.chunks import ChunkFailed, ChunkRead, LogPoint, ReadChunk
+from producer.sources.binlog.mysql_gtids import GtidSet
+from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment, LogStart, TransactionHeader
+from producer.sources.survey import Surveyed
+from producer.statements.closure import Reach
+from producer.statements.ddl import TableName, Token
+from producer.tables import TableState
+from schemas.findings import Finding
+from schemas.table.model import Key
+from schemas.table.names import Names
+from schemas.wire.records import StoredPosition
+
+
+class LoggedRows(Protocol):
+    """Rows of one captured table, as one place of a transaction has them."""
+
+    @property
+    def header(self) -> TransactionHeader: ...
+
+    @property
+    def table(self) -> TableName:
+        """As the log writes it."""
+        ...
+
+    def encode(
+        self, table: TableState, source: SourceContext, transaction: TransactionContext, /
+    ) -> list[tuple[bytes, bytes]]:
+        """Return (Kafka key, event) of every row, `last` false; moves the tail of the topic and `transaction.total_order` on.
+
+        Raises DecodeError; nothing is changed then.
+        """
+        ...
+
+    def forget(
+        self,
+        table: TableState,
+        source: SourceContext,
+        transaction: TransactionContext,
+        records: list[tuple[bytes, bytes]],
+        keep: int,
+        /,
+    ) -> None:
+        """Take back all but the first `keep` of what `encode` returned just now."""
+        ...
+
+    def keys(self, table: TableState, source: SourceContext, /) -> Sequence[Key]:
+        """Return the keys of all images, before and after, once they are encoded."""
+        ...
+
+
+Change = LoggedRows | Barrier | Boundary | TableStoppedError
+"""What a log brings. A TableStoppedError as data: the tables cannot be followed from `SourceLog.moment` on."""
+
+
+class SourceLog(Protocol):
+    """A source's log from a place on, whole committed transactions in its order: producer.sources.binlog.binlog_log.BinlogLog.
+
+    `heard`: whether the last `read` brought anything. `delivered`: the set, still empty, of the GTIDs that the log brings, where a
+    snapshot's LOW is such a set (its reader fills it); None: LOW is a place of the log.
+    """
+
+    @property
+    def heard(self) -> bool: ...
+    @property
+    def delivered(self) -> GtidSet | None: ...
+
+    def read(self, timeout: float, /) -> Iterator[Change | None]:
+        """Yield what arrives within `timeout` seconds; None for what concerns nobody, so that a reader may stop there.
+
+        A row's `row` is the same whenever it is read. Raises TransientSourceError, SourceRefusedError, StreamStoppedError.
+        """
+        ...
+
+    @property
+    def moment(self) -> LogMoment:
+        """Where that stands which was yielded last: a stop that it causes is said there."""
+        ...
+
+    @property
+    def begun(self) -> bool:
+        """Whether something of a transaction was yielded, and not its end."""
+        ...
+
+    @property
+    def inside(self) -> bool:
+        """Whether what was read ends in the middle of a transaction; also true when `begun`."""
+        ...
+
+    @property
+    def point(self) -> tuple[str, int]:
+        """Where the log goes on, behind all that was read; of use when not `inside`."""
+        ...
+
+    @property
+    def objects_changed(self) -> LogPoint:
+        """Where the last statement starts that may have changed what others write (StatementReach); (0, 0): none."""
+        ...
+
+    def counted(self, rows: int, /) -> None:
+        """Learn how many positions the LoggedRows or Barrier took that was yielded last."""
+        ...
+
+    def uncaptured(self, rows: Any, /) -> None:
+        """Learn that the LoggedRows that were yielded last are not published."""
+        ...
+
+    def ended(self, boundary: Boundary, /) -> None:
+        """Learn that capture may resume behind a transaction."""
+        ...
+
+    def note(self, file: str, pos: int, /) -> None:
+        """Keep what proves the log up to there: capture may resume there."""
+        ...
+
+    def evidence(self) -> Evidence:
+        """Return what proves the log up to the place that was noted last."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class SourceServer(Protocol):
+    """What the loop asks of the source beside its log."""
+
+    def log_end(self) -> tuple[str, int] | None: ...
+    def without_transactions(self, name: TableName, /) -> str | None: ...
+
+
+class DefinitionProver(Protocol):
+    """Definitions at a place of the log: producer.definitions.proof.Definitions."""
+
+    def at(self, place: Place, name: TableName, /) -> Proof: ...
+    def all_at(self, place: Place, names: Collection[TableName], /) -> dict[TableName, Proof]: ...
+    def partitioning(self, place: Place, name: TableName, /) -> str | None: ...
+
+
+class StatementReach(Protocol):
+    """Which tables a statement may write: producer.definitions.reaches.Reaches."""
+
+    def of(
+        self, place: Place, tokens: list[Token], db: str, captured: Iterable[TableName] = (), /
+    ) -> Reach: ...
+
+
+class ChunkQueue(Protocol):
+    """Has chunks read one after the other, beside the stream: producer.snapshot.reader.BackgroundReader."""
+
+    def submit(self, request: ReadChunk, /) -> None:
+        """Have it read, not before `request.not_before`: who answers a second try at once is asked for ever."""
+        ...
+
+    def poll(self) -> ChunkRead | ChunkFailed | None: ...
+    def close(self) -> None: ...
+
+
+class SourceTables(Protocol):
+    """A source's tables, as they are now. Raises like SourceDatabase."""
+
+    @property
+    def names(self) -> Names:
+        """How the source compares names; the same as long as it runs."""
+        ...
+
+    def table_names(self, patterns: Sequence[str], /) -> list[TableName]: ...
+
+    def survey(self, names: Collection[TableName], /) -> dict[TableName, Surveyed]:
+        """Return what each table is, and whether it can be captured."""
+        ...
+
+
+class SourceCheck(NamedTuple):
+    """`tables`: those that are selected; None: the source could not be asked, and nothing else of it can be judged."""
+
+    findings: list[Finding]
+    tables: list[TableName] | None
+
+
+class SourceDatabase(SourceServer, Protocol):
+    """A source database: producer.flavours.binlog_source.BinlogSource. What is entered in schemas/config/source_kinds.py makes one.
+
+    It lasts as long as its process, and its connections from `begin` to `close`. All methods raise TransientSourceError (tried
+    again) and SourceRefusedError (a person must act). `connector`: its name in events.
+    """
+
+    @property
+    def connector(self) -> str: ...
+
+    # checks
+
+    def check(self) -> SourceCheck:
+        """Return all that is wrong with the server, the user's rights and the tables; raises nothing."""
+        ...
+
+    def require(self) -> None:
+        """Raise SourceRefusedError with all errors of the server and of the user's rights, tables aside."""
+        ...
+
+    # a stretch of capture
+
+    def begin(self, beat: Callable[[], None], /) -> None:
+        """Open what is needed. `beat` is called again and again while something takes long, and may raise."""
+        ...
+
+    def close(self) -> None: ...
+
+    # identity, and the log
+
+    def beginning(self) -> LogStart:
+        """Return the log's end, for a first start."""
+        ...
+
+    def resumed(self, stored: StoredPosition, /) -> LogStart:
+        """Return where the log goes on, if this is the source that was captured up to `stored`, and its log still holds that."""
+        ...
+
+    def open_log(self, record: StoredPosition, captured: Callable[[str, str], bool], /) -> SourceLog:
+        """Return the log behind `record`, proven. `captured(db, table)`: whether a table is captured just now."""
+        ...
+
+    def context(self, name: str, epoch: int, gen: int, /) -> SourceContext: ...
+
+    # tables and their definitions
+
+    @property
+    def tables(self) -> SourceTables: ...
+    @property
+    def definitions(self) -> DefinitionProver: ...
+    def reaches(self, objects_changed: Callable[[], LogPoint], /) -> StatementReach: ...
+
+    # snapshots
+
+    def open_reader(self, started: LogPoint, /) -> ChunkQueue:
+        """Return a reader of chunks for a stream that began at `started`: what its SELECTs see, and where that is in the log."""
+        ...

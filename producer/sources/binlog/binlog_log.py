@@ -1,0 +1,108 @@
+"""A source's binlog from a place on, as what capture has to do about it: `SourceLog` of producer/source.py.
+
+It puts together the stream of events, the transactions made of them, and what proves the log up to where they end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from producer.binlog_format.errors import DecodeError
+from producer.binlog_format.log_event import ANY_ROWS, LogEvent
+from producer.errors import StreamStoppedError, TableStoppedError
+from producer.flavours.flavour import BinlogFlavour
+from producer.sources.binlog.assembly import Assembly
+from producer.sources.binlog.log_proof import Proofs
+from producer.sources.binlog.transaction_stream import EventStream, TransactionStream
+from producer.sources.binlog.transactions import CapturedRows, Output, TransactionAssembler
+from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment
+from schemas.findings import START_OVER
+from schemas.wire.records import LogProof, StoredPosition
+
+Connect = Callable[[Sequence[LogProof], str, int], EventStream]
+"""Opens the log at (file, offset), if it is the one that the proofs are of."""
+
+
+class BinlogLog:
+    """The log behind `record`. `captured(db, table)` says whether a table is captured; `assembly` holds transactions."""
+
+    def __init__(
+        self,
+        flavour: BinlogFlavour,
+        record: StoredPosition,
+        captured: Callable[[str, str], bool],
+        connect: Connect,
+        assembly: Assembly,
+    ) -> None:
+        self.delivered = flavour.delivered()
+        self._proofs = proofs = Proofs(record, flavour.captured_gtids)
+        self._fold = TransactionAssembler(captured, record.prepared)
+        self._stream = TransactionStream(
+            lambda file, pos: connect(proofs.latest(), file, pos), record.file, record.pos, assembly
+        )
+        self._event: LogEvent | None = None
+        self.counted = self._fold.counted
+
+    def read(self, timeout: float) -> Iterator[Output | TableStoppedError | None]:
+        """Yield what follows from the events that arrive within `timeout` seconds. Raises like LogStream.read."""
+        feed = self._fold.feed
+        for event in self._stream.read(timeout):
+            self._event = event
+            try:
+                output = feed(event)
+            except TableStoppedError as error:  # everything else goes on
+                yield error
+                continue
+            except DecodeError as error:
+                raise StreamStoppedError(
+                    f"{event.file}:{event.start}: {error}. The log cannot be followed further: {START_OVER}"
+                ) from error
+            if output is not None:
+                yield output
+                if output.__class__ is Barrier:
+                    yield self._fold.after_barrier(event)
+            elif event.type in ANY_ROWS:  # of a table that nobody captures: there may be many
+                yield None
+
+    @property
+    def moment(self) -> LogMoment:
+        """Where the event stands that brought what was yielded last."""
+        event = self._event
+        if event is None:
+            raise ValueError("nothing was read yet")
+        return LogMoment(event.file, event.start, event.timestamp * 1000)
+
+    @property
+    def heard(self) -> bool:
+        return self._stream.heard
+
+    @property
+    def begun(self) -> bool:
+        return self._fold.inside
+
+    @property
+    def inside(self) -> bool:
+        return self._fold.inside or self._stream.inside
+
+    @property
+    def point(self) -> tuple[str, int]:
+        return self._stream.point
+
+    @property
+    def objects_changed(self) -> tuple[int, int]:
+        return self._fold.objects_changed
+
+    def uncaptured(self, rows: CapturedRows) -> None:
+        self._fold.uncaptured(rows)
+
+    def ended(self, boundary: Boundary) -> None:
+        self._proofs.ended(boundary.header.gtid)
+
+    def note(self, file: str, pos: int) -> None:
+        self._proofs.note(self._stream.evidence(file, pos))
+
+    def evidence(self) -> Evidence:
+        return Evidence(self._proofs.latest(), self._proofs.gtid_set)
+
+    def close(self) -> None:
+        self._stream.close()

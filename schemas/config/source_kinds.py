@@ -1,0 +1,21 @@
+"""Which kinds of source there are: the one table that a new kind is entered in (docs/how-to/add-a-source.md).
+
+The configuration takes these words as `type` of a source; capture finds the modules by them. Data only: nothing is imported here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SourceKind:
+    """`attribute` of `module` makes a `producer.source.SourceDatabase` of the configuration and the source's name in it."""
+
+    module: str
+    attribute: str
+
+
+_BINLOG = SourceKind("producer.flavours.binlog_source", "binlog_source")
+
+SOURCE_KINDS = {"mysql": _BINLOG, "mariadb": _BINLOG}

@@ -1,0 +1,78 @@
+"""Kafka's clients are made here and nowhere else: what all of them share, and the constructors of the library.
+
+Each package says what its guarantees rest on (`own`); security and whatever else `kafka.options` says is the user's, and is
+above what is only a default. What a client logs goes through rowlock's logger, unless whoever makes it says it better itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka.admin import AdminClient
+
+from schemas.io.logs import librdkafka_logger
+
+Settings = dict[str, Any]
+OnError = Callable[[KafkaError], None]
+
+
+class ClientLog(Enum):
+    """How loud librdkafka's own lines are: as they are (a broker lost, found again), for debugging only, or dropped."""
+
+    LOUD = logging.INFO
+    QUIET = logging.DEBUG
+    SILENT = 0
+
+
+class _Silent:
+    def log(self, *_: object, **__: object) -> None:
+        """Drop the line."""
+
+
+def ignored(error: KafkaError) -> None:
+    """An error of no message, which an exception says as well."""
+    del error
+
+
+def client_settings(
+    bootstrap: str,
+    options: Mapping[str, str],
+    own: Mapping[str, Any],
+    defaults: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Return the settings of one client: `options` are the user's, which `own` overrules, and which overrule `defaults`."""
+    return {**(defaults or {}), **options, "bootstrap.servers": bootstrap, **own}
+
+
+def reads_by_offset(group: str) -> Settings:
+    """Return what all our consumers have: each is told where to begin, and commits nothing. `group`: the library requires one."""
+    return {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "error"}
+
+
+def open_producer(
+    settings: Settings, *, log: ClientLog = ClientLog.LOUD, on_error: OnError | None = None
+) -> Producer:
+    return Producer(_complete(settings, on_error), logger=_logger(log))
+
+
+def open_consumer(
+    settings: Settings, *, log: ClientLog = ClientLog.LOUD, on_error: OnError | None = None
+) -> Consumer:
+    """Raises KafkaException for settings that the library refuses."""
+    return Consumer(_complete(settings, on_error), logger=_logger(log))
+
+
+def open_admin(settings: Settings, *, log: ClientLog = ClientLog.LOUD) -> AdminClient:
+    return AdminClient(settings, logger=_logger(log))
+
+
+def _complete(settings: Settings, on_error: OnError | None) -> Settings:
+    return settings if on_error is None else {**settings, "error_cb": on_error}
+
+
+def _logger(log: ClientLog) -> Any:
+    return _Silent() if log is ClientLog.SILENT else librdkafka_logger(most=log.value)

@@ -1,0 +1,98 @@
+"""A unit's life, in the words that all have: from the coordinator over the agents to the processes that do the work.
+
+```
+  absent ──prepare──▶ preparing ──Prepared──▶ prepared ──start──▶ replicating ──▶ Progressed …
+    ▲                     └───────── remove ─────┴──── remove, lease over ──┐
+    └─────forget────── stopped ◀─────────────── Ended ───────────────── stopping
+```
+The coordinator says what is to be done (`Op`), its agent passes that on to the unit's worker, and tells how far it is (`UnitPhase`). The
+worker says what has happened (`WorkerEvent`). A worker in a process of its own is told by JSON lines on its stdin (`UnitCommand`) and
+says it on stdout (`UnitLine`).
+
+`assignment` is the coordinator's number of a unit's placement, which grows with every one: what is said under another one is late. It
+is not the fencing token of the target's progress rows, their `epoch` (consumer/ordering/fencing_tokens.py).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import msgspec
+
+#: Bounds of what becomes durable, and must fit where it is stored.
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class UnitPhase(Enum):
+    """How far one unit is on one agent. `STOPPED` is reported until the owner answers it with a forget."""
+
+    ABSENT = "absent"
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    REPLICATING = "replicating"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+class Op(Enum):
+    PREPARE = "prepare"  # add as secondary: get ready, write nothing
+    START = "start"  # add as primary: take over the progress row, write
+    REMOVE = "remove"  # stop every replica of the unit up to this assignment
+    FORGET = "forget"  # report it no longer: the owner has noted its final report; no worker hears this
+
+
+class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
+    """How far a unit is. `checkpoint_ts`, `resolved_ts`: source commit time in ms, applied and captured up to; 0: not known."""
+
+    checkpoint_ts: Int64
+    resolved_ts: Int64
+    position: tuple[Int64, Int64, Int64, Int64] | None = None
+
+
+class Prepared(msgspec.Struct, frozen=True, tag_field="event", tag="prepared"):
+    """The worker is ready to start, and has written nothing."""
+
+    assignment: int
+
+
+class GettingOn(msgspec.Struct, frozen=True, tag_field="event", tag="getting on"):
+    """The worker is not ready yet, and has done something for it since it last said so."""
+
+    assignment: int
+
+
+class Progressed(msgspec.Struct, frozen=True, tag_field="event", tag="progressed"):
+    """`error`: why the unit waits for a person; its worker is there all the same, and writes nothing meanwhile."""
+
+    assignment: int
+    mark: Mark
+    rows_per_s: int = 0
+    error: str | None = None
+
+
+class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
+    """The worker has ended: nothing of it can write any more. `error` if it ended by itself."""
+
+    assignment: int
+    mark: Mark | None = None
+    error: str | None = None
+
+
+WorkerEvent = Prepared | GettingOn | Progressed | Ended
+
+
+class UnitCommand(msgspec.Struct, frozen=True):
+    """A line on the stdin of a worker's process. `mark`: how far the unit was, as far as the owner knows."""
+
+    do: Op
+    unit: str
+    assignment: int
+    mark: Mark | None = None
+
+
+class UnitLine(msgspec.Struct, frozen=True, tag_field="kind", tag="unit"):
+    """A line on its stdout; lines of other kinds are about the process."""
+
+    unit: str
+    event: WorkerEvent

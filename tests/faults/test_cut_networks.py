@@ -1,0 +1,103 @@
+"""Nothing arrives and nothing is closed, on each way of the data: to the source, to the broker, to the target, under load.
+
+Whoever holds a connection on which nothing comes has to give it up, or to go on with what was held back: the rows are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pytest
+
+from deploy.embedded.ports import pick
+from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
+from tests.faults.whole_system import System, whole_system
+from tests.proxy import TcpProxy
+from tests.running import rows, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+#: Not ("source", "up"): a server that sends its log waits for nothing that its reader says.
+CUTS = [
+    *(("source", direction) for direction in ("both", "down")),
+    *((way, direction) for way in ("broker", "target") for direction in ("both", "up", "down")),
+]
+#: Of changes that the source has and the target has not: the cut was felt.
+HELD_BACK = 200
+
+
+class Way(NamedTuple):
+    """How rowlock reaches a server; tests.running.Server but for the connection, which the tests open past the network."""
+
+    host: str
+    port: int
+    user: str
+    connect: object
+
+
+@dataclass
+class Networks:
+    """One proxy on each way."""
+
+    system: System
+    source: TcpProxy
+    broker: TcpProxy
+    target: TcpProxy
+
+
+def _broker_behind(way: TcpProxy, port: int) -> Kafka:
+    """A broker that tells whoever comes to `port` to go on with `way`: clients follow what a broker says of itself."""
+    broker = Kafka()
+    own = f"BROKER://{broker.host}:{broker.port}"
+    broker.extra = [
+        f"listeners={own},FAR://{broker.host}:{port},CONTROLLER://{broker.host}:{broker.controller_port}",
+        f"advertised.listeners={own},FAR://{way.address}",
+        "listener.security.protocol.map=BROKER:PLAINTEXT,FAR:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    ]
+    return broker
+
+
+@pytest.fixture(scope="module")
+def networks(
+    mariadb: MariaDB, postgres: PostgreSQL, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Networks]:
+    far = pick()
+    with (
+        TcpProxy(mariadb.port, host=mariadb.host) as source,
+        TcpProxy(far) as broker,
+        TcpProxy(postgres.port, host=postgres.host) as target,
+        _broker_behind(broker, far) as kafka,
+    ):
+        ways = (
+            Way("127.0.0.1", source.port, mariadb.user, mariadb.connect),
+            broker.address,
+            Way("127.0.0.1", target.port, postgres.user, postgres.connect),
+        )
+        with whole_system(tmp_path_factory.mktemp("cut"), mariadb, kafka, postgres, "cut", ways) as system:
+            yield Networks(system, source, broker, target)
+
+
+def _behind(system: System) -> bool:
+    """The target lacks much of what the source has."""
+    versions = [max((row[1] for row in rows(server, system.database)), default=0) for server in (system.source, system.target)]  # fmt: skip
+    return versions[0] - versions[1] > HELD_BACK
+
+
+@pytest.mark.parametrize("end", ["heals", "is reset"])
+@pytest.mark.parametrize(("way", "direction"), CUTS)
+def test_source_equals_target_after_a_cut(way: str, direction: str, end: str, networks: Networks) -> None:
+    """It lasts until it is felt at the target, then what was held back arrives, or the connections are gone."""
+    network: TcpProxy = getattr(networks, way)
+
+    def cut() -> None:
+        network.cut(up=direction != "down", down=direction != "up")
+        try:
+            until(lambda: _behind(networks.system), f"the cut is felt; see {networks.system.run.log}", 300)
+        finally:
+            if end == "is reset":
+                network.close_connections()
+            network.heal()
+
+    networks.system.under_load(cut, seed=len(way + direction + end))

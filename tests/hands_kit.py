@@ -1,0 +1,27 @@
+"""Operations of a pipeline's units over a target in memory, and a Kafka that says what it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import SimpleNamespace
+from typing import Any, cast
+
+from consumer.process.operations.hands import Hands, UnitTopics
+from consumer.process.operations.stretches import Stretches
+from consumer.process.operations.target_looks import TargetLooks
+from consumer.process.unit_operations import UnitOperations
+from consumer.spark.pipeline import PipelineSettings
+
+
+def operations(
+    pipeline: PipelineSettings, hand: Callable[[], AbstractContextManager[Any]], cluster: Any
+) -> UnitOperations:
+    """`hand()`: a free hand. `cluster`: answers `described` and `bounds`."""
+    made = object.__new__(UnitOperations)
+    made._pipeline = pipeline
+    made._topics = UnitTopics(cluster, lambda *_: None)
+    made._hands = cast(Hands, SimpleNamespace(one=hand))
+    made._stretches = Stretches(pipeline)
+    made._looks = TargetLooks(pipeline)
+    return made

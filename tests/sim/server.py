@@ -1,0 +1,145 @@
+"""What capture asks of a model's source beside its log, and the log as it opens it: ProvenLog and LogStream are the product's."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from producer.decoders.context import SourceContext
+from producer.definitions.proof import Definitions
+from producer.flavours.mariadb import MARIADB
+from producer.flavours.mysql import MYSQL, MySQLVisibility
+from producer.resume.positions import LogFile
+from producer.resume.proven_log import ProvenLog, log_beginning, require_same
+from producer.sources.binlog.log_stream import LogStream
+from producer.sources.catalog import Server as Answering
+from producer.sources.changes import LogStart
+from producer.sources.survey import MISSING, Surveyed
+from producer.tables import TableName
+from schemas.table.model import Table
+from schemas.table.names import EXACT
+from schemas.wire.records import Identity, StoredPosition
+from tests.sim.binlog import Dump, file_name
+from tests.sim.source import Session, Source, gtids_in
+from tests.sim.wire import DB
+
+
+class Server:
+    """The source as capture starts on it, and a connection to its catalogue."""
+
+    names = EXACT
+
+    definitions: Definitions
+
+    def __init__(self, source: Source, rng: random.Random, log: ProvenLog) -> None:
+        self._source, self._rng, self._log = source, rng, log
+        self.tables = self
+        self.flavour = (
+            replace(MYSQL, visibility=lambda _settings: MySQLVisibility(source.first_outside))
+            if source.mysql
+            else MARIADB
+        )
+
+    def table_names(self, _patterns: Sequence[str]) -> list[TableName]:
+        self._others()
+        return sorted((DB, table) for table in self._tables)
+
+    def beginning(self) -> LogStart:
+        port: Any = self
+        return log_beginning(port, self._log)
+
+    def resumed(self, stored: StoredPosition) -> LogStart:
+        port: Any = self
+        return require_same(port, self._log, stored)
+
+    def context(self, name: str, epoch: int, gen: int) -> SourceContext:
+        kind = self.flavour
+        return SourceContext(connector=kind.type, form=kind.table_map, name=name, epoch=epoch, gen=gen)
+
+    def identity(self) -> Identity:
+        source = self._source
+        gtids = source.executed(source.visible) if source.mysql else f"0-1-{source.binlog.last_gtid}"
+        return Identity(server_uuid=None, server_id=1, version="9", gtid_set=gtids or None)
+
+    def log_end(self) -> tuple[str, int]:
+        self._others()
+        number, pos = self._source.binlog.end
+        return file_name(number), pos
+
+    def log_files(self) -> list[LogFile]:
+        return [LogFile(*each) for each in self._source.binlog.files]
+
+    def survey(self, names: Collection[TableName]) -> dict[TableName, Surveyed]:
+        self._others()
+        return {
+            name: Surveyed(self._tables[name[1]], None) if name[1] in self._tables else MISSING
+            for name in names
+        }
+
+    def has_gtids(self, stored: StoredPosition, now: Identity) -> bool:
+        return self.flavour.has_gtids(self.query, stored.identity.gtid_set, now.gtid_set)
+
+    def query(self, sql: str, arguments: Iterable[object] = ()) -> list[dict[str, Any]]:
+        self._others()
+        if "GTID_SUBSET" in sql:
+            (stored,) = arguments
+            return [{"inside": gtids_in(str(stored)) <= self._source.visible}]
+        if "WAIT_FOR_EXECUTED_GTID_SET" in sql:
+            number = int(str(next(iter(arguments))).rpartition(":")[2])
+            while self._source.visible < number:
+                self._source.show()
+            return [{"late": 0}]
+        if "FROM information_schema.tables" in sql:
+            names = [("bank", "log"), *((DB, table) for table in self._tables)]
+            return [{"db": db, "name": name, "kind": "BASE TABLE"} for db, name in names]
+        if "FROM information_schema." in sql:  # triggers, views, routines, keys: there are none
+            return []
+        if sql.startswith("SET SESSION"):
+            return []
+        if sql.startswith("SELECT 1 FROM"):  # it waits for statements that are under way
+            while self._source.visible < len(self._source.log):
+                self._source.show()
+            return []
+        raise NotImplementedError(sql)
+
+    def without_transactions(self, _name: TableName) -> str | None:
+        return None
+
+    def partitioning(self, _name: TableName) -> str | None:
+        return ""
+
+    def grants(self) -> list[str]:
+        return ["GRANT ALL PRIVILEGES ON *.* TO `u`@`%`"]
+
+    def variables(self) -> dict[str, str]:
+        return {"gtid_mode": "ON"}
+
+    def server(self) -> Answering:
+        return Answering("h:1", 1)
+
+    @property
+    def connection(self) -> Session:
+        return Session(self._source, self._rng)
+
+    @property
+    def _tables(self) -> dict[str, Table]:
+        """The definitions that it shows: a statement of MySQL's is in the log before."""
+        return self._source.seen_defined if self._source.mysql else self._source.defined
+
+    def _others(self) -> None:
+        """Let others change the source between two questions."""
+        while self._rng.random() < 0.3:
+            self._source.world.source_step(self._source)
+
+
+class Log(ProvenLog):
+    """The source's log, proven and read by the product's code, a few events at a time."""
+
+    def __init__(self, source: Source, rng: random.Random, clock: Callable[[], float]) -> None:
+        super().__init__({})
+        self._source, self._rng, self._clock = source, rng, clock
+
+    def _opened(self, file: str, pos: int) -> LogStream:
+        return LogStream(Dump(self._source.binlog, file, pos, self._rng), file, pos, self._clock)

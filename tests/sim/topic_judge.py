@@ -1,0 +1,262 @@
+"""The judge of one source's topics: of all that capture writes, of every table, whatever becomes of it later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from schemas.wire.codec import decode_stored_position
+from schemas.wire.event import Event
+from schemas.wire.position import Position, binlog_file_number
+from schemas.wire.records import StoredPosition, TableStop
+from tests.sim.binlog import LogPoint, SourceRow
+from tests.sim.kafka import Message, Topic
+from tests.sim.truth import Cause, Rows, TableHistory, Where, Wrong
+from tests.sim.wire import COLUMNS
+
+_decode = msgspec.json.Decoder(Event).decode
+
+
+@dataclass
+class Found:
+    """What a reader makes of a topic that drops duplicates and what a zombie wrote, as consumer.ordering.dedup does."""
+
+    table: str
+    history: TableHistory
+    rows: Rows = field(default_factory=dict)
+    taken: set[Where] = field(default_factory=set)
+    emptied: set[LogPoint] = field(default_factory=set)
+    defined: Position | None = None
+    stop: TableStop | None = None
+    whole: bool = False
+    last: Position | None = None  # of what is no stop
+    unread: bool = False  # a stop is there that readers drop
+    _highest: Position | None = None
+    _gen: int = 0
+    _newest: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    _floor: int = -1
+
+    def behind(self, stop: TableStop) -> bool:
+        """Whether there are rows from behind the cause of the stop."""
+        return self.last is not None and self.last[1:3] >= stop.at[1:3]
+
+    def take(self, event: Event) -> None:
+        where = event.source
+        if where.gen < self._gen or (self._highest is not None and where.position <= self._highest):
+            self._gen = max(self._gen, where.gen)
+            self.unread = self.unread or event.stop is not None
+            return
+        if where.prev is not None and (self._highest is None or where.prev > self._highest):
+            raise Wrong(f"{self.table}: {where.position} follows {where.prev}, which is not there")
+        self._gen, self._highest = where.gen, where.position
+        self.last = self.last if event.stop is not None else where.position
+        if self.stop is not None and event.stop is None:
+            raise Wrong(f"{self.table}: {event} stands behind the stop")
+        if event.definition is not None:
+            if self.defined is None:
+                self.defined = where.position
+            elif where.row < 0:
+                raise Wrong(
+                    f"{self.table}: taken up at {self.defined} and again at {where.position}: what stands between is missing"
+                )
+        elif event.stop is not None:
+            self.stop = event.stop
+        elif event.chunk is not None:
+            self.whole = self.whole or event.chunk.last
+        elif event.op == "t":
+            self.rows = {}
+            self.emptied.add(where.position[1:3])
+            self._floor = self.history.emptied[where.position[1:3]]
+        else:
+            self._row(event)
+
+    def _row(self, event: Event) -> None:
+        before, after = _row_of(event.before), _row_of(event.after)
+        if event.op != "r":
+            at = event.source.position[1:]
+            step = self.history.published.get(at)
+            if step is None or step.change != (before, after):
+                raise Wrong(f"{self.table}: {before} → {after} at {at}, but in the log stands {step}")
+            self.taken.add(at)
+        if before is not None:
+            self.rows.pop(before[0].lower(), None)
+            self._newest[before[0].lower()] = (before[3], False)
+        if after is not None:
+            self._not_back(after)
+            self.rows[after[0].lower()] = after
+
+    def _not_back(self, row: SourceRow) -> None:
+        """A row never shows a version below one before it, nor that of a row that is deleted."""
+        newest, there = self._newest.get(row[0].lower(), (-1, True))
+        if row[3] < newest or (row[3] == newest and not there) or row[3] <= self._floor:
+            raise Wrong(f"{self.table}: {row} goes back behind version {max(newest, self._floor)}")
+        self._newest[row[0].lower()] = (row[3], True)
+
+
+def _row_of(image: Mapping[str, object] | None) -> SourceRow | None:
+    if image is None:
+        return None
+    row: tuple[object, ...] = tuple(image[name] for name in COLUMNS)
+    return row  # type: ignore[return-value]
+
+
+class TopicJudge:
+    """Looks at every message that reaches a topic of the source.
+
+    `topics`: table → its topic; `positions`: that of the records; `inside`: where each transaction starts and ends.
+    """
+
+    def __init__(
+        self,
+        histories: Mapping[str, TableHistory],
+        topics: Mapping[str, str],
+        positions: str,
+        inside: list[tuple[LogPoint, LogPoint]],
+    ) -> None:
+        self._histories = histories
+        self._table_of = {topic: table for table, topic in topics.items()}
+        self._positions = positions
+        self._there: dict[str, set[Where]] = {table: set() for table in topics}
+        self._defined: dict[str, Position] = {}
+        self._gens: dict[str, int] = {}
+        self._inside = inside
+        self.start: LogPoint | None = None
+        self.stored: StoredPosition | None = None
+
+    def appended(self, topic: str, message: Message) -> None:
+        value = message.value()
+        if value is None:
+            return
+        if topic == self._positions:
+            self._record(decode_stored_position(value))
+        elif (table := self._table_of.get(topic)) is not None:
+            self._event(table, _decode(value))
+
+    def _event(self, table: str, event: Event) -> None:
+        epoch, number, pos, row = event.source.position
+        if event.source.gen >= self._gens.get(table, 0):
+            self._gens[table] = event.source.gen
+            known = self._defined.get(table)
+            if event.definition is not None and (
+                known is None or (row < 0 and event.source.position > known)
+            ):
+                self._defined[table] = (epoch, number, pos, row)
+        if event.op in "cud":
+            self._there[table].add((number, pos, row))
+        cause = self._cause(table)
+        if cause is None or event.stop is not None:
+            return
+        at = (number, pos)
+        if at > cause.start or (at == cause.start and row >= cause.row):
+            raise Wrong(f"{table} stops at {cause}, and later comes {event}")
+
+    def _cause(self, table: str) -> Cause | None:
+        """Return what stops a table, once a reader knows of it."""
+        defined = self._defined.get(table)
+        return None if defined is None else self._histories[table].cause(defined[1:])
+
+    # --- position records
+
+    def _record(self, record: StoredPosition) -> None:
+        point = (binlog_file_number(record.file), record.pos)
+        self.start = self.start or point
+        if self.stored is None or record.gen >= self.stored.gen:
+            self.stored = record
+        for start, end in self._inside:
+            if start < point < end:
+                raise Wrong(
+                    f"the position {point} is stored, inside of the transaction from {start} to {end}"
+                )
+        for table, defined in self._defined.items() if record.gen == self.stored.gen else ():
+            self._has_all(table, defined, record, point)
+            cause = self._cause(table)
+            if cause is not None and point > cause.start and f"d.{table}" not in record.stops:
+                raise Wrong(f"the position {point} is stored without the stop of {table} at {cause}")
+
+    def _has_all(self, table: str, defined: Position, record: StoredPosition, point: LogPoint) -> None:
+        """Whether the topic has all rows before the stored position."""
+        there, stop = self._there[table], record.stops.get(f"d.{table}")
+        until = point if stop is None else min(point, stop.at[1:3])
+        for where, step in self._histories[table].published.items():
+            if where > defined[1:] and step.at < until and where not in there:
+                raise Wrong(f"the position {point} is stored, and {step} of {table} is not in its topic")
+
+    # --- the end
+
+    def found(self, table: str, topic: Topic) -> Found:
+        found = Found(table, self._histories[table])
+        for record in topic.records:
+            if (value := record.value()) is not None:
+                found.take(_decode(value))
+        return found
+
+    def at_the_end(self, table: str, topic: Topic, *, snapshot: bool, refused: bool) -> Found:
+        """Judge a topic in which everything has come; `refused`: all that capture could read of the log."""
+        found, history = self.found(table, topic), self._histories[table]
+        if refused:
+            self._is_a_beginning(found)
+            return found
+        stop = self._stop(table, found)
+        until = stop.at[1:3] if stop is not None else None
+        if found.defined is None:
+            return self._unpublished(found, stop)
+        self._all_until(found, until)
+        if snapshot and not found.whole:
+            if stop is None:
+                raise Wrong(f"{table}: its snapshot has no end")
+            return found
+        if stop is not None and found.behind(stop):  # a predecessor had sent more before the stop was found
+            return found
+        rows = history.rows_at(until) if snapshot else history.rows_since(found.defined[1:], until)
+        if found.rows != rows:
+            raise Wrong(f"{table}: its topic comes to {found.rows}, the source at {until} to {rows}")
+        return found
+
+    def _all_until(self, found: Found, until: LogPoint | None) -> None:
+        history, begin = self._histories[found.table], (found.defined or ())[1:]
+        for where, step in history.published.items():
+            if where > begin and (until is None or step.at < until) and where not in found.taken:
+                raise Wrong(f"{found.table}: {step} is not in its topic")
+        for at in history.emptied:
+            if at > begin[:2] and (until is None or at < until) and at not in found.emptied:
+                raise Wrong(f"{found.table}: the TRUNCATE at {at} is not in its topic")
+
+    def _is_a_beginning(self, found: Found) -> None:
+        """Nothing was passed over: all before the stored position is there, and all before the last row."""
+        assert self.stored is not None
+        if found.defined is not None:
+            stored, stop = self.stored, self.stored.stops.get(f"d.{found.table}")
+            point = (binlog_file_number(stored.file), stored.pos)
+            self._all_until(found, point if stop is None else min(point, stop.at[1:3]))
+            if found.taken and stop is None:
+                self._all_until(found, found.history.published[max(found.taken)].at)
+
+    def _stop(self, table: str, found: Found) -> TableStop | None:
+        """Return the stop of a table, which its topic and the record must both have, if there was a cause, and not behind it."""
+        assert self.stored is not None
+        stop, cause = self.stored.stops.get(f"d.{table}"), self._cause(table)
+        # Open: below what a zombie wrote where nothing of this gen fenced it off, readers drop a stop.
+        if (stop is None) != (found.stop is None) and not (found.unread and cause is None):
+            raise Wrong(f"{table}: the record has the stop {stop}, its topic {found.stop}")
+        if stop is None:
+            if cause is not None:
+                raise Wrong(f"{table} goes on behind {cause}")
+            return None
+        if cause is not None and stop.at[1:3] > cause.at:
+            raise Wrong(f"{table} stops at {stop.at}, its cause is at {cause}")
+        if (cause is None or stop.at[1:3] != cause.at) and not self._may_stop_early(stop):
+            raise Wrong(f"{table} stops, and nothing stops it: {stop}")
+        return stop
+
+    def _may_stop_early(self, stop: TableStop) -> bool:
+        """Whether capture cannot know better: a statement behind the stop hides what was there, or took a table away."""
+        behind = any(at >= stop.at[1:3] for history in self._histories.values() for at in history.altered)
+        return stop.cause in ("definition", "dropped", "statement", "rows-replaced") and behind
+
+    def _unpublished(self, found: Found, stop: TableStop | None) -> Found:
+        """Nothing of a table was ever published: there is nothing, or it was stopped at first sight."""
+        if found.rows or (stop is None and self._histories[found.table].rows_at(None)):
+            raise Wrong(f"{found.table}: nothing of it is in its topic")
+        return found

@@ -1,0 +1,108 @@
+"""What the operations of a transaction come to as one commit of a target of whole batches: nothing is left out, and the order is theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from consumer.attempt import effects as fx
+from consumer.attempt.drivers.batches import commit_of
+from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
+from consumer.targets.batches import Clearing
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from schemas.wire.position import ZERO
+from tests.json_folder import JsonFolder
+
+TABLE = TargetTable(
+    Table(
+        db="s", name="t",
+        columns=(Column(name="id", type=ColumnType(kind=Kind.INT, bits=32), nullable=False),),
+        key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)),
+    ),
+    key_at=(0,), unique_at=(),
+)  # fmt: skip
+UNIT = ApplyUnit("p", "topic")
+ROW = LaneProgress(0, 7, 1, "id", 4, ZERO, 0, "{}")
+AFTER = LaneProgress(0, 7, 1, "id", 9, ZERO, 0, "{}")
+MORE = LaneProgress(0, 7, 1, "id", 9, ZERO, 0, '{"lanes":1}')
+
+
+def writes(*rows: int, deletes: Sequence[int] = ()) -> fx.Write:
+    return fx.Write(NetChange(TABLE, [(key,) for key in deletes], [(row,) for row in rows]))
+
+
+def held(offset: int) -> Held:
+    return Held(offset, 0, "s.t", "[1]", "1", "{}", "why", 0)
+
+
+def of_operations(*operations: fx.Operation) -> fx.Transact:
+    return fx.Transact(0, [ROW], operations)
+
+
+EMPTY = fx.Truncate(TABLE, {"branch": "b"})
+ORDERS = {
+    "a truncate behind rows": (writes(1), EMPTY),
+    "a truncate before rows": (EMPTY, writes(1)),
+    "rows between two truncates": (EMPTY, writes(1), EMPTY, writes(2)),
+    "two truncates behind rows": (writes(1), EMPTY, EMPTY),
+}
+
+
+@pytest.mark.parametrize("operations", ORDERS.values(), ids=ORDERS)
+def test_rows_and_truncates_keep_their_order(operations: Sequence[fx.Write | fx.Truncate]) -> None:
+    changes, progress = commit_of(of_operations(*operations, fx.WriteProgress([AFTER])))
+    wanted = [each.net if isinstance(each, fx.Write) else Clearing(TABLE, each.where) for each in operations]
+    assert changes == wanted
+    assert (progress.guards, progress.rows, progress.held) == ([ROW], [AFTER], [])
+
+
+@pytest.mark.parametrize("operations", ORDERS.values(), ids=ORDERS)
+def test_the_folder_carries_them_out_in_their_order(
+    operations: Sequence[fx.Write | fx.Truncate], tmp_path: Path
+) -> None:
+    folder = JsonFolder(tmp_path)
+    epoch, _, _ = folder.take_over(UNIT, "id", "{}", 1, assigned=1)
+    rows, _, _ = folder.begin(UNIT, epoch)
+    wanted: list[Row] = []
+    for each in operations:
+        wanted = [] if isinstance(each, fx.Truncate) else [*wanted, *each.net.replaces]
+    folder.apply(UNIT, *commit_of(fx.Transact(0, rows, operations)))
+    assert folder.rows(UNIT, TABLE) == wanted
+
+
+def test_what_is_held_in_two_operations_is_held() -> None:
+    _, progress = commit_of(of_operations(fx.Hold([held(5)]), fx.Hold([held(6), held(7)])))
+    assert progress.held == [held(5), held(6), held(7)]
+
+
+def test_the_quarantine_is_closed_before_it_takes_more() -> None:
+    _, progress = commit_of(of_operations(fx.CloseHeldBefore(8, "emptied"), fx.Hold([held(9)])))
+    assert (progress.closed_before, progress.why, progress.held) == (8, "emptied", [held(9)])
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        (fx.Hold([held(5)]), fx.CloseHeldBefore(8, "emptied")),
+        (fx.CloseHeldBefore(4, "one"), fx.CloseHeldBefore(8, "two")),
+    ],
+    ids=["closed behind what is held", "closed twice"],
+)
+def test_what_a_commit_cannot_say_in_its_order_is_refused(operations: Sequence[fx.Operation]) -> None:
+    with pytest.raises(ValueError, match="closes entries of the quarantine once"):
+        commit_of(of_operations(*operations))
+
+
+def test_the_last_progress_counts() -> None:
+    state = UnitState("{}", None, None)
+    _, progress = commit_of(
+        of_operations(fx.WriteUnit(state), fx.WriteProgress([AFTER]), fx.Relayout([MORE]))
+    )
+    assert (progress.rows, progress.state) == ([MORE], state)
+
+
+def test_without_operations_progress_stays() -> None:
+    changes, progress = commit_of(of_operations())
+    assert (changes, progress.rows, progress.state, progress.closed_before) == ([], [ROW], None, None)

@@ -1,0 +1,539 @@
+"""What the driver makes of a micro-batch for a target of whole batches, without Spark and Kafka: the topics are lists, the target is a
+folder of JSON files that the configuration names."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+import yaml
+from structlog.testing import capture_logs
+
+from consumer.attempt.reader import Slice
+from consumer.attempt.reports import Report, ReportReceiver
+from consumer.errors import TransientError, UnitStoppedError
+from consumer.ordering.model import ApplyUnit
+from consumer.process.operations import fencing
+from consumer.process.operations.fencing import Fencing
+from consumer.process.spark_session import Spark
+from consumer.spark import worker
+from consumer.spark.active_units import Attempts, post
+from consumer.spark.batch_query import DriverTask
+from consumer.spark.pipeline import PipelineSettings
+from consumer.spark.query import Stretch, start_batches
+from consumer.tables.router import resolve
+from consumer.targets.dialect import Dialect
+from consumer.units.messages import About, FenceUnit
+from rowlock.errors import CommandError
+from rowlock.inspect import check
+from rowlock.inspect.quarantine import Selection, resolve_held
+from rowlock.inspect.verify import Pair, verify
+from schemas.config.model import Config, load_config
+from schemas.config.target_kinds import TARGET_KINDS
+from schemas.table.model import Row
+from schemas.wire.codec import encode_event
+from schemas.wire.event import Event
+from schemas.wire.records import table_topic
+from tests import json_folder
+from tests.apply_kit import FakeSource, account_table
+from tests.json_folder import JsonFolder
+from tests.unit.test_unit_process import Chain
+
+SLICE = 100
+
+
+@dataclass
+class Driven:
+    """Units of a pipeline into `folder`, and the driver's part in a query; `asked`: which records were read, by topic."""
+
+    place: Path
+    folder: JsonFolder
+    config: Config
+    settings: PipelineSettings
+    receiver: ReportReceiver = field(default_factory=ReportReceiver)
+    topics: dict[str, list[bytes]] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)
+    asked: list[Stretch] = field(default_factory=list)
+    trouble: dict[str, Exception] = field(default_factory=dict)
+    reading: Callable[[], None] = lambda: None
+    task: Any = None
+
+    def __post_init__(self) -> None:
+        self.attempts = Attempts(str(self.place / "attempts"))
+
+    def unit(self, source: FakeSource) -> str:
+        """Take the unit of a source's table over, and write its definition; returns its topic."""
+        topic = table_topic("topic", source.name, source.table.db, source.table.name)
+        self.topics[topic] = []
+        self.write(topic, source.definition())
+        self.take(topic)
+        return topic
+
+    def take(self, topic: str) -> None:
+        unit = ApplyUnit("p", topic)
+        self.epochs[topic], _, _ = self.folder.take_over(unit, "id", self.settings.layout, 1)
+
+    def write(self, topic: str, *events: Event) -> None:
+        self.topics[topic] += [encode_event(event) for event in events]
+
+    def start(self) -> None:
+        """Start a query, as after a crash: of the one before nothing is left."""
+        specs = {
+            topic: self.settings.spec(topic, "s", epoch=0, topic_id="id", assigned=1) for topic in self.topics
+        }
+        config = self.settings.task_config("r", "q-1", specs, self.receiver.port, self.receiver.token)
+        config = worker.replace(config, board=str(self.place / "board"))
+        self.post(**self.epochs)
+        self.close()
+        self.task = DriverTask(config, self.attempts)
+
+    def close(self) -> None:
+        if self.task is not None:
+            self.task.close(1)
+
+    def post(self, **epochs: int) -> None:
+        post(self.place / "board", epochs)
+
+    def batch(self, *batch: Stretch) -> dict[str, Report]:
+        """Hand a micro-batch over; returns what was said of each topic."""
+        self.task(list(batch))
+        said = self.receiver.receive(0.2 if batch else 0.01)
+        return {report.topic: report for report in said}
+
+    def whole(self, topic: str) -> Stretch:
+        return topic, 0, len(self.topics[topic]) - 1
+
+    def read(self, _options: object, topic: str, start: int, upto: int) -> Iterator[Slice]:
+        self.asked.append((topic, start, upto))
+        if topic in self.trouble:
+            raise self.trouble[topic]
+        records: Slice = [(start + at, raw) for at, raw in enumerate(self.topics[topic][start:upto])]
+        for at in range(0, len(records), SLICE):
+            yield records[at : at + SLICE]
+            self.reading()
+
+    def rows(self, topic: str) -> list[Row]:
+        commits = self.folder.of(ApplyUnit("p", topic))
+        return sorted(commits.rows(commits.last()).values(), key=str)
+
+    def offset(self, topic: str) -> int:
+        return self.folder.read(ApplyUnit("p", topic))[0][0].offset
+
+
+def rows_of(source: FakeSource) -> list[Row]:
+    return sorted((tuple(row.values()) for row in source.rows.values()), key=str)
+
+
+def configured(place: Path, **pipeline: Any) -> Path:
+    server = {"host": "h", "port": 1, "user": "u", "password": "x"}
+    file = place / "config.yaml"
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "kafka": {"bootstrap": "127.0.0.1:1", "prefix": "topic"},
+                "state_dir": str(place),
+                "sources": {"s": {"type": "mysql", **server, "tables": ["bank.*"]}},
+                "targets": {"t": {"type": "json", **server, "database": str(place / "folder")}},
+                "pipelines": {"p": {"sources": ["s"], "target": "t", **pipeline}},
+            }
+        )
+    )
+    return file
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TARGET_KINDS, "json", json_folder.KIND)
+
+
+@pytest.fixture
+def driven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driven]:
+    folder = JsonFolder(tmp_path / "folder")
+    folder.ensure_bookkeeping()
+    monkeypatch.setattr(json_folder, "JSON_FOLDER", Dialect("json", lambda _target, _name: folder))
+    config = load_config(configured(tmp_path))
+    settings = PipelineSettings.of(config, "p", 2)
+    settings.state_dir.mkdir(parents=True)
+    found = Driven(tmp_path, folder, config, settings)
+    monkeypatch.setattr(worker, "read_range", found.read)
+    with capture_logs():
+        yield found
+    found.close()
+    found.receiver.close()
+    found.attempts.close()
+
+
+def source(name: str = "acct") -> FakeSource:
+    return FakeSource(account_table(name=name), name="s")
+
+
+def test_what_spark_hands_over_is_one_commit(driven: Driven) -> None:
+    """More than one transaction of a session would take, and than a slice holds."""
+    bank = source()
+    topic = driven.unit(bank)
+    driven.start()
+    assert driven.batch(driven.whole(topic))[topic].state == "ok"
+    driven.write(topic, *bank.history(random.Random(1), 3_000, keys=200))
+    before, end = driven.folder.commits, len(driven.topics[topic]) - 1
+    report = driven.batch((topic, 1, end))[topic]
+    assert (report.state, report.offset, report.query) == ("ok", end, "q-1")
+    assert driven.folder.commits == before + 1
+    assert driven.rows(topic) == rows_of(bank)
+
+
+@pytest.mark.parametrize("first", [0, 3, 40, 69])
+def test_a_batch_begins_where_the_target_stands(driven: Driven, first: int) -> None:
+    """Whatever Spark's batch holds: what is applied is dropped, what is missing before it is read."""
+    bank = source()
+    topic = driven.unit(bank)
+    driven.write(topic, *bank.history(random.Random(2), 40, keys=10))
+    driven.start()
+    driven.batch((topic, 0, 30))
+    assert driven.offset(topic) == 30
+    driven.write(topic, *bank.history(random.Random(3), 40, keys=10))
+    end = len(driven.topics[topic]) - 1
+    driven.asked.clear()
+    report = driven.batch((topic, first, end))[topic]
+    assert (report.state, driven.offset(topic)) == ("ok", end)
+    assert driven.asked == [(topic, first, end + 1), *([(topic, 31, first)] if first > 31 else [])]
+    assert driven.rows(topic) == rows_of(bank)
+
+
+def test_after_a_crash_between_the_commits_of_target_and_spark_nothing_is_applied_twice(
+    driven: Driven,
+) -> None:
+    bank = source()
+    topic = driven.unit(bank)
+    driven.write(topic, *bank.history(random.Random(4), 60, keys=10))
+    driven.start()
+    first = driven.batch(driven.whole(topic))[topic]
+    commits, rows = driven.folder.commits, driven.folder.of(ApplyUnit("p", topic)).last().rows
+    driven.take(topic)
+    driven.start()  # Spark had not noted the batch: it comes again
+    again = driven.batch(driven.whole(topic))[topic]
+    assert (again.state, again.applied, again.offset) == ("ok", 0, first.offset)
+    assert again.dropped == len(driven.topics[topic])
+    assert driven.folder.commits == commits
+    assert driven.folder.of(ApplyUnit("p", topic)).last().rows == rows
+
+
+def test_after_a_crash_before_the_commit_of_the_target_nothing_is_missing(driven: Driven) -> None:
+    bank = source()
+    topic = driven.unit(bank)
+    driven.start()
+    driven.batch(driven.whole(topic))
+    driven.write(topic, *bank.history(random.Random(5), 60, keys=10))
+
+    def die() -> None:
+        raise SystemExit
+
+    driven.folder.paused = die
+    with pytest.raises(SystemExit):
+        driven.batch((topic, 1, len(driven.topics[topic]) - 1))
+    assert (driven.offset(topic), driven.rows(topic)) == (0, [])
+    driven.folder.paused = lambda: None
+    driven.take(topic)
+    driven.start()
+    bank.rows[99] = bank.row(99, None, 1)
+    driven.write(topic, bank.put(bank.rows[99]))
+    end = len(driven.topics[topic]) - 1
+    assert driven.batch((topic, end, end))[topic].state == "ok", "Spark goes on behind its own batch"
+    assert driven.rows(topic) == rows_of(bank)
+
+
+def test_an_empty_batch_and_a_unit_that_is_not_on_the_board_touch_nothing(driven: Driven) -> None:
+    topic = driven.unit(source())
+    driven.start()
+    driven.post()
+    commits = driven.folder.of(ApplyUnit("p", topic)).last()
+    assert driven.batch() == {}
+    assert driven.batch(driven.whole(topic)) == {}
+    assert driven.asked == []
+    assert driven.folder.of(ApplyUnit("p", topic)).last() == commits
+
+
+def test_a_unit_that_leaves_the_board_in_a_batch_ends_with_what_was_read(driven: Driven) -> None:
+    bank = source()
+    topic = driven.unit(bank)
+    driven.write(topic, *bank.history(random.Random(6), 5 * SLICE, keys=10))
+    driven.start()
+    driven.reading = driven.post
+    report = driven.batch(driven.whole(topic))[topic]
+    assert (report.state, report.offset) == ("ok", SLICE - 1)
+    assert driven.batch(driven.whole(topic)) == {}
+
+
+def test_a_definition_between_rows_that_says_the_same_passes(driven: Driven) -> None:
+    bank = source()
+    topic = driven.unit(bank)
+    driven.write(topic, *bank.history(random.Random(7), 20, keys=5), bank.definition())
+    driven.write(topic, *bank.history(random.Random(8), 20, keys=5))
+    driven.start()
+    assert driven.batch(driven.whole(topic))[topic].state == "ok"
+    assert driven.rows(topic) == rows_of(bank)
+
+
+def test_another_definition_stops_its_unit_in_front_of_it_and_no_other(driven: Driven) -> None:
+    changed, other = source("changed"), source("other")
+    topic, second = driven.unit(changed), driven.unit(other)
+    driven.write(topic, *changed.history(random.Random(9), 20, keys=5))
+    before = rows_of(changed)
+    at = len(driven.topics[topic])
+    driven.write(topic, changed.definition(ddl="ALTER TABLE changed", table=account_table(name="new")))
+    driven.write(topic, changed.put(changed.row(77, None, 1)))
+    driven.write(second, *other.history(random.Random(10), 20, keys=5))
+    driven.start()
+    said = driven.batch(driven.whole(topic), driven.whole(second))
+    assert (said[topic].state, said[topic].offset, said[second].state) == ("stopped", at - 1, "ok")
+    assert (driven.rows(topic), driven.rows(second)) == (before, rows_of(other))
+    state = driven.folder.read(ApplyUnit("p", topic))[1]
+    assert state is not None
+    assert "ALTER TABLE changed" in str(state.stopped)
+
+
+def test_a_truncate_between_rows_of_one_batch_keeps_its_place(driven: Driven) -> None:
+    bank = source()
+    topic = driven.unit(bank)
+    driven.write(topic, *bank.history(random.Random(11), 50, keys=10), bank.truncate())
+    driven.write(topic, *bank.history(random.Random(12), 20, keys=3), bank.truncate(), bank.truncate())
+    driven.write(topic, bank.put(bank.row(3, None, 1)))
+    driven.start()
+    assert driven.batch(driven.whole(topic))[topic].state == "ok"
+    assert driven.rows(topic) == rows_of(bank)
+    assert len(driven.rows(topic)) == 1
+
+
+def test_a_refused_row_is_held_with_what_follows_and_the_rest_goes_on(driven: Driven) -> None:
+    bank = source()
+    topic = driven.unit(bank)
+    driven.folder.refuses = lambda row: len(str(row[2])) > 20
+    driven.start()
+    driven.write(topic, bank.put({**bank.row(5, None, 1), "owner": "x" * 30}), bank.put(bank.row(6, None, 1)))
+    report = driven.batch(driven.whole(topic))[topic]
+    assert (report.state, report.held) == ("ok", 1)
+    driven.write(topic, bank.put(bank.row(5, None, 2)), bank.put(bank.row(7, None, 2)))
+    report = driven.batch((topic, 3, 4))[topic]
+    assert (report.state, report.held) == ("ok", 1), "it is held behind the one before"
+    assert [row[0] for row in driven.rows(topic)] == [6, 7]
+    assert [entry.offset for entry in driven.folder.held(ApplyUnit("p", topic))] == [1, 3]
+
+
+def held(driven: Driven) -> tuple[FakeSource, str]:
+    """A unit with a refused row of key 5, and the delete of it behind it; row 6 is there."""
+    bank = source()
+    topic = driven.unit(bank)
+    driven.folder.refuses = lambda row: len(str(row[2])) > 20
+    driven.start()
+    driven.write(topic, bank.put({**bank.row(5, None, 1), "owner": "x" * 30}), bank.put(bank.row(6, None, 1)))
+    driven.write(topic, bank.put({**bank.row(5, None, 2), "owner": "y" * 30}))
+    assert driven.batch(driven.whole(topic))[topic].held == 2
+    return bank, topic
+
+
+@pytest.mark.parametrize("how", ["retry", "skip"])
+def test_what_is_held_is_resolved_by_the_command_line_in_one_commit(driven: Driven, how: str) -> None:
+    bank, topic = held(driven)
+    driven.folder.refuses = lambda _row: False
+    commits = driven.folder.commits
+    outcome = resolve_held(driven.config, how, Selection())
+    assert (outcome.complete, driven.folder.commits) == (True, commits + 1)
+    last = driven.folder.of(ApplyUnit("p", topic)).last()
+    assert ([entry.offset for entry, _ in last.closed], last.held) == ([1, 3], ())
+    assert {why for _, why in last.closed} == {f"by rowlock quarantine {how}"}
+    assert driven.rows(topic) == [row for row in rows_of(bank) if how == "retry" or row[0] == 6]
+    driven.write(topic, bank.put(bank.row(8, None, 1)))
+    assert driven.batch((topic, 4, 4))[topic].state == "fenced", "the command owned the unit"
+
+
+def test_a_row_that_is_refused_again_stays_held(driven: Driven) -> None:
+    _, topic = held(driven)
+    outcome = resolve_held(driven.config, "retry", Selection())
+    assert (outcome.complete, len(driven.folder.held(ApplyUnit("p", topic)))) == (False, 2)
+
+
+def test_a_command_that_is_fenced_every_time_resolves_nothing(driven: Driven) -> None:
+    _, topic = held(driven)
+    driven.folder.paused = lambda: driven.take(topic)
+    with pytest.raises(CommandError, match="another worker owns"):
+        resolve_held(driven.config, "skip", Selection())
+    assert len(driven.folder.held(ApplyUnit("p", topic))) == 2
+
+
+def test_rows_of_a_target_of_whole_batches_are_not_said_to_be_equal(driven: Driven) -> None:
+    routed = resolve(driven.settings.routes, "s", "bank", "acct")
+    assert routed is not None
+    (result,) = verify(driven.config, [Pair("p", "s", account_table(), "t", routed)], settle_s=0)
+    assert "nothing was compared" in result.problem
+
+
+def test_check_judges_its_tables_and_asks_it_for_no_rights(driven: Driven) -> None:
+    routed = resolve(driven.settings.routes, "s", "bank", "acct")
+    assert routed is not None
+    flow = check.Flow("p", "s", account_table(), "t", routed)
+    assert list(check._targets(driven.config, [flow], {"s": [flow.table]})) == []
+    narrow = account_table()
+    driven.folder.create_table(msgspec.structs.replace(narrow, columns=narrow.columns[:-1]))
+    found = [each.finding for each in check._targets(driven.config, [flow], {"s": [flow.table]})]
+    assert [(each.level, each.place) for each in found] == [("error", "target table bank.acct")]
+    assert "note" in found[0].message
+
+
+def test_a_driver_that_is_fenced_in_the_middle_of_a_batch_writes_nothing(driven: Driven) -> None:
+    bank, other = source(), source("other")
+    topic, second = driven.unit(bank), driven.unit(other)
+    driven.start()
+    driven.batch(driven.whole(topic), driven.whole(second))
+    driven.write(topic, bank.put(bank.row(1, None, 1)))
+    driven.write(second, other.put(other.row(1, None, 1)))
+
+    def successor() -> None:
+        driven.folder.paused = lambda: None
+        old = driven.epochs[topic]
+        driven.take(topic)
+        driven.epochs[topic] = old
+
+    driven.folder.paused = successor
+    said = driven.batch((topic, 1, 1), (second, 1, 1))
+    assert (said[topic].state, said[second].state) == ("fenced", "ok")
+    assert (driven.offset(topic), driven.rows(topic), len(driven.rows(second))) == (0, [], 1)
+    commits = driven.folder.commits
+    assert driven.batch((topic, 1, 1))[topic].state == "fenced", "it is not tried again under this token"
+    assert driven.folder.commits == commits
+
+
+@pytest.mark.parametrize(
+    ("error", "state"), [(TransientError("no broker"), "behind"), (UnitStoppedError("retention"), "stopped")]
+)
+def test_a_topic_that_cannot_be_read_is_trouble_of_its_unit_alone(
+    driven: Driven, error: Exception, state: str
+) -> None:
+    broken, fine = driven.unit(source("broken")), driven.unit(source("fine"))
+    driven.start()
+    driven.trouble[broken] = error
+    said = driven.batch(driven.whole(broken), driven.whole(fine))
+    assert (said[broken].state, said[fine].state) == (state, "ok")
+
+
+def test_nothing_is_applied_once_the_query_has_ended(driven: Driven) -> None:
+    topic = driven.unit(source())
+    driven.start()
+    driven.task.close(1)
+    assert driven.batch(driven.whole(topic)) == {}
+    assert driven.asked == []
+    driven.task.close(1)
+    assert driven.attempts.holder(topic) is None, "the lock file is the process's own, and still open"
+
+
+def test_the_end_of_a_query_waits_for_the_batch_under_way(driven: Driven) -> None:
+    bank = source()
+    topic = driven.unit(bank)
+    driven.start()
+    going_on, came = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        came.set()
+        going_on.wait(30)
+
+    driven.reading = pause
+    batch = threading.Thread(target=driven.task, args=([driven.whole(topic)],))
+    batch.start()
+    assert came.wait(30)
+    assert driven.attempts.holder(topic) == os.getpid()
+    driven.task.close(0.01)  # not in time: what is under way goes on
+    closing = threading.Thread(target=driven.task.close, args=(30,))
+    closing.start()
+    going_on.set()
+    batch.join(30)
+    closing.join(30)
+    assert driven.offset(topic) == 0
+    assert driven.attempts.holder(topic) is None
+    assert [report.state for report in driven.receiver.receive(5)] == ["ok"]
+    assert driven.batch(driven.whole(topic)) == {}
+
+
+def test_an_attempt_in_this_process_is_waited_for_and_not_killed(
+    driven: Driven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever fences a unit, and has no answer of its target, ends workers; the driver is all units' process."""
+    fencer = object.__new__(Fencing)
+    fencer._attempts = driven.attempts
+    killed: list[int] = []
+    monkeypatch.setattr(fencing, "_end", lambda process, _topic: killed.append(process))
+    monkeypatch.setattr(fencing, "PROOF_S", 0.0)
+    monkeypatch.setattr(fencer, "_fenced_in_target", lambda _asked: threading.Event().wait(0.2))
+    waited = threading.Event()
+    with driven.attempts.running("t"):
+
+        def fence() -> None:
+            fencer.fence(FenceUnit(About("t", "s", 1), 7))
+            waited.set()
+
+        thread = threading.Thread(target=fence)
+        thread.start()
+        assert not waited.wait(0.8)
+    assert waited.wait(30)
+    thread.join(30)
+    assert killed == []
+
+
+def test_spark_s_query_into_such_a_target_is_applied_here_until_it_is_stopped(driven: Driven) -> None:
+    bank = source()
+    topic = driven.unit(bank)
+    spark, chain = object.__new__(Spark), Chain()
+    spark._session = chain
+    specs = {topic: driven.settings.spec(topic, "s", epoch=0, topic_id="id", assigned=1)}
+    config = driven.settings.task_config("r", "q-1", specs, driven.receiver.port, driven.receiver.token)
+    query = spark.query(
+        driven.settings, config, {topic: 0}, epochs={}, per_trigger=1_000, attempts=driven.attempts
+    )
+    calls = dict(chain.calls)
+    assert calls["trigger"] == ("10000 milliseconds",)
+    batch = frame([topic], [0])
+    calls["foreachBatch"][0](batch, 0)
+    assert driven.offset(topic) == -1, "it is on no board"
+    query.post(driven.epochs)
+    calls["foreachBatch"][0](batch, 1)
+    assert driven.offset(topic) == 0
+    driven.write(topic, bank.put(bank.row(1, None, 1)))
+    query.stop()
+    calls["foreachBatch"][0](frame([topic], [1]), 2)
+    assert driven.offset(topic) == 0
+
+
+def frame(topics: list[str], offsets: list[int]) -> Any:
+    """A micro-batch as Spark hands it over, whose values nobody may ask for."""
+    table = pa.table({"topic": topics, "offset": offsets})
+
+    def select(*columns: str) -> Any:
+        assert columns == ("topic", "offset")
+        return SimpleNamespace(toArrow=lambda: table)
+
+    return SimpleNamespace(select=select)
+
+
+def test_the_query_is_told_of_topics_and_offsets_alone_at_its_own_pace(tmp_path: Path) -> None:
+    session, told = Chain(), []  # type: ignore[var-annotated]
+    start_batches(
+        session, name="q", options={}, each=told.append, every=2.5, slots=3, checkpoints=tmp_path / "c"
+    )
+    calls = dict(session.calls)
+    assert (calls["coalesce"], calls["trigger"]) == ((3,), ("2500 milliseconds",))
+    assert "mapInArrow" not in calls
+    calls["foreachBatch"][0](frame(["b", "a", "a"], [7, 2, 1]), 0)
+    assert told == [[("a", 1, 2), ("b", 7, 7)]]
+
+
+def test_the_pipeline_has_one_lane_and_a_pace(tmp_path: Path) -> None:
+    usual = PipelineSettings.of(load_config(configured(tmp_path)), "p", 2)
+    assert (usual.batches, usual.config.lanes, usual.commit_every) == (True, 1, 10.0)
+    paced = PipelineSettings.of(load_config(configured(tmp_path, commit_every=0.5, max_gather=7)), "p", 2)
+    assert (paced.commit_every, paced.limits.max_gather) == (0.5, 7)

@@ -1,0 +1,190 @@
+"""Which clients of Kafka there are, and each one's settings, to the letter: what guarantees rest on is not changed by a tidy hand.
+
+The library's constructors are replaced wherever they are known, so that the table says what a client really begins with.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.config.model import KafkaConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("producer", "consumer", "coordinator", "rowlock", "schemas")
+KINDS = ("Producer", "Consumer", "AdminClient")
+KAFKA = KafkaConfig(
+    bootstrap="k:1", prefix="pre", options={"security.protocol": "SSL", "linger.ms": "7", "client.id": "mine"}
+)
+USERS = {"security.protocol": "SSL", "linger.ms": "7", "client.id": "mine", "bootstrap.servers": "k:1"}
+OF_NO_PRODUCER = {"security.protocol": "SSL", "client.id": "mine", "bootstrap.servers": "k:1"}
+FIRST = {"enable.auto.commit": False, "auto.offset.reset": "error"}
+LOUD, QUIET, SILENT = logging.INFO, logging.DEBUG, None
+
+#: Client → kind, settings, the highest level of its own lines, whether errors of no message go elsewhere.
+CLIENTS: dict[str, tuple[str, dict[str, Any], int | None, bool]] = {
+    "capture writes": (
+        "Producer",
+        {
+            **USERS, "linger.ms": "7", "compression.type": "lz4", "batch.num.messages": 20000,
+            "sticky.partitioning.linger.ms": 0, "acks": "all", "enable.idempotence": True,
+            "enable.gapless.guarantee": True, "message.timeout.ms": 0, "queue.buffering.max.messages": 0,
+            "queue.buffering.max.kbytes": 2147483647, "message.max.bytes": 16842752, "client.id": "rowlock-capture",
+            "reconnect.backoff.max.ms": 1000,
+        }, LOUD, True,
+    ),
+    "capture's topics": ("AdminClient", {**OF_NO_PRODUCER, "reconnect.backoff.max.ms": 1000}, LOUD, False),
+    "capture reads": (
+        "Consumer",
+        {
+            **OF_NO_PRODUCER, **FIRST, "reconnect.backoff.max.ms": 1000, "group.id": "rowlock-capture-reads-by-offset",
+            "enable.auto.offset.store": False, "enable.partition.eof": True, "fetch.wait.max.ms": 20,
+            "receive.message.max.bytes": 33619968, "fetch.max.bytes": 16842752, "fetch.message.max.bytes": 1048576,
+            "queued.max.messages.kbytes": 16384,
+        }, LOUD, False,
+    ),
+    "apply's topics": ("AdminClient", USERS, LOUD, False),
+    "apply reads": (
+        "Consumer",
+        {**USERS, **FIRST, "group.id": "rowlock-apply", "enable.partition.eof": True, "fetch.wait.max.ms": 20},
+        LOUD, False,
+    ),
+    "watermarks": (
+        "Consumer",
+        {**USERS, **FIRST, "group.id": "rowlock-apply", "enable.partition.eof": True, "fetch.wait.max.ms": 500},
+        LOUD, False,
+    ),
+    "the control topic": ("AdminClient", {**USERS, "reconnect.backoff.max.ms": 500}, QUIET, False),
+    "a term": (
+        "Producer",
+        {
+            **USERS, "reconnect.backoff.max.ms": 500, "transactional.id": "pre.coordinator", "enable.idempotence": True,
+            "acks": "all", "transaction.timeout.ms": 15000, "message.timeout.ms": 14000, "socket.timeout.ms": 14000,
+            "linger.ms": 0, "compression.type": "lz4", "client.id": "rowlock-coordinator",
+        }, QUIET, False,
+    ),
+    "the control topic's reader": (
+        "Consumer",
+        {
+            **USERS, "reconnect.backoff.max.ms": 500, "group.id": "pre.coordinator-reads-by-offset",
+            "isolation.level": "read_committed", "enable.auto.commit": False, "enable.auto.offset.store": False,
+            "auto.offset.reset": "earliest", "enable.partition.eof": True, "fetch.wait.max.ms": 50,
+            "client.id": "rowlock-coordinator",
+        }, QUIET, False,
+    ),
+    "status and verify": (
+        "Consumer",
+        {
+            **USERS, **FIRST, "group.id": "rowlock-view", "fetch.wait.max.ms": 20, "allow.auto.create.topics": False,
+            "socket.connection.setup.timeout.ms": 5000,
+        }, SILENT, True,
+    ),
+    "status of the control topic": (
+        "Consumer",
+        {
+            **USERS, "reconnect.backoff.max.ms": 500, "group.id": "pre.coordinator-reads-by-offset",
+            "isolation.level": "read_committed", "enable.auto.commit": False, "enable.auto.offset.store": False,
+            "auto.offset.reset": "earliest", "enable.partition.eof": True, "fetch.wait.max.ms": 50,
+            "client.id": "rowlock-coordinator", "allow.auto.create.topics": False,
+        }, QUIET, True,
+    ),
+    "the demo": (
+        "Consumer",
+        {**FIRST, "bootstrap.servers": "k:1", "group.id": "rowlock-demo", "log_level": 0}, SILENT, True,
+    ),
+}  # fmt: skip
+
+
+class MadeError(BaseException):
+    """Ends whatever makes a client, past all that it catches."""
+
+
+class Made:
+    """Stands in the constructors' place, and keeps what the last one was given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: tuple[str, dict[str, Any], Any] | None = None
+        for package in PACKAGES:
+            for path in (ROOT / package).rglob("*.py"):
+                if any(kind in path.read_text() for kind in KINDS):
+                    importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        for name, module in list(sys.modules.items()):
+            for kind in KINDS if name.partition(".")[0] in PACKAGES else ():
+                if hasattr(module, kind):
+                    monkeypatch.setattr(module, kind, self._in_place_of(kind))
+
+    def _in_place_of(self, kind: str) -> Callable[..., None]:
+        def make(settings: dict[str, Any], **more: Any) -> None:
+            logger = more.pop("logger", None)
+            self.seen = kind, {**settings, **more}, logger
+            raise MadeError
+
+        return make
+
+    def by(self, work: Callable[[], object]) -> tuple[str, dict[str, Any], int | None, bool]:
+        with pytest.raises(MadeError):
+            work()
+        assert self.seen is not None
+        kind, settings, logger = self.seen
+        level = logger.handlers[0]._most if isinstance(logger, logging.Logger) else None
+        told = settings.pop("error_cb", None) is not None
+        return kind, settings, level, told
+
+
+def makers() -> dict[str, Callable[[], object]]:
+    from consumer.attempt import kafka_reader
+    from consumer.reporting.source_times import SourceTimes
+    from consumer.tables.discovery import Cluster
+    from coordinator.control.producer import TermProducer
+    from coordinator.control.reader import ControlReader
+    from coordinator.control.topic import ControlTopic
+    from producer.kafka.settings import producer_settings
+    from producer.kafka.topic_reader import TopicReader
+    from producer.kafka.topics import Topics
+    from producer.kafka.writer import kafka_client
+    from rowlock.demo.rows import RowCounter
+    from rowlock.inspect.placement import ControlView
+    from rowlock.views import kafka as views
+
+    reader: Any = ControlReader(KAFKA, 1.0, None, lambda _: None)  # type: ignore[arg-type]
+    options = kafka_reader.reader_settings(KAFKA.bootstrap, KAFKA.options)
+    return {
+        "capture writes": lambda: kafka_client(producer_settings(KAFKA))(lambda _: None),
+        "capture's topics": lambda: Topics(KAFKA),
+        "capture reads": lambda: TopicReader(KAFKA),
+        "apply's topics": lambda: Cluster(KAFKA.bootstrap, KAFKA.options),
+        "apply reads": lambda: list(kafka_reader.read_range(options, "t", 0, 1)),
+        "watermarks": SourceTimes(KAFKA, [])._run,
+        "the control topic": lambda: ControlTopic(KAFKA),
+        "a term": lambda: TermProducer(KAFKA, 1.0),
+        "the control topic's reader": reader._follow,
+        "status and verify": lambda: views.KafkaView(KAFKA),
+        "status of the control topic": lambda: ControlView(KAFKA).read(),
+        "the demo": lambda: RowCounter(KAFKA.bootstrap),
+    }
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_each_client_begins_with_these_settings(client: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rowlock.views.kafka.patient", lambda seconds: seconds)
+    assert Made(monkeypatch).by(makers()[client]) == CLIENTS[client]
+
+
+def test_the_library_is_asked_for_a_client_in_one_module_only() -> None:
+    """`deploy` knows nothing of ours: it makes one client that asks whether its own broker is up."""
+    found = {
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        if (node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")) in KINDS
+    }
+    assert found == {"schemas/io/kafka_clients.py"}
