@@ -16,11 +16,6 @@ from tests.faults.accounts import DDL, caught_up, copied, judge, load, topic_of
 KILLS = 6
 
 
-@pytest.fixture(params=["mariadb", "mysql"])
-def database(request: pytest.FixtureRequest) -> Any:
-    return request.getfixturevalue(request.param)
-
-
 @pytest.fixture
 def db(database: Any, unique: str) -> Iterator[str]:
     database.create_database(unique)

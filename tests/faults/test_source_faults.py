@@ -61,11 +61,6 @@ def stage(kafka: Kafka, database: Any, db: str, folder: Path) -> Iterator[Stage]
             yield Stage(kafka, database, db, unit, writer, network)
 
 
-@pytest.fixture(params=["mariadb", "mysql"])
-def database(request: pytest.FixtureRequest) -> Any:
-    return request.getfixturevalue(request.param)
-
-
 @pytest.fixture
 def db(database: Any, unique: str) -> Iterator[str]:
     database.create_database(unique)

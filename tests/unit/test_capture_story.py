@@ -129,18 +129,23 @@ def test_a_record_names_no_event_of_a_topic_that_kafka_may_never_have(mysql: boo
     story.tell(telling())
 
 
+def _the_snapshot_is_unacknowledged(story: Story) -> Iterator[Events]:
+    """One row is written, and the only chunk of the snapshot is sent; the broker has acknowledged neither."""
+    yield []
+    story.broker.holding = True
+    story.tick()
+    yield story.transaction([(9, None, 1)])
+    story.answer([(1, 0)], low=0)
+    yield []
+
+
 @BOTH
 def test_a_record_names_events_of_a_topic_up_to_where_it_says_it_ends(mysql: bool) -> None:
     """Behind there a start reads everything: a definition from behind it would not tell what a zombie wrote before (see the judge)."""
     story = Story(mysql=mysql, snapshot=True)
 
     def telling() -> Iterator[Events]:
-        yield []
-        story.broker.holding = True
-        story.tick()
-        yield story.transaction([(9, None, 1)])
-        story.answer([(1, 0)], low=0)
-        yield []
+        yield from _the_snapshot_is_unacknowledged(story)
         story.broker.holding = False
         for _ in range(4):
             yield []
@@ -435,12 +440,7 @@ def test_a_snapshot_is_called_complete_once_kafka_has_all_of_it(mysql: bool) -> 
     story = Story(mysql=mysql, snapshot=True)
 
     def telling() -> Iterator[Events]:
-        yield []
-        story.broker.holding = True
-        story.tick()
-        yield story.transaction([(9, None, 1)])
-        story.answer([(1, 0)], low=0)
-        yield []
+        yield from _the_snapshot_is_unacknowledged(story)
         assert len(story.broker.events()) == 3, "the last chunk is on its way"
         story.broker.due = 3  # the first watermark and position, and the row
         yield []
