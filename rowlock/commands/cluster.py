@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 def _client(config_file: Path) -> LeaderClient:
     from rowlock.coordinator.leader_client import LeaderClient
 
-    config = load_config(config_file)
-    return LeaderClient(config.coordination, prefix=config.kafka.prefix)
+    return LeaderClient.of(load_config(config_file))
 
 
 def _show(name: str, rows: list[dict[str, Any]], output: str, table: Callable[[], Any]) -> None:

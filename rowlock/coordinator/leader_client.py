@@ -1,7 +1,8 @@
 """The command line's way to the coordinator that leads: over REST, wherever it is just now.
 
 It begins with `coordination.rest` of the configuration. A coordinator that does not lead names the one that does; where
-nobody answers there, the coordinators of the configuration are asked over gRPC. While a leader is being elected it waits.
+nobody of this system answers there, the coordinators of the configuration are asked over gRPC, and after them the control topic:
+of two `rowlock run` on one machine, the second has other ports. While a leader is being elected it waits.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from deploy.embedded.patience import patient
 from rowlock.credentials import agent_token, security_of, unreadable
 from rowlock.errors import CommandError
 from schemas.config.addresses import ASKED_BY, SYSTEM
-from schemas.config.model import CoordinationConfig, CoordinationTls
+from schemas.config.model import Config, CoordinationConfig, CoordinationTls
 
 PATIENCE_S = 15.0
 """How long an election may take before a command gives up."""
@@ -45,7 +46,7 @@ class _Elsewhere:
 class LeaderClient:
     """Asks the leader. Raises CommandError with what the leader refused, or why none was found.
 
-    `prefix`: the system's Kafka prefix; a coordinator of another refuses. `at`: where to ask first, else `coordination.rest`.
+    `prefix`: the system's Kafka prefix; a coordinator of another refuses, and the leader is looked for elsewhere. `at`: where to ask first, else `coordination.rest`.
     """
 
     def __init__(
@@ -66,6 +67,16 @@ class LeaderClient:
         headers[ASKED_BY] = _who()
         self._http = httpx.Client(
             headers=headers, verify=_trust(config.tls), timeout=patient(TIMEOUT_S), trust_env=False
+        )
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return one that finds the leader of `config`, wherever it listens."""
+        from rowlock.coordinator.control_view import led_at
+
+        coordination, prefix = config.coordination, config.kafka.prefix
+        return cls(
+            coordination, prefix=prefix, find=lambda: find_rest(coordination, prefix) or led_at(config.kafka)
         )
 
     def __enter__(self) -> Self:
@@ -127,6 +138,11 @@ class LeaderClient:
         except (ValueError, KeyError, TypeError) as error:
             seen = f"{self._at} answered {answer.status_code} and is no coordinator"
             raise CommandError(f"{seen}; correct coordination.rest in the configuration") from error
+        if kind.endswith(":another-system"):
+            at = self._find()
+            if at is None or at == self._at:
+                raise CommandError(detail)
+            return _Elsewhere(f"{self._at}: {detail}", at, heard=False)
         if kind.endswith(":not-leader"):
             leader = problem.get("leader")
             return _Elsewhere(f"{self._at}: {detail}", leader["rest"] if leader else None, heard=True)

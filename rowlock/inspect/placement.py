@@ -9,21 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
-from coordinator.control import fold as folds
-from coordinator.control.codec import NewerVersionError, UndecodableError, decode
-from coordinator.control.fold import Fold
-from coordinator.control.topic import LOG, consumer_settings, topic_name
-from deploy.embedded.patience import Patience, patient
+from rowlock.coordinator.control_view import ControlView, leader_of
 from rowlock.coordinator.leader_client import LeaderClient
 from rowlock.errors import CommandError
-from schemas.config.model import Config, KafkaConfig
-from schemas.io.kafka_clients import ignored, open_consumer
+from schemas.config.model import Config
 
 PATIENCE_S = 2.0
 """How long an election, or a leader that is just gone, may take before nobody counts as leading."""
-READ_S = 6.0
 
 Row = Mapping[str, Any]
 START = "start `rowlock run`, or `rowlock coordinator` and `rowlock agent`"
@@ -60,8 +54,8 @@ class PlacementReader:
             fold = self._topic.read()
         except KafkaException:
             return Placement(problem="the control topic cannot be read", known=False)
-        candidate = fold.candidate
-        if candidate is None or fold.resigned or not candidate.rest:
+        candidate = leader_of(fold)
+        if candidate is None:
             return Placement(problem=f"nothing runs: no coordinator leads: {START}")
         try:
             rows = self._ask(candidate.rest)
@@ -90,42 +84,3 @@ class PlacementReader:
         if self._leader is not None:
             self._leader[1].close()
             self._leader = None
-
-
-class ControlView:
-    """Folds the control topic as far as it is; read-only. One thread."""
-
-    def __init__(self, kafka: KafkaConfig) -> None:
-        self._kafka = kafka
-        self._fold = Fold()
-        self._consumer: Any = None
-
-    def read(self) -> Fold:
-        """Raises KafkaException when the topic's end is not reached in time."""
-        if self._consumer is None:
-            settings = {**consumer_settings(self._kafka), "allow.auto.create.topics": False}
-            self._consumer = open_consumer(settings, log=LOG, on_error=ignored)
-        if topic_name(self._kafka) not in self._consumer.list_topics(timeout=patient(READ_S)).topics:
-            return self._fold
-        self._consumer.assign([TopicPartition(topic_name(self._kafka), 0, self._fold.end)])
-        patience = Patience(READ_S)
-        while not patience.over():
-            for message in self._consumer.consume(1000, 0.2):
-                if self._at_end(message):
-                    return self._fold
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-
-    def _at_end(self, message: Any) -> bool:
-        error = message.error()
-        if error is not None:
-            return bool(error.code() == KafkaError._PARTITION_EOF)
-        value = message.value()
-        try:
-            folds.apply(self._fold, message.offset(), decode(value), len(value or b""))
-        except (UndecodableError, NewerVersionError) as unread:
-            folds.foreign(self._fold, message.offset(), newer=isinstance(unread, NewerVersionError))
-        return False
-
-    def close(self) -> None:
-        if self._consumer is not None:
-            self._consumer.close()

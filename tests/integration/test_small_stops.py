@@ -13,10 +13,13 @@ from typing import Any
 import psycopg
 import pytest
 from click.testing import CliRunner, Result
+from pydantic import SecretStr
 
-from deploy.embedded.ports import HOST, pick
+from coordinator.rest import RestServer, create_app
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from rowlock.cli import main
+from schemas.config.model import CoordinationConfig
+from tests.fake_control import FakeControl
 from tests.running import Run, end_readers_of_the_log, source_config, target_config, until, write_config
 
 pytestmark = pytest.mark.timeout(1200)
@@ -84,13 +87,21 @@ class System:
         return last
 
 
-def own_coordination() -> dict[str, Any]:
-    listen, rest = (f"{HOST}:{pick()}" for _ in range(2))
-    return {"coordinators": [listen], "listen": listen, "rest": rest}
+@pytest.fixture
+def another_system() -> Iterator[None]:
+    """On this machine another system's coordinator has the address that commands ask first; that of ours takes any port."""
+    server = RestServer(
+        create_app(FakeControl(), token=SecretStr(""), prefix="another"), CoordinationConfig().rest
+    )
+    with contextlib.suppress(OSError):  # that of another test has it already
+        server.start()
+    yield
+    server.close()
 
 
 @pytest.fixture
 def system(
+    another_system: None,
     tmp_path: Path,
     kafka: Kafka,
     mariadb: MariaDB,
@@ -102,8 +113,6 @@ def system(
         server.create_database(name)
     parts = {
         "kafka": {"bootstrap": kafka.bootstrap, "prefix": db},
-        # Addresses of its own: without, `units list` asks at the default port, where another test's system may run.
-        "coordination": own_coordination(),
         "spark": {"memory": "512m"},
         "sources": {
             "b1": source_config(mariadb2, "mariadb", db),

@@ -14,9 +14,13 @@ from typing import cast
 import httpx
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import KafkaError, KafkaException
 from pydantic import SecretStr
 from rich.console import Console
 
+from coordinator.control import fold as folds
+from coordinator.control.codec import Candidate, Claim, Resigned
+from coordinator.control.fold import Fold
 from coordinator.core.owner.state import (
     CancelMove,
     Command,
@@ -37,11 +41,12 @@ from rowlock.agent import run as agent_command
 from rowlock.cli import main
 from rowlock.commands.cluster_tables import agents_table, units_table
 from rowlock.commands.tables import plain
+from rowlock.coordinator import control_view
 from rowlock.coordinator import leader_client as leader_module
 from rowlock.coordinator.leader_client import LeaderClient
 from rowlock.coordinator.run import listen_for_rest, serve_rest
 from rowlock.errors import CommandError
-from schemas.config.model import CoordinationConfig, load_config
+from schemas.config.model import CoordinationConfig, KafkaConfig, load_config
 from tests import transport_kit
 from tests.certificates import Authority
 from tests.coordination_kit import Instant
@@ -78,7 +83,15 @@ def serve() -> Iterator[Serve]:
 
 
 @pytest.fixture
-def rowlock(serve: Serve, control: FakeControl, tmp_path: Path) -> Callable[..., Result]:
+def led(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Where the control topic says that REST of the leader is; empty: it names none."""
+    said: list[str] = []
+    monkeypatch.setattr(control_view, "led_at", lambda _: said[0] if said else None)
+    return said
+
+
+@pytest.fixture
+def rowlock(serve: Serve, control: FakeControl, tmp_path: Path, led: list[str]) -> Callable[..., Result]:
     """Return what runs a command against a coordinator of its own (or the one at `rest`)."""
 
     def run(command: str, rest: str | None = None) -> Result:
@@ -101,6 +114,51 @@ def test_the_coordinator_of_another_system_takes_no_commands(
     assert "'rowlock'" in refused.stderr
     assert control.commands == []
     assert rowlock(f"units pause {UNIT}", serve(control, prefix="rowlock")).exit_code == 0
+
+
+def test_the_leader_is_found_by_the_control_topic_where_another_system_has_its_address(
+    rowlock: Callable[..., Result], serve: Serve, control: FakeControl, led: list[str]
+) -> None:
+    theirs = FakeControl()
+    led.append(serve(control, prefix="rowlock"))
+    assert rowlock(f"units pause {UNIT}", serve(theirs, prefix="other")).exit_code == 0
+    assert (control.commands, theirs.commands) == ([Pause(UNIT)], [])
+    assert rowlock("rebalance", NOWHERE).exit_code == 0, "the other one has ended, or never was"
+    assert control.commands[1:] == [Rebalance()]
+
+
+def test_a_leader_that_is_said_to_be_where_another_system_answers_is_not_asked_for_ever(
+    rowlock: Callable[..., Result], serve: Serve, control: FakeControl, led: list[str]
+) -> None:
+    """Ours has ended without a word, and somebody else's has its port now."""
+    led.append(serve(control, prefix="other"))
+    refused = rowlock("rebalance", serve(FakeControl(), prefix="third"))
+    assert (refused.exit_code, control.commands) == (2, [])
+    assert "of kafka.prefix 'other'" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "at"),
+    [([], None), ([Claim(Candidate("c", "h:1", "h:2"), "n")], "h:2"), ([Claim(Candidate("c", "h:1", ""), "n")], None),
+     ([Claim(Candidate("c", "h:1", "h:2"), "n"), Resigned(0)], None), (KafkaException(KafkaError(KafkaError._TIMED_OUT)), None)],
+)  # fmt: skip
+def test_who_leads_by_the_control_topic(
+    said: list[Claim | Resigned] | KafkaException, at: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = []
+
+    def read(self: object) -> Fold:
+        if isinstance(said, KafkaException):
+            raise said
+        fold = Fold()
+        for offset, message in enumerate(said):
+            folds.apply(fold, offset, message)
+        return fold
+
+    monkeypatch.setattr(control_view.ControlView, "read", read)
+    monkeypatch.setattr(control_view.ControlView, "close", lambda _: closed.append(True))
+    assert control_view.led_at(KafkaConfig(bootstrap=NOWHERE)) == at
+    assert closed
 
 
 def test_rest_may_take_another_port_where_its_own_is_taken() -> None:
