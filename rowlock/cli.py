@@ -88,17 +88,26 @@ def _left_out(config: Config, *, all_needed: bool) -> list[str]:
 def check(config_file: Path, output: str) -> None:
     """Check configuration, servers, grants and tables. Exit 1 when something would stop a run."""
     config = load_config(config_file)
+    from rowlock.commands.findings import as_dict, has_errors
     from rowlock.commands.tables import console, findings_table
     from rowlock.inspect.check import check as find
-    from rowlock.inspect.findings import as_dict, has_errors
+    from rowlock.inspect.headroom import headroom
 
-    findings = find(config)
+    kept, warnings = headroom(config)
+    findings = [*find(config), *warnings]
     if output == "json":
-        click.echo(json.dumps({"version": 1, "findings": [as_dict(finding) for finding in findings]}))
-    elif findings:
-        console().print(findings_table(findings))
+        told = {
+            "findings": [as_dict(finding) for finding in findings],
+            "headroom": [each.as_dict() for each in kept],
+        }
+        click.echo(json.dumps({"version": 1, **told}))
     else:
-        click.echo("nothing found: ready to run")
+        if findings:
+            console().print(findings_table(findings))
+        for each in kept:
+            click.echo(str(each))
+        if not findings:
+            click.echo("nothing found: ready to run")
     sys.exit(FINDING if has_errors(findings) else FINE)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from rowlock.inspect.findings import by_weight
+from rowlock.commands.findings import by_weight
 from rowlock.inspect.source_status import SourceStatus
 from rowlock.inspect.status import ApplyUnitStatus, Status
 from rowlock.inspect.verify import Result

@@ -63,6 +63,7 @@ class SourceStatus:
     reason: str | None = None
     remedy: str | None = None
     tables: tuple[TableStatus, ...] = ()
+    headroom_seconds: float | None = None
 
 
 def source_status(

@@ -27,10 +27,12 @@ from rowlock.inspect.source_status import (
     source_status,
     standing,
 )
+from rowlock.views.headroom import ASK_S, Unapplied, of_source, of_topics
 from rowlock.views.kafka import KafkaView, Span
 from rowlock.views.target import TargetView, known_topics, progress, target_session
+from rowlock.views.topic_settings import TopicSettings
 from schemas.config.model import Config
-from schemas.findings import split_remedy
+from schemas.findings import Finding, split_remedy
 from schemas.wire.records import Watermark, table_topic
 
 VERSION = 1
@@ -60,6 +62,7 @@ class ApplyUnitStatus:
     reason: str | None = None
     remedy: str | None = None
     since_ms: int | None = None
+    headroom_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,9 @@ class StatusReader:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._kafka = KafkaView(config.kafka)
+        self._settings = TopicSettings(config.kafka)
         self._placements = PlacementReader(config)
+        self._alarms: list[Finding] = []
 
     def close(self) -> None:
         self._kafka.close()
@@ -135,6 +140,7 @@ class StatusReader:
     def read(self) -> Status:
         """Raises KafkaUnreachableError; a target that does not answer becomes a problem of the status."""
         now_ms = int(time.time() * 1000)
+        self._alarms = []
         marks = {name: self._watermark(name) for name in self._config.sources}
         placement = self._placements.read()
         sources = {name: self._source(name, marks[name], now_ms, placement) for name in marks}
@@ -154,6 +160,7 @@ class StatusReader:
                     ApplyUnitStatus(unit.pipeline, unit.source, unit.topic, target, "unknown")
                     for unit in mine
                 ]
+        problems += [f"{each.place}: {each.message}: {each.remedy}" for each in self._alarms]
         ordered = tuple(sorted(found, key=lambda unit: (unit.pipeline, unit.topic)))
         return Status(VERSION, now_ms, tuple(sources.values()), ordered, tuple(problems))
 
@@ -179,7 +186,15 @@ class StatusReader:
     def _source(self, name: str, seen: Watermark | None, now_ms: int, placement: Placement) -> SourceStatus:
         if self._external(name):
             return SourceStatus(name, "external")
-        return source_status(name, seen, now_ms, placement, placement.units.get(capture_unit(name)))
+        found = source_status(name, seen, now_ms, placement, placement.units.get(capture_unit(name)))
+        if found.state == "finished" or (found.lag_seconds or 0.0) < ASK_S:
+            return found
+        try:
+            backlog = of_source(self._config.sources[name], name, found.lag_seconds or 0.0, found.position)
+        except CommandError:
+            return found  # it does not answer, or not to this user: capture's own state says so
+        self._alarms += backlog.alarms()
+        return replace(found, headroom_seconds=backlog.headroom_s)
 
     def _split_topics(self, wanted: list[UnitName], partitions: Mapping[str, int]) -> list[str]:
         """Return why topics are not applied that have several partitions."""
@@ -207,6 +222,8 @@ class StatusReader:
         said = standing(seen.placement, seen.placement.units.get(apply_unit(name.pipeline, name.topic)))
         why = unit_standing(slowest is not None, late, state, at_capture, said)
         waits = why.state == "stopped" and why.remedy is not None
+        first = max(offset + 1, span.low)
+        age_s = self._age(name, first, seen.now_ms) if late else source.lag_seconds
         return ApplyUnitStatus(
             pipeline=name.pipeline,
             source=name.source,
@@ -217,9 +234,7 @@ class StatusReader:
             offset=offset,
             end_offset=span.high - 1,
             lag_events=late,
-            lag_seconds=self._age(name, max(offset + 1, span.low), seen.now_ms)
-            if late
-            else source.lag_seconds,
+            lag_seconds=age_s,
             epoch=slowest.epoch if slowest else None,
             quarantined=len(session.held(unit)) if name.topic in known else 0,
             stopped=in_target or (f"{why.reason}: {why.remedy}" if waits else None),
@@ -228,7 +243,20 @@ class StatusReader:
             reason=why.reason,
             remedy=why.remedy,
             since_ms=why.since_ms,
+            headroom_seconds=self._headroom(name, first, seen.now_ms)
+            if late and (age_s or 0.0) >= ASK_S
+            else None,
         )
+
+    def _headroom(self, unit: UnitName, first: int, now_ms: int) -> float | None:
+        """Return how long the oldest unapplied event is kept yet; what is to be said of it becomes a problem of the status."""
+        wanted = [Unapplied(unit.topic, unit.pipeline, first)]
+        (told,) = of_topics(self._kafka, self._settings, wanted, now_ms)
+        if isinstance(told, Finding):
+            self._alarms.append(told)
+            return None
+        self._alarms += told.alarms()
+        return told.headroom_s
 
     def _stop_of(self, unit: UnitName, tables: Iterable[TableStatus]) -> TableStatus | None:
         """Return the stop by capture of a unit's table."""

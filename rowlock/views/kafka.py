@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaException, TopicPartition
 
 from deploy.embedded.patience import patient
 from rowlock.errors import KafkaUnreachableError
@@ -98,6 +99,12 @@ class KafkaView:
             return None if value is None else decode_event(value)
         return None
 
+    def produced_ms(self, topic: str, offset: int) -> int | None:
+        """Return the time of the record at `offset`, by which Kafka deletes; None when it cannot be had."""
+        message = self._message(topic, offset)
+        kind, time_ms = (TIMESTAMP_NOT_AVAILABLE, 0) if message is None else message.timestamp()
+        return None if kind == TIMESTAMP_NOT_AVAILABLE else int(time_ms)
+
     def debezium_commit_ms(self, topic: str, offset: int) -> int | None:
         """Return the commit time of Debezium's event at `offset`; None when it has none or cannot be had."""
         value = self._value(topic, offset)
@@ -110,24 +117,32 @@ class KafkaView:
         return {name: len(topic.partitions) for name, topic in found.items()}
 
     def _value(self, topic: str, offset: int) -> bytes | None:
+        message = self._message(topic, offset)
+        value: bytes | None = None if message is None else message.value()
+        return value
+
+    def _message(self, topic: str, offset: int) -> Any:
+        """Return the record at `offset`; None when it cannot be had."""
         with self._reported():
             self._client.assign([TopicPartition(topic, 0, offset)])
             message = self._client.poll(patient(TIMEOUT_S))
             self._client.unassign()
-        if message is None or message.error():
-            return None
-        value: bytes | None = message.value()
-        return value
+        return None if message is None or message.error() else message
 
-    @contextlib.contextmanager
-    def _reported(self) -> Iterator[None]:
-        try:
-            yield
-        except KafkaException as error:
-            raise KafkaUnreachableError(
-                f"Kafka at {self._bootstrap} does not answer: {error.args[0].str()}; "
-                f"start the broker, or correct kafka.bootstrap and kafka.options"
-            ) from error
+    def _reported(self) -> AbstractContextManager[None]:
+        return answering(self._bootstrap)
+
+
+@contextlib.contextmanager
+def answering(bootstrap: str) -> Iterator[None]:
+    """Raise KafkaUnreachableError for what Kafka's client raises inside."""
+    try:
+        yield
+    except KafkaException as error:
+        raise KafkaUnreachableError(
+            f"Kafka at {bootstrap} does not answer: {error.args[0].str()}; "
+            f"start the broker, or correct kafka.bootstrap and kafka.options"
+        ) from error
 
 
 def _settings(kafka: KafkaConfig) -> Settings:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rowlock.errors import CommandError
+from rowlock.views.retention import Kept
 from schemas.config.model import SourceConfig
 from schemas.errors import SchemaError, TableNotFoundError
 from schemas.io.mysql_catalog import list_tables, read_tables
@@ -54,6 +55,55 @@ def log_end(source: SourceConfig, name: str) -> tuple[int, int]:
         f"source {name}: its log position cannot be read: {seen}; switch log_bin on, and GRANT REPLICATION CLIENT "
         f"(MariaDB: BINLOG MONITOR) ON *.* to {source.user}"
     )
+
+
+class KeptLog(NamedTuple):
+    """How long the server keeps its log, and (name, bytes) of its files, oldest first."""
+
+    kept: Kept
+    files: tuple[tuple[str, int], ...]
+
+    def size_from(self, file: str) -> int:
+        """Return the bytes of `file` and all behind it; 0 where it is not there."""
+        names = [name for name, _ in self.files]
+        return sum(size for _, size in self.files[names.index(file) :]) if file in names else 0
+
+
+_DAYS_S = 86_400.0
+_EXPIRY = (
+    "binlog_expire_logs_seconds", "expire_logs_days", "binlog_expire_logs_auto_purge", "max_binlog_total_size",
+    "binlog_space_limit",
+)  # fmt: skip
+
+
+def source_log(source: SourceConfig, name: str) -> KeptLog:
+    """Read how long the source keeps its log, and which files there are. Raises CommandError."""
+    import pymysql
+
+    wanted = ", ".join(f"'{each}'" for each in _EXPIRY)
+    with source_connection(source, name) as conn, conn.cursor() as cursor:
+        try:
+            cursor.execute(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({wanted})")
+            variables = {str(row[0]).lower(): str(row[1]) for row in cursor.fetchall()}
+            cursor.execute("SHOW BINARY LOGS")
+            files = tuple((str(row[0]), int(row[1])) for row in cursor.fetchall())
+        except pymysql.MySQLError as error:
+            raise CommandError(
+                f"source {name}: how long it keeps its log cannot be read: {error.args[-1]}; GRANT REPLICATION CLIENT "
+                f"(MariaDB: BINLOG MONITOR) ON *.* to {source.user}"
+            ) from error
+    return KeptLog(log_kept(variables), files)
+
+
+def log_kept(variables: Mapping[str, str]) -> Kept:
+    """Judge a server's settings, those of _EXPIRY that it has. 0 is for ever; seconds are above days, where both are set. Pure."""
+    seconds = float(variables.get("binlog_expire_logs_seconds", 0))
+    days = float(variables.get("expire_logs_days", 0))
+    age, by = (seconds, "binlog_expire_logs_seconds") if seconds else (days * _DAYS_S, "expire_logs_days")
+    purges = variables.get("binlog_expire_logs_auto_purge", "ON") == "ON"
+    limits = ((int(variables.get(setting, 0)), setting) for setting in _EXPIRY[3:])
+    limit, limit_by = next((each for each in limits if each[0]), (None, ""))
+    return Kept(age if age and purges else None, by, limit, limit_by)
 
 
 class Selected(NamedTuple):

@@ -18,10 +18,14 @@ from consumer.ordering.model import LaneProgress, UnitState
 from rowlock.cli import main
 from rowlock.commands.tables import console, sources_table, stops_table, units_table
 from rowlock.errors import CommandError
+from rowlock.inspect import headroom as of_check
 from rowlock.inspect import status
 from rowlock.inspect.placement import Placement
 from rowlock.inspect.status import ApplyUnitStatus, Status, StatusReader
+from rowlock.views import headroom
 from rowlock.views.kafka import Span
+from rowlock.views.retention import Kept
+from rowlock.views.source import KeptLog
 from schemas.config.model import Config, load_config
 from schemas.wire.event import Event, Source
 from schemas.wire.records import TableStop, Watermark
@@ -81,6 +85,9 @@ class Seen:
     )
     mark: dict[str, Any] = field(default_factory=dict)
     unreadable: bool = False
+    kept: dict[str, Kept] = field(default_factory=dict)
+    produced: dict[int, int] = field(default_factory=dict)
+    log: KeptLog | None = None
 
     # As rowlock.views.kafka.KafkaView
 
@@ -144,9 +151,22 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
         event=seen.event,
         debezium_commit_ms=lambda topic, offset: getattr(seen.event(topic, offset), "ts_ms", None),
         span=lambda _: seen.span,
+        produced_ms=lambda _, offset: seen.produced.get(offset),
         close=lambda: None,
     )
-    monkeypatch.setattr(status, "KafkaView", lambda _: view)
+
+    def source_log(_: object, name: str) -> KeptLog:
+        if seen.log is None:
+            raise CommandError(f"source {name}: it does not answer: start it")
+        return seen.log
+
+    settings = SimpleNamespace(
+        kept=lambda topics: {topic: seen.kept[topic] for topic in topics if topic in seen.kept}
+    )
+    monkeypatch.setattr(headroom, "source_log", source_log)
+    for module in (status, of_check):
+        monkeypatch.setattr(module, "KafkaView", lambda _: view)
+        monkeypatch.setattr(module, "TopicSettings", lambda _: settings)
     monkeypatch.setattr(
         status, "PlacementReader", lambda _: SimpleNamespace(read=lambda: seen.placement, close=lambda: None)
     )
@@ -361,3 +381,107 @@ def test_a_watermark_that_cannot_be_read_is_told(read: Any) -> None:
     [problem] = status.problems
     assert "the last watermark of source b1 cannot be read" in problem
     assert read(Seen()).problems == ()
+
+
+HOUR_MS, DAY_S = 3_600_000, 86_400.0
+WEEK = Kept(7 * DAY_S, "retention.ms")
+
+
+def late(hours: float, **more: Any) -> Seen:
+    """The event at offset 4 is not applied, and was committed and captured that long ago."""
+    at = NOW_MS - round(hours * HOUR_MS)
+    return Seen([lane(0, 3)], events={4: event(at)}, produced={4: at}, **more)
+
+
+def test_a_backlog_that_kafka_will_delete_is_an_alarm_while_half_of_the_time_is_left(read: Any) -> None:
+    fine = read(late(80, kept={TOPIC: WEEK}))
+    assert (only(fine).headroom_seconds, fine.problems, fine.healthy) == (88 * 3600, (), True)
+    alarm = read(late(90, kept={TOPIC: WEEK}))
+    assert (only(alarm).headroom_seconds, alarm.healthy) == (78 * 3600, False)
+    (said,) = alarm.problems
+    assert "it is kept for 7.0 days (retention.ms)" in said
+    assert "pipeline p has not applied is 3.8 days old: it may be deleted in 3.2 days" in said
+    assert said.startswith(f"topic {TOPIC}: ")
+
+
+def test_what_was_captured_late_is_kept_from_then_on(read: Any) -> None:
+    """Kafka deletes by the time of its record, not by that of the commit."""
+    seen = late(200, kept={TOPIC: WEEK})
+    seen.produced[4] = NOW_MS - HOUR_MS
+    found = read(seen)
+    assert (only(found).headroom_seconds, found.problems) == (7 * DAY_S - 3600, ())
+
+
+def test_a_topic_whose_settings_may_not_be_read_is_said_once_something_is_old(read: Any) -> None:
+    assert read(late(0.1)).problems == ()
+    (said,) = read(late(1)).problems
+    assert "Kafka does not show its settings: allow the user to describe" in said
+
+
+def test_a_source_whose_log_will_be_purged_is_an_alarm(read: Any) -> None:
+    log = KeptLog(Kept(DAY_S, "binlog_expire_logs_seconds"), (("f.000002", 7), ("f.000003", 9)))
+    (source,) = read(Seen(idle_ms=11 * HOUR_MS, log=log)).sources
+    assert source.headroom_seconds == 13 * 3600
+    found = read(Seen(idle_ms=13 * HOUR_MS, log=log))
+    assert found.sources[0].headroom_seconds == 11 * 3600
+    (said,) = found.problems
+    assert said.startswith(
+        "source b1: its log is kept for 24.0 hours (binlog_expire_logs_seconds), and the oldest that capture has not read"
+    )
+
+
+def test_a_log_that_is_cut_by_size_is_an_alarm_too(read: Any) -> None:
+    files = (("f.000002", 900), ("f.000003", 501), ("f.000004", 100))
+    log = KeptLog(Kept(None, "expire_logs_days", 1200, "max_binlog_total_size"), files)
+    (said,) = read(Seen(idle_ms=HOUR_MS, log=log)).problems
+    assert "up to 1.2 KiB (max_binlog_total_size)" in said
+    assert "it has 601 bytes: that may be deleted once 599 bytes more are written" in said
+    assert read(Seen(idle_ms=HOUR_MS, log=log._replace(files=files[:1]))).problems == (), (
+        "the position's file is gone"
+    )
+
+
+def test_neither_source_nor_kafka_is_asked_while_nothing_is_old_and_a_source_that_is_down_is_no_second_problem(
+    read: Any,
+) -> None:
+    found = read(Seen([lane(0, 9)]))
+    assert (found.problems, only(found).headroom_seconds, found.sources[0].headroom_seconds) == (
+        (),
+        None,
+        None,
+    )
+    assert read(Seen([lane(0, 9)], idle_ms=HOUR_MS)).problems == ()
+
+
+def test_check_tells_the_headroom_of_all_that_is_captured_and_applied(config: Config, read: Any) -> None:
+    log = KeptLog(Kept(None, "expire_logs_days"), (("f.000003", 600),))
+    topic_kept = Kept(3600.0, "retention.ms", 1 << 30, "retention.bytes")
+    read(Seen([lane(0, 9)], log=log, kept={TOPIC: topic_kept}))
+    (source, topic), warnings = of_check.headroom(config)
+    assert (
+        str(source) == "source b1: its log is kept for ever; the oldest that capture has not read is 2 s old"
+    )
+    assert (
+        str(topic)
+        == f"topic {TOPIC}: it is kept for 60.0 minutes (retention.ms), up to 1.0 GiB (retention.bytes); "
+        "no backlog; headroom 60.0 minutes"
+    )
+    age, size = (each.message for each in warnings)
+    assert "kept for 60.0 minutes only (retention.ms)" in age
+    assert "cut to 1.0 GiB (retention.bytes), however much of it pipeline p has not applied" in size
+    assert topic.as_dict()["headroom_seconds"] == 3600.0
+
+
+def test_check_says_what_it_cannot_tell(config: Config, read: Any) -> None:
+    read(late(1))
+    found, (down, hidden) = of_check.headroom(config)
+    assert found == []
+    assert "source b1: it does not answer" in down.message
+    assert "does not show its settings" in hidden.message
+    unread = late(1, kept={TOPIC: WEEK})
+    unread.produced.clear()
+    read(unread)
+    assert ["at offset 4 cannot be read" in each.message for each in of_check.headroom(config)[1]] == [
+        False,
+        True,
+    ]

@@ -86,6 +86,7 @@ CLIENTS: dict[str, tuple[str, dict[str, Any], int | None, bool]] = {
             "socket.connection.setup.timeout.ms": 5000,
         }, SILENT, True,
     ),
+    "check of retention": ("AdminClient", USERS, SILENT, False),
     "status of the control topic": (
         "Consumer",
         {
@@ -149,9 +150,10 @@ def makers() -> dict[str, Callable[[], object]]:
     from producer.kafka.topic_reader import TopicReader
     from producer.kafka.topics import Topics
     from producer.kafka.writer import kafka_client
+    from rowlock.coordinator.control_view import ControlView
     from rowlock.demo.rows import RowCounter
-    from rowlock.inspect.placement import ControlView
     from rowlock.views import kafka as views
+    from rowlock.views.topic_settings import TopicSettings
 
     reader: Any = ControlReader(KAFKA, 1.0, None, lambda _: None)  # type: ignore[arg-type]
     options = kafka_reader.reader_settings(KAFKA.bootstrap, KAFKA.options)
@@ -166,6 +168,7 @@ def makers() -> dict[str, Callable[[], object]]:
         "a term": lambda: TermProducer(KAFKA, 1.0),
         "the control topic's reader": reader._follow,
         "status and verify": lambda: views.KafkaView(KAFKA),
+        "check of retention": lambda: TopicSettings(KAFKA).kept([]),
         "status of the control topic": lambda: ControlView(KAFKA).read(),
         "the demo": lambda: RowCounter(KAFKA.bootstrap),
     }

@@ -1,0 +1,62 @@
+"""How much longer what is not captured, or not applied, is kept: asked of the sources and of Kafka, for `status` and `check`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from rowlock.views.kafka import KafkaView
+from rowlock.views.retention import Backlog
+from rowlock.views.source import source_log
+from rowlock.views.topic_settings import TopicSettings
+from schemas.config.model import SourceConfig
+from schemas.findings import Finding
+
+ASK_S = 600.0
+"""`status` asks how long things are kept once something is this old: before, no sensible setting deletes it."""
+
+
+class Unapplied(NamedTuple):
+    """What a pipeline has not applied of a topic, from the offset `first` on; None: it has all."""
+
+    topic: str
+    pipeline: str
+    first: int | None
+
+
+def of_source(source: SourceConfig, name: str, lag_s: float, at: str | None) -> Backlog:
+    """Return what capture has not read, `at` being its "file:pos". Asks the server. Raises CommandError."""
+    log = source_log(source, name)
+    size = log.size_from((at or "").rpartition(":")[0])
+    return Backlog(f"source {name}", "its log", log.kept, lag_s, "capture has not read", size)
+
+
+def of_topics(
+    kafka: KafkaView, settings: TopicSettings, wanted: Iterable[Unapplied], now_ms: int
+) -> Iterator[Backlog | Finding]:
+    """Yield each with how long it is kept; a warning where that cannot be told. Raises KafkaUnreachableError."""
+    wanted = list(wanted)
+    kept = settings.kept(dict.fromkeys(each.topic for each in wanted))
+    for each in wanted:
+        if each.topic not in kept:
+            yield unasked(
+                f"topic {each.topic}",
+                "Kafka does not show its settings",
+                "allow the user to describe the settings of topics (DescribeConfigs)",
+            )
+            continue
+        produced = now_ms if each.first is None else kafka.produced_ms(each.topic, each.first)
+        if produced is None:
+            yield unasked(
+                f"topic {each.topic}", f"its event at offset {each.first} cannot be read", "ask again"
+            )
+            continue
+        age_s = max(0.0, (now_ms - produced) / 1000)
+        who = f"pipeline {each.pipeline} has not applied"
+        yield Backlog(f"topic {each.topic}", "it", kept[each.topic], age_s, who, None)
+
+
+def unasked(place: str, seen: str, remedy: str) -> Finding:
+    return Finding(
+        "warning", place, f"how long is kept what is still needed there is not known: {seen}", remedy
+    )

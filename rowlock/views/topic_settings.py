@@ -1,0 +1,56 @@
+"""How long Kafka keeps the events of topics, by the settings of the topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+from deploy.embedded.patience import patient
+from rowlock.views.kafka import TIMEOUT_S, answering
+from rowlock.views.retention import Kept
+from schemas.config.model import KafkaConfig
+from schemas.io.kafka_clients import ClientLog, client_settings, open_admin
+
+_NOT_FOR_US = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,  # deleted since it was listed
+    }
+)  # fmt: skip
+
+
+class TopicSettings:
+    """One client, made when it is first needed; used by one thread at a time. Raises KafkaUnreachableError."""
+
+    def __init__(self, kafka: KafkaConfig) -> None:
+        self._kafka = kafka
+        self._admin: AdminClient | None = None
+
+    def kept(self, topics: Iterable[str]) -> dict[str, Kept]:
+        """Return how long Kafka keeps the events of each topic; those are left out whose settings the user may not read."""
+        if self._admin is None:
+            settings = client_settings(self._kafka.bootstrap, self._kafka.options, {})
+            self._admin = open_admin(settings, log=ClientLog.SILENT)
+        asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        found: dict[str, Kept] = {}
+        with answering(self._kafka.bootstrap):
+            answers = self._admin.describe_configs(asked, request_timeout=patient(TIMEOUT_S)) if asked else {}
+            for topic, answer in answers.items():
+                try:
+                    read = answer.result()
+                except KafkaException as error:
+                    if error.args[0].code() not in _NOT_FOR_US:
+                        raise
+                else:
+                    found[topic.name] = topic_kept({name: str(entry.value) for name, entry in read.items()})
+        return found
+
+
+def topic_kept(settings: Mapping[str, str]) -> Kept:
+    """Judge a topic's settings; -1 is for ever, and any size. Pure."""
+    age, size = int(settings.get("retention.ms", -1)), int(settings.get("retention.bytes", -1))
+    return Kept(
+        None if age < 0 else age / 1000, "retention.ms", None if size < 0 else size, "retention.bytes"
+    )

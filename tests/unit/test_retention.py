@@ -1,0 +1,51 @@
+"""How long a server's and a topic's settings say that things are kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from rowlock.views.retention import Kept, for_people, in_bytes
+from rowlock.views.source import log_kept
+from rowlock.views.topic_settings import topic_kept
+
+SECONDS, DAYS = "binlog_expire_logs_seconds", "expire_logs_days"
+
+
+@pytest.mark.parametrize(
+    ("variables", "kept"),
+    [
+        ({}, Kept(None, DAYS)),
+        ({SECONDS: "0", DAYS: "0"}, Kept(None, DAYS)),
+        ({SECONDS: "2592000", DAYS: "0", "binlog_expire_logs_auto_purge": "ON"}, Kept(2_592_000.0, SECONDS)),
+        ({SECONDS: "2592000", "binlog_expire_logs_auto_purge": "OFF"}, Kept(None, SECONDS)),
+        ({SECONDS: "60", DAYS: "3"}, Kept(60.0, SECONDS)),
+        ({DAYS: "0.5"}, Kept(43_200.0, DAYS)),
+        ({SECONDS: "0", "max_binlog_total_size": "5000", "binlog_space_limit": "5000"}, Kept(None, DAYS, 5000, "max_binlog_total_size")),
+        ({DAYS: "7", "binlog_space_limit": "9"}, Kept(604_800.0, DAYS, 9, "binlog_space_limit")),
+        ({"max_binlog_total_size": "0"}, Kept(None, DAYS)),
+    ],
+)  # fmt: skip
+def test_of_a_log(variables: dict[str, str], kept: Kept) -> None:
+    assert log_kept(variables) == kept
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ({"retention.ms": "-1", "retention.bytes": "-1"}, Kept(None, "retention.ms", None, "retention.bytes")),
+        ({"retention.ms": "1500", "retention.bytes": "-1"}, Kept(1.5, "retention.ms", None, "retention.bytes")),
+        ({"retention.ms": "0", "retention.bytes": "0"}, Kept(0.0, "retention.ms", 0, "retention.bytes")),
+    ],
+)  # fmt: skip
+def test_of_a_topic(settings: dict[str, str], kept: Kept) -> None:
+    assert topic_kept(settings) == kept
+
+
+def test_times_and_sizes_for_people() -> None:
+    seconds = (0, 119, 120, 7199, 7200, 172_799, 172_800)
+    assert [for_people(each) for each in seconds] == [
+        "0 s", "119 s", "2.0 minutes", "120.0 minutes", "2.0 hours", "48.0 hours", "2.0 days",
+    ]  # fmt: skip
+    assert [in_bytes(each) for each in (0, 1023, 1024, 1 << 20, 3 << 39)] == [
+        "0 bytes", "1023 bytes", "1.0 KiB", "1.0 MiB", "1.5 TiB",
+    ]  # fmt: skip
