@@ -89,12 +89,13 @@ def check(config_file: Path, output: str) -> None:
     """Check configuration, servers, grants and tables. Exit 1 when something would stop a run."""
     config = load_config(config_file)
     from rowlock.commands.findings import as_dict, has_errors
-    from rowlock.commands.tables import console, findings_table
+    from rowlock.commands.tables import console, findings_table, headroom_lines
     from rowlock.inspect.check import check as find
     from rowlock.inspect.headroom import headroom
 
+    findings = find(config)
     kept, warnings = headroom(config)
-    findings = [*find(config), *warnings]
+    findings += warnings
     if output == "json":
         told = {
             "findings": [as_dict(finding) for finding in findings],
@@ -104,8 +105,8 @@ def check(config_file: Path, output: str) -> None:
     else:
         if findings:
             console().print(findings_table(findings))
-        for each in kept:
-            click.echo(str(each))
+        if kept:
+            click.echo("\n".join(headroom_lines(kept)))
         if not findings:
             click.echo("nothing found: ready to run")
     sys.exit(FINDING if has_errors(findings) else FINE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -13,12 +14,13 @@ from rowlock.commands.findings import by_weight
 from rowlock.inspect.source_status import SourceStatus
 from rowlock.inspect.status import ApplyUnitStatus, Status
 from rowlock.inspect.verify import Result
+from rowlock.views.retention import Backlog
 from schemas.findings import Finding
 
 _LEVEL_STYLE = {"error": "red", "warning": "yellow"}
 _WIDE = 200
 SHOWN = 20
-"""Differing keys printed per table unless all are asked for."""
+"""Differing keys printed per table unless all are asked for; lines of `check` about what is kept for how long."""
 
 
 def console() -> Console:
@@ -33,6 +35,17 @@ def findings_table(findings: Sequence[Finding]) -> Table:
         level = f"[{_LEVEL_STYLE.get(finding.level, '')}]{finding.level}[/]"
         table.add_row(level, *(plain(text) for text in (finding.place, finding.message, finding.remedy)))
     return table
+
+
+def headroom_lines(kept: Sequence[Backlog]) -> list[str]:
+    """Return a line each, what is deleted first at the top; with many topics, only the first ones."""
+    ordered = sorted(kept, key=lambda each: math.inf if each.headroom_s is None else each.headroom_s)
+    more = (
+        [f"… and {len(ordered) - SHOWN:,} more that are kept as long or longer"]
+        if len(ordered) > SHOWN
+        else []
+    )
+    return [str(each) for each in ordered[:SHOWN]] + more
 
 
 def plain(text: str) -> str:

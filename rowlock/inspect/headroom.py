@@ -11,6 +11,7 @@ from rowlock.views.kafka import KafkaView
 from rowlock.views.retention import Backlog
 from rowlock.views.topic_settings import TopicSettings
 from schemas.config.model import Config
+from schemas.errors import ServerConnectError
 from schemas.findings import Finding, seen_and_remedy
 
 
@@ -44,6 +45,8 @@ def _of_sources(config: Config, seen: Status) -> Iterator[Backlog | Finding]:
                 config.sources[source.name], source.name, source.lag_seconds or 0.0, source.position
             )
         except CommandError as error:
+            if isinstance(error.__cause__, ServerConnectError):
+                continue  # it does not answer, which is a finding already
             yield unasked(f"source {source.name}", *seen_and_remedy(str(error)))
 
 

@@ -88,6 +88,7 @@ class Seen:
     kept: dict[str, Kept] = field(default_factory=dict)
     produced: dict[int, int] = field(default_factory=dict)
     log: KeptLog | None = None
+    log_fails: Exception | None = None
 
     # As rowlock.views.kafka.KafkaView
 
@@ -157,7 +158,7 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
 
     def source_log(_: object, name: str) -> KeptLog:
         if seen.log is None:
-            raise CommandError(f"source {name}: it does not answer: start it")
+            raise CommandError(f"source {name}: it says nothing of its log: GRANT") from seen.log_fails
         return seen.log
 
     settings = SimpleNamespace(
@@ -476,7 +477,8 @@ def test_check_says_what_it_cannot_tell(config: Config, read: Any) -> None:
     read(late(1))
     found, (down, hidden) = of_check.headroom(config)
     assert found == []
-    assert "source b1: it does not answer" in down.message
+    assert (down.place, down.remedy) == ("source b1", "GRANT")
+    assert "is not known: source b1: it says nothing of its log" in down.message
     assert "does not show its settings" in hidden.message
     unread = late(1, kept={TOPIC: WEEK})
     unread.produced.clear()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rowlock.views.retention import Kept, for_people, in_bytes
+from rowlock.commands.tables import headroom_lines
+from rowlock.views.retention import Backlog, Kept, for_people, in_bytes
 from rowlock.views.source import log_kept
 from rowlock.views.topic_settings import topic_kept
 
@@ -49,3 +50,15 @@ def test_times_and_sizes_for_people() -> None:
     assert [in_bytes(each) for each in (0, 1023, 1024, 1 << 20, 3 << 39)] == [
         "0 bytes", "1023 bytes", "1.0 KiB", "1.0 MiB", "1.5 TiB",
     ]  # fmt: skip
+
+
+def test_what_is_deleted_first_is_shown_first_and_not_more_than_a_screen() -> None:
+    def topic(name: str, seconds: float | None, age_s: float = 0.0) -> Backlog:
+        return Backlog(
+            f"topic {name}", "it", Kept(seconds, "retention.ms"), age_s, "pipeline p has not applied", None
+        )
+
+    lines = headroom_lines([topic("ever", None), topic("b", 90.0), topic("a", 100.0, 70.0)])
+    assert [line.split(":")[0] for line in lines] == ["topic a", "topic b", "topic ever"]
+    many = headroom_lines([topic(f"t{number}", 100.0) for number in range(25)])
+    assert many[20:] == ["… and 5 more that are kept as long or longer"]
