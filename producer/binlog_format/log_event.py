@@ -10,8 +10,10 @@ from __future__ import annotations
 import struct
 import uuid
 from typing import Literal, NamedTuple
+from zlib import crc32
 
 from producer.binlog_format.compressed import unpacked
+from producer.binlog_format.errors import DecodeError
 from producer.binlog_format.statement_text import statement_text
 
 QUERY, STOP, ROTATE = 2, 3, 4
@@ -35,6 +37,7 @@ _LOAD_EXTRA = 13  # file id, and where in the statement the file's name stands
 #: Events that hold the text of a statement: see `query_of`.
 QUERIES = frozenset({QUERY, QUERY_COMPRESSED, EXECUTE_LOAD_QUERY})
 HEADER_SIZE = 19
+_ROTATE_NAME, _CHECKSUM = HEADER_SIZE + 8, 4  # where its name begins; bytes of a checksum
 _NO_BACKSLASH_ESCAPES = 1 << 20
 _THREAD_SPECIFIC = 4  # in an event's flags: the statement depends on its session, by a temporary table mostly
 
@@ -225,14 +228,23 @@ def _alter_part(extra: bytes) -> AlterPart | None:
     return "start" if flags & _START_ALTER else None
 
 
-def parse_rotate(body: bytes, checksum: bool) -> tuple[str, int]:
-    """Return (file, position) that follow. Servers differ in whether an artificial ROTATE carries a checksum."""
-    name = body[8:]
-    if checksum and not _is_file_name(name):
-        name = name[:-4]
-    if not _is_file_name(name) and _is_file_name(body[8:-4]):
-        name = body[8:-4]
-    return name.decode(), int.from_bytes(body[:8], "little")
+def parse_rotate(event: bytes) -> tuple[str, int]:
+    """Return (file, position) that follow, of a whole event: header and body. Raises DecodeError.
+
+    The checksum itself says whether there is one: of an artificial ROTATE neither the session's nor the log's setting does. It
+    cannot be told by what the name looks like: four bytes behind binlog.000005 may well be "A.06".
+    """
+    end = len(event)
+    if end > _ROTATE_NAME + _CHECKSUM and crc32(event[:-_CHECKSUM]) == int.from_bytes(
+        event[-_CHECKSUM:], "little"
+    ):
+        end -= _CHECKSUM
+    name = event[_ROTATE_NAME:end]
+    if not _is_file_name(name):
+        raise DecodeError(
+            f"a ROTATE names {name!r} as the file that follows: the log or the network is damaged"
+        )
+    return name.decode(), int.from_bytes(event[_ROTATE_NAME - 8 : _ROTATE_NAME], "little")
 
 
 def _is_file_name(name: bytes) -> bool:

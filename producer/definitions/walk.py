@@ -68,7 +68,7 @@ class StatementWalker:
         timestamp, kind, server_id, size, end, flags = log.parse_header(packet)
         if kind == log.ROTATE:
             self.server_id = server_id
-            self.file, self._pos = log.parse_rotate(packet[20:], self._checksum)
+            self.file, self._pos = log.parse_rotate(packet[1:])
             return
         if kind == log.FORMAT_DESCRIPTION or kind in _HEARTBEATS:
             if kind == log.FORMAT_DESCRIPTION:

@@ -14,6 +14,7 @@ from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
 from producer.binlog_format import types as t
+from producer.binlog_format.log_event import parse_rotate
 from producer.binlog_format.metadata import TableMapForm, parsers
 from producer.flavours.flavour import BinlogFlavour, Query, log_point
 from producer.snapshot.chunks import LogPoint, Low
@@ -26,7 +27,7 @@ _PARSE_ERROR = 1064
 _NO_ROLES = (_PARSE_ERROR, 1305)  # MySQL 5.7 has none
 _LOG_STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
 _DUMP_GTID, _NON_BLOCK = 0x1E, 1
-_ROTATE, _GTID, _GTID_TAGGED, _EVENT_HEADER = 4, 33, 42, 19
+_ROTATE, _GTID, _GTID_TAGGED = 4, 33, 42
 
 
 class MySQLVisibility:
@@ -89,7 +90,7 @@ def _first_gtid_event(connection: Any) -> LogPoint | None:
             return None
         event = packet.get_all_data()[1:]
         if event[4] == _ROTATE:
-            file = binlog_file_number(event[_EVENT_HEADER + 8 :].decode())
+            file = binlog_file_number(parse_rotate(event)[0])
         elif event[4] in (_GTID, _GTID_TAGGED):
             size, end = struct.unpack_from("<II", event, 9)
             return file, end - size

@@ -85,7 +85,7 @@ def one_pass(source: SourceConfig, begin: tuple[str, int], end: tuple[str, int])
             for packet in dump.read(1.0):
                 size += len(packet)
                 if packet[5] == 4:
-                    file = binlog_file_number(parse_rotate(packet[20:], dump.checksum)[0])
+                    file = binlog_file_number(parse_rotate(packet[1:])[0])
             if packet is not None and (file, parse_header(packet)[4]) >= until:
                 return time.monotonic() - began, size
 

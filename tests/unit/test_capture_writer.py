@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.binlog_format import log_event as log
+from producer.binlog_format.errors import DecodeError
 from producer.checks.binlog_server import settings_findings
 from producer.errors import (
     ConfigError,
@@ -238,8 +240,6 @@ class Recording:
 
 
 def _event(kind: int, body: bytes, end: int = 0) -> bytes:
-    import zlib
-
     head = struct.pack("<IBIIIH", 1, kind, 1, 19 + len(body) + 4, end, 0)
     return b"\0" + head + body + zlib.crc32(head + body).to_bytes(4, "little")
 
@@ -297,11 +297,41 @@ def test_silence_is_noticed() -> None:
         stream.read(0)
 
 
+def rotate(name: bytes, pos: int = 4, *, checksum: bool = True, flags: int = 0x20) -> bytes:
+    """A ROTATE, header and body; an artificial one, as each dump begins with."""
+    size = 19 + 8 + len(name) + (4 if checksum else 0)
+    event = struct.pack("<IBIIIHQ", 0, log.ROTATE, 1, size, 0, flags, pos) + name
+    return event + struct.pack("<I", zlib.crc32(event)) if checksum else event
+
+
 def test_rotation_with_and_without_checksum() -> None:
-    body = (4).to_bytes(8, "little") + b"binlog.000123"
-    assert log.parse_rotate(body, checksum=False) == ("binlog.000123", 4)
-    assert log.parse_rotate(body + b"\xfe\x01\x02\x03", checksum=True) == ("binlog.000123", 4)
-    assert log.parse_rotate(body + b"\xfe\x01\x02\x03", checksum=False) == ("binlog.000123", 4)
+    assert log.parse_rotate(rotate(b"binlog.000123", checksum=False)) == ("binlog.000123", 4)
+    assert log.parse_rotate(rotate(b"binlog.000123")) == ("binlog.000123", 4)
+    assert log.parse_rotate(rotate(b"my.bin log.1", 1 << 40)) == ("my.bin log.1", 1 << 40)
+    assert log.parse_rotate(rotate(b"b.1", checksum=False)) == ("b.1", 4)
+
+
+@pytest.mark.parametrize("name", [b"binlog", b"binlog.", b".000001", b"binlog.00000x", b""])
+@pytest.mark.parametrize("checksum", [False, True])
+def test_a_rotation_to_no_file_is_damage(name: bytes, checksum: bool) -> None:
+    with pytest.raises(DecodeError, match="is damaged"):
+        log.parse_rotate(rotate(name, checksum=checksum))
+    with pytest.raises(StreamStoppedError, match=r"b\.1:4: a ROTATE names .* is damaged"):
+        LogStream(Recording(b"\0" + rotate(name, checksum=checksum)), "b.1", 4, lambda: 0).read(0)
+
+
+def test_a_checksum_that_looks_like_a_part_of_a_name_is_none() -> None:
+    """Of these positions' checksums, some hundred end in a dot and a digit, and a few are digits alone: as one name with them, another file."""
+    alike = 0
+    for pos in range(4, 500_000):
+        event = rotate(b"binlog.000005", pos)
+        if event[-1:].isdigit() and (event[-2:-1] == b"." or event[-4:].isdigit()):
+            alike += 1
+            assert log.parse_rotate(event) == ("binlog.000005", pos)
+            stream = LogStream(Recording(b"\0" + event), "binlog.000004", 4, lambda: 0)
+            stream.read(0)
+            assert stream.point == ("binlog.000005", pos)
+    assert alike > 50
 
 
 SOURCE = SourceConfig.model_validate(

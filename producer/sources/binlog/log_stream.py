@@ -16,6 +16,7 @@ from zlib import crc32
 import pymysql
 
 from producer.binlog_format import log_event as log
+from producer.binlog_format.errors import DecodeError
 from producer.binlog_format.log_event import LogEvent, parse_header
 from producer.errors import SourceRefusedError, StreamStoppedError, TransientSourceError
 from producer.sources.binlog.binlog_dump import DumpConnection
@@ -170,9 +171,13 @@ class LogStream:
 
     def _rotate(self, packet: bytes, event: LogEvent) -> None:
         """Go on in the next file; an artificial event of the same name follows the one that closes a file."""
-        file, pos = log.parse_rotate(packet[20:], self._checksum)
-        if not event.flags & _ARTIFICIAL:
-            self._closing = event._replace(body=self._verified(packet, event.end))
+        body = None if event.flags & _ARTIFICIAL else self._verified(packet, event.end)
+        try:
+            file, pos = log.parse_rotate(packet[1:])
+        except DecodeError as error:
+            raise StreamStoppedError(f"{self.file}:{self._pos}: {error}") from error
+        if body is not None:
+            self._closing = event._replace(body=body)
         elif file != self.file:
             self._closing = None
         self.file, self._pos = file, pos
