@@ -320,6 +320,18 @@ def test_a_rotation_to_no_file_is_damage(name: bytes, checksum: bool) -> None:
         LogStream(Recording(b"\0" + rotate(name, checksum=checksum)), "b.1", 4, lambda: 0).read(0)
 
 
+def test_a_log_never_goes_on_in_a_file_before_it() -> None:
+    """Events of there would have positions below those that their topics hold, and be dropped as repetitions."""
+    for name, goes_on in ((b"b.000007", True), (b"b.000008", True), (b"b.000006", False), (b"b.7", True)):
+        stream = LogStream(Recording(b"\0" + rotate(name)), "b.000007", 4, lambda: 0)
+        if goes_on:
+            assert stream.read(0) == []
+            assert stream.point == (name.decode(), 4)
+        else:
+            with pytest.raises(StreamStoppedError, match=r"goes on in b\.000006, which comes before it"):
+                stream.read(0)
+
+
 def test_a_checksum_that_looks_like_a_part_of_a_name_is_none() -> None:
     """Of these positions' checksums, some hundred end in a dot and a digit, and a few are digits alone: as one name with them, another file."""
     alike = 0

@@ -22,6 +22,7 @@ from producer.errors import SourceRefusedError, StreamStoppedError, TransientSou
 from producer.sources.binlog.binlog_dump import DumpConnection
 from producer.sources.binlog.log_proof import HEAD, another_history, check_event
 from schemas.findings import START_OVER
+from schemas.wire.position import binlog_file_number
 from schemas.wire.records import LogProof
 
 HEARTBEAT = 1.0
@@ -176,6 +177,11 @@ class LogStream:
             file, pos = log.parse_rotate(packet[1:])
         except DecodeError as error:
             raise StreamStoppedError(f"{self.file}:{self._pos}: {error}") from error
+        if binlog_file_number(file) < binlog_file_number(self.file):
+            raise StreamStoppedError(
+                f"{self.file}:{self._pos}: the log goes on in {file}, which comes before it: what follows would be taken for what was "
+                f"captured before. If the log was reset: {START_OVER}"
+            )
         if body is not None:
             self._closing = event._replace(body=body)
         elif file != self.file:
