@@ -22,9 +22,10 @@ class Log:
         self.events: list[LogEvent] = []
         self.pos = 4
         self.numbers = count(1)
+        self.checksums = False
 
     def add(self, kind: int, body: bytes, flags: int = 0) -> None:
-        end = self.pos + 19 + len(body)
+        end = self.pos + 19 + len(body) + 4 * self.checksums
         self.events.append(LogEvent(kind, 1_700_000_000, 1, flags, self.file, self.pos, end, body))
         self.pos = end
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count, groupby
 from typing import NamedTuple
+from zlib import crc32
 
 import pymysql
 
@@ -34,12 +35,18 @@ HEAD = 4
 _GTID_LIST, _PREVIOUS_GTIDS = 163, 35
 _ARTIFICIAL = 0x20
 _HEADER = struct.Struct("<IBIIIH")
-_NO_CHECKSUM = bytes(58)
-"""The body of a FORMAT_DESCRIPTION event, of which only the last five bytes are read: checksums are off."""
+_FORMAT = {False: bytes(58), True: bytes(53) + b"\1"}
+"""The body of a FORMAT_DESCRIPTION event, of which only the last five bytes are read: whether events have checksums. Those four are its own
+checksum, which it has also where others have none."""
 
 
 def file_name(number: int) -> str:
     return f"binlog.{number:06d}"
+
+
+def has_checksums(file: str) -> bool:
+    """Every second file has them: SET GLOBAL binlog_checksum begins another file."""
+    return binlog_file_number(file) % 2 == 0
 
 
 class RowPlace(NamedTuple):
@@ -90,7 +97,8 @@ class Binlog:
         self._open_file()
 
     def _open_file(self) -> None:
-        self._log.add(log.FORMAT_DESCRIPTION, _NO_CHECKSUM)
+        self._log.checksums = has_checksums(self._log.file)
+        self._log.add(log.FORMAT_DESCRIPTION, _FORMAT[self._log.checksums])
         self._log.add(_PREVIOUS_GTIDS if self.mysql else _GTID_LIST, struct.pack("<Q", self.last_gtid))
 
     def group(self, db: str = "d", *, standalone: bool = False, xa: str = "", ends: str = "") -> Group:
@@ -173,7 +181,8 @@ def xid_text(xid: str) -> str:
 class Dump:
     """A connection on which a server sends its log from `file`, `pos` on: what LogStream reads packets from."""
 
-    checksum = False
+    checksum = True
+    """What the session has asked for."""
 
     def __init__(self, binlog: Binlog, file: str, pos: int, rng: random.Random, size: int = 12) -> None:
         self._binlog, self._rng, self._size = binlog, rng, size
@@ -198,7 +207,8 @@ class Dump:
         for number in range(begin, self._next):
             event = self._binlog.events[number]
             if number and event.type == log.FORMAT_DESCRIPTION:
-                packets.append(_rotation(event.file, HEAD))
+                before = self._binlog.events[number - 1].file
+                packets.append(_rotation(event.file, HEAD, checksum=has_checksums(before)))
             packets.append(_packet(event))
         return packets
 
@@ -216,7 +226,7 @@ class Dump:
                 1236, "Client requested to start replication from position > file size"
             )
         self._next = next((number for number in own if events[number].start >= pos), own[-1] + 1)
-        packets = [_rotation(file, pos)]
+        packets = [_rotation(file, pos, checksum=self.checksum)]
         if pos > HEAD:
             packets.append(_packet(events[own[0]]._replace(end=0, flags=_ARTIFICIAL)))
         return packets
@@ -228,16 +238,19 @@ class Dump:
         return [_packet(LogEvent(log.HEARTBEAT, 0, 1, 0, last.file, 0, last.end, last.file.encode()))]
 
 
-def _rotation(file: str, pos: int) -> bytes:
+def _rotation(file: str, pos: int, *, checksum: bool) -> bytes:
     """An event that tells which file follows, and stands in none."""
     body = pos.to_bytes(8, "little") + file.encode()
-    return _packet(LogEvent(log.ROTATE, 0, 1, _ARTIFICIAL, file, 0, 0, body))
+    return _packet(LogEvent(log.ROTATE, 0, 1, _ARTIFICIAL, file, 0, 0, body), checksum=checksum)
 
 
-def _packet(event: LogEvent) -> bytes:
-    size = _HEADER.size + len(event.body)
+def _packet(event: LogEvent, *, checksum: bool | None = None) -> bytes:
+    """Return an event as it is sent. `checksum` None: as its file has them."""
+    has = has_checksums(event.file) if checksum is None else checksum
+    size = _HEADER.size + len(event.body) + 4 * has
     head = _HEADER.pack(event.timestamp, event.type, event.server_id, size, event.end, event.flags)
-    return b"\0" + head + event.body
+    data = head + event.body
+    return b"\0" + data + (struct.pack("<I", crc32(data)) if has else b"")
 
 
 def _table_id(table: Table) -> bytes:
