@@ -244,7 +244,7 @@ class StatusReader:
             remedy=why.remedy,
             since_ms=why.since_ms,
             headroom_seconds=self._headroom(name, first, seen.now_ms)
-            if late and (age_s or 0.0) >= ASK_S
+            if late and (age_s is None or age_s >= ASK_S)
             else None,
         )
 

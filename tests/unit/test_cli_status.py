@@ -85,8 +85,8 @@ class Seen:
     )
     mark: dict[str, Any] = field(default_factory=dict)
     unreadable: bool = False
-    kept: dict[str, Kept] = field(default_factory=dict)
-    produced: dict[int, int] = field(default_factory=dict)
+    kept: dict[str, Kept] = field(default_factory=lambda: {TOPIC: Kept(None, "retention.ms")})
+    produced: dict[int, int | None] = field(default_factory=dict)
     log: KeptLog | None = None
     log_fails: Exception | None = None
 
@@ -152,7 +152,7 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
         event=seen.event,
         debezium_commit_ms=lambda topic, offset: getattr(seen.event(topic, offset), "ts_ms", None),
         span=lambda _: seen.span,
-        produced_ms=lambda _, offset: seen.produced.get(offset),
+        produced_ms=lambda _, offset: seen.produced.get(offset, NOW_MS),
         close=lambda: None,
     )
 
@@ -413,9 +413,17 @@ def test_what_was_captured_late_is_kept_from_then_on(read: Any) -> None:
     assert (only(found).headroom_seconds, found.problems) == (7 * DAY_S - 3600, ())
 
 
+def test_an_event_that_cannot_be_decoded_is_as_old_as_kafka_says(read: Any) -> None:
+    seen = late(90, kept={TOPIC: WEEK})
+    seen.events.clear()
+    found = read(seen)
+    assert (only(found).lag_seconds, only(found).headroom_seconds) == (None, 78 * 3600)
+    assert len(found.problems) == 1
+
+
 def test_a_topic_whose_settings_may_not_be_read_is_said_once_something_is_old(read: Any) -> None:
-    assert read(late(0.1)).problems == ()
-    (said,) = read(late(1)).problems
+    assert read(late(0.1, kept={})).problems == ()
+    (said,) = read(late(1, kept={})).problems
     assert "Kafka does not show its settings: allow the user to describe" in said
 
 
@@ -474,14 +482,14 @@ def test_check_tells_the_headroom_of_all_that_is_captured_and_applied(config: Co
 
 
 def test_check_says_what_it_cannot_tell(config: Config, read: Any) -> None:
-    read(late(1))
+    read(late(1, kept={}))
     found, (down, hidden) = of_check.headroom(config)
     assert found == []
     assert (down.place, down.remedy) == ("source b1", "GRANT")
     assert "is not known: source b1: it says nothing of its log" in down.message
     assert "does not show its settings" in hidden.message
     unread = late(1, kept={TOPIC: WEEK})
-    unread.produced.clear()
+    unread.produced[4] = None
     read(unread)
     assert ["at offset 4 cannot be read" in each.message for each in of_check.headroom(config)[1]] == [
         False,
