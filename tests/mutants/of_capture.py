@@ -163,6 +163,19 @@ MUTANTS = [
         tests=("tests/unit/test_snapshot_query.py",),
     ),
     *_of(
+        "producer/binlog_format/log_event.py",
+        ("crc32(event[:-_CHECKSUM]) == int", "_is_file_name(event[_ROTATE_NAME:-_CHECKSUM]) and int"),
+        ("crc32(event[:-_CHECKSUM]) == int", "not _is_file_name(event[_ROTATE_NAME:]) or 0 == int"),
+        ("    if not _is_file_name(name):\n        raise", "    if not name:\n        raise"),
+        tests=_WRITER,
+    ),
+    *_of(
+        "producer/sources/binlog/log_stream.py",
+        ("        if binlog_file_number(file) < binlog_file_number(self.file):\n", "        if False:\n"),
+        ("binlog_file_number(file) < binlog", "binlog_file_number(file) <= binlog"),
+        tests=_WRITER,
+    ),
+    *_of(
         "producer/sources/binlog/binlog_log.py",
         ("            elif event.type in ANY_ROWS:  # of a table that nobody captures: there may be many\n                yield None\n", ""),
         ("                    yield self._fold.after_barrier(event)\n", "                    pass\n"),
