@@ -36,7 +36,7 @@ WAIT = "sys.stdin.read()\n"
 
 
 class Parent:
-    """The parent process, and handles on all that it started."""
+    """The parent process, and handles on all that it started; it lives until its input ends, or it is killed."""
 
     def __init__(self, *lines: str) -> None:
         pipe = subprocess.PIPE
@@ -48,9 +48,13 @@ class Parent:
             start_new_session=True,
         )
         assert self.process.stdout is not None
-        told = json.loads(self.process.stdout.readline())
-        self.folder = Path(told["folder"])
-        self.handles = [os.pidfd_open(pid) for pid in told["pids"]]
+        try:
+            told = json.loads(self.process.stdout.readline())
+            self.folder = Path(told["folder"])
+            self.handles = [os.pidfd_open(pid) for pid in told["pids"]]
+        except BaseException:
+            self.finish()
+            raise
 
     def assert_all_gone(self) -> None:
         for handle in self.handles:
@@ -77,7 +81,7 @@ def test_all_ends_when_the_parent_is_ended(number: signal.Signals) -> None:
 
 
 def test_all_ends_with_an_ordinary_exit() -> None:
-    parent = Parent(TELL)
+    parent = Parent(TELL, WAIT)
     parent.process.communicate()
     assert parent.process.returncode == 0
     assert not parent.folder.exists(), "an ordinary exit waits for the guardian"
