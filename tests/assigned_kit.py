@@ -101,15 +101,6 @@ class AssignedApply:
     def log(self) -> str:
         return self.errors.read_text()[-3000:]
 
-    def workers(self) -> list[psutil.Process]:
-        """Spark's Python workers (children of the daemon)."""
-        found = []
-        for child in psutil.Process(self.popen.pid).children(recursive=True):
-            parent = child.parent()
-            if parent is not None and "consumer.spark.daemon" in " ".join(parent.cmdline()):
-                found.append(child)
-        return found
-
     def problems(self) -> list[str]:
         said = [line for _, line in self.said.copy() if line["kind"] == "problem"]
         return [f"{line['what']}: {line['why']}" for line in said]

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import psutil
 
 from deploy.embedded.fetch.downloads import spark_kafka_jars
 from deploy.embedded.guard.processes import spawn
+from tests.families import family, send, standing_still
 from tests.proxy import TcpProxy
 
 Unit = dict[str, Any]
@@ -81,11 +82,7 @@ class Processes:
 
     def family(self, name: str) -> list[psutil.Process]:
         """Return a process with everything that it has started."""
-        try:
-            one = psutil.Process(self._running[name].pid)
-            return [one, *one.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
+        return family(self._running[name].pid)
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal to a process alone."""
@@ -99,12 +96,8 @@ class Processes:
     @contextlib.contextmanager
     def standing_still(self, name: str) -> Iterator[None]:
         """SIGSTOP it with everything it has started, then SIGCONT."""
-        stopped = self.family(name)
-        try:
-            _send(stopped, signal.SIGSTOP)
+        with standing_still(self._running[name].pid):
             yield
-        finally:
-            _send(reversed(stopped), signal.SIGCONT)
 
     def end(self, name: str, seconds: float = 90) -> int:
         """End one cleanly; return its exit code."""
@@ -121,7 +114,7 @@ class Processes:
     def close(self) -> None:
         """End what is left, without grace."""
         left = [each for name in self._running for each in self.family(name)]
-        _send(left, signal.SIGKILL)
+        send(left, signal.SIGKILL)
         psutil.wait_procs(left, timeout=20)
         for process in self._running.values():
             process.wait(20)
@@ -206,9 +199,3 @@ class Checkpoints(threading.Thread):
     def finish(self) -> None:
         self._ending.set()
         self.join(30)
-
-
-def _send(processes: Sequence[psutil.Process] | Iterator[psutil.Process], number: signal.Signals) -> None:
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            process.send_signal(number)

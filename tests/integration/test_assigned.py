@@ -6,10 +6,8 @@ The targets keep a history of every write of a row, so that a version that goes 
 from __future__ import annotations
 
 import json
-import os
 import random
 import secrets
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,6 +26,7 @@ from deploy.embedded.services import MySQL
 from schemas.config.model import TargetConfig
 from tests.apply_kit import FakeSource, Topic, account_table, until
 from tests.assigned_kit import AssignedApply, Writer, assigned_apply
+from tests.families import standing_still
 from tests.services import without_mysql
 
 KINDS = ["postgres", "mysql"]
@@ -289,19 +288,12 @@ def test_a_paused_process_can_never_write_again(world: World, place: Place) -> N
     with _row_locked(place, source.table.name) as release:
         topic.write([source.put(source.row(1, "1@x", 2))])
         until(lambda: _lock_waits(place), what="a worker in the middle of its transaction")
-        family = psutil.Process(paused.popen.pid)
-        stopped = [family, *family.children(recursive=True)]
-        for process in stopped:
-            os.kill(process.pid, signal.SIGSTOP)
-        release()
-        try:
+        with standing_still(paused.popen.pid):
+            release()
             topic.write([source.put(source.row(1, "1@x", 3))])
             give(heir, unit)
             applied(place, topic)
             assert place.query(f"SELECT version FROM {source.table.name}") == [(3,)]
-        finally:
-            for process in stopped:
-                os.kill(process.pid, signal.SIGCONT)
     topic.write([source.put(source.row(1, "1@x", 4))])
     applied(place, topic)
     topic.write([source.put(source.row(2, "2@x", 5))])

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import queue
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from rowlock.agent.capture import CaptureWorkers
@@ -17,6 +14,7 @@ from rowlock.agent.workers import Ledger
 from schemas.config.model import load_config
 from schemas.units import Ended, Prepared, Progressed, WorkerEvent
 from tests.capture_kit import events, replay, size, source, source_rows, topic_rows, until, write_config
+from tests.families import standing_still
 
 COLUMNS = ["id", "name"]
 EPOCH = 1_795_000_000_000
@@ -52,11 +50,10 @@ class Agent:
         return event
 
     @property
-    def processes(self) -> list[psutil.Process]:
+    def pid(self) -> int:
         unit = self.workers._units["capture/s"]
         assert unit.process is not None
-        leader = psutil.Process(unit.process.pid)
-        return [leader, *leader.children(recursive=True)]
+        return unit.process.pid
 
 
 @pytest.fixture
@@ -98,14 +95,10 @@ def test_a_capture_unit_moves_and_a_paused_process_counts_no_more(
     assert ended.mark >= mark
     there.start(EPOCH + 7)
     insert(3)
-    paused = there.processes
-    for process in paused:
-        os.kill(process.pid, signal.SIGSTOP)
-    here.open(EPOCH + 8)
-    here.start(EPOCH + 8)
-    insert(4)
-    for process in paused:
-        os.kill(process.pid, signal.SIGCONT)
+    with standing_still(there.pid):
+        here.open(EPOCH + 8)
+        here.start(EPOCH + 8)
+        insert(4)
     insert(5)
     found = events(kafka.bootstrap, topic)
     gens = {event.after["id"]: event.source.gen for event in found if event.after}
