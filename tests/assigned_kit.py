@@ -22,6 +22,7 @@ from coordinator.core.schedulers import UnitKind
 from rowlock.coordinator.unit_catalogue import CatalogueReader
 from schemas.config.model import load_config
 from tests.apply_kit import ROOT, spark_jars, until
+from tests.families import family
 
 Line = dict[str, Any]
 
@@ -100,6 +101,10 @@ class AssignedApply:
 
     def log(self) -> str:
         return self.errors.read_text()[-3000:]
+
+    def workers(self) -> list[psutil.Process]:
+        """Return Spark's Python workers: the children of its daemon, which is this process's."""
+        return [each for each in family(self.popen.pid) if _is_of_the_daemon(each)]
 
     def problems(self) -> list[str]:
         said = [line for _, line in self.said.copy() if line["kind"] == "problem"]
@@ -264,3 +269,11 @@ class Writer:
             if due > 0:
                 self._write(due)
                 self.written += due
+
+
+def _is_of_the_daemon(process: psutil.Process) -> bool:
+    try:
+        parent = process.parent()
+        return parent is not None and "consumer.spark.daemon" in " ".join(parent.cmdline())
+    except psutil.NoSuchProcess:
+        return False

@@ -147,11 +147,11 @@ class Processes:
         return units if len(units) == count and states == {"replicating"} else None
 
     def leader(self) -> dict[str, Any]:
-        """Return who leads. Raises CommandError while nobody does for long."""
+        """Return who leads. Raises CommandError while nobody does for longer than any election."""
         from rowlock.coordinator.leader_client import LeaderClient
         from schemas.config.model import load_config
 
-        with LeaderClient(load_config(self.config, {}).coordination) as client:
+        with LeaderClient(load_config(self.config, {}).coordination, patience_s=40) as client:
             return client.get("/v1/leader")
 
 

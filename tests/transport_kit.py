@@ -54,8 +54,8 @@ class Server:
     def lead(self, rev: int) -> None:
         self.server.set_leader(LeaderInfo(rev, self.address, "", mine=True))
 
-    def follow(self, rev: int, address: str) -> None:
-        self.server.set_leader(LeaderInfo(rev, address, "", mine=False))
+    def follow(self, rev: int, address: str, rest: str = "") -> None:
+        self.server.set_leader(LeaderInfo(rev, address, rest, mine=False))
 
     def opened(self, agent: str = "a") -> list[int]:
         return [e.stream for e in list(self.events) if isinstance(e, Opened) and e.agent == agent]

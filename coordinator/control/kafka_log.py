@@ -76,11 +76,12 @@ class ControlLog:
         self._election = election.begin(time.monotonic(), self._jitter())
         self._led = 0
         self._leader: tuple[int, bool] = (0, True)
+        self._nonce = secrets.token_hex(4)
         self._reader = ControlReader(kafka, self._config.probe, self._lock, self._step)
         self._writer = ControlWriter(
             kafka,
             candidate,
-            secrets.token_hex(4),
+            self._nonce,
             self._config.writer,
             report=self._step,
             tell=self._tell,
@@ -173,7 +174,9 @@ class ControlLog:
 
     def _another_is_alive(self, now: float) -> None:
         fold = self._reader.fold
-        if not fold.resigned and fold.rev != self._led:
+        if (
+            not fold.resigned and fold.nonce != self._nonce
+        ):  # our own claim may be read before it is known to be committed
             self._on_event(Heard(fold.rev, now))
 
     def _tell(self, event: LogEvent) -> None:

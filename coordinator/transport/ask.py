@@ -31,12 +31,14 @@ def ask_leader(
     system: str = "",
     token: str = "",
     refused: Callable[[str, str], None] = lambda _peer, _why: None,
+    undecided: Callable[[str], None] = lambda _peer: None,
 ) -> LeaderInfo | None:
     """Return the leader of the highest term that a peer knows, None if nobody knows one of `known_rev` or later.
 
     Blocks at most `timeout` seconds; less when a leader answers itself. Peers that do not answer are passed over.
     `system`: the Kafka prefix. `token`: what this caller proves itself with. `refused(peer, why)`: called for a coordinator of
-    another system or another version of the protocol, and for one that does not take the token.
+    another system or another version of the protocol, and for one that does not take the token. `undecided(peer)`: called for a coordinator that answers
+    and knows of nobody who leads: an election is under way.
     """
     answers: queue.SimpleQueue[tuple[str, grpc.Future]] = queue.SimpleQueue()
     channels = [open_channel(peer, security) for peer in peers]
@@ -55,6 +57,8 @@ def ask_leader(
                 break
             info = _answer(peer, done, refused)
             if info is None or info.rev < max(1, known_rev) or not info.address:
+                if info is not None and not info.address:
+                    undecided(peer)
                 continue
             if info.mine:
                 deadline = min(deadline, time.monotonic() + GRACE)

@@ -27,7 +27,7 @@ from schemas.config.model import Config, CoordinationConfig, CoordinationTls
 PATIENCE_S = 15.0
 """How long an election may take before a command gives up."""
 UNHEARD_S = 6.0
-"""How long it waits while no coordinator answers at all: the one on `rest` may be gone, and another about to take over."""
+"""How long it waits while no coordinator answers at all, by whatever way: they may be starting."""
 AGAIN_S = 0.3
 TIMEOUT_S = 10.0
 
@@ -43,6 +43,14 @@ class _Elsewhere:
     heard: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`at`: the leader's REST address, None: not known just now. `heard`: whether a coordinator answered, if only that it is electing."""
+
+    at: str | None = None
+    heard: bool = False
+
+
 class LeaderClient:
     """Asks the leader. Raises CommandError with what the leader refused, or why none was found.
 
@@ -56,7 +64,7 @@ class LeaderClient:
         prefix: str = "",
         patience_s: float = PATIENCE_S,
         at: str | None = None,
-        find: Callable[[], str | None] | None = None,
+        find: Callable[[], Found] | None = None,
     ) -> None:
         self._config, self._patience_s = config, patience_s
         self._find = find or (lambda: find_rest(config, prefix))
@@ -75,9 +83,12 @@ class LeaderClient:
         from rowlock.coordinator.control_view import led_at
 
         coordination, prefix = config.coordination, config.kafka.prefix
-        return cls(
-            coordination, prefix=prefix, find=lambda: find_rest(coordination, prefix) or led_at(config.kafka)
-        )
+
+        def find() -> Found:
+            found = find_rest(coordination, prefix)
+            return found if found.at is not None else Found(led_at(config.kafka), found.heard)
+
+        return cls(coordination, prefix=prefix, find=find)
 
     def __enter__(self) -> Self:
         return self
@@ -125,7 +136,8 @@ class LeaderClient:
         try:
             answer = self._http.request(method, f"{scheme}://{self._at}{path}", **how)
         except httpx.TransportError as error:
-            return _Elsewhere(f"{self._at} does not answer ({error})", self._find(), heard=False)
+            found = self._find()
+            return _Elsewhere(f"{self._at} does not answer ({error})", found.at, found.heard)
         if answer.is_success:
             body: Json = answer.json()
             return body
@@ -139,7 +151,7 @@ class LeaderClient:
             seen = f"{self._at} answered {answer.status_code} and is no coordinator"
             raise CommandError(f"{seen}; correct coordination.rest in the configuration") from error
         if kind.endswith(":another-system"):
-            at = self._find()
+            at = self._find().at
             if at is None or at == self._at:
                 raise CommandError(detail)
             return _Elsewhere(f"{self._at}: {detail}", at, heard=False)
@@ -161,14 +173,21 @@ def _who() -> str:
 _REMEDY = "start `rowlock coordinator`, or correct coordination.rest and coordination.coordinators"
 
 
-def find_rest(config: CoordinationConfig, prefix: str = "") -> str | None:
-    """Return the REST address of the leader as the coordinators know it; None when none of them answers with one."""
+def find_rest(config: CoordinationConfig, prefix: str = "") -> Found:
+    """Return where the leader is by what the configuration's coordinators say."""
     from coordinator.transport.ask import ask_leader
 
-    found = ask_leader(
-        config.coordinators, 0, security_of(config.tls), 2.0, system=prefix, token=agent_token(config)
+    electing: list[str] = []
+    leader = ask_leader(
+        config.coordinators,
+        security=security_of(config.tls),
+        timeout=2.0,
+        system=prefix,
+        token=agent_token(config),
+        undecided=electing.append,
     )
-    return found.rest if found is not None and found.rest else None
+    at = leader.rest if leader is not None and leader.rest else None
+    return Found(at, heard=leader is not None or bool(electing))
 
 
 def _trust(tls: CoordinationTls | None) -> ssl.SSLContext | bool:

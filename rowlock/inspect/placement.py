@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from rowlock.coordinator.control_view import ControlView, leader_of
-from rowlock.coordinator.leader_client import LeaderClient
+from rowlock.coordinator.leader_client import Found, LeaderClient
 from rowlock.errors import CommandError
 from schemas.config.model import Config
 
@@ -70,9 +70,7 @@ class PlacementReader:
         if self._leader is None or self._leader[0] != rest:
             self._forget()
             coordination, prefix = self._config.coordination, self._config.kafka.prefix
-            client = LeaderClient(
-                coordination, prefix=prefix, patience_s=PATIENCE_S, at=rest, find=lambda: None
-            )
+            client = LeaderClient(coordination, prefix=prefix, patience_s=PATIENCE_S, at=rest, find=Found)
             self._leader = rest, client
         try:
             return list(self._leader[1].all_units({}))

@@ -166,6 +166,22 @@ def test_another_leader_is_heard_while_it_writes_and_not_from_the_past(
     until(lambda: [heard for heard in follower.said(Heard) if heard.rev == late.term.rev])
 
 
+def test_a_candidate_does_not_hear_itself(config: KafkaConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its reader may have its claim before its writer has said that it is committed (on a busy machine: at any time)."""
+    step = ControlLog._step
+
+    def late(log: ControlLog, event: Any) -> None:
+        if isinstance(event, Claimed):
+            until(lambda: NewLeader(event.rev, known(one)) in one.events, what="its own claim, read")
+        step(log, event)
+
+    monkeypatch.setattr(ControlLog, "_step", late)
+    one = One(config, "a")
+    with one:
+        leader(one)
+        assert one.said(Heard) == []
+
+
 def ensure(config: KafkaConfig) -> None:
     """As the coordinator does it: a topic that was created just now is not known to the broker at once."""
 

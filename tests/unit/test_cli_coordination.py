@@ -43,7 +43,7 @@ from rowlock.commands.cluster_tables import agents_table, units_table
 from rowlock.commands.tables import plain
 from rowlock.coordinator import control_view
 from rowlock.coordinator import leader_client as leader_module
-from rowlock.coordinator.leader_client import LeaderClient
+from rowlock.coordinator.leader_client import Found, LeaderClient
 from rowlock.coordinator.run import listen_for_rest, serve_rest
 from rowlock.errors import CommandError
 from schemas.config.model import CoordinationConfig, KafkaConfig, load_config
@@ -278,7 +278,7 @@ def test_where_nobody_answers_the_coordinators_are_asked(
     rowlock: Callable[..., Result], control: FakeControl, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = serve(control)
-    monkeypatch.setattr(leader_module, "find_rest", lambda *_: at)
+    monkeypatch.setattr(leader_module, "find_rest", lambda *_: Found(at))
     assert rowlock("rebalance", NOWHERE).exit_code == 0
     assert control.commands == [Rebalance()]
 
@@ -291,6 +291,27 @@ def test_no_coordinator_at_all_is_said_after_a_take_over_could_have_been(
     assert result.exit_code == 2
     assert f"{NOWHERE} does not answer" in result.stderr
     assert "start `rowlock coordinator`" in result.stderr
+
+
+def test_where_the_leader_has_just_died_a_coordinator_that_is_electing_is_waited_for(
+    control: FakeControl, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`rest` was the leader's; the other one answers over gRPC only, first that nobody leads. That is not "nobody answers"."""
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            server.follow(9, "x:1", serve(control))
+
+    monkeypatch.setattr(leader_module, "UNHEARD_S", 0.0)
+    monkeypatch.setattr(leader_module.time, "sleep", wait)
+    with transport_kit.serving() as server:
+        config = CoordinationConfig(rest=NOWHERE, coordinators=[server.address])
+        with LeaderClient(config) as client:
+            client.post("/v1/rebalance")
+    assert len(waits) >= 3  # others of this process may sleep as well
+    assert control.commands == [Rebalance()]
 
 
 def test_something_else_on_the_port(rowlock: Callable[..., Result], serve: Serve, tmp_path: Path) -> None:
@@ -316,7 +337,7 @@ def test_during_an_election_a_command_waits(
             control.seen_leader = elected
 
     monkeypatch.setattr(leader_module.time, "sleep", wait)
-    with LeaderClient(CoordinationConfig(rest=serve(control)), find=lambda: None) as leader:
+    with LeaderClient(CoordinationConfig(rest=serve(control)), find=Found) as leader:
         leader.post("/v1/rebalance")
     assert len(waits) == 5
     assert control.commands == [Rebalance()]
@@ -325,7 +346,7 @@ def test_during_an_election_a_command_waits(
 def test_an_election_that_takes_too_long(control: FakeControl, serve: Serve) -> None:
     control.seen_leader = None
     config = CoordinationConfig(rest=serve(control))
-    with LeaderClient(config, patience_s=0.0, find=lambda: None) as leader:
+    with LeaderClient(config, patience_s=0.0, find=Found) as leader:
         with pytest.raises(CommandError, match="nobody leads just now"):
             leader.get("/v1/units")
 
@@ -373,7 +394,7 @@ def test_a_foreign_certificate_is_not_trusted(control: FakeControl, serve: Serve
     config = CoordinationConfig.model_validate(
         {"rest": rest, "tls": {"ca": ours.ca, "cert": ours.cert, "key": ours.key}}
     )
-    with LeaderClient(config, find=lambda: None) as leader:
+    with LeaderClient(config, find=Found) as leader:
         with pytest.raises(CommandError, match="certificate verify failed"):
             leader.post("/v1/resign")
     assert control.commands == []
