@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, SecretStr
+from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from schemas.config.base import Model, Port, Text
@@ -30,6 +30,7 @@ __all__ = [
     "CoordinationTls",
     "KafkaConfig",
     "PipelineConfig",
+    "RepairConfig",
     "Route",
     "SourceConfig",
     "SparkConfig",
@@ -170,6 +171,33 @@ class TargetConfig(Model):
     tls: TlsConfig | None = Field(default=None, description="TLS towards the database (default: none).")
 
 
+SchemaChanges = Literal["ignore", "lenient", "evolve", "stop"]
+
+
+class RepairConfig(Model):
+    """What becomes of a table that cannot be followed. A bare `copy` or `stop` is its `mode`."""
+
+    mode: Literal["copy", "stop"] = Field(
+        default="copy",
+        description="`copy`: the table is copied again by itself, within the limits below; `stop`: it waits for `rowlock copy`.",
+    )
+    max_rows: int = Field(
+        default=50_000_000,
+        ge=1,
+        description="Larger tables (by the source's estimate) wait for `rowlock copy`.",
+    )
+    max_per_day: int = Field(
+        default=3,
+        ge=1,
+        description="So many copies of one table within a day; then it waits for `rowlock copy`.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_word(cls, value: object) -> object:
+        return {"mode": value} if isinstance(value, str) else value
+
+
 class Route(Model):
     """Which source tables go where. The first route that matches a table counts; a table without one is not applied."""
 
@@ -185,6 +213,9 @@ class Route(Model):
         default_factory=dict,
         description="Columns to add to every row, with their text; `{source}`, `{db}`, `{table}` are filled in. They join the "
         "primary key and every unique key of tables that rowlock creates, so that many sources fit into one table.",
+    )
+    schema_changes: SchemaChanges | None = Field(
+        default=None, description="For these tables, instead of the pipeline's."
     )
 
 
@@ -202,9 +233,19 @@ class PipelineConfig(Model):
     lanes: int = Field(
         default=4, ge=1, le=64, description="Ordered streams (threads, connections) per topic at work."
     )
-    schema_changes: Literal["stop"] = Field(
+    schema_changes: SchemaChanges = Field(
         default="stop",
-        description="What an ALTER TABLE at the source does. `stop`: the table waits for a person.",
+        description="What an ALTER TABLE at the source does. `ignore`: nothing at the target; a row that no longer fits stops the table. "
+        "`lenient`: what adds and widens is done, nothing is dropped or narrowed. `evolve`: the target follows. `stop`: the table waits "
+        "for a person.",
+    )
+    on_drop: Literal["keep", "empty", "drop"] = Field(
+        default="keep",
+        description="What DROP TABLE and DROP DATABASE at the source do to the target's rows, whatever `schema_changes` says.",
+    )
+    repair: RepairConfig = Field(
+        default_factory=RepairConfig,
+        description="What becomes of a table that cannot be followed: `copy` or `stop`, or the keys below.",
     )
     conflicts: Literal["replace", "quarantine"] = Field(
         default="replace",

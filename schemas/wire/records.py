@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
+from schemas.wire.copies import CopyState
 from schemas.wire.position import Position
 
 
@@ -125,6 +126,8 @@ class StoredPosition(msgspec.Struct, kw_only=True):
     #: The last event that ends at `pos` (or before it), at a file's beginning also the last one of the file before.
     #: Empty: written by a version that did not keep it. `identity.gtid_set` is of this position, too.
     proof: tuple[LogProof, ...] = ()
+    copies: dict[str, CopyState] = {}  # "db.table" → what became of the last request to copy it
+    copy_requests: int = 0  # offset of the next request to read in `<prefix>.<source>.copy`
 
 
 #: `Watermark.ended` of a source whose snapshot was all there was to do.
@@ -151,3 +154,4 @@ class Watermark(msgspec.Struct, kw_only=True):
     ended: str | None = None  # the last one of a process that ends, or begins anew: why
     restarts: bool = False  # with `ended`: it begins anew by itself
     stops: dict[str, TableStop] = {}  # "db.table" → of the tables that are to be captured now
+    copies: dict[str, CopyState] = {}  # "db.table" → copies that wait or run, or came to an end within a day
