@@ -17,6 +17,8 @@ from coordinator.core.schedulers import MoveLimits
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.listening import listening_socket
+from coordinator.server.operators.copies import CopyDesk
+from rowlock.coordinator.copy_desk import KafkaCopyDesk
 from rowlock.coordinator.fences import Fences
 from rowlock.coordinator.unit_catalogue import CatalogueReader
 from rowlock.credentials import agent_token, security_of
@@ -104,7 +106,9 @@ def _serve(
     config: Config, name: str, coordinator: Coordinator, listening: socket.socket, stop: threading.Event
 ) -> int:
     try:
-        rest = serve_rest(config.coordination, coordinator, config.kafka.prefix, listening)
+        rest = serve_rest(
+            config.coordination, coordinator, KafkaCopyDesk(config), config.kafka.prefix, listening
+        )
     except BaseException:
         listening.close()
         coordinator.close()
@@ -133,7 +137,11 @@ def listen_for_rest(config: CoordinationConfig, *, or_any_port: bool) -> tuple[s
 
 
 def serve_rest(
-    config: CoordinationConfig, coordinator: Coordinator, prefix: str, listening: socket.socket
+    config: CoordinationConfig,
+    coordinator: Coordinator,
+    copies: CopyDesk,
+    prefix: str,
+    listening: socket.socket,
 ) -> RestServer:
     """Return REST that serves on `listening`. Raises CommandError for a certificate that cannot be used."""
     # Here and not above: FastAPI is a third of what this process imports, and the election waits for Kafka meanwhile.
@@ -141,7 +149,7 @@ def serve_rest(
     from coordinator.rest.server import Certificate
 
     certificate = Certificate(config.tls.cert, config.tls.key) if config.tls else None
-    app = create_app(coordinator, token=config.token, prefix=prefix)
+    app = create_app(coordinator, copies, token=config.token, prefix=prefix)
     server = RestServer(app, config.rest, certificate, listening)
     try:
         server.start()

@@ -156,6 +156,9 @@ class Control(Protocol):
     def events(self, after: int, most: int) -> tuple[EventRow, ...]:
         """Return what happened behind event `after`, oldest first, the newest `most`; never waits."""
 
+    def told(self, what: str, about: Mapping[str, object]) -> None:
+        """Note something that this coordinator did for somebody among its events."""
+
     def command(self, command: Command, timeout: float = 5.0, *, by: str = "") -> None:
         """Carry out a command that `by` gave; returns once it is accepted, and durable where it is to outlive this owner. `timeout` in
         seconds. Raises RefusedError, NotLeaderError, NoAnswerError."""
