@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from tests.mutants import MUTANTS, SAMPLE
 from tests.mutants.fresh import changes, drawn
 from tests.mutants.mutant import Mutant
-from tests.mutants.run import PRODUCT, ROOT, run
+from tests.mutants.run import PRODUCT, ROOT, Copy, run
 
 SOURCES = {
     str(path.relative_to(ROOT)): path.read_text()
@@ -61,6 +62,16 @@ def test_who_is_found_and_who_survives() -> None:
     assert [result.verdict for result in run(mutants, 2)] == ["found", "survived", "error"]
     with pytest.raises(ValueError, match="0 times"):
         list(run([Mutant(file, "no such text", "", tests)], 1))
+
+
+def test_a_copy_has_all_that_a_test_may_read(tmp_path: Path) -> None:
+    """Tests read pages and settings, too; without them those of a fresh mutant fail before there is one."""
+    Copy(tmp_path / "0")
+    known = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    named = [name for name in known.splitlines() if (ROOT / name).exists()]
+    for name in (*named, "docs/how-to/add-a-target.md", "README.md", "tests/unit/test_mutants.py"):
+        assert (tmp_path / "0" / name).is_file(), name
+    assert not (tmp_path / "0" / ".git").exists()
 
 
 FRESH = '''"""What it is."""
