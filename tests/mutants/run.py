@@ -25,7 +25,16 @@ LIMIT_S = 120
 TIMES = 10
 """A mutant that keeps its tests from ending is found: after LIMIT_S, or as many TIMES what they take without it."""
 _LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist", "state", "artifacts"
+    ".git",
+    ".venv",
+    ".*_cache",
+    ".hypothesis",
+    "__pycache__",
+    "*.egg-info",
+    "build",
+    "dist",
+    "state",
+    "artifacts",
 )
 """What git ignores, and git's own: everything else a test may read."""
 _OPTIONS = ("-q", "-x", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", "")
