@@ -284,6 +284,25 @@ def test_a_start_begins_anew_where_a_predecessor_has_just_taken_a_table_up(there
             starter._require_alone([NAME])
 
 
+def test_a_start_asks_for_definitions_where_it_has_seen_nothing_before() -> None:
+    """Else it would not wait until the source has carried out what its log has."""
+    asked: list[Place] = []
+
+    class Definitions:
+        def all_at(self, place: Place, names: list[TableName]) -> dict[TableName, Proof]:
+            asked.append(place)
+            return dict.fromkeys(names, Proven(None, "it is a view"))
+
+    captured = Captured("rowlock", "b1")
+    starter: Any = object.__new__(Starter)
+    starter.captured, starter.source = captured, SimpleNamespace(definitions=Definitions())
+    started = Started(RECORD, CONTEXT, captured, {}, {}, fresh=False)
+    starter._define_new(started, [NAME])
+    starter._define_new(started, [])
+    assert asked == [Place("binlog.000003", 0, beginning=True)]
+    assert started.errors == {NAME: "it is a view"}
+
+
 def test_a_start_asks_once_how_names_compare_however_many_tables_there_are() -> None:
     """The source is asked for it, and a bank has hundreds of tables."""
     asked = []

@@ -13,6 +13,7 @@ from tests.mutants import MUTANTS, SAMPLE
 from tests.mutants.fresh import changes, drawn
 from tests.mutants.mutant import Mutant
 from tests.mutants.run import PRODUCT, ROOT, Copy, run
+from tests.mutants.survivors import SURVIVORS
 
 SOURCES = {
     str(path.relative_to(ROOT)): path.read_text()
@@ -107,6 +108,13 @@ def test_fresh_mutants_change_what_runs_and_nothing_else(tmp_path: Path) -> None
     ]
     for each in found:
         compile(each.made(FRESH), "lane.py", "exec")
+
+
+def test_every_survivor_is_one_that_may_be_drawn() -> None:
+    """A reason is about a line as it is: where that has changed, the mutant has to be found again, or a reason."""
+    every = {mutant[:3] for mutant in drawn(ROOT, 10**6, 1)}
+    assert [each for each in SURVIVORS if each[:3] not in every] == []
+    assert all(each.why for each in SURVIVORS)
 
 
 def test_a_drawn_mutant_stands_once_in_its_file_and_has_tests() -> None:
