@@ -189,6 +189,14 @@ MUTANTS = [
         ("if begins is not None and position <= begins:", "if begins is not None and position < begins:"),
         tests=_LATE,
     ),
+    *_of(
+        "producer/barriers.py",
+        ("        if passed_over and state.definition_offset != end:", "        if sql is None and state.definition_offset != end:"),
+        ("        if passed_over and state.definition_offset != end:", "        if state.definition_offset != end:"),
+        ("        if passed_over and state.definition_offset != end:", "        if False:"),
+        tests=_LATE,
+    ),
+    *_of("producer/resume/startup.py", ("            if state.definition_offset != state.topic.end:", "            if False:"), tests=_LATE),
     *_of("producer/loop/rows.py", ("if (at.file_number, at.pos) < begins[1:3]:", "if (at.file_number, at.pos) <= begins[1:3]:"), tests=_LATE),
     *_of(
         "producer/resume/startup.py",

@@ -53,7 +53,7 @@ class AgentRow:
 @dataclass(frozen=True, slots=True)
 class UnitRow:
     """`kind`: capture, apply. `state`: of the replication set (absent, recovering, prepare, commit, replicating, removing).
-    `agent`, `epoch`: of the primary, else of the one that gets ready; `moving_to`: the new agent of a move under way.
+    `agent`, `epoch` (its assignment): of the primary, else of the one that gets ready; `moving_to`: the new agent of a move under way.
     `checkpoint_ts`, `resolved_ts`: source commit time in ms; None: not known yet. `error`: why it last stopped by itself, until
     it replicates again. `since_s`: seconds in this state."""
 
