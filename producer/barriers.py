@@ -22,12 +22,15 @@ from producer.resume.startup import WAITS, Started, send_definition, unproven
 from producer.source import DefinitionProver, StatementReach
 from producer.sources.changes import Barrier
 from producer.statements import ddl
+from producer.statements.actions import Rows
+from producer.statements.columns import changes, said
 from producer.statements.ddl import Dml, SchemaDrop, TableDdl
-from producer.statements.judgement import Rows, StatementVerdict, judge
+from producer.statements.judgement import StatementVerdict, judge
 from producer.tables import Captured, TableName, TableState, dotted
 from schemas.findings import START_OVER
 from schemas.table.model import Table, same_definition
 from schemas.table.names import Names
+from schemas.wire.event import ColumnChanges
 from schemas.wire.position import Position
 
 _log = structlog.get_logger("capture")
@@ -201,9 +204,12 @@ class Barriers:
         same = same_definition(state.table, table)
         if verdict.stops(same_definition=same):
             raise _stopped(barrier, verdict)
+        columns = _columns(barrier, state.table, table)
         state.define(table, position)
         effect = verdict.effect(same_definition=same)
-        send_definition(self.writer, self.context, state, transaction, barrier.sql, effect=effect)
+        send_definition(
+            self.writer, self.context, state, transaction, barrier.sql, effect=effect, columns=columns
+        )
         self.changed(state, transaction)
         return 1
 
@@ -281,6 +287,12 @@ class Barriers:
         self.started.late[name] = until
         self.errors[name] = f"{reason}: {WAITS}"
         _log.warning("table waits", source=self.captured.source, table=dotted(name), reason=reason)
+
+
+def _columns(barrier: Barrier, before: Table, after: Table) -> ColumnChanges | None:
+    """Return what the statement says of columns, as far as it is of columns alone and all of it is known."""
+    actions = said(barrier.sql, barrier.db, escapes=barrier.escapes)
+    return None if actions is None else changes([actions], before, after)
 
 
 def _selects(tokens: Sequence[ddl.Token]) -> bool:

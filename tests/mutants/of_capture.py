@@ -189,6 +189,21 @@ MUTANTS = [
         ("if begins is not None and position <= begins:", "if begins is not None and position < begins:"),
         tests=_LATE,
     ),
+    *_of(
+        "producer/statements/columns.py",
+        ("    if spelled.keys() != columns.keys():\n        return None\n", ""),
+        ("            if not each.defined and not (converted and was.type.charset is not None):\n", "            if False:\n"),
+        ("return not any(_computed_from(column, retyped) for column in after.columns)", "return True"),
+        ("column.auto_increment and not was.auto_increment", "False"),
+        ("            if name in moved and moved[name] != name:  # whether", "            if False:  # whether"),
+        ("for name, each in now.items() if each.origin is None)", "for name, each in now.items() if name not in before.column_names)"),
+        tests=("tests/unit/test_statement_columns.py",),
+    ),
+    *_of(
+        "producer/barriers.py",
+        ("effect=effect, columns=columns", "effect=effect"),
+        tests=("tests/unit/test_barriers.py",),
+    ),
     *_of("producer/loop/rows.py", ("if (at.file_number, at.pos) < begins[1:3]:", "if (at.file_number, at.pos) <= begins[1:3]:"), tests=_LATE),
     *_of(
         "producer/resume/startup.py",

@@ -22,7 +22,7 @@ from schemas.io.mysql_catalog import is_selected
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.table.names import Names
 from schemas.wire.codec import decode_event
-from schemas.wire.event import Event
+from schemas.wire.event import ColumnChanges, Event
 from schemas.wire.position import DEFINITION_ROW
 from schemas.wire.records import Identity, StoredPosition
 from tests.apply_kit import account_table
@@ -165,6 +165,27 @@ def test_a_new_definition_goes_into_the_topic_without_a_word_about_values() -> N
     assert stage.carry_out("ALTER TABLE t ADD COLUMN x INT") == {}
     assert stage.effects == [("m", None)]
     assert stage.writer.sent[0].definition == stage.now[T]
+
+
+@pytest.mark.parametrize(
+    ("sql", "columns"),
+    [
+        ("ALTER TABLE t ADD COLUMN X INT", ColumnChanges(added=("x",))),
+        ("ALTER TABLE t ADD COLUMN x INT, DROP PARTITION p0", None),
+        ("ALTER TABLE t ADD COLUMN y INT", None),
+    ],
+)
+def test_a_definition_says_what_the_statement_did_to_columns(sql: str, columns: ColumnChanges | None) -> None:
+    stage = Stage(now={T: wider(account_table(name="t"))})
+    stopped = stage.carry_out(sql)
+    assert stopped == ({T: "rows-replaced"} if "PARTITION" in sql else {})
+    assert [event.columns for event in stage.writer.sent] == ([] if stopped else [columns])
+
+
+def test_a_statement_that_keeps_rows_says_that_no_column_is_another() -> None:
+    stage = Stage()
+    stage.carry_out("ALTER TABLE t ADD INDEX (id)")
+    assert [event.columns for event in stage.writer.sent] == [ColumnChanges()]
 
 
 def test_a_new_table_begins_with_its_definition() -> None:

@@ -14,6 +14,7 @@ from producer.checks import binlog_server
 from producer.definitions import proof
 from producer.effects import Effect
 from producer.statements import ddl, judgement
+from producer.statements.actions import ACTIONS
 from producer.statements.closure import reach
 from tools.docs import logged_changes
 
@@ -90,7 +91,7 @@ def statements() -> Iterator[Effect]:
     """Yield what statements on tables do."""
     for sql in STATEMENTS:
         yield _statement(sql)
-    for action in judgement.ACTIONS:
+    for action in ACTIONS:
         if action.example:
             effect = _statement(f"ALTER TABLE t {action.example.format(other='u')}")
             yield (
