@@ -31,6 +31,7 @@ from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
 from schemas.io.mysql_catalog import is_selected
 from schemas.table.model import Table
+from schemas.wire.event import ColumnChanges
 from schemas.wire.position import Position, binlog_file_number
 from schemas.wire.records import Anchor, StoredPosition, TableStop
 
@@ -367,14 +368,15 @@ def send_definition(
     ddl: str | None = None,
     *,
     effect: str | None = None,
+    columns: ColumnChanges | None = None,
 ) -> None:
     """Send the definition in force at its own position, and remember its offset once acknowledged."""
     if state.defined_at[0] != context.epoch:
         context = msgspec.structs.replace(context, epoch=state.defined_at[0])
     state.topic.note()  # the definition stands lower than what the topic has, and takes its place as the tail
     key, value = encode_definition(
-        state.table, context, state.topic.tail, transaction, row=state.defined_at[3], ddl=ddl, effect=effect
-    )
+        state.table, context, state.topic.tail, transaction, row=state.defined_at[3], ddl=ddl, effect=effect, columns=columns,
+    )  # fmt: skip
     state.topic.raise_ceiling()
 
     def stored(offset: int) -> None:

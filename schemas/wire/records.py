@@ -80,7 +80,7 @@ class Anchor(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class TableStop(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Why no event of a table is published any more, until a copy of the table has ended (until then: start over).
+    """Why no event of a table is published any more, until a copy of the table begins (`rowlock copy`).
 
     `cause`: one of producer.stops.CAUSES. `at`: of the cause in the source's log (`file`, `pos` for people).
     `reason`: what was seen, one sentence with the table in it; `remedy`: what to do. `since_ms`: when that was, at the source.
