@@ -73,8 +73,10 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
     given = (("listen", listen), ("rest", rest))
     config = load_config(config_file, changes={("coordination", key): value for key, value in given if value})
     from rowlock.coordinator.run import default_name, run
+    from rowlock.inspect.copy_desk import KafkaCopyDesk
 
-    sys.exit(run(config, name or default_name(), or_any_port=or_any_port, without=without))
+    desk = KafkaCopyDesk(config)
+    sys.exit(run(config, name or default_name(), desk, or_any_port=or_any_port, without=without))
 
 
 @click.command()

@@ -18,7 +18,6 @@ from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.listening import listening_socket
 from coordinator.server.operators.copies import CopyDesk
-from rowlock.coordinator.copy_desk import KafkaCopyDesk
 from rowlock.coordinator.fences import Fences
 from rowlock.coordinator.unit_catalogue import CatalogueReader
 from rowlock.credentials import agent_token, security_of
@@ -77,10 +76,17 @@ def owner_config(config: CoordinationConfig) -> OwnerConfig:
     )
 
 
-def run(config: Config, name: str, *, or_any_port: bool = False, without: Sequence[str] = ()) -> int:
+def run(
+    config: Config,
+    name: str,
+    copies: CopyDesk,
+    *,
+    or_any_port: bool = False,
+    without: Sequence[str] = (),
+) -> int:
     """Serve until SIGTERM or SIGINT. Returns the exit code; raises CommandError when it cannot begin.
 
-    `or_any_port`: REST takes a free port where the one that it shall have is taken. `without`: see rowlock.coordinator.unit_catalogue.
+    `copies`: where requests for copies go. `or_any_port`: REST takes a free port where the one that it shall have is taken. `without`: see rowlock.coordinator.unit_catalogue.
     """
     wanted = config.coordination
     with stopped_by_signals() as stop:
@@ -99,16 +105,20 @@ def run(config: Config, name: str, *, or_any_port: bool = False, without: Sequen
         except ControlTopicError as error:
             listening.close()
             raise CommandError(str(error)) from error
-        return _serve(config, name, coordinator, listening, stop)
+        return _serve(config, name, coordinator, listening, stop, copies=copies)
 
 
 def _serve(
-    config: Config, name: str, coordinator: Coordinator, listening: socket.socket, stop: threading.Event
+    config: Config,
+    name: str,
+    coordinator: Coordinator,
+    listening: socket.socket,
+    stop: threading.Event,
+    *,
+    copies: CopyDesk,
 ) -> int:
     try:
-        rest = serve_rest(
-            config.coordination, coordinator, KafkaCopyDesk(config), config.kafka.prefix, listening
-        )
+        rest = serve_rest(config.coordination, coordinator, copies, config.kafka.prefix, listening)
     except BaseException:
         listening.close()
         coordinator.close()

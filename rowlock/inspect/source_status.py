@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coordinator.server.operators.copies import CopyRow
-from rowlock.coordinator.copy_desk import copy_rows
+from rowlock.inspect.copy_desk import copy_rows
 from rowlock.inspect.placement import Placement, Row
 from schemas.findings import split_remedy
 from schemas.wire.position import Position

@@ -197,6 +197,7 @@ MUTANTS = [
         tests=_LATE,
     ),
     *_of("producer/resume/startup.py", ("            if state.definition_offset != state.topic.end:", "            if False:"), tests=_LATE),
+    *_of(
         "producer/statements/columns.py",
         ("    if spelled.keys() != columns.keys():\n        return None\n", ""),
         ("            if not each.defined and not (converted and was.type.charset is not None):\n", "            if False:\n"),
