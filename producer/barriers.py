@@ -316,10 +316,14 @@ class Barriers:
         state = TableState(name, self.captured.topic(name), table, position)
         self.captured.tables[name] = state
         self.captured.known.add(name)
-        self.started.late.pop(name, None)
         self.errors.pop(name, None)
+        passed_over = self.started.late.pop(name, None) is not None or sql is None
+        self.writer.drain()
+        end = max(state.topic.end, self.writer.offsets.get(state.topic.name, -1) + 1)
         send_definition(self.writer, self.context, state, transaction, sql)
         self.writer.drain()
+        if passed_over and state.definition_offset != end:
+            raise _taken_up_twice(state)
         self.changed(state, transaction)
         _log.info("table added", source=self.captured.source, table=dotted(name))
         return state
@@ -370,6 +374,16 @@ class Barriers:
         self.started.late[name] = until
         self.errors[name] = f"{reason}: {WAITS}"
         _log.warning("table waits", source=self.captured.source, table=dotted(name), reason=reason)
+
+
+def _taken_up_twice(state: TableState) -> TableStoppedError:
+    """Return the stop of a table that a predecessor, which has not ended, took up at an earlier place after our start had
+    read the topic. What it published counts for readers; what followed we have passed over."""
+    reason = (
+        f"{dotted(state.name)} was taken up at two places of the log, by an earlier capture process that had not ended and by its "
+        "successor: changes between them may be missing"
+    )
+    return TableStoppedError(frozenset([state.name]), "definition", reason, copy_again(*state.name))
 
 
 def _moves(statement: object) -> bool:

@@ -17,7 +17,7 @@ import structlog
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.index import LogPoint
 from producer.definitions.places import Place, Unproven
-from producer.errors import SourceRefusedError, SupersededError
+from producer.errors import SourceRefusedError, SupersededError, TransientSourceError
 from producer.kafka.control_events import encode_definition, encode_stop
 from producer.kafka.topics import EVENTS
 from producer.ports import EventWriter, TopicMaker, TopicRanges
@@ -201,13 +201,15 @@ class Starter:
         for name in [*names, *former]:
             tails = found[self.captured.topic_of(name)]
             topic = self.captured.topic(name)
-            topic.ceiling = topic.tail.last = tails.highest
+            topic.ceiling, topic.tail.last, topic.end = tails.highest, tails.highest, tails.end
             tail = tails.tables.get(name)
             if tail is not None and self._restore(started, name, tail):
                 known.append(name)
         self._take_stops(started, names, former, found)
-        self._define_new(started, [name for name in names if name not in self.captured.tables])
+        new = [name for name in names if name not in self.captured.tables]
+        self._define_new(started, new)
         self.writer.drain()
+        self._require_alone(new)
         self._rescan(started, known, found)
 
     def _take_stops(
@@ -322,6 +324,16 @@ class Starter:
         self.captured.tables[name] = state
         self.captured.known.add(name)
         send_definition(self.writer, started.context, state, definition_context(record, position))
+
+    def _require_alone(self, new: list[TableName]) -> None:
+        """Raise TransientSourceError where a predecessor, which has not ended, took up a new table since the topic was read: readers
+        take what it wrote, and would drop what we write below that. From now on they drop what it writes."""
+        for state in [self.captured.tables[name] for name in new if name in self.captured.tables]:
+            if state.definition_offset != state.topic.end:
+                raise TransientSourceError(
+                    f"an earlier capture process of source {self.captured.source} has just written to {state.topic.name}: it has "
+                    "not ended: capture starts again with what it wrote"
+                )
 
     def _rescan(self, started: Started, known: list[TableName], found: dict[str, TopicTails]) -> None:
         """Read what a zombie wrote between the first look and the repeated definitions."""

@@ -137,7 +137,7 @@ class StoredPosition(msgspec.Struct, kw_only=True):
     snapshot_done: tuple[str, ...] = ()
     anchors: dict[str, Anchor] = {}  # "db.table" → where its definition and markers are (a hint, too)
     assigned: int = (
-        0  # the highest epoch of a coordinator under which the source was captured; 0: never under one
+        0  # the highest assignment of a coordinator under which the source was captured; 0: never under one
     )
     stops: dict[str, TableStop] = {}  # "db.table" → why nothing of it is published, whatever happens
     #: XA transactions prepared before `pos` and not ended there → the tables (database, name) that each changes

@@ -190,6 +190,14 @@ MUTANTS = [
         tests=_LATE,
     ),
     *_of(
+        "producer/barriers.py",
+        ("        if passed_over and state.definition_offset != end:", "        if sql is None and state.definition_offset != end:"),
+        ("        if passed_over and state.definition_offset != end:", "        if state.definition_offset != end:"),
+        ("        if passed_over and state.definition_offset != end:", "        if False:"),
+        tests=_LATE,
+    ),
+    *_of("producer/resume/startup.py", ("            if state.definition_offset != state.topic.end:", "            if False:"), tests=_LATE),
+    *_of(
         "producer/statements/columns.py",
         ("    if spelled.keys() != columns.keys():\n        return None\n", ""),
         ("            if not each.defined and not (converted and was.type.charset is not None):\n", "            if False:\n"),

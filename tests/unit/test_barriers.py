@@ -41,6 +41,7 @@ T, U = ("bank", "t"), ("bank", "u")
 class Writer:
     def __init__(self) -> None:
         self.sent: list[Event] = []
+        self.offsets: dict[str, int] = {}
 
     def send(self, _topic: str, _key: bytes, value: bytes, _stored: object = None) -> None:
         self.sent.append(decode_event(value))
