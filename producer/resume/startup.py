@@ -31,6 +31,7 @@ from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
 from schemas.io.mysql_catalog import is_selected
 from schemas.table.model import Table
+from schemas.table.online_ddl import of_tools
 from schemas.wire.event import ColumnChanges
 from schemas.wire.position import Position, binlog_file_number
 from schemas.wire.records import Anchor, StoredPosition, TableStop
@@ -98,7 +99,7 @@ class Starter:
 
     def start(self, *, new_snapshot: bool) -> Started:
         """Claim, recover, define. Raises SourceRefusedError, KafkaRefusedError, TransientSourceError, DeliveryError."""
-        selected = self.source.tables.table_names(self.config.tables)
+        selected = self._without_tools(self.source.tables.table_names(self.config.tables))
         refused = {name: why for name in selected if (why := self.captured.refusal(name))}
         names = [name for name in selected if name not in refused]
         created = self.topics.ensure((self.captured.topic_of(name) for name in names), EVENTS)
@@ -116,6 +117,16 @@ class Starter:
         for name, why in refused.items():
             self._leave_out(started, name, why)
         return started
+
+    def _without_tools(self, names: list[TableName]) -> list[TableName]:
+        """Leave out the tables in which gh-ost and the like make the next form of another one."""
+        patterns = self.source.tables.names.patterns(self.config.tables)
+        left_out = of_tools(names, self.config.online_ddl.names, patterns, set(names))
+        for name, table in left_out.items():
+            _log.warning(
+                "table of a tool left out", source=self.captured.source, table=dotted(name), of=dotted(table)
+            )
+        return [name for name in names if name not in left_out]
 
     def _former(self, names: list[TableName], record: StoredPosition | None) -> list[TableName]:
         """Return the tables that the record knows, of which there are topics, and that are not to be captured (any more)."""
@@ -225,9 +236,12 @@ class Starter:
         before = merged(record.stops, said)
         surveyed = self.source.tables.survey([name for name in names if name in self.captured.known])
         patterns = self.source.tables.names.patterns(self.config.tables)  # once: the source is asked
+        of_a_tool = of_tools(
+            self.captured.known, self.config.online_ddl.names, patterns, {*names, *self.captured.known}
+        )
         cause = Cause(record.epoch, record.file, binlog_file_number(record.file), record.pos, now_ms())
         for name in sorted(self.captured.known):
-            selected = is_selected(patterns, *name)
+            selected = is_selected(patterns, *name) and name not in of_a_tool
             stop = before.get(dotted(name)) or self._lost(cause, name, surveyed.get(name), selected=selected)
             if stop is None:
                 continue
