@@ -87,7 +87,8 @@ class PipelineShell:
         self._speaker = CheckpointReporter(pipeline.name, lines, times, frozenset(pipeline.debezium))
         self._state = decisions.PipelineState(pace=pipeline.commit_every)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._ending = threading.Event()
+        self._ending, self._leaving = threading.Event(), threading.Event()
+        self._closing, self._closed = threading.Lock(), False
         self._curious = False
         pipeline.state_dir.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(pipeline.state_dir / "queries", ignore_errors=True)
@@ -140,9 +141,21 @@ class PipelineShell:
         self._queries.spark = spark
         self._events.put(SparkUp())
 
+    def close_without_units(self) -> None:
+        """Close once the last unit has ended, and let none come. Returns when that is done, by whomever."""
+        self._leaving.set()
+        self._threads[0].join()
+        self.close()
+
     def close(self) -> None:
         """Stop all units, then the queries. Returns when nothing of this pipeline can write any more."""
         self._ending.set()
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._close()
+
+    def _close(self) -> None:
         self._threads[0].join()
         self._queries.close()
         for pool in (
@@ -163,6 +176,8 @@ class PipelineShell:
             except queue.Empty:
                 event = PipelineTick()
             self._step(event)
+            if self._leaving.is_set() and not self._state.units and self._events.empty():
+                return
             if self._ending.is_set():
                 if not self._state.units:
                     return

@@ -47,12 +47,13 @@ class Says(Protocol):
 class _Unit:
     """`finished`: its snapshot was all there was to do; it is kept as a unit that has nothing to do.
 
-    `trouble`: what it cannot go on for just now. `waits`: for a person, until `again` begins a new process; `looks`: how often it has.
+    `config`: it was prepared under, and goes on under. `trouble`: what it cannot go on for just now. `waits`: for a person, until `again` begins a new process; `looks`: how often it has.
     """
 
     name: str
     assignment: int
     source: str
+    config: Config
     process: ChildProcess | None = None
     mark: Mark | None = None
     error: str | None = None
@@ -85,14 +86,18 @@ class CaptureWorkers:
         self._mutex = threading.Lock()
         self._units: dict[str, _Unit] = {}
 
+    def take(self, config: Config) -> None:
+        """Units that are prepared from now on run under this configuration."""
+        self._config = config
+
     def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None:
         """Start the process. Raises ValueError for a source that is not configured here."""
-        source = unit.partition("/")[2]
-        if source not in self._config.sources:
+        source, config = unit.partition("/")[2], self._config
+        if source not in config.sources:
             raise ValueError(f"{unit}: this agent's configuration has no source {source}")
-        if self._config.sources[source].events != "rowlock":
+        if config.sources[source].events != "rowlock":
             raise ValueError(f"{unit}: by this agent's configuration Debezium captures {source}")
-        new = _Unit(unit, assignment, source, mark=mark, looks=self._looks)
+        new = _Unit(unit, assignment, source, config, mark=mark, looks=self._looks)
         with self._mutex:
             self._units[unit] = new
         self._begin(new)
@@ -100,7 +105,7 @@ class CaptureWorkers:
     def _begin(self, unit: _Unit) -> None:
         command = child_command(
             "producer.main",
-            self._config.path,
+            unit.config.path,
             "--source",
             unit.source,
             "--wait",
@@ -113,6 +118,7 @@ class CaptureWorkers:
             command,
             lambda line: self._said(unit, line),
             lambda code: self._exited(unit, code),
+            unit.config,
         )
 
     def start(self, unit: str, assignment: int) -> None:
@@ -183,7 +189,7 @@ class CaptureWorkers:
         self._ledger.say(unit.name, Progressed(unit.assignment, mark, rate))
 
     def _exited(self, unit: _Unit, code: int) -> None:
-        only = self._config.sources[unit.source].snapshot == "only"
+        only = unit.config.sources[unit.source].snapshot == "only"
         if code == 0 and only and not unit.stopped:
             _LOG.info("snapshot complete", source=unit.source)
             unit.finished = True
