@@ -50,13 +50,15 @@ def run(config_file: Path, until_caught_up: bool) -> None:
     """
     config = load_config(config_file)
     without = _left_out(config, all_needed=until_caught_up)
+    from rowlock.coordinator.hangup import reload_on_hangup
     from rowlock.inspect.caught_up import CaughtUp
     from rowlock.processes.run import run as run_processes
     from rowlock.processes.spark_jars import provide_spark_jars
 
     provide_spark_jars()
     goal = CaughtUp(config, _say) if until_caught_up else None
-    sys.exit(run_processes(config, goal, without=without))
+    with reload_on_hangup(config):
+        sys.exit(run_processes(config, goal, without=without))
 
 
 def _say(text: str) -> None:

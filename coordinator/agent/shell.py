@@ -18,7 +18,7 @@ import structlog
 
 from coordinator.core import agent as core
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker, UnitEffect
-from coordinator.core.messages import Down, Up
+from coordinator.core.messages import ConfigVersion, Down, FileAnswer, Up
 from coordinator.transport.client import HeartbeatClient, Security
 from schemas.units import Ended, Mark, UnitPhase, WorkerEvent
 
@@ -67,6 +67,20 @@ class Workers(Protocol):
         """Stop everything; when this returns nothing runs any more."""
 
 
+class FileOf(Protocol):
+    """The configuration of this machine, as it is held and as its file has it. Called from the workers' thread; may read files."""
+
+    @property
+    def digest(self) -> str:
+        """What tells the configuration that is held from others."""
+
+    def read(self) -> tuple[str, tuple[str, ...]]:
+        """Return what the file holds, and why it could not be taken, a line each. Nothing changes."""
+
+    def take(self, digest: str) -> bool:
+        """Read the file; if it holds this, have the workers run what is prepared from now on under it. False: it does not."""
+
+
 class Client(Protocol):
     """What `AgentShell` needs of a HeartbeatClient."""
 
@@ -90,9 +104,11 @@ class AgentShell:
         *,
         incarnation: str | None = None,
         patience: float = 30.0,
+        file: FileOf | None = None,
     ) -> None:
-        self._client, self._clock, self._patience = client, clock, patience
-        self._state = core.AgentState(name, incarnation or uuid.uuid4().hex)
+        self._client, self._clock, self._patience, self._file = client, clock, patience, file
+        held = None if file is None else ConfigVersion(file.digest)
+        self._state = core.AgentState(name, incarnation or uuid.uuid4().hex, config=held)
         self._events: queue.SimpleQueue[core.AgentEvent | None] = queue.SimpleQueue()
         self._workers = _CalledWorkers(f"workers-of-{name}", workers, self._worker_said)
         self._ending_since: float | None = None
@@ -108,9 +124,10 @@ class AgentShell:
         security: Security | None = None,
         system: str = "",
         token: str = "",
+        file: FileOf | None = None,
     ) -> AgentShell:
         """Return an agent with a client of its own. `peers`: every coordinator's "host:port". `system`: the Kafka prefix. `token`:
-        what it proves itself with, where that is not its certificate."""
+        what it proves itself with, where that is not its certificate. `file`: its configuration; None: it does not say what it has."""
         client = HeartbeatClient(
             name,
             peers,
@@ -119,7 +136,7 @@ class AgentShell:
             system=system,
             token=token,
         )
-        agent = cls(name, client, workers)
+        agent = cls(name, client, workers, file=file)
         client.on_open = agent.opened
         return agent
 
@@ -194,6 +211,10 @@ class AgentShell:
                     self._client.send(message)
                 case core.Ends(why):
                     self._ends = why
+                case core.ReadFile(asked):
+                    self._workers.do(lambda: self._read_file(asked))
+                case core.TakeConfig(version):
+                    self._workers.do(lambda: self._take_config(version))
                 case _:
                     self._workers.call(effect)
 
@@ -225,6 +246,26 @@ class AgentShell:
         if self._ends == _SHUT_DOWN:
             self._beat()
 
+    # the configuration, in the workers' thread
+
+    def _read_file(self, asked: int) -> None:
+        if self._file is None:
+            return
+        try:
+            digest, problems = self._file.read()
+        except Exception as error:  # whatever it is, who asked is told
+            _log.exception("the configuration cannot be read")
+            digest, problems = "", (f"rowlock itself failed to read its file: {type(error).__name__}: {error}",)
+        self._events.put(core.FileRead(FileAnswer(asked, digest, problems)))
+
+    def _take_config(self, version: ConfigVersion) -> None:
+        taken = False
+        try:
+            taken = self._file is not None and self._file.take(version.digest)
+        except Exception:
+            _log.exception("the configuration cannot be taken")
+        self._events.put(core.ConfigTaken(version if taken else None))
+
     def _worker_said(self, unit: str, event: WorkerEvent) -> None:
         """From any thread."""
         self._events.put(core.WorkerHappening(unit, event))
@@ -253,6 +294,10 @@ class _CalledWorkers:
                 self._queue.put((unit, assignment, lambda: workers.start(unit, assignment, mark)))
             case RemoveWorker(unit, assignment):
                 self._queue.put((unit, assignment, lambda: workers.remove(unit, assignment)))
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Have something else done between two calls, which does not raise."""
+        self._queue.put(("", 0, work))
 
     def end(self) -> None:
         """End the thread after what waits; a call that hangs is left behind."""

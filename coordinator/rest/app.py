@@ -40,6 +40,8 @@ from coordinator.rest.models import (
     Pipeline,
     PipelineList,
     Problem,
+    Reloaded,
+    ReloadQuery,
     Unit,
     UnitList,
     UnitQuery,
@@ -183,6 +185,19 @@ def _commands(router: APIRouter, control: Control) -> None:
     def rebalance(by: Asker) -> Accepted:
         """Even out the load now."""
         return give(Rebalance(), by)
+
+    @router.post("/reload", tags=["coordinators"])
+    def reload(by: Asker, how: ReloadQuery | None = None) -> Reloaded:
+        """Put in force what the configuration file holds now: of this coordinator, and the same of all agents."""
+        dry_run = how is not None and how.dry_run
+        found = control.reload(dry_run=dry_run, by=by)
+        return Reloaded(
+            digest=found.digest,
+            changes=found.changes,
+            changed=sorted(found.changed),
+            gone=sorted(found.gone),
+            in_force=not dry_run,
+        )
 
     @router.post("/resign", tags=["coordinators"], status_code=202)
     def resign(by: Asker) -> Accepted:

@@ -53,6 +53,14 @@ class Agent(Answer):
         "given units like any other."
     )
     counters: dict[str, int] = Field(description="Statistics of its messages, by name.")
+    configuration: str = Field(
+        description="What tells the configuration that it runs new units under from others (without secrets and paths); empty: "
+        "it does not say."
+    )
+    in_force: bool = Field(
+        description="Whether that is what is in force. Where not, it keeps what it has and is given no units: bring the file to its "
+        "machine; it looks again every few seconds."
+    )
 
 
 class Unit(Answer):
@@ -175,6 +183,26 @@ class Accepted(Answer):
     )
 
 
+class ReloadQuery(BaseModel):
+    """How to reload."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dry_run: bool = Field(default=False, description="Only read the file, and say what it would change.")
+
+
+class Reloaded(Answer):
+    """What the file changes of what was in force. Units of `changed` parts are placed anew, others go on."""
+
+    digest: str = Field(description="What tells this configuration from others (without secrets and paths).")
+    changes: tuple[str, ...] = Field(description="Key by key: `place: before → after`, secrets hidden.")
+    changed: list[str] = Field(
+        description="Parts that are new or different: `source/NAME` (its capture unit), `pipeline/NAME` (its apply units)."
+    )
+    gone: list[str] = Field(description="Parts that are no more: their units are removed.")
+    in_force: bool = Field(description="Whether it is in force now; with `dry_run` it is not.")
+
+
 class UnitQuery(BaseModel):
     """Which units, and which page of them."""
 
@@ -218,5 +246,6 @@ class Problem(BaseModel):
         default=None, description="With `not-leader`: who leads; null: nobody just now, ask again."
     )
     errors: list[str] | None = Field(
-        default=None, description="With `invalid`: each thing that is wrong with the request."
+        default=None,
+        description="With `invalid`: each thing that is wrong with the request; with `refused`: each reason, where there are several.",
     )

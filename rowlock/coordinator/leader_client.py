@@ -30,6 +30,8 @@ UNHEARD_S = 6.0
 """How long it waits while no coordinator answers at all, by whatever way: they may be starting."""
 AGAIN_S = 0.3
 TIMEOUT_S = 10.0
+RELOAD_S = 60.0
+"""How long a reload may take: agents have half a minute to answer."""
 
 Json = dict[str, Any]
 
@@ -104,8 +106,12 @@ class LeaderClient:
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Json:
         return self._request("GET", path, params=params)
 
-    def post(self, path: str, body: Json | None = None) -> Json:
-        return self._request("POST", path, json=body)
+    def post(self, path: str, body: Json | None = None, *, timeout_s: float = TIMEOUT_S) -> Json:
+        return self._request("POST", path, json=body, timeout=patient(timeout_s))
+
+    def reload(self, *, dry_run: bool = False) -> Json:
+        """Have the leader read its file; it asks all agents before it answers."""
+        return self.post("/v1/reload", {"dry_run": dry_run}, timeout_s=RELOAD_S)
 
     def all_units(self, wanted: Mapping[str, str]) -> list[Json]:
         """Return the units that fit `wanted` (query parameters of /v1/units), of all pages."""

@@ -17,6 +17,7 @@ from coordinator.core.schedulers import MoveLimits
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.listening import listening_socket
+from rowlock.coordinator.configuration import HeldConfiguration
 from rowlock.coordinator.fences import Fences
 from rowlock.coordinator.unit_catalogue import CatalogueReader
 from rowlock.credentials import agent_token, security_of
@@ -83,12 +84,9 @@ def run(config: Config, name: str, *, or_any_port: bool = False, without: Sequen
     wanted = config.coordination
     with stopped_by_signals() as stop:
         listening, address = listen_for_rest(wanted, or_any_port=or_any_port)
-        coordinator = Coordinator(
-            server_config(wanted, name),
-            config.kafka,
-            CatalogueReader(config, without=without),
-            Fences(config),
-        )
+        catalogue, fences = CatalogueReader(config, without=without), Fences(config)
+        held = HeldConfiguration(config, (catalogue, fences))
+        coordinator = Coordinator(server_config(wanted, name), config.kafka, catalogue, fences, held)
         try:
             coordinator.start(rest=_reachable(wanted, address))
         except OSError as error:
