@@ -49,7 +49,9 @@ class AssignedProcess:
         self._slots = slots
         self._lines = lines
         self._times = SourceTimes(config.kafka, captured_sources(config))
-        self._shells = PipelineShells(config, lambda pipeline: PipelineShell(pipeline, lines, self._times), slots)
+        self._shells = PipelineShells(
+            config, lambda pipeline: PipelineShell(pipeline, lines, self._times), slots
+        )
         self._code = 0
 
     def run(self, stop: threading.Event) -> int:

@@ -141,31 +141,29 @@ class PipelineShell:
         self._queries.spark = spark
         self._events.put(SparkUp())
 
-    def close_without_units(self) -> None:
-        """Close once the last unit has ended, and let none come. Returns when that is done, by whomever."""
-        self._leaving.set()
-        self._threads[0].join()
-        self.close()
+    def close(self, *, once_without_units: bool = False) -> None:
+        """Stop all units, then the queries. Returns when nothing of this pipeline can write any more, whoever has closed it.
 
-    def close(self) -> None:
-        """Stop all units, then the queries. Returns when nothing of this pipeline can write any more."""
+        `once_without_units`: nothing is stopped, the last unit ends by itself; none may come any more.
+        """
+        if once_without_units:
+            self._leaving.set()
+            self._threads[0].join()
         self._ending.set()
         with self._closing:
-            if not self._closed:
-                self._closed = True
-                self._close()
-
-    def _close(self) -> None:
-        self._threads[0].join()
-        self._queries.close()
-        for pool in (
-            self._takers, self._fencers, self._lookers, self._checkers, self._starter, self._stopper,
-        ):  # fmt: skip
-            pool.shutdown(wait=True)
-        self._hands.close()
-        self._threads[1].join()  # it reads there
-        self._queries.hear_no_more()
-        self._attempts.close()
+            if self._closed:
+                return
+            self._closed = True
+            self._threads[0].join()
+            self._queries.close()
+            for pool in (
+                self._takers, self._fencers, self._lookers, self._checkers, self._starter, self._stopper,
+            ):  # fmt: skip
+                pool.shutdown(wait=True)
+            self._hands.close()
+            self._threads[1].join()  # it reads there
+            self._queries.hear_no_more()
+            self._attempts.close()
 
     # -- the core's thread
 

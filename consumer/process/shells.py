@@ -89,12 +89,14 @@ class PipelineShells:
             with self._mutex:
                 shell = self._now.pop(name)
                 self._before.append(shell)
-            threading.Thread(target=self._retire, args=(name, shell), name=f"retire {name}", daemon=True).start()
+            threading.Thread(
+                target=self._retire, args=(name, shell), name=f"retire {name}", daemon=True
+            ).start()
         return changed
 
     def _retire(self, name: str, shell: PipelineShell) -> None:
         with fault_ends_process(name):
-            shell.close_without_units()
+            shell.close(once_without_units=True)
             with self._mutex:
                 self._before.remove(shell)
                 self._of = {unit: its for unit, its in self._of.items() if its is not shell}

@@ -166,7 +166,8 @@ class AgentShell:
             while self._ends is None:
                 self._round()
                 self._end_when_due(stop.is_set())
-            self._last_words()
+            if self._ends == _SHUT_DOWN:
+                self._beat()  # tell the owner at once, with the marks, and that we take nothing any more
         finally:
             self._workers.end()
             self._workers.close()
@@ -211,12 +212,15 @@ class AgentShell:
                     self._client.send(message)
                 case core.Ends(why):
                     self._ends = why
-                case core.ReadFile(asked):
-                    self._workers.do(lambda: self._read_file(asked))
-                case core.TakeConfig(version):
-                    self._workers.do(lambda: self._take_config(version))
+                case core.ReadFile() | core.TakeConfig():
+                    self._ask_file(effect)
                 case _:
                     self._workers.call(effect)
+
+    def _ask_file(self, asked: core.ReadFile | core.TakeConfig) -> None:
+        """In the workers' thread: what is prepared before and after it runs under what was and what is taken."""
+        if (file := self._file) is not None:
+            self._workers.do(lambda: self._events.put(_carried_out(file, asked)))
 
     def _beat(self) -> None:
         """The next heartbeat is due now."""
@@ -241,34 +245,27 @@ class AgentShell:
             for held in left:
                 self._worker_said(held.unit, Ended(held.assignment, None, "closed with the agent"))
 
-    def _last_words(self) -> None:
-        """Everything has ended: tell the owner at once, with the marks, and that we take nothing any more."""
-        if self._ends == _SHUT_DOWN:
-            self._beat()
-
-    # the configuration, in the workers' thread
-
-    def _read_file(self, asked: int) -> None:
-        if self._file is None:
-            return
-        try:
-            digest, problems = self._file.read()
-        except Exception as error:  # whatever it is, who asked is told
-            _log.exception("the configuration cannot be read")
-            digest, problems = "", (f"rowlock itself failed to read its file: {type(error).__name__}: {error}",)
-        self._events.put(core.FileRead(FileAnswer(asked, digest, problems)))
-
-    def _take_config(self, version: ConfigVersion) -> None:
-        taken = False
-        try:
-            taken = self._file is not None and self._file.take(version.digest)
-        except Exception:
-            _log.exception("the configuration cannot be taken")
-        self._events.put(core.ConfigTaken(version if taken else None))
-
     def _worker_said(self, unit: str, event: WorkerEvent) -> None:
         """From any thread."""
         self._events.put(core.WorkerHappening(unit, event))
+
+
+def _carried_out(file: FileOf, asked: core.ReadFile | core.TakeConfig) -> core.FileRead | core.ConfigTaken:
+    """Do what is asked of the configuration's file; whatever goes wrong, who asked is told."""
+    if isinstance(asked, core.ReadFile):
+        try:
+            answer = FileAnswer(asked.asked, *file.read())
+        except Exception as error:
+            _log.exception("the configuration cannot be read")
+            why = f"rowlock itself failed to read its file: {type(error).__name__}: {error}"
+            answer = FileAnswer(asked.asked, "", (why,))
+        return core.FileRead(answer)
+    try:
+        taken = file.take(asked.version.digest)
+    except Exception:
+        _log.exception("the configuration cannot be taken")
+        taken = False
+    return core.ConfigTaken(asked.version if taken else None)
 
 
 class _CalledWorkers:

@@ -69,7 +69,7 @@ class _Unit:
 
 
 class CaptureWorkers:
-    """The capture units of one agent; `ledger` is told what happens to them."""
+    """The capture units of one agent; `ledger` is told what happens to them. `config`: what units that are prepared now run under."""
 
     def __init__(
         self,
@@ -81,18 +81,14 @@ class CaptureWorkers:
         """`on_refusal(unit, error)`: called when a process ends because a person must act."""
         self._looks = looks
         self._on_refusal = on_refusal
-        self._config = config
+        self.config = config
         self._ledger = ledger
         self._mutex = threading.Lock()
         self._units: dict[str, _Unit] = {}
 
-    def take(self, config: Config) -> None:
-        """Units that are prepared from now on run under this configuration."""
-        self._config = config
-
     def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None:
         """Start the process. Raises ValueError for a source that is not configured here."""
-        source, config = unit.partition("/")[2], self._config
+        source, config = unit.partition("/")[2], self.config
         if source not in config.sources:
             raise ValueError(f"{unit}: this agent's configuration has no source {source}")
         if config.sources[source].events != "rowlock":

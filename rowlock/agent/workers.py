@@ -95,7 +95,7 @@ class LocalWorkers:
 
     def take(self, config: Config) -> None:
         """Units that are prepared from now on run under this configuration; those that run go on under theirs."""
-        self._capture.take(config)
+        self._capture.config = config
         self._apply.take(config)
 
     def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None:

@@ -16,7 +16,8 @@ from urllib.parse import quote
 
 import click
 
-from rowlock.commands.options import config_option, output_option, reported
+from rowlock.commands.options import config_option, handed_option, output_option, reported
+from schemas.config.changes.handed import load, say
 from schemas.config.model import load_config
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def _give(config_file: Path, path: str, done: str, body: dict[str, Any] | None =
     multiple=True,
     help="Leave out the apply units of source/NAME or pipeline/NAME.",
 )
+@handed_option
 @reported
 def coordinator(  # noqa: PLR0917 - click passes options by name
     config_file: Path,
@@ -81,15 +83,24 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
     rest: str | None,
     or_any_port: bool,
     without: tuple[str, ...],
+    handed: int | None,
 ) -> None:
     """Lead the agents, or follow and be ready to, until SIGTERM or Ctrl-C. Start two or three, on different machines."""
     given = (("listen", listen), ("rest", rest))
-    config = load_config(config_file, changes={("coordination", key): value for key, value in given if value})
+    config = load(config_file, handed, {("coordination", key): value for key, value in given if value})
     from rowlock.coordinator.hangup import reload_on_hangup
     from rowlock.coordinator.run import default_name, run
 
     with reload_on_hangup(config):
-        sys.exit(run(config, name or default_name(), or_any_port=or_any_port, without=without))
+        sys.exit(
+            run(
+                config,
+                name or default_name(),
+                or_any_port=or_any_port,
+                without=without,
+                on_taken=say if handed is not None else None,
+            )
+        )
 
 
 @click.command()
@@ -99,10 +110,13 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
     "--coordinator", "peers", metavar="HOST:PORT", multiple=True, help="Instead of coordination.coordinators."
 )
 @click.option("--end-on-refusal", is_flag=True, help="End with exit code 2 as soon as a unit needs a person.")
+@handed_option
 @reported
-def agent(config_file: Path, name: str, peers: tuple[str, ...], end_on_refusal: bool) -> None:
+def agent(
+    config_file: Path, name: str, peers: tuple[str, ...], end_on_refusal: bool, handed: int | None
+) -> None:
     """Run the units that the coordinator gives it, until SIGTERM or Ctrl-C."""
-    config = load_config(config_file)
+    config = load(config_file, handed)
     from rowlock.agent.run import run
     from rowlock.coordinator.hangup import reload_on_hangup
     from rowlock.processes.spark_jars import provide_spark_jars

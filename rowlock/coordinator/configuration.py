@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import structlog
@@ -26,8 +26,14 @@ class Follower(Protocol):
 class HeldConfiguration:
     """Implements coordinator.server.operators.configuration.Configuration. From any thread: what is held is replaced as a whole."""
 
-    def __init__(self, config: Config, followers: Sequence[Follower]) -> None:
-        self._held, self._followers = config, followers
+    def __init__(
+        self,
+        config: Config,
+        followers: Sequence[Follower],
+        on_taken: Callable[[Config], None] | None = None,
+    ) -> None:
+        """`on_taken`: is told of what is taken, besides."""
+        self._held, self._followers, self._on_taken = config, followers, on_taken
         self._found: tuple[str, Config, ConfigPlan] | None = None
 
     @property
@@ -57,6 +63,8 @@ class HeldConfiguration:
         self._found = None
         for follower in self._followers:
             follower.take(self._held, planned.parts)
+        if self._on_taken is not None:
+            self._on_taken(self._held)
         _LOG.info("configuration taken", digest=digest, changes=[str(each) for each in planned.changes])
 
     def catch_up(self, wanted: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
@@ -76,16 +76,24 @@ def owner_config(config: CoordinationConfig) -> OwnerConfig:
     )
 
 
-def run(config: Config, name: str, *, or_any_port: bool = False, without: Sequence[str] = ()) -> int:
+def run(
+    config: Config,
+    name: str,
+    *,
+    or_any_port: bool = False,
+    without: Sequence[str] = (),
+    on_taken: Callable[[Config], None] | None = None,
+) -> int:
     """Serve until SIGTERM or SIGINT. Returns the exit code; raises CommandError when it cannot begin.
 
     `or_any_port`: REST takes a free port where the one that it shall have is taken. `without`: see rowlock.coordinator.unit_catalogue.
+    `on_taken`: is told of another configuration that is in force.
     """
     wanted = config.coordination
     with stopped_by_signals() as stop:
         listening, address = listen_for_rest(wanted, or_any_port=or_any_port)
         catalogue, fences = CatalogueReader(config, without=without), Fences(config)
-        held = HeldConfiguration(config, (catalogue, fences))
+        held = HeldConfiguration(config, (catalogue, fences), on_taken)
         coordinator = Coordinator(server_config(wanted, name), config.kafka, catalogue, fences, held)
         try:
             coordinator.start(rest=_reachable(wanted, address))

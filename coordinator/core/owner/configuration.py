@@ -16,6 +16,7 @@ from coordinator.core.owner.state import (
     ConfigRecord,
     Effect,
     OwnerState,
+    Refused,
     Reload,
     ReloadEnded,
     Reloading,
@@ -108,7 +109,10 @@ def _put(
 
 
 def begin(state: OwnerState, command: Reload, now: float, out: list[Effect]) -> None:
-    """Ask the agents what their files hold; end at once where there is nobody to ask. Whoever gives it gives one at a time."""
+    """Ask the agents what their files hold; end at once where there is nobody to ask."""
+    if state.reloading is not None:
+        out.append(Refused(command, "another reload is under way: ask again when it has ended"))
+        return
     state.reloading = Reloading(command, fresh_number(state), now)
     go_on(state, now, out)
 

@@ -186,23 +186,15 @@ class OwnerTerm:
         if not self.speaks():
             asked.answer.fail(NotLeaderError(None))
             return
-        if isinstance(asked.command, Reload):
-            self._begin_reload(asked)
+        if isinstance(asked.command, Reload) and self._reload is None:
+            self._reload = asked  # it is answered when it has ended: agents are asked before
+            self.step(asked.command)
             return
         self._commands.carry_out(asked, lambda: self.step(asked.command))
         self._note(asked)
         if not self.speaks():  # a long pause ended with this very message (or it was to resign: answered)
             asked.answer.fail(NotLeaderError(None))
         self._commands.settle(asked)
-
-    def _begin_reload(self, asked: CommandAsked) -> None:
-        """It is answered when it has ended (`_reload_ended`): agents are asked before."""
-        if self._reload is not None:
-            asked.answer.fail(CommandRefusedError("another reload is under way: ask again when it has ended"))
-            self._note(asked)
-            return
-        self._reload = asked
-        self.step(asked.command)
 
     def _note(self, asked: CommandAsked) -> None:
         command, journal = asked.command, self._lasting.journal

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -26,8 +29,27 @@ def encode(config: Config) -> bytes:
     return msgspec.json.encode(config.made_of)
 
 
-def rebuild(data: bytes) -> Config:
-    """Return the configuration of `encode`'s line. Raises msgspec.DecodeError, ConfigErrors."""
+def say(config: Config) -> None:
+    """Tell the parent, as a line on stdout, that this is what goes from now on."""
+    line = msgspec.json.encode(msgspec.structs.replace(config.made_of, changes=()))
+    with contextlib.suppress(BrokenPipeError):
+        print(line.decode(), flush=True)  # noqa: T201
+
+
+def is_said(line: Mapping[str, Any]) -> bool:
+    """Tell whether a line on a child's stdout is what `say` says."""
+    return line.get("kind") == "configuration"
+
+
+def said(line: Mapping[str, Any]) -> Config:
+    """Return what `say` was given, without the changes of that command line. Raises ConfigErrors."""
+    return rebuild(msgspec.json.encode(line))
+
+
+def rebuild(data: bytes, changes: Mapping[tuple[str, ...], str] | None = None) -> Config:
+    """Return the configuration of `encode`'s line. Raises msgspec.DecodeError, ConfigErrors.
+
+    `changes`: values that this command line gives instead, beside those of whoever has made the line."""
     handed = _DECODER.decode(data)
     secrets = handed.secrets
 
@@ -36,7 +58,9 @@ def rebuild(data: bytes) -> Config:
             raise FileNotFoundError(2, "it was not there when the configuration was read", name)
         return secrets[name]
 
-    return build(Path(handed.file), handed.text, os.environ, dict(handed.changes), read_secret)
+    return build(
+        Path(handed.file), handed.text, os.environ, {**dict(handed.changes), **(changes or {})}, read_secret
+    )
 
 
 def read_again(config: Config) -> Config:
@@ -57,9 +81,12 @@ def nameless_file(data: bytes) -> int:
     return descriptor
 
 
-def load(path: Path, descriptor: int | None) -> Config:
-    """Return the configuration that the parent has handed over at `descriptor`; None: that of the file. Raises ConfigErrors."""
+def load(path: Path, descriptor: int | None, changes: Mapping[tuple[str, ...], str] | None = None) -> Config:
+    """Return the configuration that the parent has handed over at `descriptor`; None: that of the file. Raises ConfigErrors.
+
+    `changes`: values that the command line gives instead.
+    """
     if descriptor is None:
-        return load_config(path)
+        return load_config(path, changes=changes)
     with os.fdopen(descriptor, "rb") as handed:
-        return rebuild(handed.read())
+        return rebuild(handed.read(), changes)

@@ -41,7 +41,9 @@ def parts(config: Config) -> dict[str, tuple[BaseModel, ...]]:
 
 def part_digests(config: Config) -> dict[str, str]:
     """Return part → its digest."""
-    return {part: _digest([_plain(section) for section in sections]) for part, sections in parts(config).items()}
+    return {
+        part: _digest([_plain(section) for section in sections]) for part, sections in parts(config).items()
+    }
 
 
 def digest(config: Config) -> str:

@@ -92,15 +92,27 @@ def _shown(value: Any, *, hidden: bool) -> str:
         return HIDDEN
     if isinstance(value, BaseModel):
         set_by_hand = {field.alias or name: getattr(value, name) for name, field in _set_fields(value)}
-        return "{" + ", ".join(f"{name}: {_shown(each, hidden=False)}" for name, each in set_by_hand.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{name}: {_shown(each, hidden=False)}" for name, each in set_by_hand.items())
+            + "}"
+        )
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {_shown(each, hidden=False)}" for key, each in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_shown(each, hidden=False) for each in value) + "]"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value) if isinstance(value, str | int | float | Path) else "default" if value is None else repr(value)
+    return (
+        str(value)
+        if isinstance(value, str | int | float | Path)
+        else "default"
+        if value is None
+        else repr(value)
+    )
 
 
 def _set_fields(model: BaseModel) -> Iterator[tuple[str, Any]]:
-    return ((name, field) for name, field in type(model).model_fields.items() if name in model.model_fields_set)
+    return (
+        (name, field) for name, field in type(model).model_fields.items() if name in model.model_fields_set
+    )
