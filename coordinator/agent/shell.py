@@ -255,14 +255,14 @@ def _carried_out(file: FileOf, asked: core.ReadFile | core.TakeConfig) -> core.F
     if isinstance(asked, core.ReadFile):
         try:
             answer = FileAnswer(asked.asked, *file.read())
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # who asked is told
             _log.exception("the configuration cannot be read")
             why = f"rowlock itself failed to read its file: {type(error).__name__}: {error}"
             answer = FileAnswer(asked.asked, "", (why,))
         return core.FileRead(answer)
     try:
         taken = file.take(asked.version.digest)
-    except Exception:
+    except Exception:  # noqa: BLE001  # it is asked again
         _log.exception("the configuration cannot be taken")
         taken = False
     return core.ConfigTaken(asked.version if taken else None)

@@ -90,7 +90,7 @@ class Coordinator:
             transport,
             Ticker(config.tick, lambda: self._tell(TickDue())),
             CataloguePoller(
-                lambda: self._caught_up(catalogue)(),
+                lambda: self._caught_up(catalogue),
                 lambda rev, found: self._tell(CatalogueRead(rev, found)),
                 config.catalogue_every,
             ),
@@ -198,12 +198,12 @@ class Coordinator:
                 self.command(command, self._config.owner.reload_timeout + RELOAD_S, by=by)
         return found
 
-    def _caught_up(self, catalogue: Callable[[], Catalogue]) -> Callable[[], Catalogue]:
+    def _caught_up(self, catalogue: Callable[[], Catalogue]) -> Catalogue:
         """Before a term's first catalogue: what an earlier owner has put in force may be in our file."""
         wanted, self._in_force = self._in_force, ""
         if wanted and self._configuration is not None:
             self._configuration.catch_up(wanted)
-        return catalogue
+        return catalogue()
 
     # what comes in
 

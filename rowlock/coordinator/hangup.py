@@ -40,7 +40,7 @@ def ask_for_reload(config: Config) -> None:
             answer = leader.reload()
     except CommandError as error:
         _LOG.error("reload refused, the configuration before goes on", errors=str(error).splitlines())
-    except Exception as error:  # it is asked in a thread that goes on
+    except Exception as error:  # noqa: BLE001 - it is asked in a thread that goes on
         _LOG.error("reload failed, the configuration before goes on", error=str(error), exc_info=True)
     else:
         _LOG.info("reloaded", digest=answer["digest"], changes=answer["changes"])

@@ -6,7 +6,7 @@ as it is was placed before. Agents are given units only while they have said tha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from coordinator.core.members import Member, MemberState
 from coordinator.core.messages import ConfigVersion, Liveness
@@ -78,21 +78,16 @@ def fits(state: OwnerState, event: Catalogue, now: float, out: list[Effect]) -> 
         if known is None or known.digest != event.digest:
             before = {} if known is None else {part: digest for part, digest, _ in known.parts}
             changed = {part for part, digest in event.parts.items() if before.get(part) != digest}
-            _put(state, event.digest, event.parts, changed if known else (), now, out)
+            _put(state, event, changed if known else (), now, out)
         return True
     return known is not None and known.digest == event.digest
 
 
 def _put(
-    state: OwnerState,
-    digest: str,
-    parts: Mapping[str, str],
-    changed: Collection[str],
-    now: float,
-    out: list[Effect],
+    state: OwnerState, new: Catalogue | Reload, changed: Collection[str], now: float, out: list[Effect]
 ) -> None:
-    """Put a configuration in force: from here on what is placed runs under it."""
-    known = state.configuration
+    """Put a configuration in force: from here on what is placed runs under it. `changed`: parts that are not as they were."""
+    known, digest, parts = state.configuration, new.digest, new.parts
     number = 0 if known is None and not changed else fresh_number(state)
     since = {part: number if part in changed else state.since.get(part, 0) for part in parts}
     found = tuple((part, parts[part], since[part]) for part in sorted(parts))
@@ -135,7 +130,7 @@ def go_on(state: OwnerState, now: float, out: list[Effect]) -> None:
     if refusals:
         out.append(ReloadEnded(command.digest, refused="\n".join(refusals)))
         return
-    _put(state, command.digest, command.parts, command.changed, now, out)
+    _put(state, command, command.changed, now, out)
     out.append(ReloadEnded(command.digest, state.token))
 
 

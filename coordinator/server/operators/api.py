@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from coordinator.core.owner.state import Command
-from coordinator.server.operators.configuration import FoundConfiguration
 from coordinator.server.operators.condition import condition
+from coordinator.server.operators.configuration import FoundConfiguration
 from coordinator.server.operators.journal import EventRow
 
 
