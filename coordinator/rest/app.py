@@ -187,16 +187,15 @@ def _commands(router: APIRouter, control: Control) -> None:
         return give(Rebalance(), by)
 
     @router.post("/reload", tags=["coordinators"])
-    def reload(by: Asker, how: ReloadQuery | None = None) -> Reloaded:
+    def reload(by: Asker, wanted: Annotated[ReloadQuery, Query()]) -> Reloaded:
         """Put in force what the configuration file holds now: of this coordinator, and the same of all agents."""
-        dry_run = how is not None and how.dry_run
-        found = control.reload(dry_run=dry_run, by=by)
+        found = control.reload(dry_run=wanted.dry_run, by=by)
         return Reloaded(
             digest=found.digest,
             changes=found.changes,
             changed=sorted(found.changed),
             gone=sorted(found.gone),
-            in_force=not dry_run,
+            in_force=not wanted.dry_run,
         )
 
     @router.post("/resign", tags=["coordinators"], status_code=202)

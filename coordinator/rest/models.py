@@ -144,11 +144,11 @@ class ClusterEvent(Answer):
     ts_ms: int = Field(description="When, by the leader's wall clock.")
     rev: int = Field(description="The leader's term.")
     what: str = Field(
-        description="`elected`, `resigned`, `term lost`; `agent joined`, `agent is back`, `agent stops`, `agent gone`, `agent backs off`, `agent is trusted again`; `unit placed`, "
+        description="`elected`, `resigned`, `term lost`; `configuration in force`; `agent joined`, `agent is back`, `agent stops`, `agent gone`, `agent backs off`, `agent is trusted again`; `unit placed`, "
         "`unit moved`, `unit stopped`; `command accepted`, `command refused`; alarms, as the log has them."
     )
     about: dict[str, Any] = Field(
-        description="Its circumstances: `unit`, `agent`, `from`, `to`, `why`, `took_s`, `command`, `by`, as they apply."
+        description="Its circumstances: `unit`, `agent`, `from`, `to`, `why`, `took_s`, `command`, `by`, `digest`, `was`, `changed`, as they apply."
     )
 
 
@@ -184,7 +184,7 @@ class Accepted(Answer):
 
 
 class ReloadQuery(BaseModel):
-    """How to reload."""
+    """Whether to reload, or only to look."""
 
     model_config = ConfigDict(extra="forbid")
 

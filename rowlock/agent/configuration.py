@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -30,22 +30,30 @@ class AgentConfiguration:
         return digest(found), planned.refused
 
     def take(self, wanted: str) -> bool:
-        """Read the file; if it holds this, use it. False: it does not."""
+        """Read the file; if it holds this, use it. False: it does not.
+
+        Where what is held is this as well, only secrets can be others: it is kept if the file has become bad, or somebody has begun to edit it.
+        """
         try:
             found, planned = self._found()
         except ConfigErrors as errors:
-            _LOG.error("configuration refused, the one before goes on", errors=errors.lines)
-            return False
+            return self._kept(wanted, errors.lines)
         if digest(found) != wanted or planned.refused:
-            _LOG.error(
-                "the file does not hold the configuration in force: this agent is given no units",
-                file=str(found.path), holds=digest(found), in_force=wanted, refused=planned.refused,
-            )  # fmt: skip
-            return False
+            return self._kept(wanted, planned.refused or (f"{found.path} holds {digest(found)}",))
         self._held, self.digest = found, wanted
         self._use(found)
         _LOG.info("configuration taken", digest=wanted, changes=[str(each) for each in planned.changes])
         return True
+
+    def _kept(self, wanted: str, why: Sequence[str]) -> bool:
+        """Go on with what is held. False: that is not what is in force."""
+        if self.digest == wanted:
+            _LOG.warning("the file cannot be taken, what was read before is in force", why=list(why))
+            return True
+        _LOG.error(
+            "the file does not hold the configuration in force: this agent is given no units", in_force=wanted, why=list(why)
+        )  # fmt: skip
+        return False
 
     def _found(self) -> tuple[Config, ConfigPlan]:
         """Raises ConfigErrors."""

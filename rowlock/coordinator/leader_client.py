@@ -106,12 +106,13 @@ class LeaderClient:
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Json:
         return self._request("GET", path, params=params)
 
-    def post(self, path: str, body: Json | None = None, *, timeout_s: float = TIMEOUT_S) -> Json:
-        return self._request("POST", path, json=body, timeout=patient(timeout_s))
+    def post(self, path: str, body: Json | None = None) -> Json:
+        return self._request("POST", path, json=body)
 
     def reload(self, *, dry_run: bool = False) -> Json:
-        """Have the leader read its file; it asks all agents before it answers."""
-        return self.post("/v1/reload", {"dry_run": dry_run}, timeout_s=RELOAD_S)
+        """Have the leader read its file; it asks all agents before it answers. `dry_run`: only say what the file would change."""
+        params = {"dry_run": "true"} if dry_run else {}
+        return self._request("POST", "/v1/reload", params=params, timeout=patient(RELOAD_S))
 
     def all_units(self, wanted: Mapping[str, str]) -> list[Json]:
         """Return the units that fit `wanted` (query parameters of /v1/units), of all pages."""

@@ -164,7 +164,10 @@ def by_signal(system: System) -> None:
 
 def by_rest(system: System) -> None:
     with LeaderClient.of(load_config(system.config)) as leader:
-        assert leader.post("/v1/reload", {}, timeout_s=60)["in_force"] is True
+        dry = leader.reload(dry_run=True)
+        assert (dry["in_force"], dry["changed"]) == (False, ["pipeline/p", "source/b1"])
+        assert "pipelines.p.conflicts: replace → quarantine" in dry["changes"]
+        assert leader.reload()["in_force"] is True
 
 
 def settled(system: System, before: dict[str, int], *changed: str) -> dict[str, int]:
@@ -255,7 +258,7 @@ def bad_and_refused(system: System, good: str, line: int, refusals: int) -> None
     assert refused.exit_code == 2
     assert wanted in refused.output
     with LeaderClient.of(load_config(aside)) as leader, pytest.raises(CommandError, match="whole number"):
-        leader.post("/v1/reload", {})
+        leader.reload()
     system.run.send_signal(signal.SIGHUP)
 
     def seen() -> list[dict[str, Any]]:

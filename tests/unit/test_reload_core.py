@@ -163,7 +163,10 @@ def test_a_unit_is_given_to_an_agent_only_once_it_has_what_is_in_force() -> None
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (("", "c.yaml:3: sources.s.port: 'x' does not fit; a whole number"), "agent b: c.yaml:3: sources.s.port"),
+        (
+            ("", "c.yaml:3: sources.s.port: 'x' does not fit; a whole number"),
+            "agent b: c.yaml:3: sources.s.port",
+        ),
         (("other",), "agent b: its file holds another configuration (other) than the coordinator's (new)"),
     ],
 )
@@ -297,9 +300,9 @@ def test_units_that_a_reload_takes_out_are_not_doubted() -> None:
 # the agent
 
 
-def agent(config: ConfigVersion | None = ConfigVersion("old")) -> Driver:
+def agent(digest: str = "old") -> Driver:
     driver = Driver()
-    driver.state.config = config
+    driver.state.config = ConfigVersion(digest) if digest else None
     driver.announce()
     return driver
 
@@ -346,7 +349,7 @@ def test_an_agent_answers_each_question_once_and_repeats_the_answer() -> None:
 
 
 def test_an_agent_that_does_not_say_what_it_has_is_not_concerned() -> None:
-    assert told(agent(None), ConfigVersion("new", 3), 5) == []
+    assert told(agent(""), ConfigVersion("new", 3), 5) == []
 
 
 def test_the_floor_holds_for_what_was_in_force() -> None:
