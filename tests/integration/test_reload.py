@@ -24,7 +24,7 @@ from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from rowlock.coordinator.leader_client import LeaderClient
 from rowlock.errors import CommandError
 from schemas.config.model import load_config
-from tests.integration.test_rowlock_run import environment, invoke
+from tests.integration.test_rowlock_run import environment, invoke, words_of
 from tests.running import until
 
 pytestmark = pytest.mark.timeout(1800)
@@ -191,17 +191,25 @@ def test_a_running_system_takes_changes_in(system: System) -> None:
     assert set(before) == {"capture/b1", "capture/b2", one, other}
 
     # a table more: only the capture of its source is placed anew
+    assert planned(system) == {"tables": [], "targets": [], "layouts": []}
     system.write(lambda raw: raw["sources"]["b1"]["tables"].append(f"{system.db}.two"))
+    (new,) = planned(system)["tables"]
+    assert (new["source"], new["table"], new["what"]) == ("b1", f"{system.db}.two", "new")
+    assert (new["topic"], new["creates_topic"], new["rows"]) == (system.topic("b1", "two"), True, 3)
     by_command(system)
     before = settled(system, before, "capture/b1")
     system.flows("one", "public.one")
 
-    # a route for it: the units of the pipeline are placed anew, and there is one more
+    # a route for it, planned: the units of the pipeline are placed anew, and there is one more
     system.write(
         lambda raw: raw["pipelines"]["p"]["routes"].append(
             {"from": f"{system.db}.two", "to": "public.second"}
         )
     )
+    plan = planned(system)
+    assert plan["tables"] == []
+    assert [(each["table"], each["creates"]) for each in plan["targets"]] == [("public.second", True)]
+    assert [(each["table"], each["why"]) for each in plan["layouts"]] == [(f"b1:{system.db}.one", "routes")]
     by_signal(system)
     before = settled(system, before, one, two)
     system.flows("two", "public.second")
@@ -221,6 +229,9 @@ def test_a_running_system_takes_changes_in(system: System) -> None:
         raw["sources"]["b1"]["tables"] = [f"{system.db}.two"]
 
     system.write(policy)
+    assert [(each["table"], each["what"]) for each in planned(system)["tables"]] == [
+        (f"{system.db}.one", "no more")
+    ]
     by_rest(system)
     before = settled(system, before, one, two, "capture/b1")
     system.pg("INSERT INTO public.second VALUES (900, 'taken')")
@@ -237,7 +248,7 @@ def test_a_running_system_takes_changes_in(system: System) -> None:
     system.config.write_text("no: configuration")
     for name in ("agent", "coordinator"):
         for each in psutil.Process(system.run.pid).children(recursive=True):
-            if {"rowlock.cli", name} <= set(each.cmdline()):
+            if {"rowlock.cli", name} <= set(words_of(each)):
                 each.kill()
     system.sql("INSERT INTO two VALUES (801, 'after the kill')")
     until(
@@ -247,6 +258,15 @@ def test_a_running_system_takes_changes_in(system: System) -> None:
     system.config.write_text(good)
     assert system.equal("two", "public.second")
     assert system.pg("SELECT count(*) FROM public.one WHERE id = 700") == [(0,)]
+
+
+def planned(system: System) -> dict[str, Any]:
+    """What `check --plan` says of the file, without the sums."""
+    result = invoke(system.config, "check", "--plan", "--output", "json")
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.stdout)
+    assert said["reload"] is not None, "a coordinator answers"
+    return {name: said[name] for name in ("tables", "targets", "layouts")}
 
 
 def bad_and_refused(system: System, good: str, line: int, refusals: int) -> None:
