@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, model_valida
 from pydantic_core import PydanticCustomError
 
 from schemas.config.base import Model, Port, Text
+from schemas.config.changes.text import ConfigText
 from schemas.config.coordination import CoordinationConfig, CoordinationTls
 from schemas.config.errors import ConfigErrors, ConfigProblem
 from schemas.config.online_ddl import OnlineDdlConfig, all_tools
@@ -321,6 +322,12 @@ class Config(Model):
 
     _path: Path = PrivateAttr(default=Path("config.yaml"))
     _lines: dict[tuple[str, ...], int] = PrivateAttr(default_factory=dict)
+    _made_of: ConfigText = PrivateAttr(default=ConfigText("config.yaml", ""))
+
+    @property
+    def made_of(self) -> ConfigText:
+        """What this was made of, to hand it to another process. It holds secrets."""
+        return self._made_of
 
     @property
     def path(self) -> Path:
