@@ -33,7 +33,7 @@ from tests.schemas_strategies import TABLE, rows
 SCHEMAS = Path(codec.__file__).parent.parent
 GOLDEN = SCHEMAS / "golden" / "v1"
 EVENTS = (
-    "c", "u", "u-undecodable", "d", "r", "t", "m-definition", "m-expression", "m-ddl", "m-ddl-kept", "m-ddl-columns",
+    "c", "u", "u-undecodable", "d", "r", "t", "m-definition", "m-expression", "m-default-expression", "m-ddl", "m-ddl-kept", "m-ddl-columns",
     "m-chunk", "m-copy", "m-copy-chunk", "m-stop",
 )  # fmt: skip
 RECORDS: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]] = {
