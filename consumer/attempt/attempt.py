@@ -27,12 +27,14 @@ from consumer.attempt.effects import (
     Operation,
     Prepare,
     ReadMissing,
+    ReadSharers,
     Restore,
     StopUnit,
     Truncate,
     WriteUnit,
     ask,
 )
+from consumer.attempt.evolving import TableChanges, stop_of
 from consumer.attempt.reader import (
     Emptied,
     EnvelopeReader,
@@ -52,7 +54,10 @@ from consumer.ordering.fold import refolded
 from consumer.ordering.layout import Layout, keys_fingerprint
 from consumer.ordering.model import Held, LaneProgress, RowChange, UnitState
 from consumer.ordering.progress import Mark, ResumePlan, advanced, plan, relaid
-from consumer.tables.definition import InForce, definition_change
+from consumer.tables.definition import InForce
+from consumer.tables.evolution import Follow, Gone, Pass, Verdict, decide
+from consumer.tables.following import Change
+from consumer.tables.stored import Stored
 from schemas.findings import START_OVER
 from schemas.table.model import Table
 from schemas.wire.event import Event
@@ -70,6 +75,7 @@ class Attempt:
         self._signals = signals
         self._reader: RecordReader = EnvelopeReader(topic) if spec.debezium is None else DebeziumReader(topic)
         self._progress = Progress(())
+        self._changes = TableChanges(spec, self._progress)
         self._applier: Applier | None = None
         self._in_force: InForce | None = None
         self._held: Sequence[Held] = ()
@@ -104,6 +110,11 @@ class Attempt:
         rows, state, self._held = yield from retried(lambda: ask(Begin()))
         self._check(rows[0].topic_id, state)
         self._progress = Progress(rows)
+        self._changes = TableChanges(self.spec, self._progress)
+        if state.ddl is not None:
+            yield from self._changes.recover(state)
+            yield from self.begin()
+            return
         text = state.definition
         self._in_force = None if text is None else (yield from retried(lambda: ask(Restore(text))))
         self._plan = plan(self._progress.rows, self._wanted_layout(self._in_force))
@@ -119,7 +130,7 @@ class Attempt:
         """Begin, and put the first definition in force where the topic carries none; one that is in force stays."""
         yield from self.begin()
         if self._in_force is None:
-            yield from self._put_in_force(table, self._progress.rows)
+            yield from self._put_in_force(Stored(table), self._progress.rows)
         yield from self._close_applier()
 
     def _check(self, topic_id: str, state: UnitState) -> None:
@@ -128,11 +139,6 @@ class Attempt:
             raise UnitStoppedError(state.stopped)
         if topic_id != self.spec.topic_id:
             raise UnitStoppedError(recreated(topic))
-        if state.ddl is not None:
-            raise UnitStoppedError(
-                f"{topic}: a statement was interrupted ({state.ddl}); finish it by hand, then clear "
-                f"`ddl` of the unit in rowlock_unit"
-            )
 
     def _wanted_layout(self, in_force: InForce | None) -> Layout:
         layout = initial_layout(self.spec.routes, self.spec.lanes)
@@ -188,7 +194,7 @@ class Attempt:
             return trouble
         topic = self.spec.unit.topic
         try:
-            why: str | None = yield Explain(self._in_force.source)
+            why: str | None = yield Explain(self._in_force.stored)
         except Exception as error:  # noqa: BLE001  # then the server's words must do
             log.info("a target table cannot be looked at", topic=topic, error=str(error)[:300])
             return trouble
@@ -328,18 +334,44 @@ class Attempt:
         self._applier = self._new_applier()
 
     def _define(self, event: Event, mark: Mark) -> Machine[None]:
-        """Put the first definition in force, with the layout that follows from its target table; equal ones pass."""
-        source = None if self._in_force is None else self._in_force.source
-        table = definition_change(source, event, f"{self.spec.unit.topic} offset {mark[0]}")
-        if table is None:
+        """Do what follows from an event that says something of the table itself."""
+        in_force = self._in_force
+        verdict = yield from self._judge(event)
+        if isinstance(verdict, Pass) and verdict.learnt is None:
             return
         yield from self._drain()
-        yield from self._put_in_force(table, [advanced(row, mark) for row in self._progress.rows])
+        if isinstance(verdict, Gone) and in_force is not None:
+            yield from self._changes.gone(in_force, mark)
+        table = event.definition
+        if table is None or not isinstance(verdict, Pass | Follow):
+            raise stop_of(verdict, event, f"{self.spec.unit.topic} offset {mark[0]}")
+        if in_force is not None and isinstance(verdict, Follow):
+            policy, how = in_force.routed.policy, verdict
+            yield from self._close_applier()
+            yield from self._changes.follow(
+                Change(in_force.stored, table, policy, how.columns, how.rewrite), mark
+            )
+            yield from self.begin()
+            if self._in_force is not None:
+                yield from self._changes.explain(self._in_force.stored)
+        else:
+            stored = Stored(table) if in_force is None else replace(in_force.stored, table=table)
+            yield from self._put_in_force(stored, [advanced(row, mark) for row in self._progress.rows])
 
-    def _put_in_force(self, table: Table, lanes: Sequence[LaneProgress]) -> Machine[None]:
+    def _judge(self, event: Event) -> Machine[Verdict]:
+        """Say what an event means under the policy of the table's route."""
+        in_force = self._in_force
+        if in_force is None:
+            return decide(None, event, "lenient")
+        routed, sharing = in_force.routed, ()
+        if routed.added and event.definition is not None:
+            sharing = yield from retried(lambda: ask(ReadSharers(in_force.source)))
+        return decide(in_force.source, event, routed.policy, many=bool(sharing), left=in_force.stored.left)
+
+    def _put_in_force(self, stored: Stored, lanes: Sequence[LaneProgress]) -> Machine[None]:
         """Store the definition with the layout that follows from it, all lanes standing as `lanes`; and begin anew."""
         first = self._in_force is None
-        in_force: InForce = yield from retried(lambda: ask(Prepare(table, first)))
+        in_force: InForce = yield from retried(lambda: ask(Prepare(stored, first)))
         rows = relaid(lanes, self._wanted_layout(in_force))
         state = UnitState(definition=in_force.text, ddl=None, stopped=None)
         yield from self._close_applier()

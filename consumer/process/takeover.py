@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TakeoverResult:
-    """A unit whose progress rows have our epoch now. `refusal`: why it cannot go on (it is marked stopped); `was`: what it was
+    """A unit whose progress rows have our epoch now. `definition`: in force, and its table is not being changed. `refusal`: why it cannot go on (it is marked stopped); `was`: what it was
     stopped by before."""
 
     epoch: int
@@ -61,7 +61,8 @@ def take_unit(
     refusal = start_refusal(rows, topic_id, *bounds)
     if refusal is not None:
         store.stop_unit(unit, epoch, refusal, was=state.stopped)
-    return TakeoverResult(epoch, rows, state.definition, refusal, state.stopped)
+    definition = state.definition if state.ddl is None else None  # its table is half another one's
+    return TakeoverResult(epoch, rows, definition, refusal, state.stopped)
 
 
 def define_unit(pipeline: PipelineSettings, spec: UnitSpec, sessions: Connections) -> str | None:

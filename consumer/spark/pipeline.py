@@ -77,7 +77,7 @@ class PipelineSettings:
             kafka_options=config.kafka.options,
             state_dir=config.state_dir / "apply" / name,
             slots=slots,
-            routes=tuple(TableRoute.of(route) for route in pipeline.routes),
+            routes=TableRoute.all_of(pipeline),
             debezium=debezium_sources(config, pipeline.sources),
         )
 
@@ -133,6 +133,7 @@ class PipelineSettings:
             limits=self.limits,
             assigned=assigned,
             real=real,
+            on_drop=self.config.on_drop,
             debezium=modes_of(self.debezium.get(source)),
             batches=self.batches,
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
-from consumer.targets.bookkeeping import Books
+from consumer.ordering.model import ApplyUnit, NetChange, TargetTable, UnitState
+from consumer.targets.bookkeeping import Books, units_from
 from consumer.targets.dialect_components import Link, NetChangeApplier, TargetCatalogue
 from consumer.targets.progress_writer import SqlProgressWriter
 from consumer.targets.sql import Syntax, conjunction
@@ -26,6 +26,9 @@ class SqlTransaction(SqlProgressWriter):
     def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
         text, params = conjunction(self._catalogue.where(table, where))
         self._link.execute(f"DELETE FROM {self._catalogue.name(table)}{text}", params)
+
+    def lock_units(self) -> dict[str, UnitState]:
+        return units_from(self._link.execute(*self._books.select_units(self._unit.pipeline, lock=True)))
 
 
 def read_page(
