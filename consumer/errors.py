@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from schemas.table.model import UniqueIndex
+
 #: The remedy for what a target answers to a statement that went well before; behind a colon (schemas.findings.split_remedy).
 UNDO = "undo what was changed in the target, `rowlock check` says what does not fit"
 
@@ -25,6 +30,10 @@ class TransientError(ConsumerError):
     """Worth another try: deadlock, lock time-out, lost connection, server restarting."""
 
 
+class LockWaitError(TransientError):
+    """A lock was waited for as long as the session waits for one."""
+
+
 class CommitUnknownError(TransientError):
     """The connection broke inside COMMIT: only the progress row can tell."""
 
@@ -43,6 +52,20 @@ class RefusedError(ConsumerError):
 
 class UniqueViolationError(RefusedError):
     """A needed unique value is held by a row of another key."""
+
+
+class NotUniqueError(UniqueViolationError):
+    """A unique index or key cannot be built, for rows that are there are equal in it. `index`: as the step has it; nothing was done.
+
+    The message has the statement that shows them: values of rows are in no message.
+    """
+
+    def __init__(self, message: str, index: UniqueIndex) -> None:
+        super().__init__(message, index)
+        self.index = index
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class UnitStoppedError(ConsumerError):

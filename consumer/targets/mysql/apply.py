@@ -60,6 +60,9 @@ class MySqlApplier:
     def ended(self, *, committed: bool) -> None:
         """Nothing here outlives a statement."""
 
+    def forget(self, schema: str, name: str) -> None:
+        self._tables.forget(schema, name)
+
     def apply(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
         prepared = self._tables.get(net.table)
         key_at = net.table.key_at

@@ -221,9 +221,10 @@ class MySqlLink:
                 f"{error.seen}: to end a dead worker's connection rowlock must see who holds a lock",
                 f"GRANT {self._flavour.grant} TO {self.account};",
             ) from error
-        return [each for each in found if self._kill(each)]
+        return [each for each in found if self.kill(each)]
 
-    def _kill(self, connection: int) -> bool:
+    def kill(self, connection: int) -> bool:
+        """End a connection; tell whether it was there."""
         try:
             self.execute(f"KILL {connection:d}", [])
         except TransientError:  # it ended by itself

@@ -8,6 +8,7 @@ import pymysql
 
 from consumer.errors import (
     ConsumerError,
+    LockWaitError,
     RefusedError,
     TargetConfigError,
     TransientError,
@@ -30,8 +31,9 @@ _REFUSED = frozenset({
     1416, 1425, 1426, 1439, 1441, 1451, 1452, 1526, 1644, 1690, 1748, 3032, 3036, 3037, 3140, 3141, 3143, 3146,
     3156, 3617, 3643, 3819, 3903, 4025, 4078,
 })  # fmt: skip
-#: Deadlock, lock wait, changed since read, read-only server (failover), disk full, too many connections, interrupted.
-_TRANSIENT = frozenset({1020, 1021, 1040, 1114, 1203, 1205, 1213, 1226, 1290, 1317, 1836, 3024, 3572})
+_LOCK_WAIT = frozenset({1205})
+#: Deadlock, changed since read, read-only server (failover), disk full, too many connections, interrupted.
+_TRANSIENT = frozenset({1020, 1021, 1040, 1114, 1203, 1213, 1226, 1290, 1317, 1836, 3024, 3572})
 _CLASSES: dict[str, type[ConsumerError]] = {"22": RefusedError, "23": RefusedError, "42": TargetConfigError}
 #: A right is missing: on a database, table, column or routine, or one of the server.
 DENIED = frozenset({1044, 1142, 1143, 1227, 1370})
@@ -64,6 +66,7 @@ def kind_of(error: pymysql.MySQLError) -> type[ConsumerError]:
         (_UNIQUE, UniqueViolationError),
         (_REFUSED, RefusedError),
         (_CONFIG, TargetConfigError),
+        (_LOCK_WAIT, LockWaitError),
         (_TRANSIENT | CONNECTION_LOST, TransientError),
     )
     by_class = _CLASSES.get(str(getattr(error, "sqlstate", None))[:2], TransientError)

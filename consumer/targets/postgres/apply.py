@@ -54,6 +54,9 @@ class PostgresApplier:
         self._uncommitted: set[str] = set()
         self._filled: set[str] = set()  # in this transaction: they empty themselves at its end
 
+    def forget(self, schema: str, name: str) -> None:
+        self._tables.forget(schema, name)
+
     def apply(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
         names = (qualified(bare, net.table.schema, net.table.name), self._books.table("rowlock_displaced"))
         with self._link.translated(*names), refusals():
