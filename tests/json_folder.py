@@ -187,13 +187,11 @@ class FolderProgress:
 class JsonFolder(FolderProgress):
     """`consumer.targets.batches.BatchTarget`. `refuses`: which rows it does not take; `paused`: called before a commit is linked."""
 
-    transactional_ddl = True
-
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.refuses: Callable[[Row], bool] = lambda _row: False
         self.paused: Callable[[], None] = lambda: None
-        self.commits = 0
+        self.commits, self.transactional_ddl = 0, True
 
     def apply(
         self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange

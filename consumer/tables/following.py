@@ -58,7 +58,7 @@ def plan_change(change: Change, real: Table, routed: Routed, others: Sequence[Ta
     names = _names(change)
     if change.planned is None and change.rewrite:
         wanted = wanted_table(change.after, routed, names)
-        beside = names_beside(real, wanted, change.policy)
+        beside = names_beside(real, wanted, change.policy, {there: name for name, there in names.items()})
         names |= {
             each.name: beside[at]
             for each in change.after.columns
@@ -112,8 +112,9 @@ def _refuse_old_values(wish: Wish, real: Table) -> None:
     """A column that is new at the source and there in the target has values of which nobody knows that they are right."""
     if wish.policy in ("ignore", "stop"):
         return
+    goes = {*wish.columns.dropped, *wish.columns.renamed}
     for name in wish.columns.added:
-        if name in real.column_names and name not in wish.columns.dropped and not wish.shared(name):
+        if name in real.column_names and name not in goes and not wish.shared(name):
             raise CopyNeededError(
                 f"the target table {real.db}.{real.name} has a column {name} already, and nothing tells whether its rows have the values "
                 "that the source gave to its new column",

@@ -6,7 +6,7 @@ indexes that the unit has written are ever taken away; what else the target has 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -274,8 +274,9 @@ def _parts(index: UniqueIndex) -> frozenset[tuple[str, int | None]]:
 # --- columns beside others
 
 
-def names_beside(real: Table, wanted: Table, policy: Policy) -> dict[str, str]:
+def names_beside(real: Table, wanted: Table, policy: Policy, names: Mapping[str, str]) -> dict[str, str]:
     """Return wanted name → the name of a new column beside it, for each whose values the target's column cannot come to hold.
+    `names`: wanted name → the source's, where that is another.
 
     Only under `lenient`, which neither drops nor narrows; columns of the key and of unique indexes have no such way.
     """
@@ -290,7 +291,11 @@ def names_beside(real: Table, wanted: Table, policy: Policy) -> dict[str, str]:
         there = real.column(column.name).type
         if lossless(there, column.type) or join(there, column.type) is not None:
             continue
-        free = next(name for n in range(2, len(taken) + 3) if (name := f"{column.name}_{n}") not in taken)
+        free = next(
+            name
+            for n in range(2, len(taken) + 3)
+            if (name := f"{names.get(column.name, column.name)}_{n}") not in taken
+        )
         found[column.name] = free
         taken.add(free)
     return found

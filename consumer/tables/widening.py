@@ -23,8 +23,7 @@ _TEXT = (*_CHARACTERS, Kind.TEXT)
 _BYTES = (Kind.BINARY, Kind.VARBINARY, Kind.BLOB)
 _LABELS = (Kind.ENUM, Kind.SET)
 _FRACTIONS = (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP)
-_WIDEST_CHARACTER = 4
-"""Bytes of a character, at most: TEXT counts bytes, VARCHAR characters."""
+_LONGEST = 2**32 - 1
 
 
 def lossless(old: ColumnType, new: ColumnType) -> bool:
@@ -38,7 +37,43 @@ def lossless(old: ColumnType, new: ColumnType) -> bool:
 
 def fits(source: ColumnType, real: ColumnType) -> bool:
     """Tell whether a target column of type `real` takes every value of `source` as it is."""
-    return takes(source, real) and holds(source, real) and keeps_characters(source, real)
+    return (
+        takes(source, real)
+        and holds(source, real)
+        and keeps_characters(source, real)
+        and _as_it_is(source, real)
+    )
+
+
+def _as_it_is(source: ColumnType, real: ColumnType) -> bool:
+    """Signs must be had; CHAR loses the spaces at the end, BINARY fills up, TEXT and BLOB count bytes; of JSON and geometry nobody knows how many."""
+    if real.kind in (Kind.FLOAT, Kind.DOUBLE):
+        return _signs(source, real)
+    if real.kind is Kind.CHAR:
+        return source.kind in (Kind.CHAR, *_LABELS)
+    if real.kind is Kind.BINARY:
+        return source.kind is Kind.BINARY and source.length == real.length
+    if real.kind not in (Kind.TEXT, Kind.BLOB) or not real.length:
+        return True
+    if source.kind in (Kind.JSON, Kind.GEOMETRY):
+        return real.length >= _LONGEST and real.charset in (None, *_UNICODE)
+    return source.kind in _BYTES or _bytes_of(source, real) <= real.length
+
+
+def _bytes_of(old: ColumnType, new: ColumnType) -> int:
+    """Return how many bytes a text of type `old` may have in the character set of `new`. The limit of TEXT is one of bytes."""
+    if old.kind is Kind.TEXT:
+        return old.length * (1 if _today(old.charset) == _today(new.charset) else _width(new.charset))
+    longest = max((len(member) for member in old.members), default=old.length)
+    return (len(",".join(old.members)) if old.kind is Kind.SET else longest) * _width(new.charset)
+
+
+def _width(charset: str | None) -> int:
+    """Return how many bytes a character may have."""
+    narrow = _today(charset)
+    if narrow == "utf8mb3":
+        return 3
+    return 1 if narrow in _BMP and narrow != "ucs2" else 4
 
 
 def keeps_characters(old: ColumnType, new: ColumnType) -> bool:
@@ -87,14 +122,8 @@ def _longer(old: ColumnType, new: ColumnType) -> bool:
     return old.length <= new.length
 
 
-def _bytes_of_characters(old: ColumnType, new: ColumnType) -> bool:
-    return old.length * _WIDEST_CHARACTER <= new.length
-
-
-def _text_anew(old: ColumnType, new: ColumnType) -> bool:
-    """The limit of TEXT is one of bytes: in another character set the same text may need more of them."""
-    factor = 1 if _today(old.charset) == _today(new.charset) else _WIDEST_CHARACTER
-    return old.length * factor <= new.length
+def _room_for_bytes(old: ColumnType, new: ColumnType) -> bool:
+    return _bytes_of(old, new) <= new.length
 
 
 def _finer(old: ColumnType, new: ColumnType) -> bool:
@@ -124,9 +153,9 @@ _RULES: dict[tuple[Kind, Kind], Callable[[ColumnType, ColumnType], bool]] = {
     (Kind.CHAR, Kind.CHAR): _longer,
     (Kind.CHAR, Kind.VARCHAR): _longer,
     (Kind.VARCHAR, Kind.VARCHAR): _longer,
-    (Kind.CHAR, Kind.TEXT): _bytes_of_characters,
-    (Kind.VARCHAR, Kind.TEXT): _bytes_of_characters,
-    (Kind.TEXT, Kind.TEXT): _text_anew,
+    (Kind.CHAR, Kind.TEXT): _room_for_bytes,
+    (Kind.VARCHAR, Kind.TEXT): _room_for_bytes,
+    (Kind.TEXT, Kind.TEXT): _room_for_bytes,
     (Kind.VARBINARY, Kind.VARBINARY): _longer,
     (Kind.VARBINARY, Kind.BLOB): _longer,
     (Kind.BLOB, Kind.BLOB): _longer,
@@ -175,11 +204,12 @@ def _joined_text(one: ColumnType, other: ColumnType) -> ColumnType | None:
     if Kind.TEXT not in (one.kind, other.kind):
         length = max(one.length, other.length)
         return ColumnType(kind=Kind.VARCHAR, length=length, charset=charset, collation=collation)
-    length = max(each.length * (1 if each.kind is Kind.TEXT else _WIDEST_CHARACTER) for each in (one, other))
-    return ColumnType(kind=Kind.TEXT, length=_room(length), charset=charset, collation=collation)
+    wide = ColumnType(kind=Kind.TEXT, charset=charset, collation=collation)
+    return replace(wide, length=_room(max(_bytes_of(each, wide) for each in (one, other))))
 
 
 def _joined_bytes(one: ColumnType, other: ColumnType) -> ColumnType | None:
+    """Both as VARBINARY or BLOB: BINARY fills up."""
     length = max(one.length, other.length)
     if Kind.BLOB in (one.kind, other.kind):
         return ColumnType(kind=Kind.BLOB, length=_room(length))

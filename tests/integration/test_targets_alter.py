@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from consumer.errors import ConsumerError, NotUniqueError, TargetConfigError, TransientError
 from consumer.ordering.model import NetChange
 from consumer.targets.alterations import (
     AddColumn,
