@@ -153,21 +153,29 @@ def target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) -> Tar
         )
     _check_key(wanted, real)
     unique = tuple(index for index in real.unique if _usable(index, names, real))
+    coming = _coming(wanted, unique) if added else ()
     table = Table(
         db=wanted.db,
         name=wanted.name,
         columns=wanted.columns,
         key=_compared(real.key, real),
-        unique=tuple(_compared(index, real) for index in unique),
+        unique=(*(_compared(index, real) for index in unique), *coming),
         charset=wanted.charset,
         collation=wanted.collation,
     )
     return TargetTable(
         table=table,
         key_at=table.indexes_of(real.key.columns),
-        unique_at=tuple(table.indexes_of(index.columns) for index in unique),
+        unique_at=tuple(table.indexes_of(index.columns) for index in (*unique, *coming)),
         added=added,
     )
+
+
+def _coming(wanted: Table, there: tuple[UniqueIndex, ...]) -> tuple[UniqueIndex, ...]:
+    """Return the source's unique indexes that the target table does not have: another source of it may bring them (docs/adr/0027),
+    and no row must come before the locks know them."""
+    known = {frozenset(index.columns) for index in there}
+    return tuple(index for index in wanted.unique if frozenset(index.columns) not in known)
 
 
 def _compared(index: UniqueIndex, real: Table) -> UniqueIndex:

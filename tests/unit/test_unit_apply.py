@@ -260,7 +260,10 @@ def test_a_stop_stops_also_a_unit_that_has_no_definition_yet() -> None:
     )
     bench.write([source.event("m", stop=stop)])
     report = bench.apply()
-    assert (report.state, "bank.acct has no key: add one, then rowlock copy" in report.message) == ("stopped", True)
+    assert (report.state, "bank.acct has no key: add one, then rowlock copy" in report.message) == (
+        "stopped",
+        True,
+    )
 
 
 @pytest.mark.parametrize(("effect", "goes_on"), [("kept", True), (None, False), ("emptied", False)])
