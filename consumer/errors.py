@@ -34,6 +34,10 @@ class LockWaitError(TransientError):
     """A lock was waited for as long as the session waits for one."""
 
 
+class TableChangedError(TransientError):
+    """A table is not as it was when a change of it was worked out: nothing was done, and it is worked out anew."""
+
+
 class CommitUnknownError(TransientError):
     """The connection broke inside COMMIT: only the progress row can tell."""
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from consumer.errors import TableChangedError
 from schemas.table.model import Column, Table, UniqueIndex
 
 
@@ -99,6 +100,15 @@ def renames_of(steps: Iterable[Alteration]) -> dict[str, str]:
 def keyed(table: Table) -> frozenset[str]:
     """Return the columns that the key and the unique indexes hold."""
     return frozenset(table.key.columns).union(*(index.columns for index in table.unique))
+
+
+def require_same(table: Table, columns: Iterable[str]) -> None:
+    """Raise TableChangedError unless these are the columns that the table had when its change was worked out."""
+    if (now := sorted(columns)) != sorted(table.column_names):
+        raise TableChangedError(
+            f"target table {table.db}.{table.name} was changed by somebody else meanwhile (its columns are {', '.join(now) or 'gone'}): "
+            "nothing was done, what is to be changed is worked out anew"
+        )
 
 
 def _renamed(table: Table, names: Mapping[str, str]) -> Table:

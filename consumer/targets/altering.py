@@ -15,6 +15,7 @@ from consumer.errors import (
     ConsumerError,
     LockWaitError,
     NotUniqueError,
+    RefusedError,
     TargetConfigError,
     TransientError,
     UniqueViolationError,
@@ -55,6 +56,12 @@ class Altering:
                 self._watched(change)
             except UniqueViolationError as error:
                 raise _not_unique(self._alterer, change, error) from error
+            except RefusedError as error:
+                if not isinstance(change, DropTable):
+                    raise
+                raise TargetConfigError(
+                    f"{error}: drop what refers to the table in the target, for the source already guarantees it"
+                ) from error
             except TargetConfigError as error:
                 if not str(error).endswith(UNDO):
                     raise

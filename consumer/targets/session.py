@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from consumer.errors import TransientError
@@ -51,13 +51,24 @@ class SqlSession(SqlProgressStore):
         return self.catalogue.facts(schema, name)
 
     def surroundings(self, schema: str, name: str) -> object:
-        return self.facts(schema, name), self.missing_rights([(schema, name)], create=False)
+        mine = [(schema, name)]
+        return self.facts(schema, name), self.missing_rights(mine, create=False, alter=mine, drop=mine)
 
-    def missing_rights(self, tables: Sequence[Place], *, create: bool) -> list[MissingRight]:
-        """Return the rights that writing `tables` would miss; `create`: tables that are missing are made."""
+    def missing_rights(
+        self,
+        tables: Sequence[Place],
+        *,
+        create: bool,
+        alter: Collection[Place] = (),
+        drop: Collection[Place] = (),
+    ) -> list[MissingRight]:
+        """Return the rights that writing `tables` would miss; `create`: tables that are missing are made, `alter` are changed, `drop`
+        are dropped."""
         self._link.connect()
         books = self._books
-        return self.catalogue.missing_rights(Wanted(books.schema, books.rights(), tuple(tables), create))
+        return self.catalogue.missing_rights(
+            Wanted(books.schema, books.rights(), tuple(tables), create, frozenset(alter), frozenset(drop))
+        )
 
     def probe_blockers(self) -> None:
         """Ask for blockers of nobody: raises MissingGrantError when a take-over could not ask."""

@@ -16,7 +16,16 @@ from producer.decoders.envelope import Frame
 from producer.snapshot.chunks import EmitChunk
 from schemas.table.model import Row, Table
 from schemas.wire.codec import encode_event, mark_undecodable
-from schemas.wire.event import ENVELOPE_VERSION, Chunk, Event, Op, Source, Transaction, Undecodable
+from schemas.wire.event import (
+    ENVELOPE_VERSION,
+    Chunk,
+    ColumnChanges,
+    Event,
+    Op,
+    Source,
+    Transaction,
+    Undecodable,
+)
 from schemas.wire.records import TableStop
 
 _RAW = b'{"undecodable":"'
@@ -33,13 +42,16 @@ def encode_definition(
     row: int,
     ddl: str | None = None,
     effect: str | None = None,
+    columns: ColumnChanges | None = None,
 ) -> tuple[bytes, bytes]:
     """Return an `m` event with the definition in force from here on; `row` DEFINITION_ROW unless a DDL caused it.
 
-    `effect`: what the statement did to rows.
+    `effect`, `columns`: what the statement did to rows, and says of columns.
     """
     name = (table.db, table.name)
-    return _control("m", name, source, tail, tx, row, definition=table, ddl=ddl, effect=effect)
+    return _control(
+        "m", name, source, tail, tx, row, definition=table, ddl=ddl, effect=effect, columns=columns
+    )
 
 
 def encode_stop(  # noqa: PLR0917 - like its siblings

@@ -17,7 +17,7 @@ import structlog
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.index import LogPoint
 from producer.definitions.places import Place, Unproven
-from producer.errors import SourceRefusedError, SupersededError
+from producer.errors import SourceRefusedError, SupersededError, TransientSourceError
 from producer.kafka.control_events import encode_definition, encode_stop
 from producer.kafka.topics import EVENTS
 from producer.ports import EventWriter, TopicMaker, TopicRanges
@@ -31,6 +31,7 @@ from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
 from schemas.io.mysql_catalog import is_selected
 from schemas.table.model import Table
+from schemas.wire.event import ColumnChanges
 from schemas.wire.position import Position, binlog_file_number
 from schemas.wire.records import Anchor, StoredPosition, TableStop
 
@@ -189,13 +190,15 @@ class Starter:
         for name in [*names, *former]:
             tails = found[self.captured.topic_of(name)]
             topic = self.captured.topic(name)
-            topic.ceiling = topic.tail.last = tails.highest
+            topic.ceiling, topic.tail.last, topic.end = tails.highest, tails.highest, tails.end
             tail = tails.tables.get(name)
             if tail is not None and self._restore(started, name, tail):
                 known.append(name)
         self._take_stops(started, names, former, found)
-        self._define_new(started, [name for name in names if name not in self.captured.tables])
+        new = [name for name in names if name not in self.captured.tables]
+        self._define_new(started, new)
         self.writer.drain()
+        self._require_alone(new)
         self._rescan(started, known, found)
 
     def _take_stops(
@@ -308,6 +311,16 @@ class Starter:
         self.captured.known.add(name)
         send_definition(self.writer, started.context, state, definition_context(record, position))
 
+    def _require_alone(self, new: list[TableName]) -> None:
+        """Raise TransientSourceError where a predecessor, which has not ended, took up a new table since the topic was read: readers
+        take what it wrote, and would drop what we write below that. From now on they drop what it writes."""
+        for state in [self.captured.tables[name] for name in new if name in self.captured.tables]:
+            if state.definition_offset != state.topic.end:
+                raise TransientSourceError(
+                    f"an earlier capture process of source {self.captured.source} has just written to {state.topic.name}: it has "
+                    "not ended: capture starts again with what it wrote"
+                )
+
     def _rescan(self, started: Started, known: list[TableName], found: dict[str, TopicTails]) -> None:
         """Read what a zombie wrote between the first look and the repeated definitions."""
         names = {self.captured.topic_of(name) for name in known}
@@ -355,14 +368,15 @@ def send_definition(
     ddl: str | None = None,
     *,
     effect: str | None = None,
+    columns: ColumnChanges | None = None,
 ) -> None:
     """Send the definition in force at its own position, and remember its offset once acknowledged."""
     if state.defined_at[0] != context.epoch:
         context = msgspec.structs.replace(context, epoch=state.defined_at[0])
     state.topic.note()  # the definition stands lower than what the topic has, and takes its place as the tail
     key, value = encode_definition(
-        state.table, context, state.topic.tail, transaction, row=state.defined_at[3], ddl=ddl, effect=effect
-    )
+        state.table, context, state.topic.tail, transaction, row=state.defined_at[3], ddl=ddl, effect=effect, columns=columns,
+    )  # fmt: skip
     state.topic.raise_ceiling()
 
     def stored(offset: int) -> None:

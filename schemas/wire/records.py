@@ -80,7 +80,7 @@ class Anchor(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class TableStop(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Why no event of a table is published any more, until a copy of the table has ended (until then: start over).
+    """Why no event of a table is published any more, until a copy of the table begins (`rowlock copy`).
 
     `cause`: one of producer.stops.CAUSES. `at`: of the cause in the source's log (`file`, `pos` for people).
     `reason`: what was seen, one sentence with the table in it; `remedy`: what to do. `since_ms`: when that was, at the source.
@@ -118,7 +118,7 @@ class StoredPosition(msgspec.Struct, kw_only=True):
     snapshot_done: tuple[str, ...] = ()
     anchors: dict[str, Anchor] = {}  # "db.table" → where its definition and markers are (a hint, too)
     assigned: int = (
-        0  # the highest epoch of a coordinator under which the source was captured; 0: never under one
+        0  # the highest assignment of a coordinator under which the source was captured; 0: never under one
     )
     stops: dict[str, TableStop] = {}  # "db.table" → why nothing of it is published, whatever happens
     #: XA transactions prepared before `pos` and not ended there → the tables (database, name) that each changes

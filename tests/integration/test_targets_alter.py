@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from consumer.errors import (
+    ConsumerError,
+    LockWaitError,
+    NotUniqueError,
+    TableChangedError,
+    TargetConfigError,
+)
 from consumer.ordering.model import NetChange
 from consumer.targets.alterations import (
     AddColumn,
@@ -25,6 +36,7 @@ from consumer.targets.alterations import (
 )
 from consumer.targets.session import SqlSession
 from schemas.table.model import Column, ColumnType, Kind, Row, Table
+from tests.running import until
 from tests.targets_kit import Lane, Target, as_target, index, people, rows_of, text_type
 from tests.targets_kit import target as target
 
@@ -54,7 +66,9 @@ def with_value(*values: Any) -> list[Row]:
     return [(*row, *values) for row in ROWS]
 
 
-def change(table: Table, name: str, type_: ColumnType, *, lossless: bool = True, null: bool = True) -> ChangeColumn:
+def change(
+    table: Table, name: str, type_: ColumnType, *, lossless: bool = True, null: bool = True
+) -> ChangeColumn:
     return ChangeColumn(table.column(name), column(name, type_, null=null), lossless)
 
 
@@ -233,3 +247,150 @@ def test_a_changed_table_is_one_that_rowlock_would_make(target: Target, name: st
     fixture.lane.apply(NetChange(as_target(wanted), replaces=again))
     fixture.lane.apply(NetChange(as_target(wanted), updates=again))
     assert fixture.rows(wanted) == rows
+
+
+# -- what cannot be done
+
+
+def test_rows_that_are_equal_keep_an_index_from_being_built(target: Target) -> None:
+    """And nothing else of the change is done: the attempt tells this error from others, and leaves the index out."""
+    twice: list[Row] = [(1, "a", "de", 1, "same"), (2, "b", "de", 2, "same")]
+    fixture = Fixture.made(target, twice)
+    before, wanted = fixture.real, index("by note", "note")
+    other = AddUnique(index("notes", "mail", "note"))
+    with pytest.raises(NotUniqueError, match=r"\(note\)[\s\S]*HAVING COUNT") as refused:
+        fixture.alter(AddColumn(column("n", INT)), other, AddUnique(wanted))
+    assert refused.value.index == wanted
+    assert "same" not in str(refused.value), "values of rows are in no message"
+    assert fixture.real == before
+    table = fixture.alter(AddColumn(column("n", INT)), other)
+    assert fixture.rows(table) == [(*row, None) for row in twice]
+    with pytest.raises(NotUniqueError) as refused:
+        fixture.alter(ChangeKey(table.key, index("PRIMARY", "land")))
+    assert refused.value.index.columns == ("land",)
+
+
+#: (what uses the column, the remedy that is named). "{t}" is the table, "{s}" its schema.
+USED: dict[str, list[tuple[str, str]]] = {
+    "postgres": [
+        ("CREATE VIEW {s}.looks AS SELECT note FROM {t}", "run DROP VIEW looks"),
+        ("CREATE MATERIALIZED VIEW {s}.kept AS SELECT note FROM {t}", "run DROP MATERIALIZED VIEW kept"),
+        ("ALTER TABLE {t} ADD made text GENERATED ALWAYS AS (note || 'x') STORED", "run ALTER TABLE people DROP COLUMN made"),
+        ("ALTER TABLE {t} ADD CONSTRAINT c CHECK (note <> 'x')", "run ALTER TABLE people DROP CONSTRAINT c"),
+    ],
+    "mysql": [
+        ("ALTER TABLE {t} ADD COLUMN made text AS (CONCAT(note, 'x'))", "drop the generated column"),
+        ("ALTER TABLE {t} ADD CONSTRAINT c CHECK (note <> mail)", "drop the check constraint"),
+        ("ALTER TABLE {t} DROP INDEX mail, DROP INDEX pass, DROP PRIMARY KEY, ADD PRIMARY KEY (id, note) PARTITION BY KEY(note)", "partition the target table by columns that stay"),
+    ],
+    "mariadb": [
+        ("ALTER TABLE {t} ADD COLUMN made text AS (CONCAT(note, 'x'))", "drop what uses the column"),
+        ("ALTER TABLE {t} ADD CONSTRAINT c CHECK (note <> mail)", "drop what uses the column"),
+        ("ALTER TABLE {t} DROP INDEX mail, DROP INDEX pass, DROP PRIMARY KEY, ADD PRIMARY KEY (id, note) PARTITION BY KEY(note)", "partition the target table by columns that stay"),
+    ],
+}  # fmt: skip
+
+
+def test_what_uses_a_column_is_named_with_a_remedy(target: Target) -> None:
+    fixture = Fixture.made(target, [(1, "a", "de", 1, "n")])
+    for at, (ddl, remedy) in enumerate(USED[target.kind]):
+        name = f"people{at}" if at else "people"
+        fixture.session.create_table(people(target.schema, name))
+        target.sql(ddl.format(t=target.name(name), s=target.schema))
+        real = fixture.session.read_table(target.schema, name)
+        assert real is not None
+        with pytest.raises(TargetConfigError) as refused:
+            fixture.run(AlterTable(real, [DropColumn("note")]))
+        assert remedy.replace("people", name) in str(refused.value) or remedy in str(refused.value)
+        assert fixture.session.read_table(target.schema, name) == real
+
+
+def test_what_refers_to_a_table_keeps_it_from_being_dropped(target: Target) -> None:
+    fixture = Fixture.made(target)
+    real = fixture.real
+    target.sql(
+        f"CREATE TABLE child (id int PRIMARY KEY, p bigint, FOREIGN KEY (p) REFERENCES {target.name('people')} (id))"
+    )
+    with pytest.raises(TargetConfigError, match=r": drop "):
+        fixture.run(DropTable(real))
+    assert fixture.real == real
+    target.sql("DROP TABLE child")
+    for _ in range(2):
+        fixture.run(DropTable(real))
+        assert fixture.session.read_table(target.schema, "people") is None
+
+
+def test_a_table_that_somebody_else_changed_is_left_alone(target: Target) -> None:
+    fixture = Fixture.made(target)
+    stale = AlterTable(fixture.real, [AddColumn(column("n", INT))])
+    fixture.alter(AddColumn(column("n", INT)))
+    with pytest.raises(TableChangedError, match="worked out anew"):
+        fixture.run(stale)
+    fixture.run(DropTable(fixture.real))
+    with pytest.raises(ConsumerError):
+        fixture.run(stale)
+
+
+# -- locks
+
+
+@contextmanager
+def reader(target: Target) -> Iterator[int]:
+    """Somebody reads the table in a transaction that stays open; yields the number of the connection."""
+    connection = target.service.connect(target.database, autocommit=False)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT 'a report', COUNT(*) FROM {target.name('people')}")
+        cursor.fetchall()
+        cursor.execute("SELECT pg_backend_pid()" if target.kind == "postgres" else "SELECT CONNECTION_ID()")
+        [(number,)] = cursor.fetchall()
+        yield int(number)
+    connection.rollback()
+    connection.close()
+
+
+def settings(session: SqlSession) -> list[tuple[object, ...]]:
+    """What a change may leave behind in the session."""
+    names = (
+        "current_setting('lock_timeout')"
+        if session.transactional_ddl
+        else "@@lock_wait_timeout, @@innodb_lock_wait_timeout, @@sql_mode"
+    )
+    return session._link.execute(f"SELECT {names}", [])
+
+
+def test_a_reader_is_named_and_the_change_is_made_once_it_is_done(target: Target) -> None:
+    fixture = Fixture.made(target)
+    before, waits = fixture.real, settings(fixture.session)
+    with reader(target) as number:
+        began = time.monotonic()
+        with pytest.raises(LockWaitError) as waited:
+            fixture.alter(AddColumn(column("n", INT)))
+        assert time.monotonic() - began < 60, "not the session's own patience, nor the server's"
+        assert f"connection {number} (" in str(waited.value)
+        assert re.search(r"waits for a lock (that may be )?held by", str(waited.value))
+        assert re.search(r" for \d+ s", str(waited.value))
+        assert fixture.real == before
+    assert settings(fixture.session) == waits
+    assert fixture.rows(fixture.alter(AddColumn(column("n", INT)))) == with_value(None)
+    assert settings(fixture.session) == waits
+    fixture.alter(ChangeColumn(fixture.real.column("n"), column("n", text_type(5)), lossless=False))
+    assert settings(fixture.session) == waits
+
+
+def test_readers_do_not_queue_for_long(target: Target) -> None:
+    """A reader that comes while the change waits for another one waits for the change to give up, and no longer."""
+    fixture = Fixture.made(target)
+    with reader(target), ThreadPoolExecutor(2) as pool:
+        changing = pool.submit(fixture.alter, AddColumn(column("n", INT)))
+        until(lambda: waiting(target), "the change waits for the table")
+        read = pool.submit(target.sql, f"SELECT COUNT(*) FROM {target.name('people')}")
+        assert read.result(60) == [(len(ROWS),)], "while the first reader goes on"
+        with pytest.raises(LockWaitError):
+            changing.result(60)
+
+
+def waiting(target: Target) -> bool:
+    if target.kind == "postgres":
+        return bool(target.sql("SELECT 1 FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"))
+    state = "Waiting for table metadata lock"
+    return bool(target.sql("SELECT 1 FROM information_schema.processlist WHERE state = %s", [state]))

@@ -50,7 +50,7 @@ _APART = frozenset({Kind.JSON, Kind.GEOMETRY})
 
 
 @dataclass(frozen=True, slots=True)
-class RealTable:
+class MySqlRealTable:
     """What the statement must know of the real table and its server. `unique`: name → columns; `names`: of all indexes.
 
     `exact`, `near`: choose collations, for columns of keys and for others (schemas.table.collations). `renames`: the server
@@ -79,7 +79,7 @@ class _Whole:
     there."""
 
     change: AlterTable
-    real: RealTable
+    real: MySqlRealTable
     ending: Table
     columns: dict[str, _Column]
     gone: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ class _Whole:
     lenient: bool = False
 
 
-def statements(change: AlterTable, real: RealTable) -> Iterator[str]:
+def statements(change: AlterTable, real: MySqlRealTable) -> Iterator[str]:
     """Yield the one statement, before it what makes the session lenient, and behind it what drops defaults that only the rows
     needed that were there. Raises TargetConfigError where a column cannot be had there."""
     columns = {each.name: _Column(each, each.name) for each in change.table.columns}

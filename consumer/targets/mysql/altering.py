@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pymysql
 
 from consumer.errors import ConsumerError
-from consumer.targets.alterations import AlterTable, DropTable
+from consumer.targets.alterations import AlterTable, DropTable, require_same
 from consumer.targets.dialect_components import Holders, Link
-from consumer.targets.mysql.alter import RealTable, statements
+from consumer.targets.mysql.alter import MySqlRealTable, statements
 from consumer.targets.mysql.locks import Ask
 from consumer.targets.mysql.sql import quote
 from consumer.targets.sql import qualified
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _INDEXES = """
 SELECT index_name, non_unique, column_name FROM information_schema.statistics
 WHERE table_schema = %s AND table_name = %s ORDER BY index_name, seq_in_index"""
+_COLUMNS = "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
 _SETTINGS = ("lock_wait_timeout", "innodb_lock_wait_timeout", "sql_mode")
 #: Seconds that a statement may take which builds a table anew. A server that is gone is noticed by TCP (seconds, and tries).
 STATEMENT_S = 7 * 24 * 3600
@@ -53,9 +54,11 @@ class MySqlAlterer:
         if isinstance(change, DropTable):
             yield f"DROP TABLE IF EXISTS {qualified(quote, change.table.db, change.table.name)}"
         else:
+            place: list[object] = [change.table.db, change.table.name]
+            require_same(change.table, [str(row[0]) for row in self._link.execute(_COLUMNS, place)])
             yield from statements(change, self._real(change.table))
 
-    def _real(self, table: Table) -> RealTable:
+    def _real(self, table: Table) -> MySqlRealTable:
         unique: dict[str, tuple[str, ...]] = {}
         names = set[str]()
         for index, repeated, column in self._link.execute(_INDEXES, [table.db, table.name]):
@@ -65,7 +68,7 @@ class MySqlAlterer:
         with self._link.translated():
             available = mysql_catalog.collations(self._link.raw)
         [(version,)] = self._link.execute("SELECT VERSION()", [])
-        return RealTable(
+        return MySqlRealTable(
             unique, frozenset(names), key_chooser(available), chooser(available), has_renames(str(version))
         )
 

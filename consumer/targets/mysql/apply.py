@@ -56,12 +56,10 @@ class MySqlApplier:
         self._link = link
         self._books = books
         self._tables = PerTable(_prepare)
+        self.forget = self._tables.forget
 
     def ended(self, *, committed: bool) -> None:
         """Nothing here outlives a statement."""
-
-    def forget(self, schema: str, name: str) -> None:
-        self._tables.forget(schema, name)
 
     def apply(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
         prepared = self._tables.get(net.table)

@@ -25,6 +25,7 @@ _UNIQUE = frozenset({1062, 1169, 1586})
 _CONFIG = frozenset({
     1044, 1045, 1049, 1054, 1064, 1095, 1109, 1142, 1143, 1146, 1227, 1305, 1370, 1698, 1103, 1115, 1273, 3730,
     1031, 1036, 1288, 1348, 1471, 1906, 3105,  # views, tables that cannot be written, generated columns
+    1488, 1503, 1553, 1828, 1829, 1832, 1833, 1834, 3108, 3780, 3837, 3855, 3959,  # what uses a column or index that would change
 })  # fmt: skip
 _REFUSED = frozenset({
     1048, 1138, 1118, 1136, 1153, 1216, 1217, 1263, 1264, 1265, 1292, 1300, 1364, 1365, 1366, 1367, 1406, 1411,
@@ -44,6 +45,16 @@ REMEDIES = {
         DENIED,
         "give the user the right that it lacks, `rowlock check` prints the GRANT (docs/how-to/target-setup.md)",
     ),
+    **dict.fromkeys(
+        (3108, 3837),
+        "drop the generated column or the index in the target that is made of it, and make it anew afterwards",
+    ),
+    3959: "drop the check constraint in the target, and make it anew afterwards",
+    **dict.fromkeys((1488, 1503, 3855), "partition the target table by columns that stay, or not at all"),
+    **dict.fromkeys(
+        (1553, 1828, 1829, 1832, 1833, 1834, 3730, 3780),
+        "drop the foreign key in the target, for the source already guarantees it",
+    ),
     1146: "create the table, or let rowlock create it (create_tables)",
     **dict.fromkeys(
         (1906, 3105), "make the generated column an ordinary one, for its values come from the source"
@@ -56,6 +67,17 @@ REMEDIES = {
 def code_of(error: pymysql.MySQLError) -> int:
     """Return the error number; 0 for the driver's own "connection is closed"."""
     return error.args[0] if error.args and isinstance(error.args[0], int) else 0
+
+
+#: What MariaDB says where an expression of the table uses a column that would go.
+_USED = re.compile(r"Unknown column .* in '(?:GENERATED ALWAYS AS|CHECK|DEFAULT)'")
+
+
+def remedy_for(code: int, message: str) -> str | None:
+    """Return what a person does about an error; None: nothing special is known."""
+    if _USED.search(message):
+        return "drop what uses the column in the target (generated column, check constraint, default), and make it anew afterwards"
+    return REMEDIES.get(code)
 
 
 def kind_of(error: pymysql.MySQLError) -> type[ConsumerError]:

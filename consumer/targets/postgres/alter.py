@@ -50,7 +50,7 @@ class RealIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class RealTable:
+class PostgresRealTable:
     """What the statements must know of the real table beside its definition. `version`: the server's, as a number."""
 
     indexes: tuple[RealIndex, ...] = ()
@@ -74,14 +74,14 @@ class _Change:
 
     name: str
     change: AlterTable
-    real: RealTable
+    real: PostgresRealTable
     ending: Table
     index_name: Callable[[UniqueIndex], str]
     before: Mapping[str, str]
 
 
 def statements(
-    change: AlterTable, real: RealTable, index_name: Callable[[UniqueIndex], str]
+    change: AlterTable, real: PostgresRealTable, index_name: Callable[[UniqueIndex], str]
 ) -> Iterator[str]:
     """Yield the statements, in order. Raises TargetConfigError where PostgreSQL has no type for a column."""
     table = change.table

@@ -18,9 +18,10 @@ from consumer.targets.alterations import (
     DropColumn,
     DropTable,
     RenameColumn,
+    require_same,
 )
 from consumer.targets.dialect_components import Holders, Link, LockHolder
-from consumer.targets.postgres.alter import RealIndex, RealTable, retyped, statements
+from consumer.targets.postgres.alter import PostgresRealTable, RealIndex, retyped, statements
 from consumer.targets.postgres.catalogue import index_name, require_short
 from consumer.targets.postgres.sql import bare, quote
 from consumer.targets.sql import qualified
@@ -29,6 +30,8 @@ from schemas.table.model import Table, UniqueIndex
 if TYPE_CHECKING:
     from consumer.targets.postgres.connection import PostgresLink
 
+_COLUMNS = """
+SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"""
 _INDEXES = """
 SELECT i.relname::text, k.oid IS NOT NULL, x.indisprimary, ARRAY(
   SELECT a.attname::text FROM unnest(x.indkey::int2[]) WITH ORDINALITY AS c (number, place)
@@ -81,6 +84,7 @@ class PostgresAlterer:
         require_short(f"{table.db}.{table.name}", *_new_names(change))
         yield f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"
         place = qualified(bare, table.db, table.name)
+        require_same(table, [str(row[0]) for row in self._link.execute(_COLUMNS, [place])])
         self._refuse_what_is_used(change, place)
         taken = self._taken(change)
 
@@ -90,14 +94,14 @@ class PostgresAlterer:
 
         yield from statements(change, self._real(place), free_name)
 
-    def _real(self, place: str) -> RealTable:
+    def _real(self, place: str) -> PostgresRealTable:
         found = self._link.execute(_INDEXES, [place])
         indexes = tuple(
             RealIndex(str(name), tuple(columns), bool(constraint), bool(primary))  # type: ignore[arg-type]
             for name, constraint, primary, columns in found
         )
         [(version,)] = self._link.execute("SELECT current_setting('server_version_num')", [])
-        return RealTable(indexes, int(str(version)))
+        return PostgresRealTable(indexes, int(str(version)))
 
     def _taken(self, change: AlterTable) -> frozenset[str]:
         added = [step.index for step in change.steps if isinstance(step, AddUnique)]

@@ -48,14 +48,12 @@ class PostgresApplier:
         self._link = link
         self._books = books
         self._tables = PerTable(self._prepare, self._drop)
+        self.forget = self._tables.forget
         self._numbers = itertools.count()
         self._connection: object = None
         self._temporary: set[str] = set()
         self._uncommitted: set[str] = set()
         self._filled: set[str] = set()  # in this transaction: they empty themselves at its end
-
-    def forget(self, schema: str, name: str) -> None:
-        self._tables.forget(schema, name)
 
     def apply(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
         names = (qualified(bare, net.table.schema, net.table.name), self._books.table("rowlock_displaced"))

@@ -86,6 +86,7 @@ class PostgresCatalogue(KeyedReads):
                 (str(schema), str(name)): frozenset(compress(ROW_RIGHTS, given))
                 for schema, name, *given in tables
             },
+            owned=frozenset((str(schema), str(name)) for schema, name, *_, owned in tables if owned),
         )
         return rights.lacking(has, wanted)
 

@@ -53,7 +53,7 @@ class AgentRow:
 @dataclass(frozen=True, slots=True)
 class UnitRow:
     """`kind`: capture, apply. `state`: of the replication set (absent, recovering, prepare, commit, replicating, removing).
-    `agent`, `epoch`: of the primary, else of the one that gets ready; `moving_to`: the new agent of a move under way.
+    `agent`, `epoch` (its assignment): of the primary, else of the one that gets ready; `moving_to`: the new agent of a move under way.
     `checkpoint_ts`, `resolved_ts`: source commit time in ms; None: not known yet. `error`: why it last stopped by itself, until
     it replicates again. `since_s`: seconds in this state."""
 
@@ -155,6 +155,9 @@ class Control(Protocol):
 
     def events(self, after: int, most: int) -> tuple[EventRow, ...]:
         """Return what happened behind event `after`, oldest first, the newest `most`; never waits."""
+
+    def told(self, what: str, about: Mapping[str, object]) -> None:
+        """Note something that this coordinator did for somebody among its events."""
 
     def command(self, command: Command, timeout: float = 5.0, *, by: str = "") -> None:
         """Carry out a command that `by` gave; returns once it is accepted, and durable where it is to outlive this owner. `timeout` in
