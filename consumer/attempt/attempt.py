@@ -34,7 +34,7 @@ from consumer.attempt.effects import (
     WriteUnit,
     ask,
 )
-from consumer.attempt.evolving import TableChanges, stop_of
+from consumer.attempt.evolution.machine import TableChanges, stop_of
 from consumer.attempt.reader import (
     Emptied,
     EnvelopeReader,
@@ -55,8 +55,8 @@ from consumer.ordering.layout import Layout, keys_fingerprint
 from consumer.ordering.model import Held, LaneProgress, RowChange, UnitState
 from consumer.ordering.progress import Mark, ResumePlan, advanced, plan, relaid
 from consumer.tables.definition import InForce
-from consumer.tables.evolution import Follow, Gone, Pass, Verdict, decide
-from consumer.tables.following import Change
+from consumer.tables.evolution.decisions import Adopt, Gone, Pass, Verdict, decide
+from consumer.tables.evolution.plans import TableChange
 from consumer.tables.stored import Stored
 from schemas.findings import START_OVER
 from schemas.table.model import Table
@@ -343,13 +343,13 @@ class Attempt:
         if isinstance(verdict, Gone) and in_force is not None:
             yield from self._changes.gone(in_force, mark)
         table = event.definition
-        if table is None or not isinstance(verdict, Pass | Follow):
+        if table is None or not isinstance(verdict, Pass | Adopt):
             raise stop_of(verdict, event, f"{self.spec.unit.topic} offset {mark[0]}")
-        if in_force is not None and isinstance(verdict, Follow):
+        if in_force is not None and isinstance(verdict, Adopt):
             policy, how = in_force.routed.policy, verdict
             yield from self._close_applier()
             yield from self._changes.follow(
-                Change(in_force.stored, table, policy, how.columns, how.rewrite), mark
+                TableChange(in_force.stored, table, policy, how.columns, how.rewrite), mark
             )
             yield from self.begin()
             if self._in_force is not None:

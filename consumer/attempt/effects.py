@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from consumer.ordering.model import Held, LaneProgress, NetChange, TargetTable, UnitState
 from consumer.ordering.progress import Mark
-from consumer.tables.following import Change, Planned
+from consumer.tables.evolution.plans import Planned, TableChange
 from consumer.tables.stored import Stored
 from consumer.targets.alterations import AlterTable, DropTable
 from schemas.table.model import Table
@@ -91,7 +91,7 @@ class FollowDefinition:
     `connection`. "end": write that the definition is in force; raises StepsLeftError if something is left to do.
     """
 
-    change: Change
+    change: TableChange
     how: Literal["whole", "mark", "end"]
     at: Mark
     connection: int = 0

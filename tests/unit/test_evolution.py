@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.ordering.model import UnitState
-from consumer.tables.evolution import Follow, Gone, NeedsCopy, Pass, Stop, decide
-from consumer.tables.following import (
-    Change,
+from consumer.tables.evolution.decisions import Adopt, Gone, NeedsCopy, Pass, Stop, decide
+from consumer.tables.evolution.plans import (
     Planned,
+    TableChange,
     decode_mark,
     mark_of,
     plan_change,
@@ -153,7 +153,7 @@ COPIED: dict[str, tuple[Table, ColumnChanges | None, str]] = {
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_what_keeps_values_is_followed_under_every_policy_but_stop(name: str, policy: Policy) -> None:
     new, columns = FOLLOWED[name]
-    assert verdict(new, columns, policy) == Follow(columns)
+    assert verdict(new, columns, policy) == Adopt(columns)
     found = verdict(new, columns, "stop")
     assert isinstance(found, Stop)
 
@@ -168,12 +168,12 @@ def test_what_changes_values_needs_a_copy(name: str) -> None:
 
 def test_ignore_needs_no_copy_for_a_column_that_the_target_does_not_get() -> None:
     new = added(TABLE, column("n", default_expression="uuid()"))
-    assert verdict(new, CHANGES(added=("n",)), "ignore") == Follow(CHANGES(added=("n",)))
+    assert verdict(new, CHANGES(added=("n",)), "ignore") == Adopt(CHANGES(added=("n",)))
 
 
 def test_a_column_that_is_dropped_and_added_is_another_one() -> None:
     columns = CHANGES(dropped=("note",), added=("note",))
-    assert verdict(TABLE, columns) == Follow(columns), "although the definition is the same"
+    assert verdict(TABLE, columns) == Adopt(columns), "although the definition is the same"
     assert isinstance(verdict(TABLE, columns, "lenient"), NeedsCopy)
     assert isinstance(verdict(TABLE, columns, "ignore"), NeedsCopy)
 
@@ -189,7 +189,7 @@ def test_a_float_that_is_defined_anew_may_be_rounded() -> None:
 def test_what_keeps_rows_and_names_is_followed_without_a_word_of_columns() -> None:
     """Events of older capture: they say that an index came or went, and nothing of columns."""
     new = replace(TABLE, unique=(*TABLE.unique, unique("u", "owner")))
-    assert verdict(new, None, effect="kept") == Follow()
+    assert verdict(new, None, effect="kept") == Adopt()
     assert isinstance(verdict(added(TABLE, column("n")), None, effect="kept"), NeedsCopy)
 
 
@@ -201,10 +201,10 @@ def test_equal_definitions() -> None:
 
 def test_the_first_definition_and_the_begin_of_a_copy_are_put_in_force_whatever_was_before() -> None:
     new = replace(without(TABLE, "note"), key=unique("PRIMARY", "owner"))
-    assert decide(None, FakeSource().definition(), "stop") == Follow()
+    assert decide(None, FakeSource().definition(), "stop") == Adopt()
     event = FakeSource().event("m", definition=new, copy=CopyMark(id="1"))
     for policy in ("ignore", "lenient", "evolve", "stop"):
-        assert decide(TABLE, event, policy) == Follow(rewrite=True)  # type: ignore[arg-type]
+        assert decide(TABLE, event, policy) == Adopt(rewrite=True)  # type: ignore[arg-type]
 
 
 def test_stops() -> None:
@@ -222,7 +222,7 @@ def test_stops() -> None:
 def test_where_other_sources_write_the_table_their_rows_must_not_change() -> None:
     for name in ("rename", "add with a default", "add not null"):
         assert isinstance(verdict(*FOLLOWED[name], many=True), NeedsCopy)
-    assert verdict(*FOLLOWED["add"], many=True) == Follow(CHANGES(added=("n",)))
+    assert verdict(*FOLLOWED["add"], many=True) == Adopt(CHANGES(added=("n",)))
     again = added(without(TABLE, "note"), TABLE.column("note"))
     assert isinstance(verdict(again, CHANGES(dropped=("note",), added=("note",)), many=True), NeedsCopy)
 
@@ -251,7 +251,7 @@ def planned(
     **more: Any,
 ) -> Planned:
     known = stored or Stored(before)
-    change = Change(known, new, policy, columns or ColumnChanges(), **more)
+    change = TableChange(known, new, policy, columns or ColumnChanges(), **more)
     return plan_change(change, there or real(before, routed), routed, others)
 
 
@@ -521,14 +521,14 @@ def test_what_stands_beside_the_definition_survives() -> None:
 
 def test_a_mark_gives_the_change_back() -> None:
     new = changed(TABLE, "version", type=text(20))
-    change = Change(Stored(TABLE), new, "lenient", CHANGES(modified=("version",)), rewrite=True)
+    change = TableChange(Stored(TABLE), new, "lenient", CHANGES(modified=("version",)), rewrite=True)
     found = plan_change(change, real(), ROUTED, ())
     mark = mark_of(change, found, (7, (0, 1, 2, 3), 4, 5), 99)
     again = decode_mark(mark.encode())
     assert again == mark
     assert again is not None
     taken = again.change(Stored(TABLE))
-    assert taken == Change(
+    assert taken == TableChange(
         Stored(TABLE), new, "lenient", CHANGES(modified=("version",)), rewrite=True, planned=found.stored
     )
     assert decode_mark("RUNNING:[0,1,2,3]") is None
@@ -536,15 +536,15 @@ def test_a_mark_gives_the_change_back() -> None:
 
 def test_what_the_target_refuses_is_left_out_in_turn() -> None:
     new = replace(TABLE, unique=(*TABLE.unique, unique("u", "owner")))
-    change = Change(Stored(TABLE), new, "evolve", rewrite=True)
+    change = TableChange(Stored(TABLE), new, "evolve", rewrite=True)
     seen = []
-    found: Change | None = change
+    found: TableChange | None = change
     while found is not None:
         seen.append((found.uniques, found.emptied))
         found = refused(found, plan_change(found, real(), ROUTED, ()))
     assert seen == [(True, False), (False, False)], "without the index nothing is left to do"
     other = replace(new, key=unique("PRIMARY", "owner"))
-    seen, found = [], Change(Stored(TABLE), other, "evolve", rewrite=True)
+    seen, found = [], TableChange(Stored(TABLE), other, "evolve", rewrite=True)
     while found is not None:
         seen.append((found.uniques, found.emptied))
         found = refused(found, plan_change(found, real(), ROUTED, ()))

@@ -1,4 +1,4 @@
-"""A target table that changes while its unit runs (consumer.attempt.evolving): against a target in memory whose statements commit with
+"""A target table that changes while its unit runs (consumer.attempt.evolution.machine): against a target in memory whose statements commit with
 its transactions, and one where each commits by itself; killed at each moment."""
 
 from __future__ import annotations

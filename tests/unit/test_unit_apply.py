@@ -23,7 +23,7 @@ from consumer.ordering.lanes import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import ApplyUnit, RowChange
 from consumer.tables.definition import InForce
-from consumer.tables.evolution import NeedsCopy, Pass, decide
+from consumer.tables.evolution.decisions import NeedsCopy, Pass, decide
 from consumer.tables.router import TableRoute
 from schemas.findings import START_OVER
 from schemas.table.model import Column, ColumnType, Kind, Table

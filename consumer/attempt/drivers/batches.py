@@ -17,7 +17,7 @@ from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.drivers.records import AttemptRecords
 from consumer.attempt.effects import Effect, Machine, T
-from consumer.attempt.following import routed_place, unaltered
+from consumer.attempt.evolution.in_target import routed_place, unaltered
 from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepared
 from consumer.errors import FencedError, TargetConfigError

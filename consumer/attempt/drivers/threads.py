@@ -15,7 +15,7 @@ from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.drivers.records import AttemptRecords
 from consumer.attempt.effects import Effect, Machine, PlainOperation, T
-from consumer.attempt.following import drop_target, follow, routed_place, sharing
+from consumer.attempt.evolution.in_target import drop_target, follow, routed_place, sharing
 from consumer.attempt.lane_group import LaneGroup, Signals
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepared
 from consumer.tables.fitness import explained

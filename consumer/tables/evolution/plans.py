@@ -1,6 +1,6 @@
 """Putting a definition in force: what is left to do in the target table, and what is stored when nothing is. Pure.
 
-A `Change` is planned anew whenever it is taken up, from the table as it is then; only what the first plan *chose* (names of columns) is
+A `TableChange` is planned anew whenever it is taken up, from the table as it is then; only what the first plan *chose* (names of columns) is
 carried along, in the mark that a target without transactional DDL has of it.
 """
 
@@ -14,19 +14,19 @@ import msgspec
 from consumer.errors import CopyNeededError
 from consumer.ordering.model import UnitState
 from consumer.ordering.progress import Mark
+from consumer.tables.evolution.steps import Wish, kept_columns, names_beside, steps
 from consumer.tables.router import Policy, Routed, TableRoute, resolve, wanted_table
 from consumer.tables.stored import Stored, decode_stored
-from consumer.tables.target_steps import Wish, kept_columns, names_beside, steps
 from consumer.targets.alterations import AddUnique, AlterTable
 from schemas.table.model import Table
 from schemas.wire.event import ColumnChanges
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TableChange:
     """`before`: the definition in force, None where the unit has none; `after`: the one that it becomes. `rewrite`: every row comes anew.
 
-    `planned`: what a plan that was begun already has chosen. `settled`, `uniques`: see target_steps.Wish. `emptied`: the rows of the
+    `planned`: what a plan that was begun already has chosen. `settled`, `uniques`: see steps.Wish. `emptied`: the rows of the
     unit are deleted first, because the target cannot change the table with them; all of them come anew.
     """
 
@@ -49,7 +49,7 @@ class Planned:
     stored: Stored
 
 
-def plan_change(change: Change, real: Table, routed: Routed, others: Sequence[Table]) -> Planned:
+def plan_change(change: TableChange, real: Table, routed: Routed, others: Sequence[Table]) -> Planned:
     """Plan `change` for the target table `real`. `others`: what other units want of it.
 
     Raises CopyNeededError where the target's rows would not have the source's values, UnitStoppedError where no table fits all units.
@@ -92,7 +92,7 @@ def _names(change: Change) -> dict[str, str]:
     return {now[old]: name for old, name in change.before.names.items() if now.get(old) in there}
 
 
-def _in_target_names(change: Change, names: Mapping[str, str]) -> ColumnChanges:
+def _in_target_names(change: TableChange, names: Mapping[str, str]) -> ColumnChanges:
     """Return what the statement says of columns, in the target's names; one that keeps its name there is not renamed."""
     old = {} if change.before is None else change.before.names
     said = change.columns
@@ -167,15 +167,15 @@ class ChangeMark(msgspec.Struct, frozen=True, omit_defaults=True):
     def encode(self) -> str:
         return msgspec.json.encode(self).decode()
 
-    def change(self, before: Stored | None) -> Change | None:
+    def change(self, before: Stored | None) -> TableChange | None:
         """Return the change to take up again; None: the table is dropped."""
         if self.after is None:
             return None
         planned = decode_stored(self.after)
-        return Change(before, planned.table, self.policy, self.columns, self.rewrite, planned)
+        return TableChange(before, planned.table, self.policy, self.columns, self.rewrite, planned)
 
 
-def mark_of(change: Change, planned: Planned, at: Mark, connection: int) -> ChangeMark:
+def mark_of(change: TableChange, planned: Planned, at: Mark, connection: int) -> ChangeMark:
     """Return the mark of a change that begins."""
     return ChangeMark(connection, at, planned.stored.encode(), change.policy, change.columns, change.rewrite)
 
@@ -188,7 +188,7 @@ def decode_mark(text: str) -> ChangeMark | None:
         return None
 
 
-def refused(change: Change, planned: Planned) -> Change | None:
+def refused(change: TableChange, planned: Planned) -> TableChange | None:
     """Return what else to try when the target refuses the statements because of its rows; None: nothing.
 
     A unique index that cannot be built is left out first. Rows that all come anew make room at last.

@@ -2,7 +2,7 @@
 
 The rule: a target follows a change by its own ALTER only if that gives its rows the very values which the source's rows have behind
 the statement. The source changes stored values without a row event, so everything here that is not known to keep or to fill them
-alike needs a copy of the table. What the target's table then gets is consumer.tables.target_steps.
+alike needs a copy of the table. What the target's table then gets is consumer.tables.evolution.steps.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from consumer.tables.fills import fill_of
+from consumer.tables.evolution.fills import fill_of
+from consumer.tables.evolution.widening import lossless
 from consumer.tables.router import Policy
-from consumer.tables.widening import lossless
 from schemas.table.model import Column, Kind, Table, same_definition
 from schemas.wire.event import ColumnChanges, Event
 
@@ -32,7 +32,7 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class Follow:
+class Adopt:
     """The event's definition is put in force. `rewrite`: every row comes anew behind it."""
 
     columns: ColumnChanges = field(default_factory=ColumnChanges)
@@ -63,7 +63,7 @@ class Stop:
     why: str
 
 
-Verdict = Pass | Follow | NeedsCopy | Gone | Stop
+Verdict = Pass | Adopt | NeedsCopy | Gone | Stop
 
 
 def decide(
@@ -82,7 +82,7 @@ def decide(
     if table is None:
         return NeedsCopy(STATEMENT, f"{what}: nobody knows the definition behind it")
     if event.copy is not None or in_force is None:
-        return Follow(event.columns or ColumnChanges(), rewrite=in_force is not None)
+        return Adopt(event.columns or ColumnChanges(), rewrite=in_force is not None)
     if same_definition(in_force, table) and (event.ddl is None or event.effect == KEPT):
         return Pass(None if in_force == table else table)
     if policy == "stop" and not same_definition(in_force, table):
@@ -92,7 +92,7 @@ def decide(
         return NeedsCopy(STATEMENT, f"{what}: nothing says that it kept the table's rows")
     case = _Case(in_force, table, columns, policy, event.effect == KEPT, many, frozenset(left))
     why = next(_reasons(case), None)
-    return Follow(columns) if why is None else NeedsCopy(DEFINITION, f"{what}: {why}")
+    return Adopt(columns) if why is None else NeedsCopy(DEFINITION, f"{what}: {why}")
 
 
 def _columns_of(event: Event, in_force: Table) -> ColumnChanges | None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from consumer.errors import UnitStoppedError
-from consumer.tables.fills import fill_of
+from consumer.tables.evolution.fills import fill_of
+from consumer.tables.evolution.widening import fits, join, lossless
 from consumer.tables.router import Policy
-from consumer.tables.widening import fits, join, lossless
 from consumer.targets.alterations import (
     AddColumn,
     AddUnique,

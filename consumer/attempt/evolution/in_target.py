@@ -8,8 +8,8 @@ from consumer.attempt.effects import DropTarget, FollowDefinition
 from consumer.attempt.spec import UnitSpec
 from consumer.errors import StepsLeftError, TargetConfigError, TransientError, UnitStoppedError
 from consumer.ordering.model import TargetTable, UnitState
+from consumer.tables.evolution.plans import Planned, mark_of, plan_change, sharers
 from consumer.tables.fitness import gone
-from consumer.tables.following import Planned, mark_of, plan_change, sharers
 from consumer.tables.router import Routed, resolve
 from consumer.targets.alterations import AlterTable, DropTable
 from schemas.table.model import Table

@@ -40,8 +40,8 @@ from consumer.errors import (
 from consumer.ordering.model import UnitState
 from consumer.ordering.progress import Mark
 from consumer.tables.definition import InForce
-from consumer.tables.evolution import DROPPED, Gone, NeedsCopy, Stop, Verdict
-from consumer.tables.following import Change, ChangeMark, Planned, decode_mark, refused
+from consumer.tables.evolution.decisions import DROPPED, Gone, NeedsCopy, Stop, Verdict
+from consumer.tables.evolution.plans import ChangeMark, Planned, TableChange, decode_mark, refused
 from consumer.tables.stored import Stored, decode_stored
 from consumer.targets.alterations import DropTable
 from schemas.findings import START_OVER
@@ -62,7 +62,7 @@ class TableChanges:
 
     # --- a definition
 
-    def follow(self, change: Change, at: Mark) -> Machine[None]:
+    def follow(self, change: TableChange, at: Mark) -> Machine[None]:
         """Put a definition in force; afterwards all lanes stand at `at`. Raises consumer.errors: then the old one is in force, and no
         statement is under way."""
         connection: int | None = yield from retried(lambda: ask(OwnConnection()))
@@ -71,7 +71,7 @@ class TableChanges:
         else:
             yield from self._by_statements(change, at, connection)
 
-    def _whole(self, change: Change, at: Mark) -> Machine[None]:
+    def _whole(self, change: TableChange, at: Mark) -> Machine[None]:
         lanes = range(len(self._progress.rows))
         while True:
             asked = FollowDefinition(change, "whole", at)
@@ -83,7 +83,7 @@ class TableChanges:
             self._say(change, asked.found[-1])
             return
 
-    def _by_statements(self, change: Change, at: Mark, connection: int) -> Machine[None]:
+    def _by_statements(self, change: TableChange, at: Mark, connection: int) -> Machine[None]:
         planned = yield from self._mark(change, at, connection)
         lanes = range(len(self._progress.rows))
         said = planned
@@ -114,7 +114,7 @@ class TableChanges:
             "alter it by hand as `rowlock check` says"
         )
 
-    def _mark(self, change: Change, at: Mark, connection: int) -> Machine[Planned]:
+    def _mark(self, change: TableChange, at: Mark, connection: int) -> Machine[Planned]:
         asked = FollowDefinition(change, "mark", at, connection)
         yield from self._progress.guarded([asked])
         return asked.found[-1]
@@ -125,8 +125,8 @@ class TableChanges:
         yield from self._progress.guarded([WriteUnit(UnitState(before, None, None))])
 
     def _otherwise(
-        self, change: Change, found: list[Planned], error: RefusedError | TargetConfigError
-    ) -> Change:
+        self, change: TableChange, found: list[Planned], error: RefusedError | TargetConfigError
+    ) -> TableChange:
         """Return what to try instead of statements that the target refused because of its rows. Raises `error`."""
         rows = found and isinstance(error, RefusedError)
         other = refused(change, found[-1]) if rows else None
@@ -144,7 +144,7 @@ class TableChanges:
         )  # fmt: skip
         return other
 
-    def _say(self, change: Change, planned: Planned) -> None:
+    def _say(self, change: TableChange, planned: Planned) -> None:
         if planned.alter is not None:
             log.info(
                 "the target table follows the source", pipeline=self._spec.unit.pipeline, topic=self._spec.unit.topic,
@@ -227,7 +227,7 @@ class TableChanges:
         yield from self._progress.guarded([WriteUnit(UnitState(None, None, None))])
 
 
-def _closing(change: Change, at: Mark) -> list[Operation]:
+def _closing(change: TableChange, at: Mark) -> list[Operation]:
     """Entries of the quarantine under another key mean nothing any more; their rows come anew."""
     if not change.rewrite or change.before is None:
         return []
