@@ -175,7 +175,7 @@ SchemaChanges = Literal["ignore", "lenient", "evolve", "stop"]
 
 
 class RepairConfig(Model):
-    """What becomes of a table that cannot be followed. A bare `copy` or `stop` is its `mode`."""
+    """The way on for a table that cannot be followed. A bare `copy` or `stop` is its `mode`."""
 
     mode: Literal["copy", "stop"] = Field(
         default="copy",
