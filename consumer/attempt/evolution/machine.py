@@ -119,7 +119,7 @@ class TableChanges:
         yield from self._progress.guarded([asked])
         return asked.found[-1]
 
-    def _unmark(self, change: Change) -> Machine[None]:
+    def _unmark(self, change: TableChange) -> Machine[None]:
         """Nothing is under way any more: other units of the table need not wait."""
         before = None if change.before is None else change.before.encode()
         yield from self._progress.guarded([WriteUnit(UnitState(before, None, None))])

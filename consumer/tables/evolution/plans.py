@@ -80,7 +80,7 @@ def plan_change(change: TableChange, real: Table, routed: Routed, others: Sequen
     return Planned(steps(real, wish), Stored(change.after, names, tuple(sorted(left))))
 
 
-def _names(change: Change) -> dict[str, str]:
+def _names(change: TableChange) -> dict[str, str]:
     """Columns of the new definition that have another name in the target, as they had before, or as was chosen."""
     if change.planned is not None:
         return dict(change.planned.names)
