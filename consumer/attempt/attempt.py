@@ -16,6 +16,8 @@ import msgspec
 import structlog
 
 from consumer.attempt.applier import Applier, SignalsFor
+from consumer.attempt.copies.begin import at_a_copy, table_of_topic
+from consumer.attempt.copies.copies import Copies, chunk_of_copy
 from consumer.attempt.debezium import DebeziumReader
 from consumer.attempt.effects import (
     Begin,
@@ -43,11 +45,17 @@ from consumer.attempt.reader import (
     TopicNotice,
     undefined,
 )
-from consumer.attempt.reports import Report, State
+from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec, initial_layout
 from consumer.attempt.transactions import Progress, retried
 from consumer.attempt.trouble import InputLostError, Trouble, trouble_of
-from consumer.errors import MissingGrantError, TargetConfigError, TransientError, UnitStoppedError
+from consumer.errors import (
+    CopyNeededError,
+    MissingGrantError,
+    TargetConfigError,
+    TransientError,
+    UnitStoppedError,
+)
 from consumer.ordering.fold import refolded
 from consumer.ordering.layout import Layout, keys_fingerprint
 from consumer.ordering.model import Held, LaneProgress, RowChange, UnitState
@@ -70,11 +78,13 @@ class Attempt:
         self._signals = signals
         self._reader: RecordReader = EnvelopeReader(topic) if spec.debezium is None else DebeziumReader(topic)
         self._progress = Progress(())
+        self._copies = Copies(spec)
         self._applier: Applier | None = None
         self._in_force: InForce | None = None
         self._held: Sequence[Held] = ()
         self._plan = ResumePlan(0, self._wanted_layout(None))
         self._mark: Mark | None = None
+        self._given = 0  # behind the records that the driver has given
         self._applied = 0
         self._dropped = 0
         self._quarantined = 0
@@ -97,7 +107,7 @@ class Attempt:
             if isinstance(error, TargetConfigError) and not isinstance(error, MissingGrantError):
                 trouble = yield from self._explained(trouble)
             return (yield from self._ended(trouble))
-        return self._report("ok")
+        return self._report(Trouble("ok", ""))
 
     def begin(self) -> Machine[None]:
         """Begin an attempt: fence, read, choose the layout."""
@@ -107,6 +117,7 @@ class Attempt:
         text = state.definition
         self._in_force = None if text is None else (yield from retried(lambda: ask(Restore(text))))
         self._plan = plan(self._progress.rows, self._wanted_layout(self._in_force))
+        self._copies.begun()
         if self._plan.switch_now:
             yield from self._switch()
             return
@@ -165,12 +176,12 @@ class Attempt:
 
     # --- its end
 
-    def _report(self, state: State, message: str = "") -> Report:
+    def _report(self, trouble: Trouble) -> Report:
         """Say what became of the attempt."""
         lowest = self._progress.lowest if self._progress.rows else None
         return Report(
             topic=self.spec.unit.topic,
-            state=state,
+            state=trouble.state,
             epoch=self.spec.epoch,
             offset=lowest.offset if lowest else -1,
             applied=self._applied,
@@ -179,7 +190,9 @@ class Attempt:
             displaced=self._displaced,
             commit_ts_ms=lowest.commit_ts_ms if lowest else 0,
             position=lowest.position if lowest else None,
-            message=message,
+            message=trouble.message,
+            copy=trouble.copy,
+            long=trouble.long,
         )
 
     def _explained(self, trouble: Trouble) -> Machine[Trouble]:
@@ -203,14 +216,14 @@ class Attempt:
             for lane in range(self.spec.lanes):
                 yield DropSession(lane)
         if trouble.state != "stopped":
-            return self._report(trouble.state, trouble.message)
+            return self._report(trouble)
         try:
             yield from retried(lambda: ask(StopUnit(trouble.message)))
         except TransientError as failure:
-            return self._report("behind", str(failure))
+            return self._report(Trouble("behind", str(failure)))
         except Exception as failure:  # noqa: BLE001  # the stop holds here, though the target does not take its record
             log.error("a stop cannot be recorded", topic=self.spec.unit.topic, error=str(failure)[:300])
-        return self._report("stopped", trouble.message)
+        return self._report(trouble)
 
     # --- records
 
@@ -224,17 +237,43 @@ class Attempt:
         yield from self._close_applier()
 
     def _consume(self) -> Machine[None]:
-        try:
-            yield from self._take_all()
-        except UnitStoppedError:
-            yield from self._drain()  # what came before the event that stops the unit is applied
-            raise
+        while True:
+            try:
+                yield from self._take_all()
+            except UnitStoppedError as error:
+                yield from self._drain()  # what came before the event that stops the unit is applied
+                if not (isinstance(error, CopyNeededError) and (yield from self._at_a_copy(error))):
+                    raise
+            else:
+                break
         yield from self._drain()
+
+    def _at_a_copy(self, error: CopyNeededError) -> Machine[bool]:
+        """Go on where a copy of the table begins behind what cannot be followed. Ends with whether there is one."""
+        spec, next_offset = self.spec, self._progress.lowest.offset + 1
+        if spec.debezium is not None:
+            raise UnitStoppedError(f"{error.seen}: {START_OVER}") from error
+        source = None if self._in_force is None else self._in_force.source
+        if not error.table:
+            error.table = (
+                f"{source.db}.{source.name}" if source else table_of_topic(spec.unit.topic, spec.source)
+            )
+        error.after = next_offset if error.after is None else error.after
+        yield from self._close_applier()
+        if not (yield from at_a_copy(spec, self._progress, error.after)):
+            return False
+        log.info("a unit goes on where a copy begins", topic=spec.unit.topic, skipped=error.seen[:300])
+        yield from self.begin()
+        return True
 
     def _take_all(self) -> Machine[None]:
         """Take every slice from the first record that the lowest lane lacks; what the batch does not hold of it is read first."""
-        first, start = True, self._plan.start
+        first, start = True, self._plan.start if self._mark is None else self._mark[0] + 1
+        if start < self._given:  # of what was given before the unit went on at a copy
+            yield from self._take_missing(start, self._given)
+            start = self._given
         while (records := (yield NextSlice())) is not None:
+            self._given = records[-1][0] + 1
             if first and start < records[0][0]:
                 yield from self._take_missing(start, records[0][0])
             elif records[-1][0] < start:
@@ -264,6 +303,7 @@ class Attempt:
 
     def _read(self, records: Slice) -> Machine[None]:
         for taken in self._reader.read(records):
+            self._copies.note(taken)
             if isinstance(taken, Rows):
                 yield from self._submit(taken.changes)
             else:
@@ -307,11 +347,8 @@ class Attempt:
         elif isinstance(taken, TopicNotice):
             if taken.event.chunk is None:
                 yield from self._define(taken.event, taken.mark)
-            elif taken.event.chunk.repeated:
-                raise UnitStoppedError(
-                    f"{self.spec.unit.topic} offset {taken.mark[0]}: a repeated snapshot begins; this version applies "
-                    f"first snapshots only: {START_OVER}"
-                )  # the marker of a first one says nothing that the rows do not
+            elif taken.event.chunk.repeated:  # the marker of a first one says nothing that the rows do not
+                yield from self._copied(taken.event, taken.mark)
 
     def _truncate(self, mark: Mark) -> Machine[None]:
         in_force = self._in_force
@@ -327,18 +364,40 @@ class Attempt:
         self._held = [entry for entry in self._held if entry.offset >= mark[0]]
         self._applier = self._new_applier()
 
+    def _copied(self, event: Event, mark: Mark) -> Machine[None]:
+        """Carry out the marker of a chunk of a copy."""
+        in_force, chunk = self._in_force, chunk_of_copy(self.spec.unit.topic, event)
+        if in_force is None or chunk is None or not chunk.sweeps(in_force):
+            return
+        yield from self._drain()
+        held = yield from self._copies.marker(chunk, mark, in_force, self._progress)
+        if held is not None:
+            yield from self._close_applier()  # its lanes remember keys that are held no more
+            self._held, self._applier = held, self._new_applier()
+
     def _define(self, event: Event, mark: Mark) -> Machine[None]:
-        """Put the first definition in force, with the layout that follows from its target table; equal ones pass."""
+        """Put the first definition in force, with the layout that follows from its target table; equal ones pass, and the one with
+        which a copy begins counts whatever was in force before."""
         source = None if self._in_force is None else self._in_force.source
-        table = definition_change(source, event, f"{self.spec.unit.topic} offset {mark[0]}")
+        copied = event.copy is not None and not event.copy.partial
+        if copied and event.definition is not None:
+            table = None if event.definition == source else event.definition
+        else:
+            table = definition_change(source, event, f"{self.spec.unit.topic} offset {mark[0]}")
         if table is None:
             return
         yield from self._drain()
-        yield from self._put_in_force(table, [advanced(row, mark) for row in self._progress.rows])
+        lanes = [advanced(row, mark) for row in self._progress.rows]
+        yield from self._put_in_force(table, lanes, anew=copied)
 
-    def _put_in_force(self, table: Table, lanes: Sequence[LaneProgress]) -> Machine[None]:
-        """Store the definition with the layout that follows from it, all lanes standing as `lanes`; and begin anew."""
-        first = self._in_force is None
+    def _put_in_force(
+        self, table: Table, lanes: Sequence[LaneProgress], *, anew: bool = False
+    ) -> Machine[None]:
+        """Store the definition with the layout that follows from it, all lanes standing as `lanes`; and begin anew.
+
+        `anew`: all rows come again, so that the target table may be made, too.
+        """
+        first = anew or self._in_force is None
         in_force: InForce = yield from retried(lambda: ask(Prepare(table, first)))
         rows = relaid(lanes, self._wanted_layout(in_force))
         state = UnitState(definition=in_force.text, ddl=None, stopped=None)

@@ -16,8 +16,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from consumer.ordering.model import Held, LaneProgress, NetChange, TargetTable, UnitState
-from schemas.table.model import Table
+from consumer.ordering.model import EventId, Held, LaneProgress, NetChange, TargetTable, UnitState
+from schemas.table.model import Key, Table
 
 if TYPE_CHECKING:
     from consumer.attempt.lane_group import LaneGroup
@@ -59,6 +59,14 @@ class CloseHeldBefore:
 
 
 @dataclass(frozen=True, slots=True)
+class CloseHeld:
+    """Take entries of the unit, by (offset, part), out of the quarantine."""
+
+    ids: Sequence[EventId]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class WriteProgress:
     """Write lane rows."""
 
@@ -79,7 +87,7 @@ class Relayout:
     rows: Sequence[LaneProgress]
 
 
-Operation = Write | Hold | Truncate | CloseHeldBefore | WriteProgress | WriteUnit | Relayout
+Operation = Write | Hold | Truncate | CloseHeldBefore | CloseHeld | WriteProgress | WriteUnit | Relayout
 
 
 # --- the target
@@ -132,6 +140,25 @@ class StopUnit:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class ListKeys:
+    """List keys of `table`, which has its key's columns and no others: some with `after` < key <= `upto`, in the order in which the target
+    lists them, of rows where `where` holds. Sent: the keys, as the target shows them; none at the end."""
+
+    table: TargetTable
+    after: Key | None
+    upto: Key | None
+    where: dict[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Look for the rows that the target finds under `keys`. `table`: as in ListKeys. Sent: their keys, as the target shows them."""
+
+    table: TargetTable
+    keys: Sequence[Key]
+
+
 # --- the definition
 
 
@@ -174,6 +201,29 @@ class ReadMissing:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadAgain:
+    """Read on in the records [start, upto) of Kafka, which the attempt has passed; the first of these effects opens them. Sent: a Slice,
+    None at the end."""
+
+    start: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindBegin:
+    """Find an event behind the offset `after` with which a copy of the table begins. `hint`: where there is one, as far as is known.
+    Sent: (offset, value), or None."""
+
+    after: int
+    hint: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenKeys:
+    """Make room for the keys of a table. Sent: a KeyCheck, which who asked closes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sleep:
     """Let `seconds` go by; a lane's pause ends early when the lanes are stopping."""
 
@@ -208,11 +258,16 @@ Effect = (
     | CheckSession
     | DropSession
     | StopUnit
+    | ListKeys
+    | LookUp
     | Restore
     | Prepare
     | Explain
     | NextSlice
     | ReadMissing
+    | ReadAgain
+    | FindBegin
+    | OpenKeys
     | Sleep
     | Await
     | StartLanes

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from consumer.errors import TargetConfigError, UnitStoppedError
+from consumer.errors import COPY, CopyNeededError, TargetConfigError, UnitStoppedError
 from consumer.ordering.model import TargetTable
 from consumer.tables.event_decoder import Decode, event_decoder, image_row, row_decoder
 from consumer.tables.fitness import gone as gone_message
 from consumer.tables.fitness import misfit
+from consumer.tables.key_order import ranges_alike
 from consumer.tables.router import Routed, TableRoute, resolve, target_table, wanted_table
 from consumer.targets.base import TargetTables
 from schemas.errors import SchemaError
@@ -31,7 +32,7 @@ class InForce:
 
     `decode`: of any event of the table. `decode_row`: of row events in today's envelope, with no more of a before-image
     than what tells which row and which unique values it gives up. Of a topic that Debezium writes both are its decoder
-    (schemas.wire.debezium), and images are rows already.
+    (schemas.wire.debezium), and images are rows already. `ordered`: source and target order the key alike.
     """
 
     text: str
@@ -42,6 +43,7 @@ class InForce:
     decode: Decode
     decode_row: Decode
     row: Callable[[Any], Row]
+    ordered: bool = False
 
 
 def prepare(
@@ -68,10 +70,10 @@ def prepare(
     wanted = wanted_table(source, routed)
     if real is None and not gone and (why := misfit(session, source, source_name, routes)) is not None:
         raise UnitStoppedError(why)  # of one that is in force the take-over has judged
+    added = tuple(name for name, _ in routed.added)
     try:
-        target = target_table(
-            wanted, real or _real_table(session, wanted, create, gone), tuple(n for n, _ in routed.added)
-        )
+        there = real or _real_table(session, wanted, create, gone)
+        target = target_table(wanted, there, added)
     except (TargetConfigError, SchemaError) as error:
         raise UnitStoppedError(str(error)) from error
     decode, decode_row, row = _events_of(source, target, routed, debezium)
@@ -84,6 +86,7 @@ def prepare(
         decode=decode,
         decode_row=decode_row,
         row=row,
+        ordered=ranges_alike(source, there, added),
     )
 
 
@@ -140,25 +143,39 @@ def stored_table(text: str) -> Table:
 def definition_change(in_force: Table | None, event: Event, place: str) -> Table | None:
     """Return the table that becomes the definition in force, None when nothing changes.
 
-    Raises UnitStoppedError for what this version does not replay: a stop of the table, any DDL that alters a table already
+    Raises CopyNeededError for what this version does not replay: a stop of the table, any DDL that alters a table already
     in force, and a statement that leaves the definition as it is but is not said to have kept the rows.
     """
+    table = f"{event.source.db}.{event.source.table}"
     if event.stop is not None:
-        raise UnitStoppedError(f"{place}: {event.stop.reason}: {event.stop.remedy}")
+        first = before_a_copy(event.stop.remedy)
+        raise CopyNeededError(
+            f"{place}: {event.stop.reason}", cause=event.stop.cause, table=table, first=first
+        )
     if event.definition is None:
-        raise UnitStoppedError(f"{place}: {event.ddl or 'a statement'}: {_STOP}")
+        raise CopyNeededError(
+            f"{place}: {event.ddl or 'a statement'}: {_STOP}", cause="statement", table=table
+        )
     if in_force is None:
         return event.definition
     if same_definition(in_force, event.definition):
         if event.ddl is None or event.effect == KEPT:
             return None if event.definition == in_force else event.definition
-        raise UnitStoppedError(
-            f"{place}: {event.ddl}: nothing says that it kept the table's rows, nothing behind it was applied: {START_OVER}"
-        )
+        raise CopyNeededError(
+            f"{place}: {event.ddl}: nothing says that it kept the table's rows, nothing behind it was applied",
+            cause="statement", table=table,
+        )  # fmt: skip
     what = event.ddl or "another definition of the table"
-    raise UnitStoppedError(f"{place}: {what}: {_STOP}")
+    raise CopyNeededError(f"{place}: {what}: {_STOP}", cause="definition", table=table)
+
+
+def before_a_copy(remedy: str) -> str:
+    """Return what a person must do, by the remedy of a stop, before a copy helps; "": nothing. Older topics say to start over."""
+    for copy in (START_OVER, COPY):
+        remedy = remedy.partition(copy)[0]
+    return remedy.strip(" ,:;").removesuffix("then").removesuffix("and").strip(" ,:;")
 
 
 KEPT = "kept"
 """`Event.effect` of a statement that kept every row and value of the table."""
-_STOP = f"this version does not replay changes of a table's definition, nothing behind it was applied: {START_OVER}"
+_STOP = "this version does not replay changes of a table's definition, nothing behind it was applied"

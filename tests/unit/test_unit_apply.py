@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.reader import EnvelopeReader, Rows, Slice
-from consumer.attempt.reports import Report
+from consumer.attempt.reports import CopyNeed, Report
 from consumer.attempt.spec import UnitSpec, initial_layout
 from consumer.errors import CommitUnknownError, RefusedError, TransientError, UnitStoppedError
 from consumer.ordering.lanes import LaneLimits
@@ -24,6 +24,7 @@ from consumer.ordering.layout import Layout
 from consumer.ordering.model import ApplyUnit, RowChange
 from consumer.tables.definition import InForce, definition_change
 from consumer.tables.router import TableRoute
+from schemas.findings import START_OVER
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.wire.codec import encode_event
 from schemas.wire.event import Event, Undecodable
@@ -233,14 +234,15 @@ def test_a_stop_in_the_topic_stops_the_unit_there() -> None:
     bench, source = started()
     stop = TableStop(
         cause="dropped", at=(0, 1, 500, -1), file="binlog.000001", pos=500, reason="bank.acct was dropped: DROP TABLE acct",
-        remedy="start over", since_ms=7,
+        remedy=START_OVER, since_ms=7,
     )  # fmt: skip
     bench.write(
         [source.put(source.row(1, None, 1)), source.event("m", stop=stop), source.put(source.row(2, None, 1))]
     )
     report = bench.apply()
     assert report.state == "stopped"
-    assert report.message.endswith("bank.acct was dropped: DROP TABLE acct: start over")
+    assert report.message.endswith("bank.acct was dropped: DROP TABLE acct: rowlock copy bank.acct")
+    assert report.copy == CopyNeed(2, "dropped")
     assert len(bench.target.rows_of()) == 1, "everything before it is applied"
     bench.take_over()
     assert bench.apply(2).message == report.message
@@ -259,7 +261,8 @@ def test_a_stop_stops_also_a_unit_that_has_no_definition_yet() -> None:
     )
     bench.write([source.event("m", stop=stop)])
     report = bench.apply()
-    assert (report.state, "bank.acct has no key: add one" in report.message) == ("stopped", True)
+    assert report.state == "stopped"
+    assert report.message.endswith("bank.acct has no key: add one, then rowlock copy bank.acct")
 
 
 @pytest.mark.parametrize(("effect", "goes_on"), [("kept", True), (None, False), ("emptied", False)])
