@@ -19,6 +19,7 @@ NEEDS = (
     "statement",  # a statement of which nothing says that it kept the table's rows
     "event",  # an event that does not fit the definition in force
     "key",  # a value of the key that cannot be decoded
+    "policy",  # another definition, and the pipeline wants a person to act first: no copy is asked for by itself
 )
 
 
@@ -36,6 +37,10 @@ class LockWaitError(TransientError):
 
 class TableChangedError(TransientError):
     """A table is not as it was when a change of it was worked out: nothing was done, and it is worked out anew."""
+
+
+class TakesLongError(TransientError):
+    """What comes next would keep other units waiting: a hand does it, apart from them (consumer.process.operations.stretches)."""
 
 
 class CommitUnknownError(TransientError):

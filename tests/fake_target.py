@@ -75,6 +75,7 @@ class FakeTarget:
     log: list[tuple[int, ...]] = field(default_factory=list)  # lanes guarded, a tuple a commit
     nets: list[NetChange] = field(default_factory=list)  # as applied, rolled back ones too
     sessions: dict[int, FakeSession] = field(default_factory=dict)
+    order: Callable[[Key], Any] = lambda key: key
 
     @property
     def tables(self) -> dict[str, Table]:
@@ -209,10 +210,32 @@ class FakeSession:
     def ensure_bookkeeping(self) -> None: ...
 
     def fetch_rows(
-        self, table: TargetTable, after: Key | None, limit: int, where: dict[str, str] | None = None
+        self,
+        table: TargetTable,
+        after: Key | None,
+        limit: int,
+        where: dict[str, str] | None = None,
+        *,
+        upto: Key | None = None,
     ) -> list[Row]:
+        """In the order of `FakeTarget.order`; of a table with its key's columns only, the keys of rows whose last columns are `where`."""
+        order, rows = self._target.order, self._target.state.rows.get(f"{table.schema}.{table.name}", {})
+        if where:
+            rows = {key: row for key, row in rows.items() if row[-len(where) :] == tuple(where.values())}
+        keys = sorted(
+            (
+                key
+                for key in rows
+                if (after is None or order(key) > order(after))
+                and (upto is None or order(key) <= order(upto))
+            ),
+            key=order,
+        )[:limit]
+        return keys if len(table.table.columns) == len(table.key_at) else [rows[key] for key in keys]
+
+    def fetch_keys(self, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
         rows = self._target.state.rows.get(f"{table.schema}.{table.name}", {})
-        return [rows[key] for key in sorted(key for key in rows if after is None or key > after)[:limit]]
+        return [key for key in keys if key in rows]
 
     def close(self) -> None: ...
 
@@ -287,6 +310,10 @@ class FakeTransaction:
 
     def close_held_before(self, offset: int, why: str) -> None:
         for place in [place for place in self._state.held if place[0] < offset]:
+            self._state.closed.append((self._state.held.pop(place), why))
+
+    def close_held(self, ids: Sequence[tuple[int, int]], why: str) -> None:
+        for place in ids:
             self._state.closed.append((self._state.held.pop(place), why))
 
     def hold(self, held: Sequence[Held]) -> None:

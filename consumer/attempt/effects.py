@@ -16,12 +16,12 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from consumer.ordering.model import Held, LaneProgress, NetChange, TargetTable, UnitState
+from consumer.ordering.model import EventId, Held, LaneProgress, NetChange, TargetTable, UnitState
 from consumer.ordering.progress import Mark
 from consumer.tables.evolution.plans import Planned, TableChange
 from consumer.tables.stored import Stored
 from consumer.targets.alterations import AlterTable, DropTable
-from schemas.table.model import Table
+from schemas.table.model import Key, Table
 
 if TYPE_CHECKING:
     from consumer.attempt.lane_group import LaneGroup
@@ -59,6 +59,14 @@ class CloseHeldBefore:
     """Take all entries of the unit below `offset` out of the quarantine: their rows are gone."""
 
     offset: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseHeld:
+    """Take entries of the unit, by (offset, part), out of the quarantine."""
+
+    ids: Sequence[EventId]
     why: str
 
 
@@ -105,7 +113,7 @@ class DropTarget:
     source: Table
 
 
-PlainOperation = Write | Hold | Truncate | CloseHeldBefore | WriteProgress | WriteUnit | Relayout
+PlainOperation = Write | Hold | Truncate | CloseHeldBefore | CloseHeld | WriteProgress | WriteUnit | Relayout
 Operation = PlainOperation | FollowDefinition | DropTarget
 
 
@@ -157,6 +165,25 @@ class StopUnit:
     """Record in the target that the unit waits for a person."""
 
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListKeys:
+    """List keys of `table`, which has its key's columns and no others: some with `after` < key <= `upto`, in the order in which the target
+    lists them, of rows where `where` holds. Sent: the keys, as the target shows them; none at the end."""
+
+    table: TargetTable
+    after: Key | None
+    upto: Key | None
+    where: dict[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Look for the rows that the target finds under `keys`. `table`: as in ListKeys. Sent: their keys, as the target shows them."""
+
+    table: TargetTable
+    keys: Sequence[Key]
 
 
 # --- the definition
@@ -235,6 +262,29 @@ class ReadMissing:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadAgain:
+    """Read on in the records [start, upto) of Kafka, which the attempt has passed; the first of these effects opens them. Sent: a Slice,
+    None at the end."""
+
+    start: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindBegin:
+    """Find an event behind the offset `after` with which a copy of the table begins. `hint`: where there is one, as far as is known.
+    Sent: (offset, value), or None."""
+
+    after: int
+    hint: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenKeys:
+    """Make room for the keys of a table. Sent: a KeyCheck, which who asked closes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sleep:
     """Let `seconds` go by; a lane's pause ends early when the lanes are stopping."""
 
@@ -269,6 +319,8 @@ Effect = (
     | CheckSession
     | DropSession
     | StopUnit
+    | ListKeys
+    | LookUp
     | Restore
     | Prepare
     | Explain
@@ -279,6 +331,9 @@ Effect = (
     | EndConnection
     | NextSlice
     | ReadMissing
+    | ReadAgain
+    | FindBegin
+    | OpenKeys
     | Sleep
     | Await
     | StartLanes

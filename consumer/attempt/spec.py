@@ -35,6 +35,8 @@ class UnitSpec:
     TABLE at the source does.
     `small_batch`: events up to which one transaction may do for all lanes. `debezium`: how its connector is set, where
     Debezium writes the topic. `was`: what it was stopped by before this takeover. `batches`: the target takes whole batches.
+    `copy_at`: where in the topic the last copy of the table begins, as far as is known. `patient`: what takes long is done, too: no other
+    unit waits for it. `scratch`: a folder for what is of use to one attempt only.
     """
 
     unit: ApplyUnit
@@ -53,6 +55,9 @@ class UnitSpec:
     debezium: Modes | None = None
     was: str | None = None
     batches: bool = False
+    copy_at: int | None = None
+    patient: bool = False
+    scratch: str = ""
 
     @property
     def place(self) -> tuple[str, int]:

@@ -18,6 +18,7 @@ from consumer.ordering.model import TargetTable
 from consumer.tables.event_decoder import Decode, event_decoder, image_row, row_decoder
 from consumer.tables.fitness import gone as gone_message
 from consumer.tables.fitness import misfit
+from consumer.tables.key_order import ranges_alike
 from consumer.tables.router import Routed, TableRoute, resolve, target_table, wanted_table, written_part
 from consumer.tables.stored import Stored
 from consumer.targets.base import TargetTables
@@ -33,7 +34,7 @@ class InForce:
 
     `decode`: of any event of the table. `decode_row`: of row events in today's envelope, with no more of a before-image
     than what tells which row and which unique values it gives up. Of a topic that Debezium writes both are its decoder
-    (schemas.wire.debezium), and images are rows already.
+    (schemas.wire.debezium), and images are rows already. `ordered`: source and target order the key alike.
     """
 
     text: str
@@ -45,6 +46,7 @@ class InForce:
     decode: Decode
     decode_row: Decode
     row: Callable[[Any], Row]
+    ordered: bool = False
 
     @property
     def source(self) -> Table:
@@ -80,10 +82,11 @@ def prepare(
         and (why := misfit(session, source, source_name, routes, stored.names)) is not None
     ):
         raise UnitStoppedError(why)  # of one that is in force the take-over has judged
+    added = tuple(name for name, _ in routed.added)
     try:
         there = real or _real_table(session, wanted, create, gone)
         wanted = written_part(wanted, there, routed.policy)
-        target = target_table(wanted, there, tuple(n for n, _ in routed.added))
+        target = target_table(wanted, there, added)
     except (TargetConfigError, SchemaError) as error:
         raise UnitStoppedError(str(error)) from error
     written = _written(source, wanted, stored)
@@ -98,6 +101,7 @@ def prepare(
         decode=decode,
         decode_row=decode_row,
         row=row,
+        ordered=ranges_alike(source, there, added),
     )
 
 

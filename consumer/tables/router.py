@@ -216,6 +216,15 @@ def _name(table: Table) -> str:
     return f"{table.db}.{table.name}"
 
 
+def key_table(target: TargetTable) -> TargetTable:
+    """Return `target` with the columns of its key only, in the key's order: a row of it is a key."""
+    table, names = target.table, target.table.key.columns
+    columns = tuple(map(table.column, names))
+    return TargetTable(
+        structs.replace(table, columns=columns, unique=()), tuple(range(len(names))), (), target.added
+    )
+
+
 def key_function(table: TargetTable) -> Callable[[Row], Key]:
     """Return the function target row → exact target key."""
     if len(table.key_at) == 1:

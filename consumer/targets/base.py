@@ -148,9 +148,15 @@ class Session(UnitTarget, Protocol):
         attempt and offset with what was last read or written (else FencedError)."""
 
     def fetch_rows(
-        self, table: TargetTable, after: Key | None, limit: int, where: dict[str, str] | None = None
+        self,
+        table: TargetTable,
+        after: Key | None,
+        limit: int,
+        where: dict[str, str] | None = None,
+        *,
+        upto: Key | None = None,
     ) -> list[Row]:
-        """Read up to `limit` rows with key > after in key order, as wire values (verify, quarantine)."""
+        """Read up to `limit` rows with after < key <= upto in the order of the key's index, as wire values (verify, copies)."""
 
     def fetch_keys(self, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
         """Read the rows with exactly these keys."""

@@ -56,9 +56,10 @@ def read_page(
     *,
     where: dict[str, str] | None,
     limit: int,
+    upto: Key | None = None,
 ) -> list[Row]:
-    """Read up to `limit` rows with key above `after`, in the order of the server's own key index."""
+    """Read up to `limit` rows with key above `after`, and up to `upto`, in the order of the server's own key index."""
     select, decode = catalogue.select_rows(table)
-    text, params = conjunction([*catalogue.where(table, where), *catalogue.page(table, after)])
+    text, params = conjunction([*catalogue.where(table, where), *catalogue.page(table, after, upto)])
     page = syntax.page(f"{select}{text}", catalogue.page_order(table), limit)
     return [decode(row) for row in link.execute(page, params)]

@@ -9,13 +9,13 @@ over, as far as the limits of the lane let it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, assert_never
 
 from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt
-from consumer.attempt.drivers.records import AttemptRecords
+from consumer.attempt.drivers.records import AttemptRecords, open_keys
 from consumer.attempt.effects import Effect, Machine, T
 from consumer.attempt.evolution.in_target import routed_place, unaltered
 from consumer.attempt.lane_group import LaneGroup
@@ -24,6 +24,7 @@ from consumer.errors import FencedError, TargetConfigError
 from consumer.ordering.model import Held
 from consumer.tables.fitness import explained
 from consumer.targets.batches import BatchFenced, BatchTarget, Clearing, ProgressChange, RowsChange
+from schemas.table.model import Key
 
 
 class BatchTargets(Protocol):
@@ -49,6 +50,7 @@ class BatchDriver:
             raise ValueError(f"a target of whole batches has one lane, not {spec.lanes}")
         self._spec, self._targets, self._records, self._tables = spec, targets, records, tables
         self._lane: Iterator[None] = iter(())
+        self._listed: Iterator[Sequence[Key]] | None = None
 
     def attempt(self) -> Attempt:
         """Return the machine to `run`."""
@@ -77,6 +79,18 @@ class BatchDriver:
                 return self._records.next_slice()
             case fx.ReadMissing():
                 return self._records.next_missing(effect)
+            case fx.ReadAgain():
+                return self._records.next_again(effect)
+            case fx.FindBegin():
+                return self._records.find_begin(effect.after, effect.hint)
+            case fx.OpenKeys():
+                return open_keys(self._spec.scratch)
+            case fx.ListKeys():
+                return self._list(effect)
+            case fx.LookUp():
+                return (
+                    effect.keys
+                )  # it compares them exactly, so what it finds under a key is shown as that key
             case fx.StartLanes():
                 self._lane = self._steps(effect.lanes)
             case fx.Await():
@@ -136,6 +150,13 @@ class BatchDriver:
             return fx.WriteUnit(unaltered(self._spec, self._targets.get(0), operation))
         return operation
 
+    def _list(self, effect: fx.ListKeys) -> Sequence[Key]:
+        """Return the next of the target's keys, in whatever order it has them."""
+        self._records.go_on()
+        if effect.after is None or self._listed is None:
+            self._listed = iter(self._targets.get(0).keys(self._spec.unit, effect.table, effect.where))
+        return next(self._listed, ())
+
     # --- the lane
 
     def _steps(self, group: LaneGroup) -> Iterator[None]:
@@ -185,6 +206,10 @@ def commit_of(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]:
                 changes.append(Clearing(operation.table, operation.where))
             case fx.Hold():
                 held += operation.entries
+            case fx.CloseHeld():
+                ids = set(operation.ids)
+                held = [entry for entry in held if (entry.offset, entry.part) not in ids]
+                made |= {"closed": operation.ids, "why": operation.why}
             case fx.CloseHeldBefore():
                 if held or "closed_before" in made:
                     raise ValueError("one commit closes entries of the quarantine once, before it adds some")

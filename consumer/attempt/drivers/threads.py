@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, assert_never
 
 from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt
-from consumer.attempt.drivers.records import AttemptRecords
+from consumer.attempt.drivers.records import AttemptRecords, open_keys
 from consumer.attempt.effects import Effect, Machine, PlainOperation, T
 from consumer.attempt.evolution.in_target import drop_target, follow, routed_place, sharing
 from consumer.attempt.lane_group import LaneGroup, Signals
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepared
 from consumer.tables.fitness import explained
 from consumer.targets.base import Session, TargetTransaction
+from schemas.table.model import Key
+
+KEYS = 5000
+"""Keys of the target that are listed at a time."""
 
 
 class Sessions(Protocol):
@@ -106,6 +110,14 @@ class ThreadDriver:
                 return self._records.next_slice()
             case fx.ReadMissing():
                 return self._records.next_missing(effect)
+            case fx.ReadAgain():
+                return self._records.next_again(effect)
+            case fx.FindBegin():
+                return self._records.find_begin(effect.after, effect.hint)
+            case fx.OpenKeys():
+                return open_keys(self._spec.scratch)
+            case fx.ListKeys() | fx.LookUp():
+                return self._keys(effect)
             case fx.StartLanes():
                 return self._start(effect.lanes)
             case fx.JoinLanes():
@@ -170,6 +182,13 @@ class ThreadDriver:
                     case _:
                         carry_out(transaction, operation, effect.displaced)
 
+    def _keys(self, effect: fx.ListKeys | fx.LookUp) -> Sequence[Key]:
+        self._records.go_on()
+        session = self._sessions.get(0)
+        if isinstance(effect, fx.LookUp):
+            return session.fetch_keys(effect.table, effect.keys)
+        return session.fetch_rows(effect.table, effect.after, KEYS, effect.where, upto=effect.upto)
+
     # --- lanes
 
     def _start(self, group: LaneGroup) -> None:
@@ -214,6 +233,8 @@ def carry_out(transaction: TargetTransaction, operation: PlainOperation, displac
             transaction.truncate(operation.table, operation.where)
         case fx.CloseHeldBefore():
             transaction.close_held_before(operation.offset, operation.why)
+        case fx.CloseHeld():
+            transaction.close_held(operation.ids, operation.why)
         case fx.WriteProgress():
             transaction.write_progress(operation.rows)
         case fx.WriteUnit():

@@ -27,6 +27,7 @@ from consumer.attempt.effects import (
     WriteUnit,
     ask,
 )
+from consumer.attempt.evolution.in_target import routed_table
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import Progress, retried
 from consumer.errors import (
@@ -40,11 +41,12 @@ from consumer.errors import (
 from consumer.ordering.model import UnitState
 from consumer.ordering.progress import Mark
 from consumer.tables.definition import InForce
-from consumer.tables.evolution.decisions import DROPPED, Gone, NeedsCopy, Stop, Verdict
+from consumer.tables.evolution.decisions import DROPPED, Adopt, Gone, NeedsCopy, Stop, Verdict
 from consumer.tables.evolution.plans import ChangeMark, Planned, TableChange, decode_mark, refused
 from consumer.tables.stored import Stored, decode_stored
 from consumer.targets.alterations import DropTable
 from schemas.findings import START_OVER
+from schemas.table.model import Table
 from schemas.wire.event import Event
 
 log = structlog.get_logger(__name__)
@@ -62,16 +64,25 @@ class TableChanges:
 
     # --- a definition
 
-    def follow(self, change: TableChange, at: Mark) -> Machine[None]:
-        """Put a definition in force; afterwards all lanes stand at `at`. Raises consumer.errors: then the old one is in force, and no
-        statement is under way."""
+    def adopt(self, before: Stored, table: Table, verdict: Adopt, at: Mark) -> Machine[None]:
+        """Put `table` in force after `before`; afterwards all lanes stand at `at`. Raises consumer.errors, as `follow`; and
+        UnitStoppedError if the target does not fit what is in force now."""
+        policy = routed_table(self._spec, table).policy
+        change = TableChange(before, table, policy, verdict.columns, verdict.rewrite)
+        stored = yield from self.follow(change, at)
+        why: str | None = yield from retried(lambda: ask(Explain(stored)))
+        if why is not None:
+            raise UnitStoppedError(why)
+
+    def follow(self, change: TableChange, at: Mark) -> Machine[Stored]:
+        """Put a definition in force, and end with what is stored; afterwards all lanes stand at `at`. Raises consumer.errors: then the old
+        one is in force, and no statement is under way; TransientError: it is taken up again by the next attempt."""
         connection: int | None = yield from retried(lambda: ask(OwnConnection()))
         if connection is None:
-            yield from self._whole(change, at)
-        else:
-            yield from self._by_statements(change, at, connection)
+            return (yield from self._whole(change, at))
+        return (yield from self._by_statements(change, at, connection))
 
-    def _whole(self, change: TableChange, at: Mark) -> Machine[None]:
+    def _whole(self, change: TableChange, at: Mark) -> Machine[Stored]:
         lanes = range(len(self._progress.rows))
         while True:
             asked = FollowDefinition(change, "whole", at)
@@ -81,9 +92,9 @@ class TableChanges:
                 change = self._otherwise(change, asked.found, error)
                 continue
             self._say(change, asked.found[-1])
-            return
+            return asked.found[-1].stored
 
-    def _by_statements(self, change: TableChange, at: Mark, connection: int) -> Machine[None]:
+    def _by_statements(self, change: TableChange, at: Mark, connection: int) -> Machine[Stored]:
         planned = yield from self._mark(change, at, connection)
         lanes = range(len(self._progress.rows))
         said = planned
@@ -107,7 +118,7 @@ class TableChanges:
                 change, planned = end.change, end.found[-1]
                 continue
             self._say(change, said)
-            return
+            return planned.stored
         yield from self._unmark(change)
         raise UnitStoppedError(
             f"{self._spec.unit.topic}: the target's table does not come out as its statements say ({_named(planned)}): "
@@ -157,12 +168,6 @@ class TableChanges:
                     "a column has a new one beside it: its values do not fit into the old one, which stays as it is",
                     pipeline=self._spec.unit.pipeline, topic=self._spec.unit.topic, source=name, target=column,
                 )  # fmt: skip
-
-    def explain(self, stored: Stored) -> Machine[None]:
-        """Raise UnitStoppedError if the target table does not fit the definition that it was altered for."""
-        why: str | None = yield from retried(lambda: ask(Explain(stored)))
-        if why is not None:
-            raise UnitStoppedError(why)
 
     # --- what an attempt finds
 
@@ -262,7 +267,7 @@ def stop_of(verdict: Verdict, event: Event, place: str) -> CopyNeededError:
             return CopyNeededError(f"{place}: {verdict.why}", cause=DROPPED, table=table, first=first)
         case Stop():
             return CopyNeededError(
-                f"{place}: {verdict.why}: the definition of the table is another one, and `schema_changes` is stop", cause="definition",
+                f"{place}: {verdict.why}: the definition of the table is another one, and `schema_changes` is stop", cause="policy",
                 table=table, first="alter the target table by hand as the source's was",
             )  # fmt: skip
         case _:

@@ -81,8 +81,9 @@ def decide(
     table = event.definition
     if table is None:
         return NeedsCopy(STATEMENT, f"{what}: nobody knows the definition behind it")
-    if event.copy is not None or in_force is None:
-        return Adopt(event.columns or ColumnChanges(), rewrite=in_force is not None)
+    copied = event.copy is not None and not event.copy.partial
+    if copied or in_force is None:
+        return Adopt(event.columns or ColumnChanges(), rewrite=copied and in_force is not None)
     if same_definition(in_force, table) and (event.ddl is None or event.effect == KEPT):
         return Pass(None if in_force == table else table)
     if policy == "stop" and not same_definition(in_force, table):
