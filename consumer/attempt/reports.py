@@ -25,6 +25,13 @@ MESSAGE_HEAD, MESSAGE_TAIL = 300, 300
 State = Literal["ok", "behind", "stopped", "fenced"]
 
 
+class CopyNeed(msgspec.Struct, frozen=True):
+    """See consumer.errors.CopyNeededError. `after`: a copy that begins behind this offset of the topic will do."""
+
+    after: int
+    cause: str
+
+
 class Report(msgspec.Struct, omit_defaults=True):
     """One topic in one task attempt.
 
@@ -32,7 +39,8 @@ class Report(msgspec.Struct, omit_defaults=True):
     waits for a person; "fenced": another attempt or epoch owns the unit. `offset`: lowest lane; `applied`, `dropped`,
     `held`: events of this attempt; `displaced`: rows of other keys that made room for them (drift);
     `commit_ts_ms`: source commit time of the last applied event (0: unknown);
-    `position`: source position of the lowest lane; `query`: in which query.
+    `position`: source position of the lowest lane; `query`: in which query. `copy`: what the unit waits for, where a copy of its
+    table heals it; `long`: it is behind because what comes next takes long, and would keep other units waiting.
     """
 
     topic: str
@@ -47,6 +55,8 @@ class Report(msgspec.Struct, omit_defaults=True):
     position: Position | None = None
     query: str = ""
     message: str = ""
+    copy: CopyNeed | None = None
+    long: bool = False
 
 
 def said_again(report: Report) -> Report:

@@ -243,7 +243,7 @@ class PipelineConfig(Model):
         default=4, ge=1, le=64, description="Ordered streams (threads, connections) per topic at work."
     )
     schema_changes: SchemaChanges = Field(
-        default="stop",
+        default="lenient",
         description="What an ALTER TABLE at the source does. `ignore`: nothing at the target; a row that no longer fits stops the table. "
         "`lenient`: what adds and widens is done, nothing is dropped or narrowed. `evolve`: the target follows. `stop`: the table waits "
         "for a person.",

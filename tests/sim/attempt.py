@@ -178,7 +178,7 @@ class Attempt:
             case fx.Restore():
                 return definition_in_force(self.spec, NOBODY, effect.text, self.query.tables)
             case fx.Prepare():
-                return prepared(self.spec, NOBODY, effect.table, first=effect.first)
+                return prepared(self.spec, NOBODY, effect.stored, first=effect.first)
             case fx.Explain() | fx.CheckSession() | fx.DropSession() | fx.Sleep():
                 yield
             case _:
