@@ -104,6 +104,11 @@ class TableCopies:
         db, table = self._ports.names.same((request.db, request.table))
         request = replace(request, db=db, table=table)
         self._carry_out(self._book.asked(request, self._seen(request), self._now_ms()), moment)
+        running, state = self._book.running, self._captured.tables.get((db, table))
+        if running is None or running.id != request.id or state is None:
+            return
+        if not self._snapshots.goes_on((db, table)):  # it had begun before its request was read
+            self._snapshots.add(state)
 
     def _seen(self, request: CopyRequest) -> Seen:
         name = (request.db, request.table)

@@ -254,6 +254,7 @@ class Starter:
             tail = None if started.fresh else tails.get(name)
             stopped = Stopped(stop, tail.stop_position, tail.stop_offset) if tail else Stopped(stop)
             self.captured.stop(name, stopped)
+            started.copies.stopped(dotted(name), stop.cause, stop.reason, now_ms())
             if stopped.position is not None:
                 send_stop(self.writer, started.context, self.captured, name, record)
 
@@ -354,6 +355,13 @@ class Starter:
             state.ahead = {p: t for p, t in tail.definitions.items() if p > state.defined_at}
             state.marker_offset = tail.marker_offset
             state.begun = tail.begun_in(started.record.epoch)
+        for name, stopped in self.captured.stopped.items():
+            tails = found.get(self.captured.topic_of(name))
+            begun = tails.tables[name].begun if tails is not None and name in tails.tables else None
+            if begun is not None and stopped.position is not None and begun.position > stopped.position:
+                # A predecessor has begun a copy that ends here, with no more of it: that is said behind it.
+                stopped.position = None
+                self.captured.unsaid.add(name)
 
 
 def _not_ended(record: StoredPosition, tails: dict[TableName, Tail]) -> dict[str, TableStop]:

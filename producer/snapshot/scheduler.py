@@ -59,15 +59,14 @@ class _Lane:
 
 
 class _Job:
-    """One table's snapshot under way. `asked`: the copy that it is, as it was asked for. `since`: offset of the last marker of it that
-    is in the topic; `due`: when the next chunk may be read."""
+    """One table's snapshot under way. `since`: offset of the last marker of a copy that is in the topic; `due`: when the next chunk may be
+    read."""
 
-    __slots__ = ("asked", "due", "lane", "machine", "since", "state", "table")
+    __slots__ = ("due", "lane", "machine", "since", "state", "table")
 
-    def __init__(self, table: TableState, machine: chunks.SnapshotMachine, asked: CopyState | None) -> None:
+    def __init__(self, table: TableState, machine: chunks.SnapshotMachine) -> None:
         self.table = table
         self.machine = machine
-        self.asked = asked
         self.since = table.marker_offset
         self.due = 0.0
         self.state: chunks.ChunkState
@@ -80,18 +79,6 @@ class _Job:
             return None
         since = begun.offset if self.since is None else self.since
         return replace(begun.mark, begins=begun.offset, since=since)
-
-    def paced(self, request: chunks.ReadChunk) -> chunks.ReadChunk:
-        """Return what is to be read, as the copy was asked for."""
-        if self.asked is None:
-            return request
-        return request._replace(where=self.asked.where, not_before=max(request.not_before, self.due))
-
-    def sent(self, rows: int, now: float) -> None:
-        """Have the next chunk wait for its time."""
-        rate = self.asked.max_rows_per_second if self.asked is not None else None
-        if rate:
-            self.due = max(self.due, now) + rows / rate
 
 
 class Snapshots:
@@ -143,8 +130,12 @@ class Snapshots:
     def pending(self) -> set[str]:
         """ "db.table" of the tables that are not completely in their topics, copies that were asked for aside."""
         waiting = (state for state in self._waiting.values() if self._asked(state) is None)
-        running = (job.table for job in self._jobs.values() if job.asked is None)
+        running = (job.table for job in self._jobs.values() if self._asked(job.table) is None)
         return {dotted(state.name) for state in (*waiting, *running, *self.unbegun.values())}
+
+    def goes_on(self, name: TableName) -> bool:
+        """Whether the table's snapshot or copy is not all sent."""
+        return name in self._jobs or name in self._waiting or name in self.unbegun
 
     @property
     def ready(self) -> bool:
@@ -188,12 +179,12 @@ class Snapshots:
             self.forget(state.name)
         elif job is not None:
             self._job_changed(job, mark)
-        elif dotted(state.name) not in self.done and state.name not in {**self._waiting, **self.unbegun}:
+        elif dotted(state.name) not in self.done and not self.goes_on(state.name):
             self.add(state)
 
     def _job_changed(self, job: _Job, mark: chunks.LogMark) -> None:
         was, now = job.state.table, job.table.table
-        if job.asked is not None and not same_definition(was, now):
+        if self._asked(job.table) is not None and not same_definition(was, now):
             del self._jobs[job.table.name]
             self._copies.altered(dotted(job.table.name))
         elif was.key.columns != now.key.columns:
@@ -241,7 +232,7 @@ class Snapshots:
             return
         rate = asked.max_rows_per_second if asked is not None else None
         limit = min(self._chunk_rows, rate) if rate else self._chunk_rows
-        job = _Job(state, chunks.SnapshotMachine(limit), asked)
+        job = _Job(state, chunks.SnapshotMachine(limit))
         job.state, effects = job.machine.start(
             state.table, point, self._delivered, resume, self._clock.seconds()
         )
@@ -281,7 +272,7 @@ class Snapshots:
             match effect:
                 case chunks.ReadChunk():
                     job.lane.asked.append(job)
-                    job.lane.reader.submit(job.paced(effect))
+                    job.lane.reader.submit(self._paced(job, effect))
                 case chunks.EmitChunk():
                     self._emit(job, effect)
                 case chunks.SnapshotDone():
@@ -292,6 +283,13 @@ class Snapshots:
         if self._jobs.pop(job.table.name, None) is not None:
             self.done.add(name)
             _log.info("snapshot complete", source=self._context.name, table=name)
+
+    def _paced(self, job: _Job, request: chunks.ReadChunk) -> chunks.ReadChunk:
+        """Return what is to be read, as the copy was asked for."""
+        asked = self._asked(job.table)
+        if asked is None:
+            return request
+        return request._replace(where=asked.where, not_before=max(request.not_before, job.due))
 
     def _lane(self) -> _Lane:
         """Return a lane that no table uses, made if there is none."""
@@ -337,9 +335,10 @@ class Snapshots:
         *rows, (key, value) = records
         self._writer.send_all(state.topic.name, rows, size - len(key) - len(value))
         self._writer.send(state.topic.name, key, value, self._when_stored(job, last=effect.upto is None))
-        if job.asked is not None:
-            job.sent(len(rows), self._clock.seconds())
-            self._copies.sent(dotted(state.name), job.asked.id, len(rows))
+        if (asked := self._asked(state)) is not None:
+            if asked.max_rows_per_second:
+                job.due = max(job.due, self._clock.seconds()) + len(effect.rows) / asked.max_rows_per_second
+            self._copies.sent(dotted(state.name), asked.id, len(effect.rows))
 
     def _when_stored(self, job: _Job, *, last: bool) -> Callable[[int], None]:
         """Return what is done once a marker is in the topic. The copy may be another one by then."""
@@ -349,8 +348,8 @@ class Snapshots:
             if state.begun != begun:
                 return
             state.marker_offset = job.since = offset
-            if last and job.asked is not None:
-                self._copies.ended(dotted(state.name), job.asked.id, self._clock.now_ms())
+            if last and begun is not None:
+                self._copies.ended(dotted(state.name), begun.mark.id, self._clock.now_ms())
 
         return stored
 

@@ -33,7 +33,9 @@ class Found:
     whole: bool = False
     copied: bool = False  # a copy has begun
     begin: Position | None = None  # from which on all is there, up to a stop
-    living: set[str] = field(default_factory=set)  # keys of which the last event since the copy began is no delete
+    living: set[str] = field(
+        default_factory=set
+    )  # keys of which the last event since the copy began is no delete
     last: Position | None = None  # of what is no stop
     unread: bool = False  # a stop is there that readers drop
     _highest: Position | None = None

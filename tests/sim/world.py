@@ -270,12 +270,10 @@ class World:
             zip(self.sources, self.judges, self.brokers, strict=True)
         ):
             refused = self.captures[n][-1].refused
-            found = {
-                table: judge.at_the_end(
+            for table, topic in TOPICS.items():
+                judge.at_the_end(
                     table, broker.topics.get(topic) or Topic(), snapshot=self.snapshot, refused=refused
                 )
-                for table, topic in TOPICS.items()
-            }
             # A unit ends at a stop.
             until = judge.found("t", broker.topics.get(EVENTS) or Topic(), up_to_stop=True)
             for key, row in until.rows.items():
