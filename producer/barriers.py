@@ -320,7 +320,8 @@ class Barriers:
         passed_over = self.started.late.pop(name, None) is not None or sql is None
         self.writer.drain()
         end = max(state.topic.end, self.writer.offsets.get(state.topic.name, -1) + 1)
-        send_definition(self.writer, self.context, state, transaction, sql)
+        again = self.started.again(name)
+        send_definition(self.writer, self.context, state, transaction, sql, copy=again)
         self.writer.drain()
         if passed_over and state.definition_offset != end:
             raise _taken_up_twice(state)

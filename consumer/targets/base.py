@@ -56,6 +56,9 @@ class TargetTransaction(ProgressWriter, Protocol):
     def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
         """Delete all rows (`where`: only those with these values in added columns). Never an implicit commit."""
 
+    def lock_units(self) -> dict[str, UnitState]:
+        """Lock the rows in `rowlock_unit` of all units of the pipeline to the end of the transaction. Returns topic → state."""
+
     def alter(self, change: AlterTable | DropTable) -> None:
         """Change a table as part of this transaction; only where the target has `transactional_ddl`.
 
@@ -145,12 +148,21 @@ class Session(UnitTarget, Protocol):
         attempt and offset with what was last read or written (else FencedError)."""
 
     def fetch_rows(
-        self, table: TargetTable, after: Key | None, limit: int, where: dict[str, str] | None = None
+        self,
+        table: TargetTable,
+        after: Key | None,
+        limit: int,
+        where: dict[str, str] | None = None,
+        *,
+        upto: Key | None = None,
     ) -> list[Row]:
-        """Read up to `limit` rows with key > after in key order, as wire values (verify, quarantine)."""
+        """Read up to `limit` rows with after < key <= upto in the order of the key's index, as wire values (verify, copies)."""
 
     def fetch_keys(self, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
         """Read the rows with exactly these keys."""
+
+    def units(self, pipeline: str) -> dict[str, UnitState]:
+        """Return topic → state of the pipeline's units, without locks."""
 
     def connection(self) -> int:
         """Return the server's number for the session's connection, connecting where needed: who takes the unit over ends it."""

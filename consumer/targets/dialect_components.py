@@ -83,8 +83,8 @@ class TargetCatalogue(Protocol):
 
     def where(self, table: TargetTable, values: dict[str, str] | None) -> list[Fragment]: ...
 
-    def page(self, table: TargetTable, after: Key | None) -> list[Fragment]:
-        """Return the condition for the rows behind key `after` in the order of `page_order`."""
+    def page(self, table: TargetTable, after: Key | None, upto: Key | None = None) -> list[Fragment]:
+        """Return the conditions for the rows behind key `after`, and up to `upto`, in the order of `page_order`."""
 
     def page_order(self, table: TargetTable) -> str: ...
 

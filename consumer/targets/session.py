@@ -105,12 +105,17 @@ class SqlSession(SqlProgressStore):
         self._altering.end(connection)
 
     def fetch_rows(
-        self, table: TargetTable, after: Key | None, limit: int, where: dict[str, str] | None = None
+        self,
+        table: TargetTable,
+        after: Key | None,
+        limit: int,
+        where: dict[str, str] | None = None,
+        *,
+        upto: Key | None = None,
     ) -> list[Row]:
+        link, catalogue, syntax = self._link, self.catalogue, self._books.syntax
         return self._alone(
-            lambda: read_page(
-                self._link, self.catalogue, self._books.syntax, table, after, where=where, limit=limit
-            )
+            lambda: read_page(link, catalogue, syntax, table, after, where=where, limit=limit, upto=upto)
         )
 
     def fetch_keys(self, table: TargetTable, keys: Sequence[Key]) -> list[Row]:

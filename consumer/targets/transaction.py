@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
+from consumer.ordering.model import ApplyUnit, NetChange, TargetTable, UnitState
 from consumer.targets.alterations import AlterTable, DropTable
 from consumer.targets.altering import Altering
-from consumer.targets.bookkeeping import Books
+from consumer.targets.bookkeeping import Books, units_from
 from consumer.targets.dialect_components import Link, NetChangeApplier, TargetCatalogue
 from consumer.targets.progress_writer import SqlProgressWriter
 from consumer.targets.sql import Syntax, conjunction
@@ -37,6 +37,9 @@ class SqlTransaction(SqlProgressWriter):
         text, params = conjunction(self._catalogue.where(table, where))
         self._link.execute(f"DELETE FROM {self._catalogue.name(table)}{text}", params)
 
+    def lock_units(self) -> dict[str, UnitState]:
+        return units_from(self._link.execute(*self._books.select_units(self._unit.pipeline, lock=True)))
+
     def alter(self, change: AlterTable | DropTable) -> None:
         if not self._altering.transactional:
             raise ValueError("a change of a table would commit this transaction")
@@ -53,9 +56,10 @@ def read_page(
     *,
     where: dict[str, str] | None,
     limit: int,
+    upto: Key | None = None,
 ) -> list[Row]:
-    """Read up to `limit` rows with key above `after`, in the order of the server's own key index."""
+    """Read up to `limit` rows with key above `after`, and up to `upto`, in the order of the server's own key index."""
     select, decode = catalogue.select_rows(table)
-    text, params = conjunction([*catalogue.where(table, where), *catalogue.page(table, after)])
+    text, params = conjunction([*catalogue.where(table, where), *catalogue.page(table, after, upto)])
     page = syntax.page(f"{select}{text}", catalogue.page_order(table), limit)
     return [decode(row) for row in link.execute(page, params)]

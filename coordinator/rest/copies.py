@@ -12,7 +12,7 @@ from coordinator.server.operators.copies import CopyAsked, CopyDesk, CopyRefused
 
 
 class CopyTable(BaseModel):
-    """Which table to copy again."""
+    """The table to copy again."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -31,7 +31,7 @@ class CopyTable(BaseModel):
 
 
 class CancelCopy(BaseModel):
-    """Which copy to take back."""
+    """The copy to take back."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -50,7 +50,7 @@ class CopyAccepted(Answer):
 
 
 class Copy(Answer):
-    """What became of the last request to copy a table again."""
+    """State of the last request to copy a table again."""
 
     source: str = Field(description="The source.")
     table: str = Field(description="The table.")
@@ -109,7 +109,7 @@ def copy_paths(router: APIRouter, control: Control, desk: CopyDesk) -> None:
 
     @router.get("/copies", tags=["copies"])
     def copies() -> CopyList:
-        """How far copies are."""
+        """Show how far copies are."""
         leading()
         try:
             return CopyList(copies=[Copy.model_validate(row) for row in desk.rows()])

@@ -89,7 +89,8 @@ class CapturePosition:
         boundary, proof, anchors, done, _ = milestone
         captured = self._started.captured
         markers = sum(anchor.marker or 0 for anchor in anchors.values())
-        state = (boundary, len(done), markers, len(captured.stopped))
+        copies = self._started.copies
+        state = (boundary, len(done), markers, len(captured.stopped), copies.revision, copies.requests)
         if self._stored == state:
             return
         self._stored = state
@@ -99,6 +100,7 @@ class CapturePosition:
             stops=captured.stops(), prepared=boundary.prepared, proof=proof.proofs,
             shadows=self._shadows.stored((binlog_file_number(boundary.file), boundary.pos)),
             identity=msgspec.structs.replace(self._record.identity, gtid_set=proof.gtid_set),
+            copies=copies.states, copy_requests=copies.requests,
         )  # fmt: skip
         self._store.send(self._writer, self._record)
 

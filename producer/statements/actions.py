@@ -14,7 +14,7 @@ from producer.statements.ddl import Token
 Rows = Literal["kept", "emptied", "replaced", "gone", "unknown"]
 Definition = Literal["kept", "changed"]
 Needs = Literal["", "no list", "same definition", "other definition"]
-"""What must be proven besides. "no list": the table is not partitioned by LIST (or by anything unknown). "same definition": rows
+"""Proof that is needed besides. "no list": the table is not partitioned by LIST (or by anything unknown). "same definition": rows
 and values are kept if the definition comes out as it was. "other definition": nobody knows of the values if it does."""
 
 
@@ -94,7 +94,7 @@ _GENERATED = frozenset(["AS", "GENERATED", "VIRTUAL", "STORED", "PERSISTENT"])
 
 
 def ignores(tokens: list[Token]) -> bool:
-    """Whether it is ALTER IGNORE TABLE, which removes rows that are in the way."""
+    """Tell whether it is ALTER IGNORE TABLE, which removes rows that are in the way."""
     table = next((at for at, token in enumerate(tokens) if token.upper == "TABLE"), len(tokens))
     return any(token.upper == "IGNORE" for token in tokens[:table])
 
@@ -186,7 +186,7 @@ def _fits(pattern: str, words: list[str]) -> bool:
 
 
 def _values_stay(words: list[str]) -> bool:
-    """Whether MODIFY leaves every value as it is if the definition stays the same. `words`: … name TYPE …"""
+    """Tell whether MODIFY leaves every value as it is if the definition stays the same. `words`: … name TYPE …"""
     return len(words) > 2 and words[2] in WHOLE_TYPES and _GENERATED.isdisjoint(words)
 
 

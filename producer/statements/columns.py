@@ -1,4 +1,4 @@
-"""What statements on a table say of its columns: pure.
+"""Reads what statements on a table say of its columns: pure.
 
 The definitions before and after do not tell a column that was renamed from one that was dropped beside another that was added. The
 statement does. `said` reads it; `changes` holds what was said against the two definitions and answers only where both agree: names are
@@ -116,7 +116,7 @@ def _followed(columns: Mapping[str, _Column], statement: Sequence[Said]) -> dict
 
 
 def _agree(before: Table, after: Table, now: Mapping[str, _Column], *, converted: bool) -> bool:
-    """Whether the definitions are those that the statements lead to, and say all that becomes of values.
+    """Tell whether the definitions are those that the statements lead to, and say all that becomes of values.
 
     Not all: of a column that numbers its rows, of a TIMESTAMP's default (which is of some session's time zone), of what is computed from a column
     that is of another type now.
@@ -139,7 +139,7 @@ def _agree(before: Table, after: Table, now: Mapping[str, _Column], *, converted
 
 
 def _same_type(was: ColumnType, now: ColumnType) -> bool:
-    """Whether it is one type. Older topics have collations by other names of them."""
+    """Tell whether it is one type. Older topics have collations by other names of them."""
     if was == now:
         return True
     if was.collation is None or own_name(was.collation) != now.collation:
@@ -281,7 +281,7 @@ _FLOATS = frozenset({"FLOAT", "FLOAT4", "FLOAT8", "DOUBLE", "REAL"})
 
 
 def _sure(type_: list[Token]) -> bool:
-    """Whether a neutral type says all that the values of a column depend on that is declared like this."""
+    """Tell whether a neutral type says all that the values of a column depend on that is declared like this."""
     words = [token.upper for token in type_]
     if words[:1] and words[0] in _FLOATS:  # FLOAT(5,1) rounds, and the catalogue's type does not say so
         head = words[: words.index(")")] if ")" in words else words

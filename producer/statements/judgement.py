@@ -33,7 +33,7 @@ class StatementVerdict:
 
     @property
     def keeps_definition(self) -> bool:
-        """Whether the table's definition is surely the same behind it."""
+        """Tell whether the table's definition is surely the same behind it."""
         return self.definition == "kept" and self.rows in ("kept", "emptied")
 
     def effect(self, *, same_definition: bool) -> str | None:
@@ -43,7 +43,7 @@ class StatementVerdict:
         )
 
     def stops(self, *, same_definition: bool) -> bool:
-        """Whether the table cannot be followed: its rows are others now, or may be, and no new definition says so."""
+        """Tell whether the table cannot be followed: its rows are others now, or may be, and no new definition says so."""
         if self.rows == "unknown" and self.needs in ("same definition", "other definition"):
             return same_definition and self.needs == "other definition"
         return self.rows != "kept"

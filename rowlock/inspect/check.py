@@ -181,7 +181,7 @@ def flows(config: Config, tables: dict[str, list[Table]]) -> list[Flow]:
     """Return every source table that a route takes, with where it goes. Pure."""
     out: list[Flow] = []
     for name, options in config.pipelines.items():
-        routes = [TableRoute.of(route) for route in options.routes]
+        routes = TableRoute.all_of(options)
         for source in options.sources:
             for table in tables[source]:
                 if routed := resolve(routes, source, table.db, table.name):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rowlock.errors import CommandError
@@ -105,6 +105,29 @@ def log_kept(variables: Mapping[str, str]) -> Kept:
     limits = ((int(variables.get(setting, 0)), setting) for setting in _EXPIRY[3:])
     limit, limit_by = next((each for each in limits if each[0]), (None, ""))
     return Kept(age if age and purges else None, by, limit, limit_by)
+
+
+def estimates(
+    source: SourceConfig, name: str, tables: Sequence[tuple[str, str]]
+) -> dict[str, tuple[int, int]]:
+    """Return "db.table" → (rows, bytes) as the server estimates them, of those `tables` that there are. Raises CommandError."""
+    import pymysql
+
+    if not tables:
+        return {}
+    wanted = ", ".join(["(%s, %s)"] * len(tables))
+    query = (
+        "SELECT TABLE_SCHEMA, TABLE_NAME, COALESCE(TABLE_ROWS, 0), COALESCE(DATA_LENGTH, 0) "
+        f"FROM information_schema.TABLES WHERE (TABLE_SCHEMA, TABLE_NAME) IN ({wanted})"
+    )
+    with source_connection(source, name) as conn, conn.cursor() as cursor:
+        try:
+            cursor.execute(query, [part for table in tables for part in table])
+            return {f"{db}.{table}": (int(rows), int(size)) for db, table, rows, size in cursor.fetchall()}
+        except pymysql.MySQLError as error:
+            raise CommandError(
+                f"source {name}: the sizes of its tables cannot be read: {error.args[-1]}"
+            ) from error
 
 
 class Selected(NamedTuple):

@@ -150,7 +150,7 @@ def _default(shown: str | None, type_: ColumnType, *, quoted: bool) -> str | Non
 
 
 def _default_expression(shown: str | None, literal: str | None, *, quoted: bool) -> str | None:
-    """What the server computes for rows that give no value, as it writes that: all that is no literal of this model."""
+    """An expression that the server computes for rows that give no value, as it writes that: all that is no literal of this model."""
     if literal is not None or (quoted and shown == "NULL"):
         return None
     return shown

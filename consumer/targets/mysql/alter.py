@@ -51,7 +51,7 @@ _APART = frozenset({Kind.JSON, Kind.GEOMETRY})
 
 @dataclass(frozen=True, slots=True)
 class MySqlRealTable:
-    """What the statement must know of the real table and its server. `unique`: name → columns; `names`: of all indexes.
+    """Facts of the real table and its server that the statement rests on. `unique`: name → columns; `names`: of all indexes.
 
     `exact`, `near`: choose collations, for columns of keys and for others (schemas.table.collations). `renames`: the server
     has RENAME COLUMN (MySQL 8.0, MariaDB 10.5.2).

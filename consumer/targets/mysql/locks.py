@@ -1,4 +1,4 @@
-"""Who holds the metadata lock of a table that an ALTER waits for, as far as the servers show it.
+"""Finds who holds the metadata lock of a table that an ALTER waits for, as far as the servers show it.
 
 MySQL says it in performance_schema. MariaDB says it only where its plugin metadata_lock_info is installed; else those that may
 hold it are named: whoever has a transaction open, or a statement that names the table.

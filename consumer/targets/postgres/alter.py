@@ -51,7 +51,7 @@ class RealIndex:
 
 @dataclass(frozen=True, slots=True)
 class PostgresRealTable:
-    """What the statements must know of the real table beside its definition. `version`: the server's, as a number."""
+    """Facts of the real table beside its definition that the statements rest on. `version`: the server's, as a number."""
 
     indexes: tuple[RealIndex, ...] = ()
     version: int = ASKS_VALIDITY
@@ -260,7 +260,7 @@ def _type(column: Column) -> str:
 
 
 def _type_or_none(column: Column) -> str | None:
-    """What a person made may have a type that the map does not make."""
+    """A table that a person made may have a type that the map does not make."""
     try:
         return postgres_type(column.type)
     except SchemaError:

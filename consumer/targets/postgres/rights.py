@@ -26,7 +26,7 @@ WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm')
 
 @dataclass(frozen=True, slots=True)
 class Has:
-    """What a role may do. `schemas`: those that exist, with (USAGE, CREATE); `tables`: likewise, with their rights. `owned`: tables
+    """Rights of a role. `schemas`: those that exist, with (USAGE, CREATE); `tables`: likewise, with their rights. `owned`: tables
     that are the role's, or a role's that it is in."""
 
     user: str
@@ -94,7 +94,7 @@ def _on_tables(has: Has, wanted: Wanted, schema: str) -> Iterator[MissingRight]:
 
 
 def _owned(has: Has, wanted: Wanted) -> Iterator[MissingRight]:
-    """Who changes or drops a table owns it: no GRANT gives that right. What rowlock made is its own."""
+    """Only the owner of a table changes or drops it: no GRANT gives that right. What rowlock made is its own."""
     for place in sorted((wanted.alter | wanted.drop) & has.tables.keys() - has.owned):
         schema, name = place
         message = f"user {has.user} does not own {schema}.{name}, and may not change it as the source's table is changed"

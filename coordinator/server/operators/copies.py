@@ -21,7 +21,7 @@ class CopyAsked:
 
 @dataclass(frozen=True, slots=True)
 class CopyRow:
-    """What became of the last request for a table. `phase`: waiting, running, done, refused, cancelled. `eta_s`: seconds until it has read all rows, by
+    """State of the last request for a table. `phase`: waiting, running, done, refused, cancelled. `eta_s`: seconds until it has read all rows, by
     its rate so far; None: not known. Times in ms since 1970."""
 
     source: str
@@ -55,7 +55,7 @@ class CopyRefusedError(Exception):
 
 
 class CopyDesk(Protocol):
-    """Where requests go and from where their state is read. May be called from any thread, and waits for Kafka."""
+    """The place where requests go, and where their state is read. May be called from any thread, and waits for Kafka."""
 
     def ask(self, asked: CopyAsked, *, by: str) -> CopyTaken:
         """Put the request where capture reads it. Raises CopyRefusedError."""
