@@ -152,7 +152,7 @@ def status(config_file: Path, output: str, watch: bool) -> None:
 
 
 def _show_status(reader: Any, output: str) -> bool:
-    from rowlock.commands.tables import console, sources_table, stops_table, units_table
+    from rowlock.commands.tables import console, running_copies, sources_table, stops_table, units_table
 
     seen = reader.read()
     healthy: bool = seen.healthy
@@ -164,8 +164,9 @@ def _show_status(reader: Any, output: str) -> bool:
         out.clear()
     out.print(sources_table(seen))
     out.print(units_table(seen))
-    if (stops := stops_table(seen)) is not None:
-        out.print(stops)
+    for table in (stops_table(seen), running_copies(seen)):
+        if table is not None:
+            out.print(table)
     for problem in seen.problems:
         click.echo(f"rowlock: {problem}", err=True)
     return healthy

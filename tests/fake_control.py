@@ -16,6 +16,7 @@ from coordinator.server.operators.api import (
     View,
 )
 from coordinator.server.operators.configuration import FoundConfiguration
+from coordinator.server.operators.copies import CopyAsked, CopyRefusedError, CopyRow, CopyTaken
 from coordinator.server.operators.journal import EventRow, Journal
 
 LEADER = LeaderView(7, "c1", "127.0.0.1:7701", "127.0.0.1:7780", 3.5, am_i=True)
@@ -46,6 +47,26 @@ PIPELINE = PipelineRow(
 
 
 @dataclass
+class FakeDesk:
+    """Requests for copies that a test looks at. `refuses`: why the next ones are refused."""
+
+    asked: list[tuple[CopyAsked, str]] = field(default_factory=list)
+    known: list[CopyRow] = field(default_factory=list)
+    refuses: str | None = None
+
+    def ask(self, asked: CopyAsked, *, by: str) -> CopyTaken:
+        if self.refuses is not None:
+            raise CopyRefusedError(self.refuses)
+        self.asked.append((asked, by))
+        return CopyTaken("7f3c", asked.source or "b1", asked.table)
+
+    def rows(self) -> list[CopyRow]:
+        if self.refuses is not None:
+            raise CopyRefusedError(self.refuses)
+        return self.known
+
+
+@dataclass
 class FakeControl:
     """`fails`: what the next commands raise, by type of command."""
 
@@ -58,6 +79,7 @@ class FakeControl:
     fails: dict[type, ControlError] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
     given_by: list[str] = field(default_factory=list)
+    desk: FakeDesk = field(default_factory=FakeDesk)
     reloads: list[bool] = field(default_factory=list)
 
     def leader(self) -> LeaderView | None:
@@ -86,3 +108,6 @@ class FakeControl:
         if error := self.fails.get(type(command)):
             raise error
         self.commands.append(command)
+
+    def told(self, what: str, about: Mapping[str, object]) -> None:
+        self.journal.tell(7, what, about)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -170,6 +170,10 @@ class Coordinator:
 
     def events(self, after: int, most: int) -> tuple[EventRow, ...]:
         return self._machine.journal.after(after, most)
+
+    def told(self, what: str, about: Mapping[str, object]) -> None:
+        leader = self.leader()
+        self._machine.journal.tell(leader.rev if leader is not None and leader.am_i else 0, what, about)
 
     def command(self, command: Command, timeout: float = 5.0, *, by: str = "") -> None:
         answer: PendingAnswer[None] = PendingAnswer()

@@ -1,6 +1,6 @@
 """The commands of a cluster: `rowlock coordinator | agent`, and what operators ask the coordinator that leads.
 
-`rowlock units | agents | pipelines | events | rebalance | reload | resign` are REST calls (docs/reference/rest.md); `--output json` prints
+`rowlock units | agents | pipelines | events | copy | rebalance | reload | resign` are REST calls (docs/reference/rest.md); `--output json` prints
 what REST answers.
 """
 
@@ -90,12 +90,15 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
     config = load(config_file, handed, {("coordination", key): value for key, value in given if value})
     from rowlock.coordinator.hangup import reload_on_hangup
     from rowlock.coordinator.run import default_name, run
+    from rowlock.inspect.copy_desk import KafkaCopyDesk
 
+    desk = KafkaCopyDesk(config)
     with reload_on_hangup(config):
         sys.exit(
             run(
                 config,
                 name or default_name(),
+                desk,
                 or_any_port=or_any_port,
                 without=without,
                 on_taken=say if handed is not None else None,
@@ -259,6 +262,48 @@ def events(config_file: Path, output: str, limit: int, after: int) -> None:
 
 @click.command()
 @config_option
+@output_option
+@click.argument("table", required=False)
+@click.option("--source", help="The source that has it, where several may.")
+@click.option(
+    "--where",
+    metavar="CONDITION",
+    help="Copy only rows that match it (SQL of the source); nothing is deleted.",
+)
+@click.option("--max-rows-per-second", type=click.IntRange(min=1), help="Read no faster.")
+@click.option("--cancel", is_flag=True, help="Take a copy back that waits or runs.")
+@click.option(
+    "--wait", is_flag=True, help="Show how far it is until it has ended. Exit 1 when it is refused."
+)
+@reported
+def copy(  # noqa: PLR0917 - click passes options by name
+    config_file: Path,
+    output: str,
+    table: str | None,
+    source: str | None,
+    where: str | None,
+    max_rows_per_second: int | None,
+    cancel: bool,
+    wait: bool,
+) -> None:
+    """Copy TABLE (database.table) again while everything runs; without TABLE, show how far copies are.
+
+    The target's rows are replaced chunk by chunk, and rows that the source no longer has are deleted: readers never see the table empty. It
+    ends whatever stopped the table. `rowlock copy` afterwards shows how far it is.
+    """
+    from rowlock.commands.copying import ask, listing, wait_for
+
+    if table is None:
+        sys.exit(listing(config_file, output))
+    wanted = {"table": table, "source": source}
+    more = {} if cancel else {"where": where, "max_rows_per_second": max_rows_per_second}
+    taken = ask(config_file, {**wanted, **more}, cancel=cancel)
+    if wait and not cancel:
+        sys.exit(wait_for(config_file, taken["id"], output))
+
+
+@click.command()
+@config_option
 @reported
 def rebalance(config_file: Path) -> None:
     """Even out the load of the agents now."""
@@ -297,6 +342,7 @@ COMMANDS: tuple[click.Command, ...] = (
     agents,
     pipelines,
     events,
+    copy,
     rebalance,
     reload,
     resign,

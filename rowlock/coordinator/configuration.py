@@ -8,6 +8,7 @@ from typing import Protocol
 import structlog
 
 from coordinator.server.operators.configuration import ConfigurationRefusedError, FoundConfiguration
+from coordinator.server.operators.copies import CopyDesk
 from schemas.config.changes.handed import read_again
 from schemas.config.changes.parts import digest, part_digests
 from schemas.config.changes.plan import ConfigPlan, plan
@@ -21,6 +22,10 @@ class Follower(Protocol):
 
     def take(self, config: Config, changed: Collection[str]) -> None:
         """Go by this one from now on. `changed`: its parts that differ from before. Never waits."""
+
+
+class FollowingDesk(CopyDesk, Follower, Protocol):
+    """The desk for copies of the sources of the configuration in force."""
 
 
 class HeldConfiguration:

@@ -10,9 +10,10 @@ from rowlock.errors import CommandError
 from rowlock.views.retention import Kept
 from schemas.config.model import SourceConfig
 from schemas.errors import SchemaError, TableNotFoundError
-from schemas.io.mysql_catalog import list_tables, read_tables
+from schemas.io.mysql_catalog import list_tables, names_of, read_tables
 from schemas.io.mysql_connection import connect_source
 from schemas.table.model import Table
+from schemas.table.online_ddl import of_tools
 from schemas.wire.position import binlog_file_number
 
 if TYPE_CHECKING:
@@ -140,7 +141,10 @@ def selected_tables(source: SourceConfig, name: str) -> Selected:
     """Read the definitions of the tables that the source's patterns select. Raises CommandError."""
     found = Selected([], {})
     with source_connection(source, name) as conn:
-        for place, entry in read_tables(conn, list_tables(conn, source.tables)).items():
+        listed = list_tables(conn, source.tables)
+        patterns = names_of(conn).patterns(source.tables)
+        left_out = of_tools(listed, source.online_ddl.names, patterns, set(listed))
+        for place, entry in read_tables(conn, [name for name in listed if name not in left_out]).items():
             if isinstance(entry.table, TableNotFoundError):
                 continue  # dropped since it was listed
             if isinstance(entry.table, SchemaError):

@@ -51,7 +51,7 @@ from schemas.config.model import CoordinationConfig, KafkaConfig, load_config
 from tests import transport_kit
 from tests.certificates import Authority
 from tests.coordination_kit import Instant
-from tests.fake_control import FakeControl, agent, unit
+from tests.fake_control import FakeControl, FakeDesk, agent, unit
 
 CONFIG = """\
 kafka: {bootstrap: "127.0.0.1:1"}
@@ -74,7 +74,7 @@ def serve() -> Iterator[Serve]:
     servers: list[RestServer] = []
 
     def start(control: FakeControl, token: str = "", ssl: Certificate | None = None, prefix: str = "") -> str:
-        app = create_app(control, token=SecretStr(token), prefix=prefix)
+        app = create_app(control, control.desk, token=SecretStr(token), prefix=prefix)
         servers.append(RestServer(app, "127.0.0.1:0", ssl))
         return servers[-1].start()
 
@@ -169,7 +169,7 @@ def test_rest_may_take_another_port_where_its_own_is_taken() -> None:
         with pytest.raises(CommandError, match="cannot listen"):
             listen_for_rest(config, or_any_port=False)
         listening, address = listen_for_rest(config, or_any_port=True)
-        server = serve_rest(config, cast(Coordinator, FakeControl()), "p", listening)
+        server = serve_rest(config, cast(Coordinator, FakeControl()), FakeDesk(), "p", listening)
         try:
             assert server.address == address != config.rest
             assert httpx.get(f"http://{server.address}/v1/leader", trust_env=False).status_code in {200, 503}

@@ -24,10 +24,13 @@ def read(state: OwnerState, event: Catalogue, now: float, out: list[Effect]) -> 
         _take(state, event, now, out)
         return
     if state.doubt is None:
-        state.doubt = Doubt(now)
+        state.doubt = Doubt(now, now)
         told = ", ".join(f"{count} of pipeline {pipeline}" for pipeline, count in missing.items())
         wait = f"they are stopped if that is so for {state.config.doubt:g} s"
         out.append(Alarm("topics are missing", f"Kafka does not list the topics of units: {told}; {wait}"))
+    # Nobody looked for so long (the process stood still, or Kafka did not answer): between two bad answers may have been good ones.
+    unseen = now - state.doubt.last > state.config.doubt / 2
+    state.doubt = Doubt(now if unseen else state.doubt.since, now)
     if now >= state.doubt.since + state.config.doubt:
         state.doubt = None
         out.append(Alarm("topics are gone", f"units are stopped: {', '.join(sorted(missing))}"))

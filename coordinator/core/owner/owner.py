@@ -171,9 +171,9 @@ def check(state: OwnerState) -> None:
         replication.check(current)
         for replica in current.replicas:
             other = assignments.setdefault(replica.assignment, unit)
-            replication.require(other == unit, f"epoch {replica.assignment} of {unit} and of {other}")
+            replication.require(other == unit, f"assignment {replica.assignment} of {unit} and of {other}")
             replication.require(
-                replica.assignment <= state.counter, f"epoch {replica.assignment} above the counter"
+                replica.assignment <= state.counter, f"assignment {replica.assignment} above the counter"
             )
             held.setdefault(replica.agent, set()).add(unit)
     index = {agent: set(units) for agent, units in state.by_agent.items() if units}

@@ -352,9 +352,10 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A catalogue is not believed yet; it has been read like that `since`."""
+    """A catalogue is not believed yet; it has been read like that `since`, and at the `last` look too."""
 
     since: float
+    last: float
 
 
 @dataclass(frozen=True, slots=True)

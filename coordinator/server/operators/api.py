@@ -57,7 +57,7 @@ class AgentRow:
 @dataclass(frozen=True, slots=True)
 class UnitRow:
     """`kind`: capture, apply. `state`: of the replication set (absent, recovering, prepare, commit, replicating, removing).
-    `agent`, `epoch`: of the primary, else of the one that gets ready; `moving_to`: the new agent of a move under way.
+    `agent`, `epoch` (its assignment): of the primary, else of the one that gets ready; `moving_to`: the new agent of a move under way.
     `checkpoint_ts`, `resolved_ts`: source commit time in ms; None: not known yet. `error`: why it last stopped by itself, until
     it replicates again. `since_s`: seconds in this state."""
 
@@ -164,6 +164,9 @@ class Control(Protocol):
 
     def events(self, after: int, most: int) -> tuple[EventRow, ...]:
         """Return what happened behind event `after`, oldest first, the newest `most`; never waits."""
+
+    def told(self, what: str, about: Mapping[str, object]) -> None:
+        """Note something that this coordinator did for somebody among its events."""
 
     def reload(self, *, dry_run: bool = False, by: str = "") -> FoundConfiguration:
         """Read the configuration anew, and put it in force where every agent's file holds the same. Returns what it changes. Raises
