@@ -52,7 +52,11 @@ def _unescaped(text: str) -> str:
 def _program(grammar: re.Pattern[str], raw_block: bool, source: str) -> list[Part]:
     """Read a program by `grammar`; `raw_block`: nothing is escaped in a block."""
     found: list[tuple[str, list[str]]] = [("", [])]
-    text, joined, broken = "", False, False  # the literal so far; whether a + came last; whether it has a hole
+    text, joined, broken = (
+        "",
+        False,
+        False,
+    )  # the literal so far; whether a + came last; whether it has a hole
     for piece in grammar.finditer(source):
         kind, written = piece.lastgroup, piece.group()
         if kind in ("space", "comment"):
@@ -179,13 +183,15 @@ def _of_source(call: str, text: str) -> list[str]:
 def _beginning(text: str) -> list[str]:
     if told := re.match(r"\s*init_table((?:\s+\d+)+)", text):
         made = []
-        for source, *rest in told.group(1).split():
-            database, table = (rest[0], rest[1]) if len(rest) > 1 else ("1", rest[0])
-            where = "second_" if source == "2" else ""
+        for digits in told.group(1).split():
+            database, table = (digits[1], digits[2]) if len(digits) > 2 else ("1", digits[1])
+            where = "second_" if digits[0] == "2" else ""
             made.append(f"create table {where}shardddl{database}.tb{table} (id int primary key)")
         return made
     found = []
-    for each in re.finditer(r'(run_sql_(?:source\d|both_source))\s+\\"((?:[^"\\]|\\(?!").)*)\\"', text, re.DOTALL):
+    for each in re.finditer(
+        r'(run_sql_(?:source\d|both_source))\s+\\"((?:[^"\\]|\\(?!").)*)\\"', text, re.DOTALL
+    ):
         calls = ("run_sql_source1", "run_sql_source2") if "both" in each.group(1) else (each.group(1),)
         for call in calls:
             found += _of_source(call, each.group(2))

@@ -95,6 +95,21 @@ def makes_table(statement: str) -> bool:
     return bool(re.match(r"create\s+(?:or\s+replace\s+)?table\b", statement, re.IGNORECASE))
 
 
+def changes_rows(statement: str) -> bool:
+    return bool(re.match(r"(?:insert|replace|update|call|with)\b", statement, re.IGNORECASE))
+
+
+def defined(statement: str) -> str | None:
+    """Return the table, as it is written, that a CREATE TABLE or ALTER TABLE says how it is; None: another statement."""
+    found = re.match(
+        r"(?:create\s+(?:or\s+replace\s+)?|alter\s+(?:ignore\s+|online\s+|offline\s+)*)table\s+(?:if\s+(?:not\s+)?exists\s+)?"
+        r"((?:`(?:[^`]|``)+`|[\w$]+)(?:\s*\.\s*(?:`(?:[^`]|``)+`|[\w$]+))?)",
+        statement,
+        re.IGNORECASE,
+    )
+    return found.group(1) if found else None
+
+
 # --- databases
 
 
