@@ -7,14 +7,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
+import re
 import secrets
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,11 +96,14 @@ class Report:
 
 
 def _general(one: Judged, of: Played) -> str:
-    """Return the reason without the names of this table."""
+    """Return the reason without what is this table's own: names, and the statement if there is one."""
     text = one.why.replace(f"{one.place.db}.{one.place.table}", "T").replace(one.place.table, "T")
     for name in of.names.values():
         text = text.replace(name, "D")
-    return text[:240]
+    text = re.sub(
+        r"(offset \d+: )?(ALTER|CREATE|DROP|RENAME)\b.*?(?=: this version|$)", r"\2 …", text, flags=re.DOTALL
+    )
+    return re.sub(r"\d+", "N", text.replace(of.names[""][:7], "P"))[:200]
 
 
 def run_batch(made: Batch, cases: Sequence[Case], report: Report) -> None:
@@ -111,11 +116,32 @@ def run_batch(made: Batch, cases: Sequence[Case], report: Report) -> None:
         played += [Played(case, server, names) for server in made.servers.sources.values()]
     for each in played:
         each.begin()
-    play(played, made.options.behind, made.ends, made.release, made.read)
-    said = made.caught_up()
+    with told("statements"):
+        play(played, made.options.behind, made.ends, made.release, made.read)
+    with told("arriving"):
+        said = made.caught_up()
     if said.startswith("not within"):
         report.unfinished.append(said)
-    report.add(played, found(made.config))
+    with told("judging"):
+        report.add(played, found(made.config))
+
+
+@contextlib.contextmanager
+def told(what: str) -> Iterator[None]:
+    """Say how long it took."""
+    began = time.monotonic()
+    yield
+    print(f"{what}: {time.monotonic() - began:.0f} s", flush=True)
+
+
+def by_files(cases: Sequence[Case]) -> list[Case]:
+    """Return them so that those of files that no earlier one is of come first."""
+    seen: set[str] = set()
+    first, others = [], []
+    for each in cases:
+        (others if seen.issuperset(each.files) else first).append(each)
+        seen |= set(each.files)
+    return first + others
 
 
 def main() -> int:
@@ -139,7 +165,7 @@ def main() -> int:
             parser.error(f"{kind!r} is none of {', '.join(KINDS)}")
     cases = [each for each in read(given.corpus, given.suite) if given.only in each.name]
     random.Random(given.seed).shuffle(cases)
-    cases = cases[given.skip :][: given.limit]
+    cases = by_files(cases)[given.skip :][: given.limit]
     options = Options(given.behind, json.loads(given.source_options), json.loads(given.pipeline_options))
     report = Report()
     servers = Servers.of(given.sources.split(","), given.targets.split(","))
