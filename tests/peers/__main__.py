@@ -1,7 +1,7 @@
 """`python -m tests.peers --corpus DIR`: run the peers' cases through a real system, and say what came of every table.
 
 [--targets postgres,mysql,mariadb] [--sources mariadb,mysql] [--behind N] [--suite NAME] [--limit N] [--batch N] [--report FILE]
-[--source-options JSON] [--pipeline-options JSON]; exit 0: no table is different, none stopped without a remedy, no source stopped.
+[--give-keys] [--source-options JSON] [--pipeline-options JSON]; exit 0: no table is different, none stopped without a remedy, no source stopped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from deploy.embedded.services import stack
 from tests.peers.cases import Case, read
-from tests.peers.facts import Found, found
+from tests.peers.facts import Found, found, unnoticed
 from tests.peers.judge import BAD, Judged, Verdict
 from tests.peers.rounds import Played, play
 from tests.peers.system import KINDS, Batch, Options, Servers, batch
@@ -37,22 +37,25 @@ class Report:
     cases: int = 0
     accepted: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
     verdicts: dict[str, Counter[str]] = field(default_factory=dict)
     why: Counter[str] = field(default_factory=Counter)
     bad: list[dict[str, Any]] = field(default_factory=list)
     gone: Counter[str] = field(default_factory=Counter)
     sources_stopped: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
+    unnoticed: list[str] = field(default_factory=list)  # rows that were spoilt, and the judge did not see it
 
     @property
     def fine(self) -> bool:
-        return not (self.bad or self.sources_stopped)
+        return not (self.bad or self.sources_stopped or self.unnoticed)
 
     def add(self, played: Sequence[Played], seen: Found) -> None:
         self.cases += len({each.case.name for each in played})
         for each in played:
             self.accepted[each.server.kind] += each.accepted
             self.refused[each.server.kind] += len(each.refused)
+            self.refusals.update(re.sub(r"'[^']*'|\d+", "…", words)[:80] for _, words in each.refused)
             if each.accepted:
                 self.files |= set(each.case.files)
         owners = {name: each for each in played for name in each.names.values()}
@@ -84,6 +87,7 @@ class Report:
         out.append(f"tables that are no more: {dict(self.gone)}")
         out.append(f"sources stopped: {len(self.sources_stopped)}")
         out += [f"  {each}" for each in self.sources_stopped]
+        out += [f"JUDGE WRONG: spoilt, and not seen: {each}" for each in self.unnoticed]
         out += [f"  {n} × {why}" for why, n in self.why.most_common(60)]
         out += [
             f"BAD {each['verdict']} {each['place']} {each['why'][:200]} case {each['case']['name']}"
@@ -113,7 +117,7 @@ def run_batch(made: Batch, cases: Sequence[Case], report: Report) -> None:
             mark: f"{made.prefix}{number:03d}{f'_{at}' if at else ''}"
             for at, mark in enumerate(case.databases)
         }
-        played += [Played(case, server, names) for server in made.servers.sources.values()]
+        played += [Played(case, server, names, made.options.keys) for server in made.servers.sources.values()]
     for each in played:
         each.begin()
     with told("statements"):
@@ -123,7 +127,9 @@ def run_batch(made: Batch, cases: Sequence[Case], report: Report) -> None:
     if said.startswith("not within"):
         report.unfinished.append(said)
     with told("judging"):
-        report.add(played, found(made.config))
+        seen = found(made.config)
+        report.add(played, seen)
+    report.unnoticed += map(str, unnoticed(made.config, made.spoil, seen))
 
 
 @contextlib.contextmanager
@@ -137,7 +143,8 @@ def told(what: str) -> Iterator[None]:
 def by_files(cases: Sequence[Case]) -> list[Case]:
     """Return them so that those of files that no earlier one is of come first."""
     seen: set[str] = set()
-    first, others = [], []
+    first: list[Case] = []
+    others: list[Case] = []
     for each in cases:
         (others if seen.issuperset(each.files) else first).append(each)
         seen |= set(each.files)
@@ -156,6 +163,7 @@ def main() -> int:
     parser.add_argument("--skip", type=int, default=0, help="leave as many out first")
     parser.add_argument("--seed", type=int, default=1, help="of the order of the cases")
     parser.add_argument("--batch", type=int, default=60, help="cases of one run")
+    parser.add_argument("--give-keys", action="store_true", help="give tables without a key an invisible one")
     parser.add_argument("--report", type=Path)
     parser.add_argument("--source-options", default="{}")
     parser.add_argument("--pipeline-options", default="{}")
@@ -166,7 +174,9 @@ def main() -> int:
     cases = [each for each in read(given.corpus, given.suite) if given.only in each.name]
     random.Random(given.seed).shuffle(cases)
     cases = by_files(cases)[given.skip :][: given.limit]
-    options = Options(given.behind, json.loads(given.source_options), json.loads(given.pipeline_options))
+    options = Options(
+        given.behind, given.give_keys, json.loads(given.source_options), json.loads(given.pipeline_options)
+    )
     report = Report()
     servers = Servers.of(given.sources.split(","), given.targets.split(","))
     folder = Path(tempfile.mkdtemp(prefix="peers"))

@@ -12,24 +12,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pymysql
+import pymysql.cursors
 
 from deploy.embedded.services import MariaDB, MySQL
 from tests.peers.cases import Case
-from tests.peers.sql_text import filled
+from tests.peers.sql_text import defined, filled, makes_table
 
 ROUNDS = 30
 """A case of more statements runs several in a round."""
 _LIMITS = "SET SESSION lock_wait_timeout = 10, SESSION innodb_lock_wait_timeout = 5"
+_KEY = "given_key BIGINT UNSIGNED NOT NULL AUTO_INCREMENT INVISIBLE, ADD PRIMARY KEY (given_key)"
 _MADE = re.compile(r"create\s+(?:database|schema)\s+(?:if\s+not\s+exists\s+)?⟦([^⟧]*)⟧", re.IGNORECASE)
 
 
 @dataclass(slots=True)
 class Played:
-    """A case at one source. `refused`: (statement, the server's words); `accepted`: how many it took."""
+    """A case at one source. `refused`: (statement, the server's words); `accepted`: how many it took.
+
+    `keys`: a table without a key is given an invisible one as soon as it is made, since rowlock cannot follow it otherwise.
+    """
 
     case: Case
     server: MariaDB | MySQL
     names: dict[str, str]
+    keys: bool = False
     accepted: int = 0
     refused: list[tuple[str, str]] = field(default_factory=list)
     _connection: pymysql.connections.Connection[Any] | None = None
@@ -45,7 +51,9 @@ class Played:
         try:
             with self._open().cursor() as cursor:
                 cursor.execute(filled(statement, self.names))
-            self.accepted += 1
+                self.accepted += 1
+                if self.keys and makes_table(statement):
+                    self._give_key(cursor, filled(defined(statement) or "", self.names))
         except (pymysql.MySQLError, UnicodeError) as error:
             self.refused.append((statement, str(error.args[-1] if error.args else error)))
             if (
@@ -53,6 +61,15 @@ class Played:
                 and not self._alive()
             ):
                 self._connection = None
+
+    @staticmethod
+    def _give_key(cursor: pymysql.cursors.Cursor, table: str) -> None:
+        cursor.execute(f"SHOW INDEX FROM {table} WHERE Non_unique = 0")
+        nullable: dict[str, bool] = {}
+        for row in cursor.fetchall():
+            nullable[str(row[2])] = nullable.get(str(row[2]), False) or row[9] == "YES"
+        if all(nullable.values()):  # also where there is none
+            cursor.execute(f"ALTER TABLE {table} ADD COLUMN {_KEY}")
 
     def end(self) -> None:
         """What it has not committed is rolled back."""

@@ -19,7 +19,10 @@ from rowlock.inspect.caught_up import CaughtUp
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import log_end
 from schemas.config.model import Config, load_config
+from schemas.values.mysql import quote_name
+from schemas.values.postgres import quote_pg
 from tests.peers.delayed_log import DelayedLog
+from tests.peers.judge import Place
 from tests.peers.rounds import Ends
 from tests.running import Run, source_config, target_config, until
 
@@ -58,9 +61,10 @@ class Servers:
 
 @dataclass
 class Options:
-    """`source`, `pipeline`: settings that are added to each source's and each pipeline's."""
+    """`source`, `pipeline`: settings that are added to each source's and each pipeline's. `keys`: see rounds.Played."""
 
     behind: int = 0
+    keys: bool = False
     source: Mapping[str, Any] = field(default_factory=dict)
     pipeline: Mapping[str, Any] = field(default_factory=dict)
     patience_s: float = 1200
@@ -114,6 +118,16 @@ class Batch:
                 return str(error)
             time.sleep(0.5)
         return f"not within {self.options.patience_s:.0f} s"
+
+    def spoil(self, place: Place) -> None:
+        """Take one row out of a target table, behind rowlock's back."""
+        server, schema = self.servers.targets[place.pipeline], f"{place.source}_{place.db}"
+        if isinstance(server, PostgreSQL):
+            table = f"{quote_pg(schema)}.{quote_pg(place.table)}"
+            statement = f"DELETE FROM {table} WHERE ctid = (SELECT min(ctid) FROM {table})"
+            server.execute(statement, database=f"{self.prefix}_t")
+        else:
+            server.execute(f"DELETE FROM {quote_name(schema)}.{quote_name(place.table)} LIMIT 1")
 
     def _direct(self, name: str) -> Any:
         return self.config.sources[name].model_copy(update={"port": self.servers.sources[name].port})
