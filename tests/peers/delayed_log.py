@@ -1,8 +1,8 @@
 """A proxy before a source that holds its log back: capture reads nothing behind a released place of it.
 
 So capture is behind by exactly as much as the test wants, by no timing: catalogue queries pass at once and show what the
-source is now. Of several connections that read the log at once only the first is held back, capture's own; the others are
-its look-ahead (producer/definitions/scan.py), which must see what stands ahead.
+source is now. A connection may read as far as the log went when it asked for it, whatever is released: capture's look-ahead
+(producer/definitions/scan.py) opens one of its own, and must see what stands ahead.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ _DUMPS = (b"\x12", b"\x1e")
 """The commands that ask for a log, by position and by GTID."""
 _ROTATE, _HEARTBEATS = 4, (27, 41)
 _HEADER = struct.Struct("<IBIIIH")
+_END = 4 + 1 + 13
+"""Where in a packet the place stands at which its event ends."""
 Place = tuple[int, int]
 """(number of the log file, position in it)."""
 
@@ -27,34 +29,40 @@ Place = tuple[int, int]
 class Line:
     """What stands on one log connection between the server and capture. Pure.
 
-    Packets go in as they come, and come out when they end at or before `released`; None: everything does.
+    Packets go in as they come, and come out when they end at or before `released` or `least`; `released` None: everything does.
+    A heartbeat passes at once; while something is held it tells no place.
     """
 
     released: Place | None = None
-    _file: int = 0
+    least: Place = (0, 0)
+    _place: Place = (0, 0)
     _held: list[tuple[Place, bytes]] = field(default_factory=list)
+    _beats: list[bytes] = field(default_factory=list)
 
     def feed(self, packet: bytes) -> None:
         """Take one packet with its four bytes of length and number."""
-        place = (self._file, 0)
         if packet[4:5] == b"\0" and len(packet) >= 5 + _HEADER.size:
             _, kind, _, _, end, _ = _HEADER.unpack_from(packet, 5)
             if kind in _HEARTBEATS and self._held:
-                return  # it would tell a place whose events are held
+                self._beats.append(packet[:_END] + bytes(4) + packet[_END + 4 :])
+                return
+            self._place = max(self._place, (self._place[0], end))
+            self._held.append((self._place, packet))
             if kind == _ROTATE:
-                self._file = _number(packet)
-            place = (place[0], end)
-        self._held.append((place, packet))
+                self._place = max(self._place, (_number(packet), 0))
+        else:
+            self._held.append((self._place, packet))
 
     def leaving(self) -> list[bytes]:
         """Return the packets that may go on now, and forget them."""
         count = 0
         for place, _ in self._held:
-            if self.released is not None and place > self.released:
+            if self.released is not None and place > max(self.released, self.least):
                 break
             count += 1
-        out = [packet for _, packet in self._held[:count]]
+        out = [packet for _, packet in self._held[:count]] + self._beats
         del self._held[:count]
+        self._beats.clear()
         return out
 
 
@@ -77,13 +85,16 @@ def packets(data: bytearray) -> list[bytes]:
 
 
 class DelayedLog:
-    """Listens on `port` for one server. `hold(place)` lets the log through up to `place`, `hold(None)` all of it."""
+    """Listens on `port` for one server. `hold(place)` lets the log through up to `place`, `hold(None)` all of it.
 
-    def __init__(self, host: str, server_port: int) -> None:
+    `end`: returns where the server's log ends now.
+    """
+
+    def __init__(self, host: str, server_port: int, end: Callable[[], Place]) -> None:
         self._server = (host, server_port)
+        self._end = end
         self._released: Place | None = None
         self._moved = threading.Condition()
-        self._reading: object | None = None  # the connection that is held back
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -123,21 +134,22 @@ class DelayedLog:
             while data := way.client.recv(65536):
                 if not way.dumping:
                     waiting += data
-                    way.dumping = any(each[3] == 0 and each[4:5] in _DUMPS for each in packets(waiting))
+                    if any(each[3] == 0 and each[4:5] in _DUMPS for each in packets(waiting)):
+                        way.line.least = self._end()
+                        way.dumping = True
                 way.server.sendall(data)
 
     def _down(self, way: _Way) -> None:
         try:
             with way.ended():
                 while data := way.server.recv(1 << 20):
-                    if way.dumping and self._mine(way):
+                    if way.dumping:
                         self._come(way, data)
                     else:
                         way.client.sendall(data)
         finally:
             with self._moved:
                 way.over = True
-                self._reading = None if self._reading is way else self._reading
                 self._moved.notify_all()
 
     def _come(self, way: _Way, data: bytes) -> None:
@@ -149,12 +161,6 @@ class DelayedLog:
             for each in packets(way.coming):
                 way.line.feed(each)
             self._moved.notify_all()
-
-    def _mine(self, way: _Way) -> bool:
-        with self._moved:
-            if self._reading is None:
-                self._reading = way
-            return self._reading is way
 
     def _release(self, way: _Way) -> None:
         """Send what is released, as long as the connection lives."""

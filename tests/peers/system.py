@@ -17,10 +17,10 @@ from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from rowlock.errors import CommandError
 from rowlock.inspect.caught_up import CaughtUp
 from rowlock.views.kafka import KafkaView
-from rowlock.views.source import log_end
 from schemas.config.model import Config, load_config
 from schemas.values.mysql import quote_name
 from schemas.values.postgres import quote_pg
+from schemas.wire.position import binlog_file_number
 from tests.peers.delayed_log import DelayedLog
 from tests.peers.judge import Place
 from tests.peers.rounds import Ends
@@ -84,7 +84,7 @@ class Batch:
     view: KafkaView
 
     def ends(self) -> Ends:
-        return {name: log_end(self._direct(name), name) for name in self.servers.sources}
+        return {name: end_of_log(server) for name, server in self.servers.sources.items()}
 
     def release(self, ends: Ends) -> None:
         for name, delay in self.delays.items():
@@ -101,8 +101,7 @@ class Batch:
         if found is None:
             return (0, 0)
         mark = found[1]
-        number = int(mark.file.rpartition(".")[2]) if mark.file else 0
-        return number, mark.position[2]
+        return binlog_file_number(mark.file), mark.position[2]
 
     def caught_up(self) -> str:
         """Await that all that can arrive has. Returns what rowlock says has not; "": everything has arrived."""
@@ -128,9 +127,6 @@ class Batch:
             server.execute(statement, database=f"{self.prefix}_t")
         else:
             server.execute(f"DELETE FROM {quote_name(schema)}.{quote_name(place.table)} LIMIT 1")
-
-    def _direct(self, name: str) -> Any:
-        return self.config.sources[name].model_copy(update={"port": self.servers.sources[name].port})
 
 
 def configuration(servers: Servers, prefix: str, folder: Path, ports: Mapping[str, int], options: Options) -> dict[str, Any]:  # fmt: skip
@@ -166,7 +162,7 @@ def configuration(servers: Servers, prefix: str, folder: Path, ports: Mapping[st
 def batch(servers: Servers, prefix: str, folder: Path, options: Options) -> Iterator[Batch]:
     """A run that captures nothing yet; afterwards its databases and topics are gone."""
     folder.mkdir(parents=True)
-    delays = {n: DelayedLog(s.host, s.port) for n, s in servers.sources.items()} if options.behind else {}
+    delays = {name: _delayed(server) for name, server in servers.sources.items()} if options.behind else {}
     raw = configuration(servers, prefix, folder, {n: each.port for n, each in delays.items()}, options)
     file = folder / "rowlock.yaml"
     file.write_text(yaml.safe_dump(raw))
@@ -188,6 +184,16 @@ def batch(servers: Servers, prefix: str, folder: Path, options: Options) -> Iter
         view.close()
         _forget(servers, prefix)
         shutil.rmtree(folder / "state", ignore_errors=True)
+
+
+def _delayed(server: MySQL | MariaDB) -> DelayedLog:
+    return DelayedLog(server.host, server.port, lambda: end_of_log(server))
+
+
+def end_of_log(server: MySQL | MariaDB) -> tuple[int, int]:
+    statement = "SHOW BINARY LOG STATUS" if isinstance(server, MySQL) else "SHOW MASTER STATUS"
+    (file, position, *_), *_ = server.execute(statement)
+    return binlog_file_number(str(file)), int(position)
 
 
 def _forget(servers: Servers, prefix: str) -> None:

@@ -61,7 +61,7 @@ def test_a_log_is_held_behind_the_released_place() -> None:
         line.feed(each)
     assert line.leaving() == [ROTATE, event(2, 100), event(2, 200)]
     line.feed(event(27, 300))  # a heartbeat tells how far the log is: not while something is held
-    assert line.leaving() == []
+    assert line.leaving() == [event(27, 0)]
     line.released = (3, 299)
     assert line.leaving() == []
     line.released = (4, 4)
@@ -79,6 +79,15 @@ def test_a_log_that_is_not_held_flows_and_the_next_file_counts_as_later() -> Non
     line.released = (3, 900)
     line.feed(event(2, 100))
     assert line.leaving() == []
+
+
+def test_a_connection_may_read_what_stood_in_the_log_when_it_asked() -> None:
+    line = Line(released=(3, 100), least=(3, 200))
+    for each in (ROTATE, event(2, 200), event(2, 0), event(2, 300), event(2, 0)):
+        line.feed(each)
+    assert line.leaving() == [ROTATE, event(2, 200), event(2, 0)]
+    line.released = (3, 300)
+    assert line.leaving() == [event(2, 300), event(2, 0)]
 
 
 def test_packets_are_cut_whole() -> None:
