@@ -12,15 +12,15 @@ import re
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-_DUMPS = (b"\x12", b"\x1e")
-"""The commands that ask for a log, by position and by GTID."""
-_ROTATE, _HEARTBEATS = 4, (27, 41)
+_DUMP = b"\x12"
+"""The command that asks for a log by position, as capture does; what asks by GTID looks at a history, and is let through."""
+_ROTATE, _HEARTBEAT, _HEARTBEATS = 4, 27, (27, 41)
+_BEAT_S = 1.0
 _HEADER = struct.Struct("<IBIIIH")
-_END = 4 + 1 + 13
-"""Where in a packet the place stands at which its event ends."""
 Place = tuple[int, int]
 """(number of the log file, position in it)."""
 
@@ -30,26 +30,26 @@ class Line:
     """What stands on one log connection between the server and capture. Pure.
 
     Packets go in as they come, and come out when they end at or before `released` or `least`; `released` None: everything does.
-    A heartbeat passes at once; while something is held it tells no place.
+    While something is held the server's heartbeats, which would tell a place, are dropped; `beat` is one that tells none.
     """
 
     released: Place | None = None
     least: Place = (0, 0)
     _place: Place = (0, 0)
     _held: list[tuple[Place, bytes]] = field(default_factory=list)
-    _beats: list[bytes] = field(default_factory=list)
+    _server_id: int = 0
+    _number: int | None = None  # of the last packet that left: the client counts them
 
     def feed(self, packet: bytes) -> None:
         """Take one packet with its four bytes of length and number."""
         if packet[4:5] == b"\0" and len(packet) >= 5 + _HEADER.size:
-            _, kind, _, _, end, _ = _HEADER.unpack_from(packet, 5)
+            _, kind, self._server_id, _, end, _ = _HEADER.unpack_from(packet, 5)
             if kind in _HEARTBEATS and self._held:
-                self._beats.append(packet[:_END] + bytes(4) + packet[_END + 4 :])
                 return
             self._place = max(self._place, (self._place[0], end))
             self._held.append((self._place, packet))
             if kind == _ROTATE:
-                self._place = max(self._place, (_number(packet), 0))
+                self._place = max(self._place, (_file(packet), 0))
         else:
             self._held.append((self._place, packet))
 
@@ -60,13 +60,24 @@ class Line:
             if self.released is not None and place > max(self.released, self.least):
                 break
             count += 1
-        out = [packet for _, packet in self._held[:count]] + self._beats
+        out = [self._numbered(packet) for _, packet in self._held[:count]]
         del self._held[:count]
-        self._beats.clear()
         return out
 
+    def beat(self) -> list[bytes]:
+        """Return a heartbeat, if something is held: the server sends none while its log grows."""
+        if not self._held:
+            return []
+        body = b"\0" * 8
+        payload = b"\0" + _HEADER.pack(0, _HEARTBEAT, self._server_id, _HEADER.size + len(body), 0, 0) + body
+        return [self._numbered(len(payload).to_bytes(3, "little") + b"\0" + payload)]
 
-def _number(packet: bytes) -> int:
+    def _numbered(self, packet: bytes) -> bytes:
+        self._number = packet[3] if self._number is None else (self._number + 1) % 256
+        return packet[:3] + bytes([self._number]) + packet[4:]
+
+
+def _file(packet: bytes) -> int:
     """Return the number of the file that a ROTATE event names (its checksum, if any, stands behind the name)."""
     name = re.search(rb"\.(\d{6})", packet[5 + _HEADER.size + 8 :])
     return int(name.group(1)) if name else 0
@@ -134,7 +145,7 @@ class DelayedLog:
             while data := way.client.recv(65536):
                 if not way.dumping:
                     waiting += data
-                    if any(each[3] == 0 and each[4:5] in _DUMPS for each in packets(waiting)):
+                    if any(each[3] == 0 and each[4:5] == _DUMP for each in packets(waiting)):
                         way.line.least = self._end()
                         way.dumping = True
                 way.server.sendall(data)
@@ -163,17 +174,25 @@ class DelayedLog:
             self._moved.notify_all()
 
     def _release(self, way: _Way) -> None:
-        """Send what is released, as long as the connection lives."""
+        """Send what is released, and a beat where nothing is, as long as the connection lives."""
         with way.ended():
-            while True:
-                with self._moved:
-                    way.line.released = self._released
-                    while not (out := way.line.leaving()) and not way.over:
-                        self._moved.wait()
-                        way.line.released = self._released
-                    if not out:
-                        return
+            while out := self._next(way):
                 way.client.sendall(b"".join(out))
+
+    def _next(self, way: _Way) -> list[bytes]:
+        """Wait for what may be sent; empty: the connection is over."""
+        due = time.monotonic() + _BEAT_S
+        with self._moved:
+            while not way.over:
+                way.line.released = self._released
+                if out := way.line.leaving():
+                    return out
+                if time.monotonic() >= due:
+                    if out := way.line.beat():
+                        return out
+                    due = time.monotonic() + _BEAT_S
+                self._moved.wait(_BEAT_S)
+        return []
 
 
 @dataclass(slots=True, eq=False)
