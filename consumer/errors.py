@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from schemas.table.model import UniqueIndex
+
 #: The remedy for what a target answers to a statement that went well before; behind a colon (schemas.findings.split_remedy).
 UNDO = "undo what was changed in the target, `rowlock check` says what does not fit"
+
+#: The remedy for what a copy of the table heals, before the table's name.
+COPY = "rowlock copy"
+#: Why a unit needs a copy, beside the causes that its topic says: words of `CopyNeededError.cause`.
+NEEDS = (
+    "gap",  # events are missing in the topic
+    "definition",  # another definition of the table, which the pipeline's policy does not follow
+    "statement",  # a statement of which nothing says that it kept the table's rows
+    "event",  # an event that does not fit the definition in force
+    "key",  # a value of the key that cannot be decoded
+    "policy",  # another definition, and the pipeline wants a person to act first: no copy is asked for by itself
+)
 
 
 class ConsumerError(Exception):
@@ -12,6 +29,18 @@ class ConsumerError(Exception):
 
 class TransientError(ConsumerError):
     """Worth another try: deadlock, lock time-out, lost connection, server restarting."""
+
+
+class LockWaitError(TransientError):
+    """A lock was waited for as long as the session waits for one."""
+
+
+class TableChangedError(TransientError):
+    """A table is not as it was when a change of it was worked out: nothing was done, and it is worked out anew."""
+
+
+class TakesLongError(TransientError):
+    """What comes next would keep other units waiting: a hand does it, apart from them (consumer.process.operations.stretches)."""
 
 
 class CommitUnknownError(TransientError):
@@ -34,8 +63,44 @@ class UniqueViolationError(RefusedError):
     """A needed unique value is held by a row of another key."""
 
 
+class NotUniqueError(UniqueViolationError):
+    """A unique index or key cannot be built, for rows that are there are equal in it. `index`: as the step has it; nothing was done.
+
+    The message has the statement that shows them: values of rows are in no message.
+    """
+
+    def __init__(self, message: str, index: UniqueIndex) -> None:
+        super().__init__(message, index)
+        self.index = index
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class UnitStoppedError(ConsumerError):
     """The unit cannot go on without a person (gap, DDL, topic re-created, retention): stop it with this message."""
+
+
+class CopyNeededError(UnitStoppedError):
+    """The unit goes on by itself where a copy of its table begins behind `after`, and nowhere else.
+
+    `seen`: what it cannot follow. `cause`: one of producer.stops.CAUSES, or of NEEDS. `table`: "db.table" of the source; `after`: Kafka
+    offset of the event that cannot be followed; who raises it may not know these: the attempt fills them in. `first`: what a person must
+    do before a copy can help.
+    """
+
+    def __init__(
+        self, seen: str, *, cause: str, table: str = "", after: int | None = None, first: str = ""
+    ) -> None:
+        super().__init__(seen)
+        self.seen, self.cause, self.table, self.after, self.first = seen, cause, table, after, first
+
+    def __str__(self) -> str:
+        return f"{self.seen}: {f'{self.first}, then ' if self.first else ''}{COPY} {self.table}".rstrip()
+
+
+class StepsLeftError(ConsumerError):
+    """The target table is not yet what a definition wants of it: its statements come first."""
 
 
 class TargetConfigError(ConsumerError):

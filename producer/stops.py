@@ -2,11 +2,12 @@
 
 A stop is a durable fact. It is in memory from its cause on (nothing of the table is encoded any more), in the table's topic
 before anything later, and in the position record before that moves past the cause. At a start both the record and the
-topics' tails say which tables are stopped; only a copy of the table (until there is one: starting over) ends a stop.
+topics' tails say which tables are stopped; only a copy of the table ends a stop: with its begin event (docs/adr/0025).
 
 Where the event stands: at the log's event that holds the cause, behind every row (`STOP_ROW`): above all of its transaction,
 below all that follows, and the same when the log is read again. A stop without such a place (found at a start, or said late because
-the topic already held more) stands where the stream is once that is above everything in the topic.
+the topic already held more) stands where the stream is once that is above everything in the topic: just before the log's next
+event, or like a snapshot row there. So what follows is above it, also a copy that begins before the log goes on.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from producer.binlog_format.errors import DecodeError, DefinitionMismatch, ImageNotFull
 from producer.errors import TableStoppedError
 from producer.kafka.settings import MAX_MESSAGE_BYTES
-from schemas.findings import START_OVER
+from schemas.findings import COPY_EACH, copy_again
 from schemas.wire.position import STOP_ROW, Position
 from schemas.wire.records import TableStop
 
@@ -71,7 +72,7 @@ class Cause:
             file=self.file,
             pos=self.pos,
             reason=reason,
-            remedy=error.remedy,
+            remedy=error.remedy.replace(COPY_EACH, copy_again(*name)),
             since_ms=self.ts_ms,
         )
 
@@ -85,9 +86,9 @@ def of_decoding(name: TableName, error: DecodeError) -> TableStoppedError:
     cause = {DefinitionMismatch: "definition", ImageNotFull: "log"}.get(type(error), "value")
     reason, colon, remedy = str(error).rpartition(": ")
     if not colon or "=" not in remedy:
-        return TableStoppedError(frozenset([name]), cause, str(error), START_OVER)
+        return TableStoppedError(frozenset([name]), cause, str(error), copy_again(*name))
     return TableStoppedError(
-        frozenset([name]), cause, reason, f"{remedy}, reconnect the clients, and {START_OVER}"
+        frozenset([name]), cause, reason, f"{remedy}, reconnect the clients, and {copy_again(*name)}"
     )
 
 
@@ -97,16 +98,21 @@ def too_large(name: TableName, key: bytes, size: int) -> TableStoppedError:
     return TableStoppedError(
         frozenset([name]), "size",
         f"the row {shown} of {name[0]}.{name[1]} makes an event of {size} bytes, the limit is {MAX_MESSAGE_BYTES} bytes",
-        f"make the row smaller, or exclude the table, and {START_OVER}",
+        f"exclude the table, or make the row smaller and {copy_again(*name)}",
     )  # fmt: skip
 
 
-def event_position(place: Position | None, ceiling: Position | None, here: Position) -> Position | None:
+def event_position(place: Position | None, ceiling: Position | None, *here: Position) -> Position | None:
     """Return where a stop event can stand in a topic that ends at `ceiling`; `here`: where the stream is. None: not yet."""
-    for position in (place, here):
+    for position in (place, *here):
         if position is not None and (ceiling is None or position > ceiling):
             return position
     return None
+
+
+def gone_remedy(name: TableName) -> str:
+    """Return what to do about a table that is gone. Capture asks for the copy itself when it sees the statement that makes it again."""
+    return f"take it out of `tables:`, or create it again; {copy_again(*name)} where that is not seen"
 
 
 def lost_at_start(
@@ -120,17 +126,20 @@ def lost_at_start(
     if not selected:
         return TableStoppedError(
             one, "deselected", f"{table} was taken out of `tables:`, and its changes since are not captured",
-            f"to capture it again, {START_OVER}",
+            f"to capture it again, select it and {copy_again(*name)}",
         )  # fmt: skip
     if not exists:
         return TableStoppedError(
             one, "dropped", f"{table} was captured and is gone (dropped or renamed, or the user may not see it any more)",
-            f"take it out of `tables:`, or {START_OVER}",
+            gone_remedy(name),
         )  # fmt: skip
     if unfit is not None:
         reason, colon, remedy = unfit.rpartition(": ")
         return TableStoppedError(
-            one, "unfit", reason if colon else unfit, f"{remedy}, then {START_OVER}" if colon else START_OVER
+            one,
+            "unfit",
+            reason if colon else unfit,
+            f"{remedy}, then {copy_again(*name)}" if colon else copy_again(*name),
         )
     return None
 

@@ -17,7 +17,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -191,7 +191,7 @@ class JsonFolder(FolderProgress):
         super().__init__(folder)
         self.refuses: Callable[[Row], bool] = lambda _row: False
         self.paused: Callable[[], None] = lambda: None
-        self.commits = 0
+        self.commits, self.transactional_ddl = 0, True
 
     def apply(
         self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange
@@ -234,9 +234,7 @@ class JsonFolder(FolderProgress):
             rows.pop(key, None)
         for row in [*net.replaces, *net.updates]:
             if self.refuses(row):
-                raise RefusedError(
-                    f"{net.table.schema}.{net.table.name}: this folder does not take {len(row)} values"
-                )
+                raise RefusedError(f"{net.table.name}: this folder does not take {len(row)} values")
             rows[tuple(row[at] for at in net.table.key_at)] = row
 
     def _definition(self, schema: str, name: str) -> Path:
@@ -257,6 +255,9 @@ class JsonFolder(FolderProgress):
         self.ensure_bookkeeping()
         plain = msgspec.structs.replace(table, unique=())
         write_durably(self._definition(table.db, table.name), encode_table(plain))
+
+    def keys(self, unit: ApplyUnit, table: TargetTable, where: object) -> Iterable[Sequence[Key]]:
+        return [list((commits := self.of(unit)).rows(commits.last()))]
 
     def rows(self, unit: ApplyUnit, table: TargetTable) -> list[Row]:
         commits = self.of(unit)

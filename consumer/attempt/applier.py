@@ -16,7 +16,7 @@ from itertools import islice
 
 import structlog
 
-from consumer.attempt.effects import Hold, Machine, Operation, Write
+from consumer.attempt.effects import CloseHeld, Hold, Machine, Operation, Write
 from consumer.attempt.lane_group import LaneGroup, Signals
 from consumer.attempt.spec import SMALL_BATCH
 from consumer.attempt.transactions import Progress
@@ -119,6 +119,8 @@ class Applier:
         operations: list[Operation] = [Write(net, batch.displacing) for net in batch.nets]
         if batch.held:
             operations.append(Hold(batch.held))
+        if batch.closed:
+            operations.append(CloseHeld(batch.closed, "a later snapshot row of the key replaces it"))
         displaced = yield from self._progress.move([lane], batch.mark, operations)
         with self._signals.mutex:  # several lanes add to the figures
             self.held += len(batch.held)

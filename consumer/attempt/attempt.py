@@ -16,6 +16,8 @@ import msgspec
 import structlog
 
 from consumer.attempt.applier import Applier, SignalsFor
+from consumer.attempt.copies.begin import at_a_copy, begin_of, table_of_topic
+from consumer.attempt.copies.copies import Copies, chunk_of_copy
 from consumer.attempt.debezium import DebeziumReader
 from consumer.attempt.effects import (
     Begin,
@@ -27,12 +29,16 @@ from consumer.attempt.effects import (
     Operation,
     Prepare,
     ReadMissing,
+    ReadSharers,
+    ReadTable,
     Restore,
     StopUnit,
     Truncate,
     WriteUnit,
     ask,
 )
+from consumer.attempt.evolution.in_target import routed_table
+from consumer.attempt.evolution.machine import TableChanges, stop_of
 from consumer.attempt.reader import (
     Emptied,
     EnvelopeReader,
@@ -43,16 +49,24 @@ from consumer.attempt.reader import (
     TopicNotice,
     undefined,
 )
-from consumer.attempt.reports import Report, State
+from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec, initial_layout
 from consumer.attempt.transactions import Progress, retried
 from consumer.attempt.trouble import InputLostError, Trouble, trouble_of
-from consumer.errors import MissingGrantError, TargetConfigError, TransientError, UnitStoppedError
+from consumer.errors import (
+    CopyNeededError,
+    MissingGrantError,
+    TargetConfigError,
+    TransientError,
+    UnitStoppedError,
+)
 from consumer.ordering.fold import refolded
 from consumer.ordering.layout import Layout, keys_fingerprint
 from consumer.ordering.model import Held, LaneProgress, RowChange, UnitState
 from consumer.ordering.progress import Mark, ResumePlan, advanced, plan, relaid
-from consumer.tables.definition import InForce, definition_change
+from consumer.tables.definition import InForce
+from consumer.tables.evolution.decisions import Adopt, Gone, Pass, Verdict, decide
+from consumer.tables.stored import Stored, decode_stored
 from schemas.findings import START_OVER
 from schemas.table.model import Table
 from schemas.wire.event import Event
@@ -70,11 +84,15 @@ class Attempt:
         self._signals = signals
         self._reader: RecordReader = EnvelopeReader(topic) if spec.debezium is None else DebeziumReader(topic)
         self._progress = Progress(())
+        self._changes = TableChanges(spec, self._progress)
+        self._copies = Copies(spec)
         self._applier: Applier | None = None
         self._in_force: InForce | None = None
+        self._unfit: tuple[UnitStoppedError, Stored] | None = None
         self._held: Sequence[Held] = ()
         self._plan = ResumePlan(0, self._wanted_layout(None))
         self._mark: Mark | None = None
+        self._given = 0  # behind the records that the driver has given
         self._applied = 0
         self._dropped = 0
         self._quarantined = 0
@@ -97,16 +115,24 @@ class Attempt:
             if isinstance(error, TargetConfigError) and not isinstance(error, MissingGrantError):
                 trouble = yield from self._explained(trouble)
             return (yield from self._ended(trouble))
-        return self._report("ok")
+        return self._report(Trouble("ok", ""))
 
     def begin(self) -> Machine[None]:
         """Begin an attempt: fence, read, choose the layout."""
         rows, state, self._held = yield from retried(lambda: ask(Begin()))
         self._check(rows[0].topic_id, state)
         self._progress = Progress(rows)
-        text = state.definition
-        self._in_force = None if text is None else (yield from retried(lambda: ask(Restore(text))))
-        self._plan = plan(self._progress.rows, self._wanted_layout(self._in_force))
+        self._changes = TableChanges(self.spec, self._progress)
+        if state.ddl is not None:
+            yield from self._changes.recover(state)
+            yield from self.begin()
+            return
+        yield from self._restore(state.definition)
+        stored = Layout.decode(rows[0].layout)
+        self._plan = plan(
+            self._progress.rows, self._wanted_layout(self._in_force) if self._unfit is None else stored
+        )
+        self._copies.begun()
         if self._plan.switch_now:
             yield from self._switch()
             return
@@ -115,11 +141,21 @@ class Attempt:
         self._mark = (lowest.offset, lowest.position, lowest.gen, lowest.commit_ts_ms)
         self._applier = self._new_applier()
 
+    def _restore(self, text: str | None) -> Machine[None]:
+        """Build what follows from the stored definition. A table that does not fit it fits the next one perhaps: of a copy."""
+        self._in_force, self._unfit = None, None
+        if text is None:
+            return
+        try:
+            self._in_force = yield from retried(lambda: ask(Restore(text)))
+        except UnitStoppedError as error:
+            self._unfit = error, decode_stored(text)
+
     def define(self, table: Table) -> Machine[None]:
         """Begin, and put the first definition in force where the topic carries none; one that is in force stays."""
         yield from self.begin()
         if self._in_force is None:
-            yield from self._put_in_force(table, self._progress.rows)
+            yield from self._put_in_force(Stored(table), self._progress.rows, first=True)
         yield from self._close_applier()
 
     def _check(self, topic_id: str, state: UnitState) -> None:
@@ -128,11 +164,6 @@ class Attempt:
             raise UnitStoppedError(state.stopped)
         if topic_id != self.spec.topic_id:
             raise UnitStoppedError(recreated(topic))
-        if state.ddl is not None:
-            raise UnitStoppedError(
-                f"{topic}: a statement was interrupted ({state.ddl}); finish it by hand, then clear "
-                f"`ddl` of the unit in rowlock_unit"
-            )
 
     def _wanted_layout(self, in_force: InForce | None) -> Layout:
         layout = initial_layout(self.spec.routes, self.spec.lanes)
@@ -165,12 +196,12 @@ class Attempt:
 
     # --- its end
 
-    def _report(self, state: State, message: str = "") -> Report:
+    def _report(self, trouble: Trouble) -> Report:
         """Say what became of the attempt."""
         lowest = self._progress.lowest if self._progress.rows else None
         return Report(
             topic=self.spec.unit.topic,
-            state=state,
+            state=trouble.state,
             epoch=self.spec.epoch,
             offset=lowest.offset if lowest else -1,
             applied=self._applied,
@@ -179,7 +210,9 @@ class Attempt:
             displaced=self._displaced,
             commit_ts_ms=lowest.commit_ts_ms if lowest else 0,
             position=lowest.position if lowest else None,
-            message=message,
+            message=trouble.message,
+            copy=trouble.copy,
+            long=trouble.long,
         )
 
     def _explained(self, trouble: Trouble) -> Machine[Trouble]:
@@ -188,7 +221,7 @@ class Attempt:
             return trouble
         topic = self.spec.unit.topic
         try:
-            why: str | None = yield Explain(self._in_force.source)
+            why: str | None = yield Explain(self._in_force.stored)
         except Exception as error:  # noqa: BLE001  # then the server's words must do
             log.info("a target table cannot be looked at", topic=topic, error=str(error)[:300])
             return trouble
@@ -203,14 +236,14 @@ class Attempt:
             for lane in range(self.spec.lanes):
                 yield DropSession(lane)
         if trouble.state != "stopped":
-            return self._report(trouble.state, trouble.message)
+            return self._report(trouble)
         try:
             yield from retried(lambda: ask(StopUnit(trouble.message)))
         except TransientError as failure:
-            return self._report("behind", str(failure))
+            return self._report(Trouble("behind", str(failure)))
         except Exception as failure:  # noqa: BLE001  # the stop holds here, though the target does not take its record
             log.error("a stop cannot be recorded", topic=self.spec.unit.topic, error=str(failure)[:300])
-        return self._report("stopped", trouble.message)
+        return self._report(trouble)
 
     # --- records
 
@@ -224,17 +257,52 @@ class Attempt:
         yield from self._close_applier()
 
     def _consume(self) -> Machine[None]:
-        try:
-            yield from self._take_all()
-        except UnitStoppedError:
-            yield from self._drain()  # what came before the event that stops the unit is applied
-            raise
+        while True:
+            try:
+                yield from self._take_all()
+                if self._unfit is not None:
+                    raise self._unfit[0]
+            except UnitStoppedError as error:
+                yield from self._drain()  # what came before the event that stops the unit is applied
+                if not (yield from self._at_a_copy(error)):
+                    raise
+            else:
+                break
         yield from self._drain()
+
+    def _at_a_copy(self, error: UnitStoppedError) -> Machine[bool]:
+        """Go on where a copy of the table begins behind what cannot be followed. Ends with whether there is one."""
+        spec, next_offset = self.spec, self._progress.lowest.offset + 1
+        if self._unfit is not None and error is self._unfit[0]:
+            return (yield from self._goes_on_at_a_copy(next_offset - 1, str(error)))
+        if not isinstance(error, CopyNeededError):
+            return False
+        if spec.debezium is not None:
+            raise UnitStoppedError(f"{error.seen}: {START_OVER}") from error
+        source = None if self._in_force is None else self._in_force.source
+        if not error.table:
+            error.table = (
+                f"{source.db}.{source.name}" if source else table_of_topic(spec.unit.topic, spec.source)
+            )
+        error.after = next_offset if error.after is None else error.after
+        return (yield from self._goes_on_at_a_copy(error.after, error.seen))
+
+    def _goes_on_at_a_copy(self, after: int, seen: str) -> Machine[bool]:
+        yield from self._close_applier()
+        if not (yield from at_a_copy(self.spec, self._progress, after)):
+            return False
+        log.info("a unit goes on where a copy begins", topic=self.spec.unit.topic, skipped=seen[:300])
+        yield from self.begin()
+        return True
 
     def _take_all(self) -> Machine[None]:
         """Take every slice from the first record that the lowest lane lacks; what the batch does not hold of it is read first."""
-        first, start = True, self._plan.start
+        first, start = True, self._plan.start if self._mark is None else self._mark[0] + 1
+        if start < self._given:  # of what was given before the unit went on at a copy
+            yield from self._take_missing(start, self._given)
+            start = self._given
         while (records := (yield NextSlice())) is not None:
+            self._given = records[-1][0] + 1
             if first and start < records[0][0]:
                 yield from self._take_missing(start, records[0][0])
             elif records[-1][0] < start:
@@ -263,7 +331,10 @@ class Attempt:
             yield from self._take(rest)
 
     def _read(self, records: Slice) -> Machine[None]:
+        if self._unfit is not None and (records[0][1] is None or begin_of(records[0][1]) is None):
+            raise self._unfit[0]
         for taken in self._reader.read(records):
+            self._copies.note(taken)
             if isinstance(taken, Rows):
                 yield from self._submit(taken.changes)
             else:
@@ -307,11 +378,8 @@ class Attempt:
         elif isinstance(taken, TopicNotice):
             if taken.event.chunk is None:
                 yield from self._define(taken.event, taken.mark)
-            elif taken.event.chunk.repeated:
-                raise UnitStoppedError(
-                    f"{self.spec.unit.topic} offset {taken.mark[0]}: a repeated snapshot begins; this version applies "
-                    f"first snapshots only: {START_OVER}"
-                )  # the marker of a first one says nothing that the rows do not
+            elif taken.event.chunk.repeated:  # the marker of a first one says nothing that the rows do not
+                yield from self._copied(taken.event, taken.mark)
 
     def _truncate(self, mark: Mark) -> Machine[None]:
         in_force = self._in_force
@@ -327,19 +395,66 @@ class Attempt:
         self._held = [entry for entry in self._held if entry.offset >= mark[0]]
         self._applier = self._new_applier()
 
-    def _define(self, event: Event, mark: Mark) -> Machine[None]:
-        """Put the first definition in force, with the layout that follows from its target table; equal ones pass."""
-        source = None if self._in_force is None else self._in_force.source
-        table = definition_change(source, event, f"{self.spec.unit.topic} offset {mark[0]}")
-        if table is None:
+    def _copied(self, event: Event, mark: Mark) -> Machine[None]:
+        """Carry out the marker of a chunk of a copy."""
+        in_force, chunk = self._in_force, chunk_of_copy(self.spec.unit.topic, event)
+        if in_force is None or chunk is None or not chunk.sweeps(in_force):
             return
         yield from self._drain()
-        yield from self._put_in_force(table, [advanced(row, mark) for row in self._progress.rows])
+        held = yield from self._copies.marker(chunk, mark, in_force, self._progress)
+        if held is not None:
+            yield from self._close_applier()  # its lanes remember keys that are held no more
+            self._held, self._applier = held, self._new_applier()
 
-    def _put_in_force(self, table: Table, lanes: Sequence[LaneProgress]) -> Machine[None]:
-        """Store the definition with the layout that follows from it, all lanes standing as `lanes`; and begin anew."""
-        first = self._in_force is None
-        in_force: InForce = yield from retried(lambda: ask(Prepare(table, first)))
+    def _define(self, event: Event, mark: Mark) -> Machine[None]:
+        """Do what follows from an event that says something of the table itself."""
+        in_force, table = self._in_force, event.definition
+        verdict = yield from self._judge(event)
+        if isinstance(verdict, Pass) and verdict.learnt is None:
+            return
+        yield from self._drain()
+        if isinstance(verdict, Gone) and in_force is not None:
+            yield from self._changes.gone(in_force, mark)
+        if table is None or not isinstance(verdict, Pass | Adopt):
+            raise stop_of(verdict, event, f"{self.spec.unit.topic} offset {mark[0]}")
+        yield from self._close_applier()
+        before = self._before
+        if before is None or isinstance(verdict, Pass):
+            stored = Stored(table) if before is None else replace(before, table=table)
+            yield from self._put_in_force(stored, self._at(mark), first=before is None)
+        elif verdict.rewrite and (yield from retried(lambda: ask(ReadTable(table)))) is None:
+            yield from self._put_in_force(Stored(table), self._at(mark), first=True)
+        else:
+            yield from self._changes.adopt(before, table, verdict, mark)
+            yield from self.begin()
+
+    @property
+    def _before(self) -> Stored | None:
+        """The stored definition, whether the target fits it or not."""
+        if self._in_force is not None:
+            return self._in_force.stored
+        return None if self._unfit is None else self._unfit[1]
+
+    def _at(self, mark: Mark) -> list[LaneProgress]:
+        return [advanced(row, mark) for row in self._progress.rows]
+
+    def _judge(self, event: Event) -> Machine[Verdict]:
+        """Say what an event means under the policy of the table's route."""
+        before = self._before
+        if before is None:
+            return decide(None, event, "lenient")
+        routed = routed_table(self.spec, before.table)
+        sharing: Sequence[str] = ()
+        if routed.added and event.definition is not None:
+            sharing = yield from retried(lambda: ask(ReadSharers(before.table)))
+        return decide(before.table, event, routed.policy, many=bool(sharing), left=before.left)
+
+    def _put_in_force(self, stored: Stored, lanes: Sequence[LaneProgress], *, first: bool) -> Machine[None]:
+        """Store the definition with the layout that follows from it, all lanes standing as `lanes`; and begin anew.
+
+        `first`: the target table may have to be made.
+        """
+        in_force: InForce = yield from retried(lambda: ask(Prepare(stored, first)))
         rows = relaid(lanes, self._wanted_layout(in_force))
         state = UnitState(definition=in_force.text, ddl=None, stopped=None)
         yield from self._close_applier()

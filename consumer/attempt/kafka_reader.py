@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from consumer.errors import TransientError, UnitStoppedError
+from consumer.errors import CopyNeededError, TransientError, UnitStoppedError
 from schemas.findings import START_OVER
 from schemas.io.kafka_clients import client_settings, open_consumer, reads_by_offset
 
@@ -33,7 +33,7 @@ def reader_settings(bootstrap: str, options: Mapping[str, str]) -> dict[str, Any
 def read_range(options: dict[str, Any], topic: str, start: int, upto: int) -> Iterator[list[Record]]:
     """Yield the records with offsets in [start, upto) in slices.
 
-    Raises UnitStoppedError when retention has deleted `start`, TransientError when the broker does not answer.
+    Raises CopyNeededError when retention has deleted `start`, TransientError when the broker does not answer.
     """
     consumer = _consumer(options, topic)
     try:
@@ -57,6 +57,19 @@ def read_range(options: dict[str, Any], topic: str, start: int, upto: int) -> It
         consumer.close()
 
 
+def read_rest(options: dict[str, Any], topic: str, start: int) -> Iterator[list[Record]]:
+    """Yield what the topic holds from `start` on, or from its beginning, to its present end, in slices. Raises TransientError."""
+    consumer = _consumer(options, topic)
+    try:
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=IDLE_S)
+    except KafkaException as error:
+        raise TransientError(f"{topic}: Kafka: {error}") from error
+    finally:
+        consumer.close()
+    if max(start, low) < high:
+        yield from read_range(options, topic, max(start, low), high)
+
+
 def _consumer(options: dict[str, Any], topic: str) -> Any:
     try:
         return open_consumer(options)
@@ -73,34 +86,34 @@ def _records(messages: Sequence[Any], topic: str) -> tuple[list[Record], bool]:
         elif error.code() == KafkaError._PARTITION_EOF:
             return records, True
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            raise UnitStoppedError(retention_message(topic, None, None))
+            raise retention_gap(topic, None, None)
         else:
             raise TransientError(f"{topic}: Kafka: {error}")
     return records, False
 
 
 def check_start(consumer: Any, topic: str, start: int) -> None:
-    """Raise UnitStoppedError when the topic begins after `start` or ends before it."""
+    """Raise CopyNeededError when the topic begins after `start`, UnitStoppedError when it ends before it."""
     low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=IDLE_S)
-    if message := offset_problem(topic, start, low, high):
-        raise UnitStoppedError(message)
+    if (error := offset_problem(topic, start, low, high)) is not None:
+        raise error
 
 
-def offset_problem(topic: str, start: int, low: int, high: int) -> str | None:
+def offset_problem(topic: str, start: int, low: int, high: int) -> UnitStoppedError | None:
     """Return why reading cannot go on at `start` in a topic that holds [low, high); None: it can."""
     if start < low:
-        return retention_message(topic, start, low)
+        return retention_gap(topic, start, low)
     if start > high:
-        return (
+        return UnitStoppedError(
             f"{topic}: the target stands at offset {start - 1}, but the topic ends at {high - 1}: the topic lost "
             f"records or is another one: {START_OVER}"
         )
     return None
 
 
-def retention_message(topic: str, start: int | None, low: int | None) -> str:
+def retention_gap(topic: str, start: int | None, low: int | None) -> CopyNeededError:
     seen = "" if start is None else f" (next needed {start}, the topic begins at {low})"
-    return (
-        f"{topic}: Kafka's retention has deleted events that the target does not have{seen}: "
-        f"keep the topic longer than an outage may last (its retention.ms), and {START_OVER}"
-    )
+    return CopyNeededError(
+        f"{topic}: Kafka's retention has deleted events that the target does not have{seen}",
+        cause="gap", after=start, first="keep the topic longer than an outage may last (its retention.ms)",
+    )  # fmt: skip

@@ -10,14 +10,13 @@ from typing import Any
 import msgspec
 
 from consumer.attempt.kafka_reader import Record
-from consumer.errors import UnitStoppedError
+from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.ordering.dedup import Deduplicator
 from consumer.ordering.model import LaneProgress, RowChange
 from consumer.ordering.progress import Mark
 from consumer.tables import undecodable
 from consumer.tables.definition import InForce
 from consumer.tables.event_decoder import ROW_OPS, Decode, bad_event, decode_any, decode_none, full_event
-from schemas.findings import START_OVER
 from schemas.table.model import Row
 from schemas.wire.event import Event
 
@@ -159,7 +158,7 @@ class EnvelopeReader(RecordReader):
         if self._dedup.judge(offset, source.position, source.prev, source.gen):
             self.dropped += 1
             return
-        table, row = in_force.source, in_force.row
+        table, row = in_force.written, in_force.row
         before = (
             None if event.before is None else undecodable.without(row(event.before), table, marked.before)
         )
@@ -178,8 +177,9 @@ class EnvelopeReader(RecordReader):
         return Emptied(self._mark) if event.op == "t" else TopicNotice(self._mark, event)
 
 
-def undefined(topic: str) -> UnitStoppedError:
+def undefined(topic: str) -> CopyNeededError:
     """Return why rows without a definition stop the unit."""
-    return UnitStoppedError(
-        f"{topic}: rows before any definition of the table: the beginning of the topic is missing: {START_OVER}"
+    return CopyNeededError(
+        f"{topic}: rows before any definition of the table: the beginning of the topic is missing",
+        cause="gap",
     )

@@ -16,11 +16,20 @@ import msgspec
 from schemas.wire.position import Position
 
 MAX_REPORTS = 50
-"""Reports in one datagram: 50 of 1,200 bytes stay below the limit of 64 KiB."""
+"""Reports in one datagram."""
+MAX_BYTES = 65_507
+"""Bytes in one datagram: what UDP takes. 50 reports of 1,200 bytes stay below; a message of characters of three bytes does not."""
 MESSAGE_HEAD, MESSAGE_TAIL = 300, 300
 """Characters of a long message that are sent: what was seen stands at its beginning, what to do at its end."""
 
 State = Literal["ok", "behind", "stopped", "fenced"]
+
+
+class CopyNeed(msgspec.Struct, frozen=True):
+    """See consumer.errors.CopyNeededError. `after`: a copy that begins behind this offset of the topic will do."""
+
+    after: int
+    cause: str
 
 
 class Report(msgspec.Struct, omit_defaults=True):
@@ -30,7 +39,8 @@ class Report(msgspec.Struct, omit_defaults=True):
     waits for a person; "fenced": another attempt or epoch owns the unit. `offset`: lowest lane; `applied`, `dropped`,
     `held`: events of this attempt; `displaced`: rows of other keys that made room for them (drift);
     `commit_ts_ms`: source commit time of the last applied event (0: unknown);
-    `position`: source position of the lowest lane; `query`: in which query.
+    `position`: source position of the lowest lane; `query`: in which query. `copy`: what the unit waits for, where a copy of its
+    table heals it; `long`: it is behind because what comes next takes long, and would keep other units waiting.
     """
 
     topic: str
@@ -45,6 +55,8 @@ class Report(msgspec.Struct, omit_defaults=True):
     position: Position | None = None
     query: str = ""
     message: str = ""
+    copy: CopyNeed | None = None
+    long: bool = False
 
 
 def said_again(report: Report) -> Report:
@@ -72,7 +84,16 @@ class ReportSender:
     def send(self, reports: Sequence[Report]) -> None:
         for at in range(0, len(reports), MAX_REPORTS):
             short = [_shortened(report) for report in reports[at : at + MAX_REPORTS]]
-            self._socket.sendto(_ENCODE(_Datagram(self._token, short)), self._address)
+            self._send(short)
+
+    def _send(self, reports: Sequence[Report]) -> None:
+        raw = _ENCODE(_Datagram(self._token, list(reports)))
+        if len(raw) <= MAX_BYTES or len(reports) == 1:
+            self._socket.sendto(raw, self._address)
+            return
+        half = len(reports) // 2
+        self._send(reports[:half])
+        self._send(reports[half:])
 
     def close(self) -> None:
         self._socket.close()

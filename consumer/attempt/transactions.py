@@ -77,6 +77,11 @@ class Progress:
             self.rows[row.lane] = row
         return displaced
 
+    def guarded(self, operations: Sequence[Operation]) -> Machine[None]:
+        """Carry out `operations`, which may be carried out twice, in a transaction that guards all lanes and moves none."""
+        rows = list(self.rows)
+        yield from retried(lambda: self._transact(Transact(0, rows, operations), rows))
+
     def move_idle(self, lanes: Sequence[int], mark: Mark) -> Machine[None]:
         """Move `lanes`, which have nothing to apply, to `mark`. Raises TransientError after bounded retries."""
         if lanes:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from consumer.attempt.reports import State
+from consumer.attempt.reports import CopyNeed, State
 from consumer.errors import (
     AttemptLostError,
     ConsumerError,
+    CopyNeededError,
     FencedError,
     RefusedError,
+    TakesLongError,
     TargetConfigError,
     TransientError,
     UnitStoppedError,
@@ -27,11 +29,13 @@ class InputLostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """`state`: what becomes of the unit. `fault`: of rowlock itself, so that the log needs the traceback."""
+    """`state`: what becomes of the unit. `fault`: of rowlock itself, so that the log needs the traceback. `copy`, `long`: see Report."""
 
     state: State
     message: str
     fault: bool = False
+    copy: CopyNeed | None = None
+    long: bool = False
 
 
 #: The first class that fits decides. What is worth another try is "behind", what a person must look at "stopped".
@@ -55,8 +59,12 @@ def trouble_of(topic: str, error: Exception) -> Trouble:
     state = next((state for kind, state in _STATES if isinstance(error, kind)), None)
     if state is None:
         return Trouble("stopped", _fault(topic, error), fault=True)
+    if isinstance(error, CopyNeededError):
+        return Trouble(
+            state, str(error), copy=CopyNeed(-1 if error.after is None else error.after, error.cause)
+        )
     if isinstance(error, ConsumerError | SchemaError):
-        return Trouble(state, str(error))
+        return Trouble(state, str(error), long=isinstance(error, TakesLongError))
     return Trouble(state, f"{topic}: {_named(error)}", fault=True)
 
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 
-from consumer.errors import UnitStoppedError
+from consumer.errors import CopyNeededError
 from consumer.ordering.model import LaneProgress
-from schemas.findings import START_OVER
 from schemas.wire.position import Position
 
 
@@ -49,7 +48,7 @@ class Deduplicator:
         """Return the `Verdict` (as int) of the record at `offset` and move the marks.
 
         `position` None: a record without one of its own (Debezium's snapshot rows): by offset only; take
-        `self.position` as its position then. Raises UnitStoppedError for a gap: an acceptable event whose
+        `self.position` as its position then. Raises CopyNeededError for a gap: an acceptable event whose
         predecessor this reader never accepted.
         """
         if offset <= self.offset:
@@ -67,9 +66,10 @@ class Deduplicator:
         self.position = position
         return _ACCEPT
 
-    def _gap(self, offset: int, position: Position, prev: Position) -> UnitStoppedError:
-        return UnitStoppedError(
+    def _gap(self, offset: int, position: Position, prev: Position) -> CopyNeededError:
+        return CopyNeededError(
             f"gap in the topic: the event at offset {offset}, position {list(position)}, follows position {list(prev)}, "
             f"but the last one that was accepted is {list(self.position)}. Events between them were lost on the way into "
-            f"Kafka or deleted from it: {START_OVER}"
-        )
+            "Kafka or deleted from it",
+            cause="gap", after=offset,
+        )  # fmt: skip

@@ -49,17 +49,26 @@ class LaneLimits:
     max_pause: float = 2.0
 
 
+HeldKey = tuple[str, str]
+"""(target table "schema.name", folded key as text)."""
+HeldAt = tuple[int, int, str]
+"""Of an entry of the quarantine: (offset, part, exact key as text)."""
+
+
 @dataclass(slots=True)
 class Batch:
     """What one target transaction applies, with `mark` as the lane's new progress (written last).
 
-    `displacing`: None, or JSON to hand to `Transaction.apply(displacing=…)`. `held`: for `Transaction.hold`.
+    `displacing`: None, or JSON to hand to `Transaction.apply(displacing=…)`. `held`: for `Transaction.hold`. `closed`: entries, also of `held`,
+    that a row of a snapshot replaces: they leave the quarantine behind that. `places`: what it leaves held of the keys that it touches.
     `events`: (first, last) ids of what is applied; None for a pure progress write. `count`: events in it.
     """
 
     nets: list[NetChange]
     mark: Mark
     held: list[Held] = field(default_factory=list)
+    closed: list[EventId] = field(default_factory=list)
+    places: dict[HeldKey, list[HeldAt]] = field(default_factory=dict)
     displacing: str | None = None
     events: tuple[EventId, EventId] | None = None
     count: int = 0
@@ -90,8 +99,6 @@ class Idle:
 Effect = Apply | WaitFor | Idle
 HELD_BEHIND = "held behind offset"
 """How the error of an entry begins that only queues behind a refused one."""
-HeldKey = tuple[str, str]
-"""(target table "schema.name", folded key as text)."""
 
 
 @dataclass(slots=True)
@@ -121,9 +128,9 @@ class Lane:
     ) -> None:
         """`held`: quarantine entries of the unit. `replace`: `conflicts: replace`, else quarantine."""
         self.number = number
-        self.held: dict[HeldKey, int] = {}  # → offset of the entry that holds the key
+        self.held: dict[HeldKey, list[HeldAt]] = {}  # → its entries; the first one, if any, holds the key
         for entry in held:
-            self.held.setdefault((entry.table, entry.folded), entry.offset)
+            self.held.setdefault((entry.table, entry.folded), []).append(_at(entry))
         self._locks, self._limits, self._replace = locks, limits, replace
         self._queue: deque[Item] = deque()
         self._gathered: list[Item] = []
@@ -187,8 +194,11 @@ class Lane:
         self._failures = 0
         self._wrote = segment.end is not None
         if segment.batch is not None:
-            for entry in segment.batch.held:
-                self.held.setdefault((entry.table, entry.folded), entry.offset)
+            for place, entries in segment.batch.places.items():
+                if entries:
+                    self.held[place] = entries
+                else:
+                    self.held.pop(place, None)
         last = segment.items[-1][0].id
         self._locks.release(self.number, last)
         if self._wanted:
@@ -258,7 +268,9 @@ class Lane:
         if segment.displacing:
             batch.displacing = _describe(self.number, first, last)
         if segment.refused is not None:
-            batch.held = _held_parts(items[0], segment.refused)
+            change, plan, key, _waits = items[0]
+            for part, folded in _parts(change, plan, key):
+                self._hold(batch, part, plan, folded, segment.refused)
             return batch
         groups: dict[TablePlan, list[RowChange]] = {}
         some = bool(self.held) or any(item[0].refused is not None for item in items)
@@ -274,19 +286,35 @@ class Lane:
     def _without_held(self, items: list[Item], batch: Batch) -> list[Item]:
         """Return `items` without those that are refused and the changes of held keys, which are recorded in `batch.held`."""
         free: list[Item] = []
-        held = dict(self.held)
         for item in items:
             change, plan, key, _waits = item
             for part, folded in _parts(change, plan, key):
-                place = (plan.name, folded_text(folded))
-                behind = held.get(place)
-                if behind is None and part.refused is None:
-                    free.append((part, plan, folded, ()))
+                behind = self._place(batch, plan, folded)
+                if behind and of_snapshot(part):
+                    _close(batch, behind, _key_text(part, plan))
+                elif behind:
+                    self._hold(batch, part, plan, folded, f"{HELD_BEHIND} {behind[0][0]}")
                     continue
-                error = part.refused if behind is None else f"{HELD_BEHIND} {behind}"
-                held.setdefault(place, part.id[0])
-                batch.held.append(_held(part, plan, folded, str(error)))
+                if part.refused is None:
+                    free.append((part, plan, folded, ()))
+                else:
+                    self._hold(batch, part, plan, folded, part.refused)
         return free
+
+    def _place(self, batch: Batch, plan: TablePlan, folded: bytes) -> list[HeldAt]:
+        """Return what is held of a key as the batch leaves it, so far; to be changed in place."""
+        place = (plan.name, folded_text(folded))
+        if place not in batch.places:
+            batch.places[place] = list(self.held.get(place, ()))
+        return batch.places[place]
+
+    def _hold(self, batch: Batch, part: RowChange, plan: TablePlan, folded: bytes, error: str) -> None:
+        """Put a change into the quarantine; a snapshot's row takes the place of what is there of its key."""
+        behind, entry = self._place(batch, plan, folded), _held(part, plan, folded, error)
+        if behind and of_snapshot(part):
+            _close(batch, behind, entry.key)
+        batch.held.append(entry)
+        behind.append(_at(entry))
 
     def _halve(self, segment: _Segment) -> None:
         """Replace the segment by its halves, by event order; a single item stays whole."""
@@ -325,23 +353,37 @@ def _parts(change: RowChange, plan: TablePlan, key: bytes) -> list[tuple[RowChan
     return [(first, key), (second, plan.fold_key(after))]
 
 
-def _held_parts(item: Item, error: str) -> list[Held]:
-    change, plan, key, _waits = item
-    return [_held(part, plan, folded, error) for part, folded in _parts(change, plan, key)]
+def of_snapshot(change: RowChange) -> bool:
+    """Whether a change is a row that a snapshot read: the whole state of its key, and no change of one."""
+    return change.before is None and change.position[3] < 0
+
+
+def _close(batch: Batch, behind: list[HeldAt], key: str) -> None:
+    """Close what is held of the very `key`, and not of others that fold like it."""
+    batch.closed += [(offset, part) for offset, part, of in behind if of == key]
+    behind[:] = [entry for entry in behind if entry[2] != key]
+
+
+def _at(entry: Held) -> HeldAt:
+    return entry.offset, entry.part, entry.key
 
 
 def _held(change: RowChange, plan: TablePlan, folded: bytes, error: str) -> Held:
-    row = change.after if change.before is None else change.before
     return Held(
         offset=change.id[0],
         part=change.id[1],
         table=plan.name,
-        key=msgspec.json.encode(plan.key(row) if row is not None else ()).decode(),
+        key=_key_text(change, plan),
         folded=folded_text(folded),
         event=change.wire.decode(),
         error=error,
         commit_ts_ms=change.ts_ms,
     )
+
+
+def _key_text(change: RowChange, plan: TablePlan) -> str:
+    row = change.after if change.before is None else change.before
+    return msgspec.json.encode(plan.key(row) if row is not None else ()).decode()
 
 
 def _mark(change: RowChange) -> Mark:

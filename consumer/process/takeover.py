@@ -21,14 +21,16 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TakeoverResult:
-    """A unit whose progress rows have our epoch now. `refusal`: why it cannot go on (it is marked stopped); `was`: what it was
-    stopped by before."""
+    """A unit whose progress rows have our epoch now. `definition`: in force, and its table is not being changed. `refusal`: why it
+    cannot go on (it is marked stopped); `was`: what it was stopped by before; `gap`: Kafka does not hold the next events any more: a
+    copy may heal that."""
 
     epoch: int
     rows: Sequence[LaneProgress]
     definition: str | None
     refusal: str | None = None
     was: str | None = None
+    gap: bool = False
 
     @property
     def lowest(self) -> LaneProgress:
@@ -49,19 +51,22 @@ def take_unit(
     *,
     assigned: int,
     above: int = 0,
+    copies: bool = False,
 ) -> TakeoverResult:
     """Raise the epoch of a unit, and stop it where Kafka no longer holds what it needs.
 
-    `bounds`: the topic's first and next offset. Raises TransientError, FencedError (see ProgressStore.take_over).
+    `bounds`: the topic's first and next offset. `copies`: rowlock captures the table, so that it can be copied again. Raises TransientError, FencedError (see ProgressStore.take_over).
     """
     unit = ApplyUnit(pipeline.name, topic)
     epoch, rows, state = store.take_over(
         unit, topic_id, pipeline.layout, pipeline.config.lanes, assigned=assigned, above=above
     )
-    refusal = start_refusal(rows, topic_id, *bounds)
+    refusal = start_refusal(rows, topic_id, *bounds, copies=copies)
     if refusal is not None:
         store.stop_unit(unit, epoch, refusal, was=state.stopped)
-    return TakeoverResult(epoch, rows, state.definition, refusal, state.stopped)
+    definition = state.definition if state.ddl is None else None  # its table is half another one's
+    gap = min(row.offset for row in rows) + 1 < bounds[0]
+    return TakeoverResult(epoch, rows, definition, refusal, state.stopped, gap)
 
 
 def define_unit(pipeline: PipelineSettings, spec: UnitSpec, sessions: Connections) -> str | None:

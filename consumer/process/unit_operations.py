@@ -17,6 +17,7 @@ import structlog
 from consumer.attempt.drivers.run import stop_topic
 from consumer.errors import TransientError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit
+from consumer.process.operations.copy_desk import CopyDesk
 from consumer.process.operations.fencing import Fencing
 from consumer.process.operations.hands import Bounds, Hands, UnitTopics, failed, refused
 from consumer.process.operations.stretches import Stretches
@@ -51,13 +52,18 @@ class UnitOperations:
     wrong, of whatever class, is that unit's own (consumer.attempt.trouble)."""
 
     def __init__(
-        self, pipeline: PipelineSettings, attempts: Attempts, seen: Callable[[str, str, int], None]
+        self,
+        pipeline: PipelineSettings,
+        attempts: Attempts,
+        seen: Callable[[str, str, int], None],
+        copies: CopyDesk,
     ) -> None:
         """`seen`: is told (source, topic, last offset) of every topic that a hand looks at."""
         self._pipeline = pipeline
         self._topics = UnitTopics(Cluster(pipeline.bootstrap, pipeline.kafka_options), seen)
         self._hands = Hands(pipeline)
-        self._stretches = Stretches(pipeline)
+        self._copies = copies
+        self._stretches = Stretches(pipeline, copies.hint)
         self._looks = TargetLooks(pipeline)
         self._fencing = Fencing(pipeline, self._hands, attempts)
 
@@ -110,7 +116,7 @@ class UnitOperations:
         """Raise the epoch; then apply what is missing, if it is little."""
         unit, began = asked.unit, time.monotonic()
         with self._stretches.counted():
-            took = self._take(unit, asked.above, asked.look)
+            took = self._take(unit, asked)
         if isinstance(took, Took):
             log.info(
                 "unit taken over", pipeline=self._pipeline.name, topic=unit.topic, epoch=took.epoch,
@@ -118,32 +124,32 @@ class UnitOperations:
             )  # fmt: skip
         return took
 
-    def _take(self, unit: About, above: int, look: bool = False) -> Took | Failed:
+    def _take(self, unit: About, asked: Take) -> Took | Failed:
         try:
             bounds = self._topics.present(unit)
             with self._hands.one() as sessions:
                 taken = take_unit(
                     sessions.get(0), self._pipeline, unit.topic, unit.topic_id, bounds,
-                    assigned=unit.assignment, above=above,
+                    assigned=unit.assignment, above=asked.above, copies=unit.source not in self._pipeline.debezium,
                 )  # fmt: skip
                 if taken.refusal is not None:
                     return refused(unit, taken.epoch, taken.refusal)
                 try:
-                    return self._go_on(unit, taken, bounds[1], sessions, look)
+                    return self._go_on(unit, taken, bounds[1], sessions, asked)
                 except Exception as error:  # noqa: BLE001  # see consumer.attempt.trouble
                     return self._given_up(unit, taken.epoch, error, sessions, taken.was)
         except Exception as error:  # noqa: BLE001  # see consumer.attempt.trouble
             return failed(unit, error)
 
     def _go_on(
-        self, unit: About, taken: TakeoverResult, end: int, sessions: ConnectionCache, look: bool
+        self, unit: About, taken: TakeoverResult, end: int, sessions: ConnectionCache, asked: Take
     ) -> Took | Failed:
         """Do what is left of a start once the epoch is raised."""
         debezium = unit.source in self._pipeline.debezium
         found = self._topics.described(unit)
         if found and (refusal := partitions_refusal(unit.topic, found.partitions, debezium=debezium)):
             raise UnitStoppedError(refusal)
-        if look or self._looks.doubted(unit):  # else nobody waits for this look
+        if asked.look or self._looks.doubted(unit):  # else nobody waits for this look
             why = self._looks.misfit(sessions.get(0), unit, taken.definition)
             if why is not None:
                 raise UnitStoppedError(why)
@@ -152,7 +158,8 @@ class UnitOperations:
             refusal = define_unit(self._pipeline, spec, sessions)
             if refusal is not None:
                 return refused(unit, taken.epoch, refusal)
-        return self._stretches.catch_up(unit, taken, end, sessions)
+        here = asked.here or taken.gap or taken.was is not None
+        return self._stretches.catch_up(unit, taken, end, sessions, here=here)
 
     def _given_up(
         self, unit: About, epoch: int, error: Exception, sessions: ConnectionCache, was: str | None = None
@@ -193,13 +200,16 @@ class UnitOperations:
             first = self._topics.bounds([unit.topic]).get(unit.topic, (-1, -1))[0]
             with self._hands.one() as sessions:
                 seen, real = self._looks.in_front(sessions.get(0), unit)
+            copy = None if asked.copy is None else self._copies.look(unit, asked.copy, asked.why)
         except Exception as error:  # noqa: BLE001  # seen later, or tried then
             log.info("a waiting unit cannot be looked at", topic=unit.topic, error=str(error)[:300])
             return Examined(unit.topic, unit.assignment)
-        digest = hashlib.blake2b(repr((found, first, seen)).encode(), digest_size=16).hexdigest()
+        all_seen = repr((found, first, seen, copy and copy.digest))
+        digest = hashlib.blake2b(all_seen.encode(), digest_size=16).hexdigest()
         return Examined(
-            unit.topic, unit.assignment, digest, unit.topic_id if found is None else found.id, real
-        )
+            unit.topic, unit.assignment, digest, unit.topic_id if found is None else found.id, real,
+            said=None if copy is None else copy.said, begun=copy is not None and copy.begun,
+        )  # fmt: skip
 
     def check(self, asked: Check) -> Checked:
         """Look whether the target table of a unit that runs still fits; where not, nothing of its epoch writes any more."""

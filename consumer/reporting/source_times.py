@@ -17,6 +17,7 @@ from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError
 from schemas.io.kafka_clients import open_consumer
 from schemas.wire.codec import decode_watermark
+from schemas.wire.copies import CopyState
 from schemas.wire.records import watermark_topic
 
 log = structlog.get_logger(__name__)
@@ -33,12 +34,22 @@ class SourceTimes:
 
     def __init__(self, kafka: KafkaConfig, sources: Iterable[str]) -> None:
         self._options = reader_settings(kafka.bootstrap, kafka.options) | {"fetch.wait.max.ms": 500}
-        self._topics = {watermark_topic(kafka.prefix, name): name for name in sources}
-        self._marks = {name: SourceMarks() for name in self._topics.values()}
+        self._prefix = kafka.prefix
+        self._topics: dict[str, str] = {}
+        self._marks: dict[str, SourceMarks] = {}
         self._mutex = threading.Lock()
         self._ended = threading.Event()
         self._next_look = 0.0
         self._thread = threading.Thread(target=self._run, name="watermarks", daemon=True)
+        self.follow(sources)
+
+    def follow(self, sources: Iterable[str]) -> None:
+        """Follow these sources, too. One that is followed already is not given up: what was said of it stays true."""
+        names = list(sources)
+        with self._mutex:
+            for name in names:
+                self._marks.setdefault(name, SourceMarks())
+        self._topics = self._topics | {watermark_topic(self._prefix, name): name for name in names}
 
     def start(self) -> None:
         self._thread.start()
@@ -59,6 +70,12 @@ class SourceTimes:
         with self._mutex:
             marks = self._marks.get(source)
             return (marks.checkpoint(topic, applied), marks.resolved_ts) if marks else (0, 0)
+
+    def copy(self, source: str, table: str) -> CopyState | None:
+        """Return what became of the last request to copy "db.table" of a source; None: nothing is known of one."""
+        with self._mutex:
+            marks = self._marks.get(source)
+            return marks.copies.get(table) if marks else None
 
     def _run(self) -> None:
         while not self._ended.is_set():

@@ -11,8 +11,10 @@ When the list grows long, neighbours become (later end, earlier time): never ahe
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from schemas.wire.copies import CopyState
 from schemas.wire.records import Watermark
 
 MOST = 128
@@ -45,11 +47,12 @@ class TopicMarks:
 
 @dataclass(slots=True)
 class SourceMarks:
-    """What the watermarks of one source have said so far. `resolved_ts`: captured up to."""
+    """What the watermarks of one source have said so far. `resolved_ts`: captured up to. `copies`: "db.table" → of the last one."""
 
     gen: int = 0
     resolved_ts: int = UNKNOWN
     topics: dict[str, TopicMarks] = field(default_factory=dict)
+    copies: Mapping[str, CopyState] = field(default_factory=dict)
 
     def fold(self, mark: Watermark) -> None:
         """Take the next watermark of the topic; one of a capture unit that has been replaced says nothing."""
@@ -63,6 +66,7 @@ class SourceMarks:
             else:
                 known.add(last, self.resolved_ts)
         self.resolved_ts = max(self.resolved_ts, mark.commit_ts_ms)
+        self.copies = mark.copies
 
     def seed(self, topic: str, last: int) -> None:
         """Say that `topic`'s last offset was at most `last` at every watermark folded so far."""

@@ -11,7 +11,7 @@ from consumer.ordering.lanes import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.discovery import select_topics
 from consumer.tables.router import TableRoute
-from schemas.config.model import Config, PipelineConfig, SourceConfig, TargetConfig
+from schemas.config.model import Config, KafkaConfig, PipelineConfig, SourceConfig, TargetConfig
 from schemas.config.target_kinds import target_kind
 from schemas.wire.debezium import Modes
 
@@ -57,6 +57,7 @@ class PipelineSettings:
     kafka_options: Mapping[str, str]
     state_dir: Path
     slots: int
+    kafka: KafkaConfig = field(repr=False)
     routes: tuple[TableRoute, ...] = field(default=())
     debezium: Mapping[str, SourceConfig] = field(default_factory=dict)
     batches: bool = False
@@ -77,7 +78,8 @@ class PipelineSettings:
             kafka_options=config.kafka.options,
             state_dir=config.state_dir / "apply" / name,
             slots=slots,
-            routes=tuple(TableRoute.of(route) for route in pipeline.routes),
+            kafka=config.kafka,
+            routes=TableRoute.all_of(pipeline),
             debezium=debezium_sources(config, pipeline.sources),
         )
 
@@ -133,8 +135,10 @@ class PipelineSettings:
             limits=self.limits,
             assigned=assigned,
             real=real,
+            on_drop=self.config.on_drop,
             debezium=modes_of(self.debezium.get(source)),
             batches=self.batches,
+            scratch=str(self.state_dir.resolve() / "scratch"),
         )
 
     def task_config(

@@ -10,11 +10,13 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
+from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.kafka_reader import read_range, reader_settings
+from consumer.attempt.kafka_reader import read_range, read_rest, reader_settings
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report, ReportSender, said_again
 from consumer.attempt.spec import UnitSpec
@@ -97,6 +99,9 @@ class Worker:
         """Return the records [start, upto) of a topic, from Kafka itself."""
         return read_range(self._reader, topic, start, upto)
 
+    def _find_begin(self, topic: str, after: int, hint: int | None) -> tuple[int, bytes] | None:
+        return find_begin(partial(self.read, topic), partial(read_rest, self._reader, topic), after, hint)
+
     def apply(self, config: TaskConfig, topic: str, slices: Iterable[Slice]) -> Report | None:
         """Run one attempt of a unit, if it is the query's; one that was fenced or stopped is not tried again."""
         with self._attempts.running(
@@ -130,8 +135,9 @@ class Worker:
             spec,
             self._connections,
             slices,
-            read_missing=lambda start, upto: self.read(topic, start, upto),
+            read_missing=partial(self.read, topic),
             tables=self._tables,
+            find_begin=partial(self._find_begin, topic),
         )
         if (
             report.state == "fenced"

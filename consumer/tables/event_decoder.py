@@ -12,9 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from consumer.errors import UnitStoppedError
+from consumer.errors import CopyNeededError, UnitStoppedError
 from schemas.errors import EnvelopeError
-from schemas.findings import START_OVER
 from schemas.table.model import Row, Table
 from schemas.wire.codec import decode_event
 from schemas.wire.event import ENVELOPE_VERSION, Event, Undecodable
@@ -131,7 +130,8 @@ def bad_event(topic: str, offset: int, raw: bytes, error: Exception) -> UnitStop
         decode_event(raw)
     except EnvelopeError as problem:
         return UnitStoppedError(f"{topic} offset {offset}: {problem}")
-    return UnitStoppedError(
+    return CopyNeededError(
         f"{topic} offset {offset}: the event does not fit the definition in force ({error}): the table was changed at "
-        f"the source without a definition event in the topic: {START_OVER}"
-    )
+        "the source without a definition event in the topic",
+        cause="event", after=offset,
+    )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from consumer.errors import UnitStoppedError
+from consumer.errors import CopyNeededError
 from consumer.tables.definition import InForce
 from schemas.table.model import Row, Table
 from schemas.wire.event import Undecodable
@@ -34,10 +34,10 @@ def refusal(table: Table, columns: Collection[str]) -> str:
 
 
 def check_key(in_force: InForce, marked: Undecodable, place: str) -> None:
-    """Raise UnitStoppedError if a value of the key is undecodable: no row could be told from another."""
+    """Raise CopyNeededError if a value of the key is undecodable: no row could be told from another."""
     key = set(in_force.target.table.key.columns)
     if odd := sorted(key.intersection((*marked.before, *marked.after))):
-        raise UnitStoppedError(
-            f"{place}: {odd[0]} of the key cannot be decoded at the source, so the row cannot be told from others: correct the value "
-            "at the source, and start over (docs/how-to/start-over.md)"
-        )
+        raise CopyNeededError(
+            f"{place}: {odd[0]} of the key cannot be decoded at the source, so the row cannot be told from others",
+            cause="key", first="correct the value at the source",
+        )  # fmt: skip

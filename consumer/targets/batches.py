@@ -7,12 +7,13 @@ whoever drives it decides (consumer.attempt.drivers.batches): seldom, for each c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
 from consumer.targets.base import UnitTarget
+from schemas.table.model import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,12 @@ class BatchTarget(UnitTarget, Protocol):
 
     def displaced(self, pipeline: str) -> dict[str, int]:
         """Return topic → rows of other keys that had to make room: none, where only keys must be unique."""
+
+    def keys(
+        self, unit: ApplyUnit, table: TargetTable, where: dict[str, str] | None
+    ) -> Iterable[Sequence[Key]]:
+        """Yield the keys of the rows of the unit's table, some at a time and in any order, as the very wire values that were written; `where`: only of
+        rows with these values in added columns. `table` has the columns of its key only. What a copy shows to be gone is found by them."""
 
     def apply(
         self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange

@@ -157,6 +157,12 @@ class Books:
         text = f"SELECT definition, ddl, stopped, {since} FROM {self.table('rowlock_unit')} WHERE {_UNIT}"
         return text, [unit.pipeline, unit.topic]
 
+    def select_units(self, pipeline: str, *, lock: bool = False) -> Fragment:
+        """Select all units of a pipeline, each as `select_unit` does behind its topic, in the order of topics."""
+        since = self.syntax.millis("updated_at")
+        text = f"SELECT topic, definition, ddl, stopped, {since} FROM {self.table('rowlock_unit')} WHERE pipeline = %s ORDER BY topic"
+        return self.syntax.locked(text) if lock else text, [pipeline]
+
     def insert_unit(self, unit: ApplyUnit) -> Fragment:
         return self._insert("rowlock_unit", ("pipeline", "topic"), 1), [unit.pipeline, unit.topic]
 
@@ -255,6 +261,11 @@ def held_from(row: Sequence[object]) -> Held:
         number(offset), number(part), str(table), str(key), str(folded), str(event), str(error),
         number(commit_ts_ms),
     )  # fmt: skip
+
+
+def units_from(rows: Sequence[Sequence[object]]) -> dict[str, UnitState]:
+    """Build topic → UnitState from the rows of `select_units`."""
+    return {str(topic): unit_from([row]) or NO_STATE for topic, *row in rows}
 
 
 def unit_from(rows: Sequence[Sequence[object]]) -> UnitState | None:

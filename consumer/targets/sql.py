@@ -78,6 +78,25 @@ def after_key(columns: Sequence[str], key: Sequence[object]) -> Fragment:
     return f"({columns[0]} >= %s AND {text})", [key[0], *params]
 
 
+def up_to_key(columns: Sequence[str], key: Sequence[object]) -> Fragment:
+    """Return the predicate "key <= given", column by column, in the form that optimizers turn into the end of an index range."""
+    params: Params = []
+    text = _within(columns, key, params)
+    if len(columns) == 1:
+        return text, params
+    return f"({columns[0]} <= %s AND {text})", [key[0], *params]
+
+
+def _within(columns: Sequence[str], key: Sequence[object], params: Params) -> str:
+    """Render "(a < x OR (a = x AND (b < y OR … b <= y)))", putting parameters into `params`."""
+    if len(columns) == 1:
+        params.append(key[0])
+        return f"{columns[0]} <= %s"
+    params.extend((key[0], key[0]))
+    rest = _within(columns[1:], key[1:], params)
+    return f"({columns[0]} < %s OR ({columns[0]} = %s AND {rest}))"
+
+
 def _beyond(columns: Sequence[str], key: Sequence[object], params: Params) -> str:
     """Render "(a > x OR (a = x AND (b > y …)))", putting parameters into `params`."""
     if len(columns) == 1:

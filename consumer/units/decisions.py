@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from consumer.attempt.reports import Report
+from consumer.attempt.reports import CopyNeed, Report
 from consumer.units.messages import (
     Abort,
     ApplyPhase,
@@ -216,7 +216,7 @@ def _took(unit: UnitHere, event: Took, now: float) -> None:
     )
     if not unit.stop_asked:
         unit.phase, unit.home, unit.behind, unit.near = ApplyPhase.APPLYING, None, event.behind, 0
-        unit.waits, unit.error = False, None
+        unit.waits, unit.error, unit.copy, unit.long = False, None, None, False
         unit.told = unit.told if event.behind else None  # else the same trouble is told anew
 
 
@@ -242,15 +242,15 @@ def _failed(state: PipelineState, unit: UnitHere, event: Failed, now: float, out
         unit.backoff = unit.backoff.failed(now)
         unit.try_at = unit.backoff.next_at
     elif event.waits:
-        _wait(unit, event.error, now, out)
+        _wait(unit, event.error, now, out, event.copy)
     else:
         unit.waits = False
         _close(state, unit, event.error, out)
 
 
-def _wait(unit: UnitHere, why: str, now: float, out: list[Effect]) -> None:
+def _wait(unit: UnitHere, why: str, now: float, out: list[Effect], copy: CopyNeed | None = None) -> None:
     """Keep the unit here, off all boards, until a person has done something: nobody else could do better with it."""
-    unit.waits, unit.error, unit.home = True, why, None
+    unit.waits, unit.error, unit.copy, unit.home = True, why, copy, None
     unit.watched = replace(unit.watched, state="stopped", message=why)
     if unit.told != why:
         unit.told = why
@@ -270,8 +270,11 @@ def _examined(unit: UnitHere, event: Examined, now: float, pause: float) -> None
         return
     before = unit.seen
     unit.seen = event.seen
+    if event.said is not None:
+        unit.watched = replace(unit.watched, message=event.said)
     untried = before is not None and not unit.tried
-    if untried or unit.blind or before not in (None, event.seen) or now >= unit.again_at:
+    begun = event.begun and before is None
+    if begun or untried or unit.blind or before not in (None, event.seen) or now >= unit.again_at:
         unit.phase, unit.try_at, unit.tried, unit.blind = ApplyPhase.TAKING_OVER, now, True, False
         unit.topic_id, unit.real = event.topic_id, event.real
 
@@ -299,8 +302,9 @@ def _reported(state: PipelineState, query: int, report: Report, now: float, out:
     if said == "ok":
         return
     if said == "stopped":
-        _wait(unit, report.message, now, out)
+        _wait(unit, report.message, now, out, report.copy)
     else:
+        unit.long = report.long
         _again(unit, now)
 
 
@@ -399,14 +403,14 @@ def _continue(state: PipelineState, now: float, out: list[Effect]) -> None:
             unit.phase = ApplyPhase.TAKING_OVER
         if unit.phase is ApplyPhase.TAKING_OVER and not unit.busy:
             unit.busy = True
-            out.append(Take(unit.about, unit.epoch, look=unit.waits))
+            out.append(Take(unit.about, unit.epoch, look=unit.waits, here=unit.waits or unit.long))
         elif unit.homeless and (not unit.behind or not state.queries.spark):
             # What is behind while Spark is up belongs to the catching-up query from the moment on that it is asked for.
             unit.busy = True
             out.append(Follow(unit.about, unit.epoch, unit.watched.offset))
         elif unit.phase is ApplyPhase.WAITING and not unit.looking:
             unit.looking = True
-            out.append(Examine(unit.about))
+            out.append(Examine(unit.about, unit.copy, unit.error or ""))
 
 
 def _check_one(state: PipelineState, now: float, out: list[Effect]) -> None:

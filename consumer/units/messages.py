@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from consumer.attempt.reports import Report
+from consumer.attempt.reports import CopyNeed, Report
 from consumer.units.supervision import TROUBLE, Watched
 from schemas.backoff import Backoff
 from schemas.units import Ended, Prepared
@@ -57,7 +57,7 @@ class UnitHere:
     `since`: the last batch that its home had finished at the first look after the unit came onto its board.
     `suspect`: offset that it should have reached by the next look. `checked`: it was found where it should be.
     `near`: looks in a row that found it near the topic's end. `waits`: for a person, because of `error`, which was last told
-    as `told`; `looking`: a hand looks, which keeps nobody from ending the unit; `seen`: what it waits in front of, as a hand found it (None: not looked yet, or it could not be seen: `blind`);
+    as `told`, or for a copy of its table (`copy`); `long`: what comes next takes long, so a hand is to do it; `looking`: a hand looks, which keeps nobody from ending the unit; `seen`: what it waits in front of, as a hand found it (None: not looked yet, or it could not be seen: `blind`);
     `tried`: it was tried after what it waits in front of had been seen; `again_at`: when it is tried whatever has changed. `looked_at`: when it was last looked whether its target table still fits, while it runs.
     """
 
@@ -72,6 +72,8 @@ class UnitHere:
     stop_asked: bool = False
     error: str | None = None
     waits: bool = False
+    copy: CopyNeed | None = None
+    long: bool = False
     looking: bool = False
     told: str | None = None
     seen: str | None = None
@@ -194,7 +196,7 @@ class UnitFenced:
 class Failed:
     """A hand has given up. `again`: it may go better later; otherwise the unit ends with `error`.
 
-    `epoch`: the highest one written, if any. `waits`: the unit waits for a person.
+    `epoch`: the highest one written, if any. `waits`: the unit waits for a person; `copy`: or for a copy of its table.
     """
 
     topic: str
@@ -203,17 +205,23 @@ class Failed:
     again: bool
     epoch: int = 0
     waits: bool = False
+    copy: CopyNeed | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A hand has looked at what a waiting unit waits in front of. `seen`: a digest of it; None: it could not be seen now."""
+    """A hand has looked at what a waiting unit waits in front of. `seen`: a digest of it; None: it could not be seen now.
+
+    `said`: what the unit says it waits for, instead of what stopped it; `begun`: a copy begins where it can go on.
+    """
 
     topic: str
     assignment: int
     seen: str | None = None
     topic_id: str = ""
     real: bytes = b""
+    said: str | None = None
+    begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,12 +321,14 @@ class Warm:
 class Take:
     """Ask a hand to take the unit over above `above` and to apply what is missing, if it is little; Took or Failed.
 
-    `look`: it waited for a person, so that the target table is judged before anything is written.
+    `look`: it waited for a person, so that the target table is judged before anything is written. `here`: what comes next is applied
+    by the hand, even if much is missing: a query could not.
     """
 
     unit: About
     above: int
     look: bool = False
+    here: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,9 +342,14 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Examine:
-    """Ask a hand what a waiting unit waits in front of (topic, target table, bookkeeping), writing nothing; then Examined."""
+    """Ask a hand what a waiting unit waits in front of (topic, target table, bookkeeping, copy), writing nothing; then Examined.
+
+    `copy`: what it needs, because of `why`, where a copy heals it: the hand asks for one.
+    """
 
     unit: About
+    copy: CopyNeed | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

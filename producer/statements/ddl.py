@@ -205,7 +205,7 @@ def read(sql: str, default_db: str, *, escapes: bool = True) -> tuple[Statement,
 
 
 def _is_readable(statement: Statement, tokens: list[Token]) -> bool:
-    """Whether the names in it are those that the server read: decoded, and not in brackets (MariaDB's sql_mode MSSQL)."""
+    """Tell whether the names in it are those that the server read: decoded, and not in brackets (MariaDB's sql_mode MSSQL)."""
     match statement:
         case TableDdl():
             names = [part for name in statement.tables for part in name]

@@ -19,8 +19,9 @@ from consumer.errors import FencedError, RefusedError
 from consumer.ordering.fold import refolded
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable
 from consumer.spark.pipeline import modes_of
-from consumer.tables.definition import InForce, prepare, stored_table
+from consumer.tables.definition import InForce, prepare
 from consumer.tables.router import TableRoute, key_function
+from consumer.tables.stored import decode_stored
 from consumer.tables.undecodable import refusal
 from consumer.targets.batches import BatchFenced, BatchTarget, ProgressChange
 from rowlock.errors import CommandError
@@ -165,8 +166,8 @@ class _Taken:
         guards, _, _ = session.begin(unit, epoch)
         options = config.pipelines[unit.pipeline]
         source = _source_of(config, unit)
-        routes = tuple(TableRoute.of(route) for route in options.routes)
-        table = stored_table(before.definition)
+        routes = TableRoute.all_of(options)
+        stored = decode_stored(before.definition)
         return cls(
             config,
             session,
@@ -174,7 +175,7 @@ class _Taken:
             guards,
             prepare(
                 session,
-                table,
+                stored,
                 source_name=source,
                 routes=routes,
                 create=False,
@@ -236,7 +237,7 @@ def _image(in_force: InForce, entry: Held) -> Row | None:
     if after is None:
         return None
     if marked is not None and marked.after:
-        raise RefusedError(refusal(in_force.source, marked.after))
+        raise RefusedError(refusal(in_force.written, marked.after))
     row = in_force.row(after)
     key = key_function(in_force.target)(row)
     return row if msgspec.json.encode(key).decode() == entry.key else None

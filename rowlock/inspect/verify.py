@@ -105,7 +105,7 @@ def pairs(config: Config, pipelines: Iterable[str], pattern: str | None = None) 
     out: list[Pair] = []
     for pipeline in pipelines:
         options = config.pipelines[pipeline]
-        routes = [TableRoute.of(route) for route in options.routes]
+        routes = TableRoute.all_of(options)
         for source in options.sources:
             for table, problem in _tables(config.sources[source], source):
                 routed = resolve(routes, source, table.db, table.name)

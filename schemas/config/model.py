@@ -13,12 +13,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, SecretStr
+from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from schemas.config.base import Model, Port, Text
+from schemas.config.changes.text import ConfigText
 from schemas.config.coordination import CoordinationConfig, CoordinationTls
 from schemas.config.errors import ConfigErrors, ConfigProblem
+from schemas.config.online_ddl import OnlineDdlConfig, all_tools
 from schemas.config.source_kinds import SOURCE_KINDS
 from schemas.config.target_kinds import TARGET_KINDS, target_kind
 
@@ -29,7 +31,9 @@ __all__ = [
     "CoordinationConfig",
     "CoordinationTls",
     "KafkaConfig",
+    "OnlineDdlConfig",
     "PipelineConfig",
+    "RepairConfig",
     "Route",
     "SourceConfig",
     "SparkConfig",
@@ -113,6 +117,12 @@ class SourceConfig(Model):
         default="table",
         description="`table`: a topic a table.",
     )
+    online_ddl: OnlineDdlConfig = Field(
+        default_factory=all_tools,
+        description="Tools that alter a table by a copy of it which they put in its place: a list of `gh-ost` and `pt-osc` (default: both), or "
+        "the keys below. Their tables are left out of `tables:` unless a pattern names one as it is, and what they alter is followed "
+        "(docs/explanation/schema-tools.md). `[]`: none.",
+    )
     large_transactions: Literal["read-again", "spill"] = Field(
         default="read-again",
         description="A transaction above 64 MB: `read-again`: once it is known to be committed, the log is read a second time; "
@@ -170,6 +180,33 @@ class TargetConfig(Model):
     tls: TlsConfig | None = Field(default=None, description="TLS towards the database (default: none).")
 
 
+SchemaChanges = Literal["ignore", "lenient", "evolve", "stop"]
+
+
+class RepairConfig(Model):
+    """The way on for a table that cannot be followed. A bare `copy` or `stop` is its `mode`."""
+
+    mode: Literal["copy", "stop"] = Field(
+        default="copy",
+        description="`copy`: the table is copied again by itself, within the limits below; `stop`: it waits for `rowlock copy`.",
+    )
+    max_rows: int = Field(
+        default=50_000_000,
+        ge=1,
+        description="Larger tables (by the source's estimate) wait for `rowlock copy`.",
+    )
+    max_per_day: int = Field(
+        default=3,
+        ge=1,
+        description="So many copies of one table within a day; then it waits for `rowlock copy`.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_word(cls, value: object) -> object:
+        return {"mode": value} if isinstance(value, str) else value
+
+
 class Route(Model):
     """Which source tables go where. The first route that matches a table counts; a table without one is not applied."""
 
@@ -185,6 +222,9 @@ class Route(Model):
         default_factory=dict,
         description="Columns to add to every row, with their text; `{source}`, `{db}`, `{table}` are filled in. They join the "
         "primary key and every unique key of tables that rowlock creates, so that many sources fit into one table.",
+    )
+    schema_changes: SchemaChanges | None = Field(
+        default=None, description="For these tables, instead of the pipeline's."
     )
 
 
@@ -202,9 +242,19 @@ class PipelineConfig(Model):
     lanes: int = Field(
         default=4, ge=1, le=64, description="Ordered streams (threads, connections) per topic at work."
     )
-    schema_changes: Literal["stop"] = Field(
-        default="stop",
-        description="What an ALTER TABLE at the source does. `stop`: the table waits for a person.",
+    schema_changes: SchemaChanges = Field(
+        default="lenient",
+        description="What an ALTER TABLE at the source does. `ignore`: nothing at the target; a row that no longer fits stops the table. "
+        "`lenient`: what adds and widens is done, nothing is dropped or narrowed. `evolve`: the target follows. `stop`: the table waits "
+        "for a person.",
+    )
+    on_drop: Literal["keep", "empty", "drop"] = Field(
+        default="keep",
+        description="What DROP TABLE and DROP DATABASE at the source do to the target's rows, whatever `schema_changes` says.",
+    )
+    repair: RepairConfig = Field(
+        default_factory=RepairConfig,
+        description="What becomes of a table that cannot be followed: `copy` or `stop`, or the keys below.",
     )
     conflicts: Literal["replace", "quarantine"] = Field(
         default="replace",
@@ -272,6 +322,12 @@ class Config(Model):
 
     _path: Path = PrivateAttr(default=Path("config.yaml"))
     _lines: dict[tuple[str, ...], int] = PrivateAttr(default_factory=dict)
+    _made_of: ConfigText = PrivateAttr(default=ConfigText("config.yaml", ""))
+
+    @property
+    def made_of(self) -> ConfigText:
+        """What this was made of, to hand it to another process. It holds secrets."""
+        return self._made_of
 
     @property
     def path(self) -> Path:

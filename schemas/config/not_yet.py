@@ -14,7 +14,6 @@ NOT_YET: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("sources", "topics"): ("source",),
     ("targets", "type"): ("tdsql", "oracle", "kafka"),
     ("pipelines", "consistency"): ("transaction",),
-    ("pipelines", "schema_changes"): ("ignore", "lenient", "evolve"),
 }
 
 

@@ -15,6 +15,7 @@ import msgspec
 from schemas.errors import EnvelopeError
 from schemas.findings import START_OVER
 from schemas.table.model import Table
+from schemas.wire.copies import CopyRequest
 from schemas.wire.event import ENVELOPE_VERSION, Event, Undecodable
 from schemas.wire.records import StoredPosition, Watermark
 
@@ -28,9 +29,14 @@ _EVENT = msgspec.json.Decoder(Event)
 _TABLE = msgspec.json.Decoder(Table)
 _STORED_POSITION = msgspec.json.Decoder(StoredPosition)
 _WATERMARK = msgspec.json.Decoder(Watermark)
+_COPY_REQUEST = msgspec.json.Decoder(CopyRequest)
 #: What only `m` events have. They are the last fields, so an encoding simply ends before those that say nothing: first the
 #: newer ones (an event without them has the bytes it always had), then all.
-_LEFT_OUT = (b',"effect":null,"stop":null}', b',"definition":null,"ddl":null,"chunk":null}')
+_LEFT_OUT = (
+    b',"copy":null,"columns":null}',
+    b',"effect":null,"stop":null}',
+    b',"definition":null,"ddl":null,"chunk":null}',
+)
 _ALL_DECODED = b',"undecodable":null}'
 
 
@@ -123,6 +129,16 @@ def encode_watermark(record: Watermark) -> bytes:
 def decode_watermark(raw: bytes) -> Watermark:
     """Return the watermark. Raises EnvelopeError."""
     return _decode(_WATERMARK, raw, "a watermark")
+
+
+def encode_copy_request(record: CopyRequest) -> bytes:
+    """Return the Kafka value of a request for a copy."""
+    return _ENCODER.encode(record)
+
+
+def decode_copy_request(raw: bytes) -> CopyRequest:
+    """Return the request for a copy. Raises EnvelopeError."""
+    return _decode(_COPY_REQUEST, raw, "a request for a copy")
 
 
 def _decode(decoder: msgspec.json.Decoder[_T], raw: bytes | str, what: str) -> _T:

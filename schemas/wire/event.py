@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from schemas.table.model import Table, Value
+from schemas.wire.copies import CopyMark
 from schemas.wire.position import Position
 from schemas.wire.records import TableStop
 
@@ -71,12 +72,26 @@ class Undecodable(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     after: tuple[str, ...] = ()
 
 
+class ColumnChanges(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Columns of which a statement speaks, by name. A column that is dropped and added is another one, whatever its type.
+
+    `renamed`: old name → new name. `modified`: columns that it defines anew, by their new names. `converted`: CONVERT TO CHARACTER SET.
+    """
+
+    renamed: dict[str, str] = {}
+    added: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    modified: tuple[str, ...] = ()
+    converted: bool = False
+
+
 class Event(msgspec.Struct, kw_only=True):
     """One event. op: c u d r(snapshot read) t(truncate) m(definition, DDL or chunk marker).
 
     An `m` event has `definition` (the table from here on; with `ddl`, the statement, if one caused it), `chunk` or `stop`
     (no event of the table follows until it is copied anew). `effect`: what the statement did to the table's rows
-    ("kept"); without it nobody knows.
+    ("kept"); without it nobody knows. `columns`: what the statement says of columns, if that is all it does and all of it is known.
+    `copy`: with a definition: the table is copied again from here on; with a chunk: the copy that it is of.
     """
 
     op: Op
@@ -90,4 +105,6 @@ class Event(msgspec.Struct, kw_only=True):
     chunk: Chunk | None = None
     effect: str | None = None
     stop: TableStop | None = None
+    copy: CopyMark | None = None
+    columns: ColumnChanges | None = None
     undecodable: Undecodable | None = None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
+from schemas.wire.copies import CopyState
 from schemas.wire.position import Position
 
 
@@ -67,7 +68,7 @@ class Identity(msgspec.Struct, kw_only=True):
 class Anchor(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Where the last definition and the last chunk marker of a table stand in its topic, so that a start need not search.
 
-    `definition`, `marker`, `stop`: offsets; everything of the table at an offset above `end` is read when capture starts.
+    `definition`, `marker`, `stop`, `begin` (of the last copy): offsets; everything of the table at an offset above `end` is read when capture starts.
     `highest`: the highest position in the topic up to `end`.
     """
 
@@ -76,10 +77,11 @@ class Anchor(msgspec.Struct, kw_only=True, omit_defaults=True):
     end: int
     highest: Position | None = None
     stop: int | None = None
+    begin: int | None = None
 
 
 class TableStop(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Why no event of a table is published any more, until a copy of the table has ended (until then: start over).
+    """Why no event of a table is published any more, until a copy of the table begins (`rowlock copy`).
 
     `cause`: one of producer.stops.CAUSES. `at`: of the cause in the source's log (`file`, `pos` for people).
     `reason`: what was seen, one sentence with the table in it; `remedy`: what to do. `since_ms`: when that was, at the source.
@@ -103,6 +105,25 @@ class LogProof(msgspec.Struct, kw_only=True, frozen=True):
     digest: str  # of time, type, server id, start and body (producer.sources.binlog.log_proof.digest)
 
 
+class Shadow(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What was done to `db`.`name`, the table in which gh-ost or pt-online-schema-change makes the next form of `table`: the position
+    moves past it, and it counts when the one takes the other's place.
+
+    `at`: (number of the log file, offset) of the last statement that counts here. `statements`: since its CREATE, as they were
+    executed in `db`. `unknown`: why nothing follows from them ("…"). `away`: `table` has left its place, and the shadow not come
+    yet. `over`: the shadow is gone, or has taken the place.
+    """
+
+    db: str
+    name: str
+    table: str
+    at: tuple[int, int]
+    statements: tuple[str, ...] = ()
+    unknown: str = ""
+    away: bool = False
+    over: bool = False
+
+
 class StoredPosition(msgspec.Struct, kw_only=True):
     """Where capture resumes: a transaction boundary; everything before it is acknowledged by Kafka."""
 
@@ -117,7 +138,7 @@ class StoredPosition(msgspec.Struct, kw_only=True):
     snapshot_done: tuple[str, ...] = ()
     anchors: dict[str, Anchor] = {}  # "db.table" → where its definition and markers are (a hint, too)
     assigned: int = (
-        0  # the highest epoch of a coordinator under which the source was captured; 0: never under one
+        0  # the highest assignment of a coordinator under which the source was captured; 0: never under one
     )
     stops: dict[str, TableStop] = {}  # "db.table" → why nothing of it is published, whatever happens
     #: XA transactions prepared before `pos` and not ended there → the tables (database, name) that each changes
@@ -125,6 +146,9 @@ class StoredPosition(msgspec.Struct, kw_only=True):
     #: The last event that ends at `pos` (or before it), at a file's beginning also the last one of the file before.
     #: Empty: written by a version that did not keep it. `identity.gtid_set` is of this position, too.
     proof: tuple[LogProof, ...] = ()
+    copies: dict[str, CopyState] = {}  # "db.table" → what became of the last request to copy it
+    copy_requests: int = 0  # offset of the next request to read in `<prefix>.<source>.copy`
+    shadows: tuple[Shadow, ...] = ()  # of captured tables that a tool alters just now
 
 
 #: `Watermark.ended` of a source whose snapshot was all there was to do.
@@ -151,3 +175,4 @@ class Watermark(msgspec.Struct, kw_only=True):
     ended: str | None = None  # the last one of a process that ends, or begins anew: why
     restarts: bool = False  # with `ended`: it begins anew by itself
     stops: dict[str, TableStop] = {}  # "db.table" → of the tables that are to be captured now
+    copies: dict[str, CopyState] = {}  # "db.table" → copies that wait or run, or came to an end within a day

@@ -16,6 +16,7 @@ from consumer.ordering.model import ApplyUnit, Held, UnitState
 from consumer.tables.definition import InForce
 from consumer.tables.event_decoder import event_decoder, image_row, row_decoder
 from consumer.tables.router import TableRoute, resolve, target_table, wanted_table
+from consumer.tables.stored import Stored
 from rowlock.inspect import quarantine
 from rowlock.inspect.quarantine import HeldEvent, Selection, final_change, held_lines
 from schemas.config.model import load_config
@@ -43,7 +44,7 @@ def in_force() -> InForce:
     assert routed is not None
     wanted = wanted_table(SOURCE, routed)
     return InForce(
-        text="", source=SOURCE, routed=routed, wanted=wanted, target=target_table(wanted, wanted, ("branch",)),
+        text="", stored=Stored(SOURCE), written=SOURCE, routed=routed, wanted=wanted, target=target_table(wanted, wanted, ("branch",)),
         decode=event_decoder(SOURCE), decode_row=row_decoder(SOURCE, {"id"}), row=image_row(SOURCE, routed.added),
     )  # fmt: skip
 

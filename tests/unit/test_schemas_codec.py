@@ -16,20 +16,31 @@ from hypothesis import strategies as st
 from schemas.errors import EnvelopeError
 from schemas.table.model import Column, ColumnType, IndexPart, Table, UniqueIndex
 from schemas.wire import codec
-from schemas.wire.event import ENVELOPE_VERSION, Chunk, Event, Source, Transaction, Undecodable
+from schemas.wire.copies import CopyMark, CopyRequest, CopyState, RepairLimits
+from schemas.wire.event import (
+    ENVELOPE_VERSION,
+    Chunk,
+    ColumnChanges,
+    Event,
+    Source,
+    Transaction,
+    Undecodable,
+)
 from schemas.wire.position import FIRST_SNAPSHOT_ROW
-from schemas.wire.records import Anchor, Identity, LogProof, StoredPosition, TableStop, Watermark
+from schemas.wire.records import Anchor, Identity, LogProof, Shadow, StoredPosition, TableStop, Watermark
 from tests.schemas_strategies import TABLE, rows
 
 SCHEMAS = Path(codec.__file__).parent.parent
 GOLDEN = SCHEMAS / "golden" / "v1"
 EVENTS = (
-    "c", "u", "u-undecodable", "d", "r", "t", "m-definition", "m-expression", "m-ddl", "m-ddl-kept", "m-chunk", "m-stop",
+    "c", "u", "u-undecodable", "d", "r", "t", "m-definition", "m-expression", "m-default-expression", "m-ddl", "m-ddl-kept", "m-ddl-columns",
+    "m-chunk", "m-copy", "m-copy-chunk", "m-stop",
 )  # fmt: skip
 RECORDS: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]] = {
     **dict.fromkeys(EVENTS, (codec.decode_event, codec.encode_event)),
     "record-position": (codec.decode_stored_position, codec.encode_stored_position),
     "record-watermark": (codec.decode_watermark, codec.encode_watermark),
+    "record-copy-request": (codec.decode_copy_request, codec.encode_copy_request),
 }
 SCHEMA = json.loads((SCHEMAS / "envelope.v1.schema.json").read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
@@ -66,12 +77,15 @@ def test_golden_events_fit_the_schema(name: str) -> None:
 def test_golden_records_fit_the_schema() -> None:
     definition("stored_position").validate(json.loads(golden("record-position")))
     definition("watermark").validate(json.loads(golden("record-watermark")))
+    definition("copy_request").validate(json.loads(golden("record-copy-request")))
 
 
 _DESCRIBED: dict[str, type[msgspec.Struct]] = {
     "source": Source, "transaction": Transaction, "chunk": Chunk, "table": Table, "column": Column, "type": ColumnType,
     "index": UniqueIndex, "part": IndexPart, "stored_position": StoredPosition, "identity": Identity, "anchor": Anchor,
     "watermark": Watermark, "stop": TableStop, "proof": LogProof, "undecodable": Undecodable,
+    "copy_mark": CopyMark, "columns": ColumnChanges, "copy_state": CopyState, "copy_request": CopyRequest, "limits": RepairLimits,
+    "shadow": Shadow,
 }  # fmt: skip
 
 
@@ -121,6 +135,15 @@ _STOP = st.builds(
     remedy=_TEXT,
     since_ms=_NATURAL,
 )
+_COPY = st.builds(
+    CopyMark, id=_TEXT, partial=st.booleans(), begins=st.none() | _NATURAL, since=st.none() | _NATURAL
+)
+_COLUMNS = st.builds(
+    ColumnChanges,
+    renamed=st.dictionaries(_TEXT, _TEXT, max_size=2),
+    added=st.tuples(_TEXT),
+    converted=st.booleans(),
+)
 _COMMON: dict[str, Any] = {"source": _SOURCE, "transaction": _TRANSACTION, "ts_ms": _NATURAL}
 _RAW = _ROW.map(lambda row: row | {"note": {"undecodable": "/v7+"}})
 _UNDECODABLE = st.builds(Undecodable, before=st.just(()) | st.tuples(_TEXT), after=st.tuples(_TEXT, _TEXT))
@@ -136,6 +159,9 @@ ANY_EVENT = st.one_of(
     ),
     st.builds(Event, op=st.just("m"), chunk=_CHUNK, **_COMMON),
     st.builds(Event, op=st.just("m"), stop=_STOP, **_COMMON),
+    st.builds(Event, op=st.just("m"), definition=st.just(TABLE), copy=_COPY, **_COMMON),
+    st.builds(Event, op=st.just("m"), chunk=_CHUNK, copy=_COPY, **_COMMON),
+    st.builds(Event, op=st.just("m"), definition=st.just(TABLE), ddl=_TEXT, columns=_COLUMNS, **_COMMON),
 )
 
 
@@ -155,7 +181,9 @@ def test_row_events_do_not_carry_the_fields_of_definitions() -> None:
 
 def test_text_that_looks_like_the_left_out_fields_stays() -> None:
     event = codec.decode_event(golden("m-ddl"))
-    event.ddl = event.effect = ',"definition":null,"ddl":null,"chunk":null,"effect":null,"stop":null}'
+    event.ddl = event.effect = (
+        ',"definition":null,"ddl":null,"chunk":null,"effect":null,"stop":null,"copy":null,"columns":null}'
+    )
     assert codec.decode_event(codec.encode_event(event)) == event
 
 
@@ -193,7 +221,10 @@ def test_the_message_does_not_show_the_row() -> None:
     assert "DE02" not in str(caught.value)
 
 
-@pytest.mark.parametrize("decode", [codec.decode_watermark, codec.decode_stored_position, codec.decode_table])
+@pytest.mark.parametrize(
+    "decode",
+    [codec.decode_watermark, codec.decode_stored_position, codec.decode_copy_request, codec.decode_table],
+)
 def test_damaged_records_are_refused(decode: Callable[[bytes], Any]) -> None:
     with pytest.raises(EnvelopeError, match="damaged"):
         decode(b'{"a":')

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.errors import TableStoppedError
+from producer.resume.startup import send_stop
 from producer.resume.topic_recovery import TopicTails
 from producer.stops import CAUSES, Cause, Stopped, event_position, lost_at_start, merged
 from producer.tables import Captured, TableState, dotted, undotted
@@ -154,3 +157,10 @@ def test_a_record_of_an_older_version_has_no_stops() -> None:
 
     raw = b'{"source":"b1","gen":1,"epoch":0,"file":"f.1","pos":4,"identity":{"server_uuid":null,"server_id":1,"version":"1","gtid_set":null},"ts_ms":1}'
     assert msgspec.json.decode(raw, type=StoredPosition).stops == {}
+
+
+def test_a_stop_without_a_place_is_not_sent() -> None:
+    captured, nothing = Captured("rowlock", "b1"), Any
+    captured.stop(ACCT, Stopped(a_stop()))
+    with pytest.raises(ValueError, match=r"the stop of bank\.acct has no place yet"):
+        send_stop(nothing, nothing, captured, ACCT, nothing)

@@ -14,6 +14,7 @@ from producer.checks import binlog_server
 from producer.definitions import proof
 from producer.effects import Effect
 from producer.statements import ddl, judgement
+from producer.statements.actions import ACTIONS
 from producer.statements.closure import reach
 from tools.docs import logged_changes
 
@@ -26,9 +27,9 @@ rows alone stops the tables that it may concern; where it cannot be told which, 
 thing stops:** a table's trouble stops that table; the other tables of the source and the other sources go on.
 
 A stop is a durable fact. It is said in the table's topic before anything later, stored with the position, shown by
-`rowlock status` with its reason and remedy, and no event of the table is published again until the table has been copied
-anew (in this version: [start over](../how-to/start-over.md)), whatever restarts, repairs or settings come in between. Apply
-stops the table's units at the same place, with everything before it applied.
+`rowlock status` with its reason and remedy, and no event of the table is published again until the table is copied anew,
+whatever restarts, repairs or settings come in between. Apply stops the table's units at the same place, with everything before it
+applied. The copy is made by itself where `repair: copy` allows it, else by `rowlock copy db.table`; the other tables go on meanwhile.
 
 """
 
@@ -90,7 +91,7 @@ def statements() -> Iterator[Effect]:
     """Yield what statements on tables do."""
     for sql in STATEMENTS:
         yield _statement(sql)
-    for action in judgement.ACTIONS:
+    for action in ACTIONS:
         if action.example:
             effect = _statement(f"ALTER TABLE t {action.example.format(other='u')}")
             yield (

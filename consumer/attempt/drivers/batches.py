@@ -9,19 +9,22 @@ over, as far as the limits of the lane let it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, assert_never
 
 from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt
-from consumer.attempt.drivers.records import AttemptRecords
+from consumer.attempt.drivers.records import AttemptRecords, open_keys
 from consumer.attempt.effects import Effect, Machine, T
+from consumer.attempt.evolution.in_target import routed_place, unaltered
 from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepared
-from consumer.errors import FencedError
+from consumer.errors import FencedError, TargetConfigError
 from consumer.ordering.model import Held
 from consumer.tables.fitness import explained
 from consumer.targets.batches import BatchFenced, BatchTarget, Clearing, ProgressChange, RowsChange
+from schemas.table.model import Key
 
 
 class BatchTargets(Protocol):
@@ -47,6 +50,7 @@ class BatchDriver:
             raise ValueError(f"a target of whole batches has one lane, not {spec.lanes}")
         self._spec, self._targets, self._records, self._tables = spec, targets, records, tables
         self._lane: Iterator[None] = iter(())
+        self._listed: Iterator[Sequence[Key]] | None = None
 
     def attempt(self) -> Attempt:
         """Return the machine to `run`."""
@@ -75,6 +79,18 @@ class BatchDriver:
                 return self._records.next_slice()
             case fx.ReadMissing():
                 return self._records.next_missing(effect)
+            case fx.ReadAgain():
+                return self._records.next_again(effect)
+            case fx.FindBegin():
+                return self._records.find_begin(effect.after, effect.hint)
+            case fx.OpenKeys():
+                return open_keys(self._spec.scratch)
+            case fx.ListKeys():
+                return self._list(effect)
+            case fx.LookUp():
+                return (
+                    effect.keys
+                )  # it compares them exactly, so what it finds under a key is shown as that key
             case fx.StartLanes():
                 self._lane = self._steps(effect.lanes)
             case fx.Await():
@@ -106,19 +122,40 @@ class BatchDriver:
             case fx.Restore():
                 return definition_in_force(spec, targets.get(0), effect.text, self._tables)
             case fx.Prepare():
-                return prepared(spec, targets.get(0), effect.table, first=effect.first)
+                return prepared(spec, targets.get(0), effect.stored, first=effect.first)
             case fx.Explain():
-                return explained(targets.get(0), effect.source, spec.source, spec.routes)
+                stored = effect.stored
+                return explained(targets.get(0), stored.table, spec.source, spec.routes, stored.names)
+            case fx.OwnConnection():
+                return None
+            case fx.ReadTable():
+                return targets.get(0).read_table(*routed_place(spec, effect.source))
+            case fx.ReadSharers():
+                return []
             case _:
                 raise NotImplementedError(f"no driver carries out {effect}")
 
     def _commit(self, effect: fx.Transact) -> None:
-        outcome = self._targets.get(0).apply(self._spec.unit, *commit_of(effect))
+        plain = replace(effect, operations=[self._plain(each) for each in effect.operations])
+        outcome = self._targets.get(0).apply(self._spec.unit, *commit_of(plain))
         if isinstance(outcome, BatchFenced):
             raise FencedError(
                 f"another worker owns {self._spec.unit.topic} of pipeline {self._spec.unit.pipeline} now: expected "
                 f"{list(effect.guards)}, the target has {outcome.seen}"
             )
+
+    def _plain(self, operation: fx.Operation) -> fx.Operation:
+        """Return what a commit can say of an operation. Raises TargetConfigError for a table that would have to be changed."""
+        if isinstance(operation, fx.FollowDefinition):
+            return fx.WriteUnit(unaltered(self._spec, self._targets.get(0), operation))
+        return operation
+
+    def _list(self, effect: fx.ListKeys) -> Sequence[Key]:
+        """Return the next of the target's keys, in whatever order it has them."""
+        self._records.go_on()
+        if effect.after is None or self._listed is None:
+            self._listed = iter(self._targets.get(0).keys(self._spec.unit, effect.table, effect.where))
+        return next(self._listed, ())
 
     # --- the lane
 
@@ -169,6 +206,10 @@ def commit_of(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]:
                 changes.append(Clearing(operation.table, operation.where))
             case fx.Hold():
                 held += operation.entries
+            case fx.CloseHeld():
+                ids = set(operation.ids)
+                held = [entry for entry in held if (entry.offset, entry.part) not in ids]
+                made |= {"closed": operation.ids, "why": operation.why}
             case fx.CloseHeldBefore():
                 if held or "closed_before" in made:
                     raise ValueError("one commit closes entries of the quarantine once, before it adds some")
@@ -177,6 +218,10 @@ def commit_of(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]:
                 made["state"] = operation.state
             case fx.WriteProgress() | fx.Relayout():
                 made["rows"] = operation.rows
+            case fx.FollowDefinition() | fx.DropTarget():
+                raise TargetConfigError(
+                    "a target of whole batches is not altered by this version: alter it by hand"
+                )
             case _:
                 assert_never(operation)
     return changes, ProgressChange(held=held, **made)

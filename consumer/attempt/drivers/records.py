@@ -1,31 +1,71 @@
-"""The records that an attempt is given, and those that it must read from Kafka itself; the same for every driver."""
+"""The records that an attempt is given, and those that it reads from Kafka itself; the same for every driver."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 from consumer.attempt import effects as fx
+from consumer.attempt.copies.keys import KeyCheck, ScratchKeys
 from consumer.attempt.reader import Slice
+from consumer.errors import TransientError
 
 ReadMissing = Callable[[int, int], Iterable[Slice]]
 """(start, upto) → the records of the topic in [start, upto), from Kafka itself."""
+FindBegin = Callable[[int, int | None], tuple[int, bytes] | None]
+"""(after, hint) → see consumer.attempt.effects.FindBegin."""
+
+
+def no_begin(_after: int, _hint: int | None) -> tuple[int, bytes] | None:
+    """Find no copy."""
+    return None
 
 
 class AttemptRecords:
-    """`slices`: what the attempt was given. Both methods return None at the end of what they read."""
+    """`slices`: what the attempt was given. What reads returns None at the end of what it reads.
 
-    def __init__(self, slices: Iterable[Slice], read_missing: ReadMissing) -> None:
+    `wanted`: asked now and then during what takes long: the unit may be wanted elsewhere by then.
+    """
+
+    def __init__(
+        self,
+        slices: Iterable[Slice],
+        read_missing: ReadMissing,
+        find_begin: FindBegin = no_begin,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._slices = iter(slices)
-        self._read_missing = read_missing
-        self._missing: Iterator[Slice] | None = None
+        self._read, self.find_begin, self._wanted = read_missing, find_begin, wanted
+        self._missing: tuple[int, Iterator[Slice]] | None = None
+        self._again: tuple[int, Iterator[Slice]] | None = None
 
     def next_slice(self) -> Slice | None:
         return next(self._slices, None)
 
     def next_missing(self, effect: fx.ReadMissing) -> Slice | None:
-        if self._missing is None:
-            self._missing = iter(self._read_missing(effect.start, effect.upto))
-        records = next(self._missing, None)
-        if records is None:
-            self._missing = None
+        self._missing, records = self._next(self._missing, effect)
         return records
+
+    def next_again(self, effect: fx.ReadAgain) -> Slice | None:
+        self.go_on()
+        self._again, records = self._next(self._again, effect)
+        return records
+
+    def _next(
+        self, open_: tuple[int, Iterator[Slice]] | None, effect: fx.ReadMissing | fx.ReadAgain
+    ) -> tuple[tuple[int, Iterator[Slice]] | None, Slice | None]:
+        """Read on in what is open, if it is of this stretch: another one was given up."""
+        if open_ is None or open_[0] != effect.start:
+            open_ = effect.start, iter(self._read(effect.start, effect.upto))
+        records = next(open_[1], None)
+        return (None if records is None else open_), records
+
+    def go_on(self) -> None:
+        """Raise TransientError where the unit is wanted elsewhere."""
+        if not self._wanted():
+            raise TransientError("the unit is wanted elsewhere")
+
+
+def open_keys(scratch: str) -> KeyCheck:
+    """Return room for the keys of a table; `scratch`: a folder, "": the system's."""
+    return ScratchKeys(Path(scratch) if scratch else None)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol, cast
 
 from consumer.attempt import effects as fx
 from consumer.attempt.drivers.batches import BatchDriver, BatchTargets
-from consumer.attempt.drivers.records import AttemptRecords, ReadMissing
+from consumer.attempt.drivers.records import AttemptRecords, FindBegin, ReadMissing, no_begin
 from consumer.attempt.drivers.threads import Sessions, ThreadDriver
 from consumer.attempt.effects import ask
 from consumer.attempt.reader import Slice
@@ -38,9 +38,12 @@ def apply_topic(
     *,
     read_missing: ReadMissing,
     tables: Tables,
+    find_begin: FindBegin = no_begin,
+    wanted: Callable[[], bool] = lambda: True,
 ) -> Report:
     """Run one attempt over `slices` and return what became of it. Raises InputLostError alone."""
-    driver = _driver(spec, connections, AttemptRecords(slices, read_missing), tables)
+    records = AttemptRecords(slices, read_missing, find_begin, wanted)
+    driver = _driver(spec, connections, records, tables)
     return driver.run(driver.attempt().run())
 
 

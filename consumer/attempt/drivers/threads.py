@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, assert_never
 
 from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt
-from consumer.attempt.drivers.records import AttemptRecords
-from consumer.attempt.effects import Effect, Machine, Operation, T
+from consumer.attempt.drivers.records import AttemptRecords, open_keys
+from consumer.attempt.effects import Effect, Machine, PlainOperation, T
+from consumer.attempt.evolution.in_target import drop_target, follow, routed_place, sharing
 from consumer.attempt.lane_group import LaneGroup, Signals
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepared
 from consumer.tables.fitness import explained
 from consumer.targets.base import Session, TargetTransaction
+from schemas.table.model import Key
+
+KEYS = 5000
+"""Keys of the target that are listed at a time."""
 
 
 class Sessions(Protocol):
@@ -105,6 +110,14 @@ class ThreadDriver:
                 return self._records.next_slice()
             case fx.ReadMissing():
                 return self._records.next_missing(effect)
+            case fx.ReadAgain():
+                return self._records.next_again(effect)
+            case fx.FindBegin():
+                return self._records.find_begin(effect.after, effect.hint)
+            case fx.OpenKeys():
+                return open_keys(self._spec.scratch)
+            case fx.ListKeys() | fx.LookUp():
+                return self._keys(effect)
             case fx.StartLanes():
                 return self._start(effect.lanes)
             case fx.JoinLanes():
@@ -131,9 +144,28 @@ class ThreadDriver:
             case fx.Restore():
                 return definition_in_force(spec, self._sessions.get(0), effect.text, self._tables)
             case fx.Prepare():
-                return prepared(spec, self._sessions.get(0), effect.table, first=effect.first)
+                return prepared(spec, self._sessions.get(0), effect.stored, first=effect.first)
             case fx.Explain():
-                return explained(self._sessions.get(0), effect.source, spec.source, spec.routes)
+                stored = effect.stored
+                return explained(self._sessions.get(0), stored.table, spec.source, spec.routes, stored.names)
+            case _:
+                return self._table(effect, self._sessions.get(0))
+        return None
+
+    def _table(self, effect: Effect, session: Session) -> Any:
+        """Carry out what changes of the target table ask."""
+        spec = self._spec
+        match effect:
+            case fx.OwnConnection():
+                return None if session.transactional_ddl else session.connection()
+            case fx.Alter():
+                session.alter(effect.change, connection=effect.connection)
+            case fx.EndConnection():
+                session.end_connection(effect.connection)
+            case fx.ReadTable():
+                return session.read_table(*routed_place(spec, effect.source))
+            case fx.ReadSharers():
+                return sharing(spec, session.units(spec.unit.pipeline), effect.source)
             case _:
                 raise NotImplementedError(f"no driver carries out {effect}")
         return None
@@ -142,7 +174,20 @@ class ThreadDriver:
         session = self._sessions.get(effect.number)
         with session.transaction(self._spec.unit, effect.guards) as transaction:
             for operation in effect.operations:
-                carry_out(transaction, operation, effect.displaced)
+                match operation:
+                    case fx.FollowDefinition():
+                        follow(self._spec, session, transaction, operation)
+                    case fx.DropTarget():
+                        drop_target(self._spec, session, transaction, operation)
+                    case _:
+                        carry_out(transaction, operation, effect.displaced)
+
+    def _keys(self, effect: fx.ListKeys | fx.LookUp) -> Sequence[Key]:
+        self._records.go_on()
+        session = self._sessions.get(0)
+        if isinstance(effect, fx.LookUp):
+            return session.fetch_keys(effect.table, effect.keys)
+        return session.fetch_rows(effect.table, effect.after, KEYS, effect.where, upto=effect.upto)
 
     # --- lanes
 
@@ -177,7 +222,7 @@ class ThreadDriver:
             self._signals.wait(lane, lambda: group.stopping, effect.seconds)
 
 
-def carry_out(transaction: TargetTransaction, operation: Operation, displaced: list[int]) -> None:
+def carry_out(transaction: TargetTransaction, operation: PlainOperation, displaced: list[int]) -> None:
     """Carry out one operation of a transaction; the number of rows that a `Write` displaced is added to `displaced`."""
     match operation:
         case fx.Write():
@@ -188,6 +233,8 @@ def carry_out(transaction: TargetTransaction, operation: Operation, displaced: l
             transaction.truncate(operation.table, operation.where)
         case fx.CloseHeldBefore():
             transaction.close_held_before(operation.offset, operation.why)
+        case fx.CloseHeld():
+            transaction.close_held(operation.ids, operation.why)
         case fx.WriteProgress():
             transaction.write_progress(operation.rows)
         case fx.WriteUnit():

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 
 import structlog
 
+from consumer.attempt.reports import CopyNeed
 from consumer.attempt.trouble import trouble_of
 from consumer.errors import ConsumerError, TransientError, UnitStoppedError
 from consumer.spark.pipeline import PipelineSettings
@@ -109,9 +110,9 @@ def failed(unit: About, error: Exception) -> Failed:
         log.error("a unit failed by a fault of rowlock", topic=unit.topic, exc_info=error)
     return Failed(
         unit.topic, unit.assignment, trouble.message[:MESSAGE], again=trouble.state == "behind",
-        waits=trouble.state == "stopped",
+        waits=trouble.state == "stopped", copy=trouble.copy,
     )  # fmt: skip
 
 
-def refused(unit: About, epoch: int, why: str) -> Failed:
-    return Failed(unit.topic, unit.assignment, why, again=False, epoch=epoch, waits=True)
+def refused(unit: About, epoch: int, why: str, copy: CopyNeed | None = None) -> Failed:
+    return Failed(unit.topic, unit.assignment, why, again=False, epoch=epoch, waits=True, copy=copy)

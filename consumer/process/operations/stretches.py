@@ -4,12 +4,14 @@ is little, and what comes while no query applies the unit."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
+from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.kafka_reader import read_range, reader_settings
+from consumer.attempt.kafka_reader import read_range, read_rest, reader_settings
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import SMALL_BATCH, UnitSpec
 from consumer.errors import UnitStoppedError
@@ -30,8 +32,11 @@ query needs a second to start."""
 class Stretches:
     """Of one pipeline. It knows which definitions were in force, how many units are being taken over, and what is of no use any more."""
 
-    def __init__(self, pipeline: PipelineSettings) -> None:
-        self._pipeline = pipeline
+    def __init__(
+        self, pipeline: PipelineSettings, copy_at: Callable[[About], int | None] = lambda _unit: None
+    ) -> None:
+        """`copy_at`: where in a unit's topic the last copy of its table begins, as far as is known."""
+        self._pipeline, self._copy_at = pipeline, copy_at
         self._reader = reader_settings(pipeline.bootstrap, pipeline.kafka_options)
         self._tables: dict[tuple[str, int], InForce] = {}
         self._aborted: set[tuple[str, int]] = set()
@@ -75,20 +80,21 @@ class Stretches:
             unit.topic, unit.source,
             epoch=epoch, topic_id=unit.topic_id, assigned=unit.assignment, real=unit.real,
         )  # fmt: skip
-        return replace(spec, was=was)
+        return replace(spec, was=was, copy_at=self._copy_at(unit))
 
     def catch_up(
-        self, unit: About, taken: TakeoverResult, end: int, sessions: ConnectionCache
+        self, unit: About, taken: TakeoverResult, end: int, sessions: ConnectionCache, *, here: bool = False
     ) -> Took | Failed:
-        """Apply what is missing up to `end`, if it is little, in stretches of one transaction each."""
+        """Apply what is missing up to `end`, if it is little, in stretches of one transaction each; `here`: the next stretch in any case."""
         lowest = taken.lowest
         took = Took(
             unit.topic, unit.assignment, taken.epoch, lowest.offset,
             position=lowest.position, commit_ts_ms=taken.commit_ts_ms,
         )  # fmt: skip
-        if end - (lowest.offset + 1) > self._little:
-            return replace(took, behind=True)
         while took.offset + 1 < end and not self.of_no_use(unit):
+            if not here and end - (took.offset + 1) > self._little:
+                return replace(took, behind=True)
+            here = False
             upto = min(took.offset + 1 + SMALL, end)
             spec = self.spec(unit, taken.epoch, taken.was)
             report = self._apply(spec, sessions, took.offset + 1, upto)
@@ -117,7 +123,7 @@ class Stretches:
     def _trouble(self, unit: About, epoch: int, report: Report, start: int, end: int) -> Failed | None:
         """Return what keeps the unit from going on behind a stretch that began at `start`. Raises UnitStoppedError."""
         if report.state == "stopped":
-            return refused(unit, epoch, report.message)
+            return refused(unit, epoch, report.message, report.copy)
         if report.state != "ok":
             return Failed(unit.topic, unit.assignment, report.message, again=True, epoch=epoch)
         return self._no_records(unit, epoch, start, end) if report.offset < start else None
@@ -133,13 +139,16 @@ class Stretches:
         )
 
     def _apply(self, spec: UnitSpec, sessions: ConnectionCache, start: int, end: int) -> Report:
-        topic = spec.unit.topic
+        topic, assigned = spec.unit.topic, spec.assigned
+        read = partial(read_range, self._reader, topic)
         return apply_topic(
             replace(
-                spec, small_batch=min(SMALL, spec.limits.max_gather)
+                spec, small_batch=min(SMALL, spec.limits.max_gather), patient=True
             ),  # one transaction, where that can be
             sessions,
-            read_range(self._reader, topic, start, end),
-            read_missing=lambda first, upto: read_range(self._reader, topic, first, upto),
+            read(start, end),
+            read_missing=read,
             tables=self._tables,
+            find_begin=partial(find_begin, read, partial(read_rest, self._reader, topic)),
+            wanted=lambda: (topic, assigned) not in self._aborted,
         )

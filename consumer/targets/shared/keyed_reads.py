@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from consumer.ordering.model import TargetTable
-from consumer.targets.sql import Fragment, Quote, after_key, qualified
+from consumer.targets.sql import Fragment, Quote, after_key, qualified, up_to_key
 from schemas.table.model import Key
 
 
@@ -31,8 +31,10 @@ class KeyedReads:
     def where(self, table: TargetTable, values: dict[str, str] | None) -> list[Fragment]:
         return [(f"{self.quote(column)} = %s", [value]) for column, value in (values or {}).items()]
 
-    def page(self, table: TargetTable, after: Key | None) -> list[Fragment]:
-        return [] if after is None else [after_key(self.key_columns(table), self.order_params(table, after))]
+    def page(self, table: TargetTable, after: Key | None, upto: Key | None = None) -> list[Fragment]:
+        columns = self.key_columns(table)
+        low = [] if after is None else [after_key(columns, self.order_params(table, after))]
+        return low if upto is None else [*low, up_to_key(columns, self.order_params(table, upto))]
 
     def page_order(self, table: TargetTable) -> str:
         return ", ".join(self.key_columns(table))

@@ -1,0 +1,150 @@
+"""Deleting what a copy has shown to be gone: which of the target's keys are none of those that live (docs/adr/0026-applying-a-copy.md).
+
+A key of the target that is, as the target shows it, none of the living ones is only *doubted*: a padded CHAR, a rounded time or another
+case may be the same row. So the target itself is asked: whatever it finds under a living key is that key's row and stays; and of the
+rest only what it finds under the very key that it showed is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from consumer.attempt.copies.keys import KeyCheck
+from consumer.attempt.copies.window import Window, note_changes
+from consumer.attempt.effects import ListKeys, LookUp, Machine, OpenKeys, ReadAgain
+from consumer.attempt.reader import Emptied, EnvelopeReader, Rows, Taken
+from consumer.errors import CopyNeededError, TakesLongError
+from consumer.ordering.model import LaneProgress, TargetTable
+from consumer.tables.definition import InForce
+from consumer.tables.event_decoder import full_event
+from consumer.tables.router import key_function, key_table
+from schemas.table.model import Key
+
+HERE = 50_000
+"""Keys and events up to which a task of Spark compares them itself: a second or two."""
+Delete = Callable[[list[Key]], Machine[None]]
+"""Keys → the machine that deletes their rows in one transaction which guards the unit's progress."""
+
+
+class Sweep:
+    """The sweep at one marker of a copy. `patient`: whoever carries it out has the time; else TakesLongError says that it takes long."""
+
+    def __init__(self, topic: str, in_force: InForce, delete: Delete, *, patient: bool) -> None:
+        self._topic, self._in_force, self._delete, self._patient = topic, in_force, delete, patient
+        self._table: TargetTable = key_table(in_force.target)
+        self._looked = 0
+
+    def of_range(self, window: Window, since: int, after: Key | None, upto: Key | None) -> Machine[int]:
+        """Delete in the range (after, upto] of the source's key, which source and target order alike, what lives by no event behind `since`.
+
+        Ends with the number of rows.
+        """
+        keys: KeyCheck = yield OpenKeys()
+        try:
+            for key in window.living(since):
+                keys.note(key, True)
+            return (yield from self._compared(keys, self._bound(after), self._bound(upto)))
+        finally:
+            keys.close()
+
+    def of_table(self, begins: int, upto: int) -> Machine[int]:
+        """Delete what lives by no event of the copy, which began at the offset `begins` and ends at `upto`. Ends with the number of rows."""
+        self._took(upto - begins)
+        keys: KeyCheck = yield OpenKeys()
+        key_of = key_function(self._in_force.target)
+
+        def take(taken: Taken) -> None:
+            if isinstance(taken, Rows):
+                note_changes(taken.changes, key_of, keys.note)
+            elif isinstance(taken, Emptied):
+                keys.clear()
+
+        try:
+            yield from read_again(self._topic, self._in_force, begins, upto, take)
+            return (yield from self._compared(keys, None, None))
+        finally:
+            keys.close()
+
+    def _compared(self, keys: KeyCheck, after: Key | None, upto: Key | None) -> Machine[int]:
+        where = self._in_force.routed.where
+        while page := (yield ListKeys(self._table, after, upto, where)):
+            self._took(len(page))
+            keys.compare(page)
+            if page[-1] == after:
+                break  # shown as it was, so the next page would be this one
+            after = page[-1]
+        if next(keys.doubted(), None) is None:
+            return 0
+        for some in keys.unmatched():
+            keys.excuse((yield LookUp(self._table, some)))
+        return (yield from self._deleted(keys))
+
+    def _deleted(self, keys: KeyCheck) -> Machine[int]:
+        gone = 0
+        for some in keys.doubted():
+            there = set((yield LookUp(self._table, some)))
+            dead = [key for key in some if key in there]
+            if dead:
+                yield from self._delete(dead)
+            gone += len(dead)
+        return gone
+
+    def without_row(self, keys: Sequence[Key]) -> Machine[list[Key]]:
+        """Delete the rows of `keys`, which the source does not have. Ends with those of which no row is left: what the target finds under
+        a key and shows as another may be another's row."""
+        free: list[Key] = []
+        for key in keys:
+            there: Sequence[Key] = yield LookUp(self._table, [key])
+            if list(there) == [key]:
+                yield from self._delete([key])
+            if not there or list(there) == [key]:
+                free.append(key)
+        return free
+
+    def _bound(self, key: Key | None) -> Key | None:
+        """Return a key of the source as one of the target."""
+        if key is None:
+            return None
+        source = dict(zip(self._in_force.source.key.columns, key, strict=True))
+        values = source | dict(self._in_force.routed.added)
+        return tuple(values[name] for name in self._in_force.target.table.key.columns)
+
+    def _took(self, more: int) -> None:
+        self._looked += more
+        if self._looked > HERE and not self._patient:
+            raise TakesLongError(
+                f"{self._topic}: what the source has no more is looked for, which takes a while in a large table"
+            )
+
+
+def read_again(
+    topic: str, in_force: InForce, since: int, upto: int, take: Callable[[Taken], None]
+) -> Machine[None]:
+    """Let `take` have what the topic holds behind `since`, where an event of the copy stands, and before `upto`, judged as before.
+
+    That event was accepted, so its position and gen are the marks of whoever read it.
+    """
+    reader: EnvelopeReader | None = None
+    while (records := (yield ReadAgain(since, upto))) is not None:
+        if reader is None:
+            reader = _reader_behind(topic, in_force, since, *records[0])
+            records = records[1:]
+        for taken in reader.read(records):
+            take(taken)
+    if reader is None:
+        raise _lost(topic, since)
+
+
+def _reader_behind(
+    topic: str, in_force: InForce, since: int, offset: int, raw: bytes | None
+) -> EnvelopeReader:
+    if offset != since or raw is None:
+        raise _lost(topic, since)
+    place = full_event(topic, offset, raw).source
+    reader = EnvelopeReader(topic)
+    reader.begin([LaneProgress(0, 0, 0, "", since, place.position, place.gen, "")], in_force)
+    return reader
+
+
+def _lost(topic: str, since: int) -> CopyNeededError:
+    return CopyNeededError(f"{topic}: Kafka does not hold offset {since}, where the copy stood", cause="gap")

@@ -1,0 +1,63 @@
+"""Which keys the events of a stretch of a topic leave alive. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from consumer.attempt.reader import Emptied, Rows, Taken
+from consumer.ordering.model import RowChange, TargetTable
+from consumer.tables.router import key_function
+from schemas.table.model import Key, Row
+
+Note = Callable[[Key, bool], None]
+"""(key, whether its last event leaves a row)."""
+
+
+def note_changes(changes: Iterable[RowChange], key_of: Callable[[Row], Key], note: Note) -> None:
+    """Tell `note` of every key that `changes` give up or take, in their order."""
+    for change in changes:
+        before, after = change.before, change.after
+        if after is None:
+            if before is not None:
+                note(key_of(before), False)
+            continue
+        key = key_of(after)
+        if before is not None and (old := key_of(before)) != key:
+            note(old, False)
+        note(key, True)
+
+
+class Window:
+    """The keys that live by the accepted events behind the offset `since`, and where the last event of each stands.
+
+    An attempt keeps one while a copy runs: the windows of chunks overlap, and what it has read itself need not be read again.
+    """
+
+    def __init__(self, target: TargetTable, since: int) -> None:
+        self.since = since
+        self._key_of = key_function(target)
+        self._last: dict[Key, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def take(self, taken: Taken) -> None:
+        """Take what a reader gave, in the order of the topic."""
+        if isinstance(taken, Rows):
+            for change in taken.changes:
+                self._offset = change.id[0]
+                note_changes((change,), self._key_of, self._note)
+        elif isinstance(taken, Emptied):
+            self._last.clear()
+
+    def _note(self, key: Key, lives: bool) -> None:
+        if lives:
+            self._last[key] = self._offset
+        else:
+            self._last.pop(key, None)
+
+    def living(self, since: int) -> list[Key]:
+        """Return the keys that live by the events behind `since`, which is not below the window's own; and begin there from now on."""
+        self.since = since
+        self._last = {key: offset for key, offset in self._last.items() if offset > since}
+        return list(self._last)

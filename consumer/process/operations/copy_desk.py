@@ -1,0 +1,121 @@
+"""Copies of units' tables: what capture says of them, and asking for one where a unit cannot go on without.
+
+A request is sent once per stop; its id follows from the stop, so whoever sends it again after a restart or a move sends the same
+(schemas.wire.copies). What becomes of it is capture's word alone, in the sources' watermarks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+from confluent_kafka import KafkaException
+
+from consumer.attempt.reports import CopyNeed
+from consumer.spark.pipeline import PipelineSettings
+from consumer.tables.discovery import table_of
+from consumer.units.messages import About
+from schemas.config.model import KafkaConfig
+from schemas.findings import split_remedy
+from schemas.io.send_record import send_record
+from schemas.wire.codec import encode_copy_request
+from schemas.wire.copies import CopyRequest, CopyState, RepairLimits, copy_topic
+
+log = structlog.get_logger(__name__)
+
+States = Callable[[str, str], CopyState | None]
+"""(source, "db.table") → what its watermarks say of the table's last copy."""
+Send = Callable[[str, CopyRequest], None]
+"""(source, request): send it. Raises KafkaException."""
+
+
+#: Causes that a copy does not heal by itself: of a table that is gone capture asks once it is there again; the other waits for a person.
+NEVER_ASKED = ("dropped", "policy")
+
+
+@dataclass(frozen=True, slots=True)
+class CopySeen:
+    """What a unit that needs a copy may wait for. `begun`: one begins behind what it cannot follow; `said`: in place of its reason, None: that
+    stands; `digest`: changes when there is something new."""
+
+    begun: bool
+    said: str | None
+    digest: object
+
+
+class CopyDesk:
+    """Of one pipeline. Debezium's tables are not captured by rowlock, so nothing is known of them and nothing is asked."""
+
+    def __init__(self, pipeline: PipelineSettings, states: States, send: Send) -> None:
+        self._pipeline, self._states, self._send = pipeline, states, send
+        self._asked: set[str] = set()
+
+    def hint(self, unit: About) -> int | None:
+        """Return the offset in its topic at which the last copy of the unit's table begins, as far as is known."""
+        state = self._state(unit)
+        return None if state is None else state.offset
+
+    def _state(self, unit: About) -> CopyState | None:
+        if unit.source in self._pipeline.debezium:
+            return None
+        return self._states(unit.source, table_of(self._pipeline.prefix, unit.source, unit.topic))
+
+    def look(self, unit: About, need: CopyNeed, why: str) -> CopySeen:
+        """Ask for the copy that a unit needs which is stopped because of `why`, if that is not done and the pipeline wants it, and say how
+        it stands."""
+        if unit.source in self._pipeline.debezium:
+            return CopySeen(False, None, None)
+        state, request = self._state(unit), self._request(unit, need)
+        begun = state is not None and state.offset is not None and state.offset > need.after
+        repair = self._pipeline.config.repair.mode == "copy" and need.cause not in NEVER_ASKED
+        if repair and not begun and (state is None or state.id != request.id):
+            self._ask(unit, request)
+        digest = None if state is None else (state.id, state.offset, state.reason)
+        return CopySeen(begun, _said(why, state, request.id, asked=repair and not begun), digest)
+
+    def _request(self, unit: About, need: CopyNeed) -> CopyRequest:
+        prefix, repair = self._pipeline.prefix, self._pipeline.config.repair
+        db, _, table = table_of(prefix, unit.source, unit.topic).partition(".")
+        place = "\0".join((self._pipeline.name, unit.topic, unit.topic_id, str(need.after)))
+        return CopyRequest(
+            id=hashlib.blake2b(place.encode(), digest_size=12).hexdigest(),
+            db=db,
+            table=table,
+            by=f"pipeline {self._pipeline.name}",
+            requested_ms=time.time_ns() // 1_000_000,
+            cause=need.cause,
+            limits=RepairLimits(max_rows=repair.max_rows, max_per_day=repair.max_per_day),
+            after=need.after,
+        )
+
+    def _ask(self, unit: About, request: CopyRequest) -> None:
+        if request.id in self._asked:
+            return
+        try:
+            self._send(unit.source, request)
+        except KafkaException as error:  # at the next look
+            log.warning("a copy cannot be asked for", topic=unit.topic, error=str(error)[:300])
+            return
+        self._asked.add(request.id)
+        log.info("a copy of the table is asked for", topic=unit.topic, cause=request.cause, copy=request.id)
+
+
+def send_request(kafka: KafkaConfig, source: str, request: CopyRequest) -> None:
+    """Send a request for a table of `source`. Raises KafkaException."""
+    send_record(kafka, copy_topic(kafka.prefix, source), request.id.encode(), encode_copy_request(request))
+
+
+def _said(why: str, state: CopyState | None, asked_id: str, *, asked: bool) -> str | None:
+    """Return what a stopped unit says it waits for, with a copy on its way; None: what stopped it says all."""
+    seen, remedy = split_remedy(why)
+    ours = state is not None and state.id == asked_id
+    if state is not None and ours and state.phase == "refused":
+        return f"{seen}; a copy was asked for and refused: {state.reason}"
+    if state is not None and ours and state.phase == "cancelled":
+        return f"{seen}; the copy that was asked for was cancelled: {remedy}"
+    if asked or (state is not None and state.phase in ("waiting", "running")):
+        return f"{seen}; a copy of the table is asked for: nothing, it begins by itself (rowlock status)"
+    return None

@@ -1,0 +1,536 @@
+"""A table that is copied again, applied: where a unit goes on, what is deleted, what becomes of held keys (docs/adr/0026-applying-a-copy.md)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace as replaced
+
+from consumer.attempt.copies import sweep as sweep_module
+from consumer.attempt.copies.begin import find_begin
+from consumer.attempt.drivers.run import apply_topic
+from consumer.attempt.reader import Slice
+from consumer.attempt.reports import CopyNeed, Report
+from consumer.attempt.spec import UnitSpec
+from consumer.errors import CommitUnknownError, RefusedError, TransientError
+from consumer.ordering.lanes import LaneLimits
+from schemas.table.model import Column, ColumnType, Kind, Table
+from schemas.wire.codec import encode_event
+from schemas.wire.records import TableStop
+from tests.apply_kit import TEXT, FakeSource, account_table
+from tests.copy_kit import CopyOf
+from tests.unit.test_unit_apply import Bench, rows_of
+
+STOP = TableStop(
+    cause="rows-replaced", at=(0, 1, 500, -1), file="binlog.000001", pos=500,
+    reason="bank.acct: ALTER TABLE acct DROP PARTITION p0 removed rows", remedy="look at it", since_ms=7,
+)  # fmt: skip
+
+
+def by_text(key: int) -> str:
+    return str(key)
+
+
+def keyed_by_text() -> Table:
+    """The account's table with a key of text: no range of it is asked for at the target."""
+    table = account_table()
+    key = Column(name="id", type=ColumnType(kind=Kind.VARCHAR, length=20, **TEXT), nullable=False)
+    return replaced(table, columns=(key, *table.columns[1:]))
+
+
+class TextSource(FakeSource):
+    def row(self, key: int, email: str | None, version: int, note: str = "") -> dict[str, Any]:
+        return {**super().row(key, email, version, note), "id": str(key)}
+
+
+class CopyBench(Bench):
+    """`hint`: what the process knows of the last copy's begin."""
+
+    hint: int | None = None
+    patient = True
+    reads: int = 0
+
+    def apply(self, start: int = 0, *, slice_size: int = 50, topic_id: str = "id") -> Report:
+        spec = UnitSpec(
+            unit=self.unit, source="branch1", epoch=self.epoch, topic_id=topic_id, routes=self.routes, lanes=self.lanes,
+            copy_at=self.hint, patient=self.patient, **self.more,  # type: ignore[arg-type]
+        )  # fmt: skip
+        return apply_topic(
+            spec,
+            self.target,  # type: ignore[arg-type]
+            self.slices(start, len(self.topic), slice_size),
+            read_missing=lambda first, upto: self._read(first, upto, slice_size),
+            tables=self.tables,
+            find_begin=lambda after, hint: find_begin(
+                lambda first, upto: self.slices(first, upto, 10),
+                lambda first: self.slices(first, len(self.topic), 10),
+                after,
+                hint,
+            ),
+        )
+
+    def _read(self, first: int, upto: int, size: int) -> list[Slice]:
+        self.reads += 1
+        return self.slices(first, upto, size)
+
+    def plant(self, *keys: int, text: bool = False) -> None:
+        """Leave rows in the target that the source does not have."""
+        rows = self.target.state.rows.setdefault("public.acct", {})
+        for key in keys:
+            named: Any = str(key) if text else key
+            rows[named,] = (named, None, "stale", "1.00", 0, "2026-01-01 00:00:00.000000", "")
+
+
+def benched(*, text: bool = False, **options: Any) -> tuple[CopyBench, FakeSource]:
+    bench = CopyBench(**options)
+    source = TextSource(table=keyed_by_text()) if text else FakeSource()
+    bench.write([source.definition()])
+    return bench, source
+
+
+def keys_of(bench: Bench) -> list[Any]:
+    return sorted((row[0] for row in bench.target.rows_of()), key=lambda key: int(str(key)))
+
+
+# --- where a unit goes on
+
+
+def test_a_unit_goes_on_where_a_copy_begins_behind_what_it_cannot_follow() -> None:
+    bench, source = benched()
+    bench.write([source.put(source.row(n, f"{n}@x", 1)) for n in range(6)])
+    bench.write([source.event("m", stop=STOP)])
+    stopped = bench.apply()
+    assert (stopped.state, stopped.copy) == ("stopped", CopyNeed(7, "rows-replaced"))
+    assert stopped.message.endswith("removed rows: look at it, then rowlock copy bank.acct")
+    for gone in (0, 1, 4):
+        source.delete(gone)  # nobody says so in the topic
+    bench.write([])
+    CopyOf(source, bench.topic).all()
+    bench.take_over()
+    report = bench.apply(7)
+    assert (report.state, report.offset) == ("ok", len(bench.topic) - 1)
+    assert bench.target.rows_of() == rows_of(source)
+    assert set(bench.offsets()) == {len(bench.topic) - 1}
+
+
+def stopped_at(bench: CopyBench, source: FakeSource) -> int:
+    """Let the unit stop behind three rows; returns the offset of what stops it."""
+    bench.write([source.put(source.row(n, f"{n}@x", 1)) for n in range(3)])
+    bench.write([source.event("m", stop=STOP)])
+    assert bench.apply().state == "stopped"
+    bench.take_over()
+    return len(bench.topic) - 1
+
+
+@pytest.mark.parametrize("hint", [None, 0, "begin", 5, 10_000])
+def test_a_begin_is_found_by_its_hint_or_by_looking_for_it(hint: Any) -> None:
+    bench, source = benched()
+    at = stopped_at(bench, source)
+    copy = CopyOf(source, bench.topic)
+    bench.hint = copy.begin() if hint == "begin" else hint
+    if hint == "begin":
+        copy.emit(), copy.emit()
+    else:
+        copy.all()
+    assert bench.apply(at).state == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+
+
+def test_who_has_no_time_looks_for_no_begin() -> None:
+    bench, source = benched()
+    at = stopped_at(bench, source)
+    bench.patient = False
+    CopyOf(source, bench.topic).all()
+    assert bench.apply(at).state == "stopped"
+    bench.take_over()
+    bench.hint = at + 1
+    assert bench.apply(at).state == "ok"
+
+
+@pytest.mark.parametrize("what", ["before", "partial", "zombie", "nothing"])
+def test_a_copy_that_does_not_heal_the_unit_is_none_to_go_on_at(what: str) -> None:
+    bench, source = benched()
+    if what == "before":
+        CopyOf(source, bench.topic).all()
+    if what == "zombie":
+        source.gen = 2
+    at = stopped_at(bench, source)
+    if what == "partial":
+        CopyOf(source, bench.topic, partial=True).all()
+    if what == "zombie":
+        CopyOf(FakeSource(rows=dict(source.rows), pos=source.pos), bench.topic).all()
+    report = bench.apply(at)
+    assert (report.state, report.copy and report.copy.after) == ("stopped", at)
+    assert set(bench.offsets()) == {at - 1}
+
+
+def test_a_begin_that_a_replaced_capture_wrote_behind_its_successor_is_passed_over() -> None:
+    bench, source = benched()
+    at = stopped_at(bench, source)
+    zombie = FakeSource(rows=dict(source.rows), pos=5000)
+    source.gen = 2
+    bench.write([source.event("m", stop=STOP)])
+    CopyOf(zombie, bench.topic, id="zombie").begin()
+    copy = CopyOf(source, bench.topic)
+    copy.all()
+    assert bench.apply(at).state == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+
+
+def test_every_kind_of_gap_is_healed_by_a_copy() -> None:
+    bench, source = benched()
+    bench.write([source.put(source.row(1, "1@x", 1))])
+    source.put(source.row(2, "2@x", 1))  # lost on the way
+    bench.write([source.put(source.row(3, "3@x", 1))])
+    report = bench.apply()
+    assert (report.state, report.copy) == ("stopped", CopyNeed(2, "gap"))
+    assert report.message.endswith("rowlock copy bank.acct")
+    bench.take_over()
+    CopyOf(source, bench.topic).all()
+    assert bench.apply(2).state == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+
+
+def test_a_topic_without_its_beginning_is_taken_up_at_a_copy() -> None:
+    bench, source = CopyBench(), FakeSource()
+    bench.write([source.put(source.row(1, "1@x", 1))])
+    assert bench.apply().copy == CopyNeed(0, "gap")
+    bench.take_over()
+    CopyOf(source, bench.topic).all()
+    assert bench.apply().state == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+
+
+def test_the_definition_of_a_copy_counts_whatever_was_in_force() -> None:
+    bench, source = benched()
+    bench.write([source.put(source.row(1, None, 1))])
+    old = source.table
+    wider = replaced(old, columns=(*old.columns, Column(name="x", type=ColumnType(kind=Kind.INT, bits=32))))
+    bench.write([source.definition("ALTER TABLE acct ADD x INT", wider)])
+    assert bench.apply().copy == CopyNeed(2, "definition")
+    bench.take_over()
+    source.table = wider
+    source.rows = {key: {**row, "x": 7} for key, row in source.rows.items()}
+    bench.write([source.put({**source.row(2, None, 1), "x": 8})])
+    bench.target.tables["public.acct"] = replaced(wider, db="public")  # a person has altered it
+    CopyOf(source, bench.topic).all()
+    assert bench.apply(2).state == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+    assert [row[-1] for row in bench.target.rows_of()] == [7, 8]
+
+
+def test_a_second_stop_behind_the_begin_is_healed_by_a_second_copy() -> None:
+    bench, source = benched()
+    at = stopped_at(bench, source)
+    CopyOf(source, bench.topic).begin()
+    bench.write([source.event("m", stop=STOP)])
+    source.delete(1)
+    CopyOf(source, bench.topic, id="copy-2").all()
+    assert bench.apply(at).state == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_a_crash_at_the_jump_loses_nothing(happened: bool) -> None:
+    bench, source = benched()
+    at = stopped_at(bench, source)
+    CopyOf(source, bench.topic).all()
+    bench.target.unknown_happened = happened
+    bench.target.faults = [CommitUnknownError("lost"), *[TransientError("down")] * 500]
+    assert bench.apply(at).state == "behind"
+    bench.target.faults = []
+    bench.take_over()
+    assert bench.apply(at).state == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+
+
+# --- what is deleted
+
+
+@pytest.mark.parametrize("short", [0, 500])
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("slice_size", [50, 4, 1])
+def test_rows_that_the_source_has_no_more_are_deleted(short: int, text: bool, slice_size: int) -> None:
+    bench, source = benched(text=text, small_batch=short)
+    bench.target.order = lambda key: str(key[0]) if text else key
+    bench.write([source.put(source.row(n, f"{n}@x", 1)) for n in range(2, 20, 2)])
+    assert bench.apply().state == "ok"
+    bench.plant(-4, 3, 5, 11, 99, 100, text=text)
+    start = len(bench.topic)
+    CopyOf(source, bench.topic).all()
+    assert bench.apply(start, slice_size=slice_size).state == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+
+
+def test_an_ordered_key_is_cleared_chunk_by_chunk_and_another_one_at_the_end() -> None:
+    for text in (False, True):
+        bench, source = benched(text=text)
+        bench.write([source.put(source.row(n, None, 1)) for n in range(9)])
+        assert bench.apply().state == "ok"
+        bench.plant(1000, -5, text=text)
+        for key in (0, 1, 4):
+            source.delete(key)  # and no event of it
+        source.previous = None
+        copy = CopyOf(source, bench.topic)
+        start = copy.begin()
+        copy.emit()
+        assert bench.apply(start).state == "ok"
+        there = {2, 3, 5, 6, 7, 8, 1000} if not text else {0, 1, 2, 3, 4, 5, 6, 7, 8, 1000, -5}
+        assert {int(str(key)) for key in keys_of(bench)} == there
+        copy.emit(), copy.emit()
+        assert bench.apply(start).state == "ok"
+        assert bench.target.rows_of() == rows_of(source)
+
+
+def test_a_partial_copy_deletes_nothing() -> None:
+    bench, source = benched()
+    bench.write([source.put(source.row(n, None, 1)) for n in range(4)])
+    bench.plant(77)
+    copy = CopyOf(source, bench.topic, partial=True)
+    copy.all()
+    assert bench.apply().state == "ok"
+    assert 77 in keys_of(bench)
+
+
+def test_only_rows_of_this_source_are_deleted() -> None:
+    routes = (replaced_route(),)
+    bench, source = benched(routes=routes)
+    bench.write([source.put(source.row(n, None, 1)) for n in range(4)])
+    assert bench.apply().state == "ok"
+    rows = bench.target.state.rows["public.acct"]
+    stale = next(iter(rows.values()))
+    for branch in ("branch1", "branch2"):
+        rows[branch, 77] = (77, *stale[1:-1], branch)
+    start = len(bench.topic)
+    CopyOf(source, bench.topic).all()
+    assert bench.apply(start).state == "ok"
+    assert ("branch2", 77) in bench.target.state.rows["public.acct"]
+    assert ("branch1", 77) not in bench.target.state.rows["public.acct"]
+    assert len(bench.target.rows_of()) == 5
+
+
+def replaced_route() -> Any:
+    from consumer.tables.router import TableRoute
+
+    return TableRoute("bank.*", "public.{table}", (("branch", "{source}"),))
+
+
+def test_what_the_target_shows_otherwise_is_asked_for_and_stays() -> None:
+    """A target whose keys look otherwise when they are read (a padded CHAR, say): no row that lives is deleted."""
+    bench, source = benched(text=True)
+    bench.write([source.put(source.row(n, None, 1)) for n in range(7)])
+    assert bench.apply().state == "ok"
+    bench.plant(50, 51, text=True)
+    session = bench.target.session()
+    shown: Callable[[Any], Any] = lambda key: (f"{key[0]:<5}",)  # noqa: E731
+    kind = type(session)
+    fetch_rows, fetch_keys = kind.fetch_rows, kind.fetch_keys
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            kind, "fetch_rows", lambda *a, **k: [shown(key) for key in fetch_rows(*a, **k)], raising=True
+        )
+        patch.setattr(
+            kind, "fetch_keys",
+            lambda self, table, keys: [shown(key) for key in fetch_keys(self, table, [(k[0].rstrip(),) for k in keys])],
+        )  # fmt: skip
+        apply = _deletes_padded(patch)
+        start = len(bench.topic)
+        CopyOf(source, bench.topic).all()
+        assert bench.apply(start).state == "ok"
+    assert apply
+    assert bench.target.rows_of() == rows_of(source)
+
+
+def _deletes_padded(patch: pytest.MonkeyPatch) -> list[Any]:
+    """Let the target compare its keys without their padding, as it does when it is asked for them."""
+    from tests.fake_target import FakeTransaction
+
+    apply, seen = FakeTransaction.apply, []
+
+    def padded(self: Any, net: Any, *, displacing: str | None = None) -> int:
+        if net.deletes:
+            seen.append(list(net.deletes))
+            net.deletes = [(str(key[0]).rstrip(),) for key in net.deletes]
+        return apply(self, net, displacing=displacing)
+
+    patch.setattr(FakeTransaction, "apply", padded)
+    return seen
+
+
+def test_the_window_is_read_once_and_then_remembered() -> None:
+    bench, source = benched()
+    bench.write([source.put(source.row(n, None, 1)) for n in range(30)])
+    assert bench.apply().state == "ok"
+    start = len(bench.topic)
+    CopyOf(source, bench.topic, late=True).all()
+    bench.plant(100)
+    assert bench.apply(start).state == "ok"
+    assert bench.reads <= 2
+    assert bench.target.rows_of() == rows_of(source)
+
+
+def test_a_task_leaves_to_a_hand_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep_module, "HERE", 10)
+    bench, source = benched(text=True)
+    bench.write([source.put(source.row(n, None, 1)) for n in range(30)])
+    assert bench.apply().state == "ok"
+    start = len(bench.topic)
+    copy = CopyOf(source, bench.topic)
+    copy.all()
+    bench.plant(1000, text=True)
+    bench.patient = False
+    report = bench.apply(start)
+    assert (report.state, report.long, report.offset) == ("behind", True, copy.markers[-1] - 1)
+    bench.patient = True
+    assert bench.apply(start).state == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    text=st.booleans(),
+    late=st.booleans(),
+    short=st.sampled_from([0, 8, 500]),
+    lanes=st.integers(1, 4),
+    size=st.integers(1, 9),
+)
+def test_any_history_with_copies_crashes_and_stale_rows_ends_as_the_source(
+    seed: int, text: bool, late: bool, short: int, lanes: int, size: int
+) -> None:
+    """Chunks of 3 among random changes; batches that begin anywhere; a target that fails again and again; rows that went away unseen."""
+    rng = random.Random(seed)
+    limits = LaneLimits(max_gather=rng.choice([1, 3, 5000]), pause=0.001, max_pause=0.001, tries=3)
+    bench, source = benched(text=text, small_batch=short, lanes=lanes, limits=limits)
+    bench.target.order = lambda key: str(key[0]) if text else key
+    bench.write(source.history(rng, 20, keys=12))
+    for number in range(rng.randint(1, 2)):
+        if rng.random() < 0.7:
+            bench.write([source.event("m", stop=STOP)])
+            for key in list(source.rows):
+                if rng.random() < 0.3:
+                    source.rows.pop(key)
+        copy = CopyOf(source, bench.topic, id=f"copy-{number}", late=late)
+        copy.begin()
+        while not copy.done:
+            bench.write(source.history(rng, rng.randint(0, 5), keys=12) if rng.random() < 0.8 else [])
+            if rng.random() < 0.1:
+                bench.write([source.truncate()])
+            copy.emit()
+    bench.write(source.history(rng, 5, keys=12))
+    bench.plant(*rng.sample(range(30), 5), text=text)
+    whole = bench.topic
+    start, ended = 0, 0
+    while ended < len(whole):
+        ended = min(len(whole), ended + rng.randint(1, 15))
+        bench.topic = whole[:ended]
+        bench.target.faults = [
+            rng.choice([None, TransientError("x"), CommitUnknownError("y")]) for _ in range(rng.randint(0, 6))
+        ]
+        bench.target.unknown_happened = rng.random() < 0.5
+        bench.apply(max(0, start), slice_size=size)
+        bench.target.sessions.clear()
+        bench.take_over()
+        start = ended - rng.randint(0, 5)
+    bench.topic = whole
+    bench.target.faults = []
+    for _ in range(5):
+        bench.take_over()
+        report = bench.apply(len(whole) - 1, slice_size=size)
+        assert report.state == "ok", report
+    assert bench.target.rows_of() == rows_of(source)
+    assert set(bench.offsets()) == {len(whole) - 1}
+
+
+# --- held keys
+
+
+def poisoned(bench: Bench) -> None:
+    bench.target.refuse = lambda row: RefusedError("too long") if row[2] == "poison" else None
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_a_row_of_the_copy_replaces_what_is_held_for_its_key(text: bool) -> None:
+    bench, source = benched(text=text)
+    poisoned(bench)
+    odd = {**source.row(7, "p@x", 1), "owner": "poison"}
+    bench.write([source.put(odd), source.put({**odd, "version": 2}), source.put(source.row(8, None, 1))])
+    assert bench.apply().held == 2
+    source.rows[7] = source.row(7, "p@x", 3)  # mended at the source, and its statement changed rows unseen
+    start = len(bench.topic)
+    CopyOf(source, bench.topic).all()
+    assert bench.apply(start).state == "ok"
+    assert bench.target.state.held == {}
+    assert [entry.offset for entry, _ in bench.target.state.closed] == [1, 2]
+    assert bench.target.rows_of() == rows_of(source)
+
+
+def test_a_row_of_the_copy_that_is_refused_again_is_what_is_held_then() -> None:
+    bench, source = benched()
+    poisoned(bench)
+    odd = {**source.row(7, "p@x", 1), "owner": "poison"}
+    bench.write([source.put(odd), source.put(source.row(8, None, 1))])
+    assert bench.apply().held == 1
+    source.rows[7] = {**odd, "version": 2}
+    start = len(bench.topic)
+    CopyOf(source, bench.topic).all()
+    assert bench.apply(start).state == "ok"
+    assert [(entry.offset, entry.error) for entry in bench.target.state.held.values()] == [
+        (start + 1, "too long")
+    ]
+    assert [row[0] for row in bench.target.rows_of()] == [8]
+
+
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("how", ["before", "within", "behind its chunk"])
+def test_held_keys_that_the_source_has_no_more_are_let_go_at_the_end(text: bool, how: str) -> None:
+    bench, source = benched(text=text)
+    poisoned(bench)
+    bench.write([source.put(source.row(n, None, 1)) for n in range(1, 9)])
+    bench.write([source.put({**source.row(2, None, 2), "owner": "poison"})])
+    assert bench.apply().held == 1
+    if how == "before":
+        source.rows.pop(2)
+    start = len(bench.topic)
+    copy = CopyOf(source, bench.topic)
+    copy.begin()
+    if how == "within":
+        bench.write([source.delete(2)])
+    copy.emit()
+    if how == "behind its chunk":
+        bench.write([source.delete(2)])
+    while not copy.done:
+        copy.emit()
+    assert bench.apply(start).state == "ok"
+    assert bench.target.state.held == {}
+    assert bench.target.rows_of() == rows_of(source)
+
+
+def test_a_held_key_that_is_changed_while_the_copy_runs_stays_held() -> None:
+    bench, source = benched()
+    poisoned(bench)
+    odd = {**source.row(2, None, 1), "owner": "poison"}
+    bench.write([source.put(source.row(1, None, 1)), source.put(odd)])
+    copy = CopyOf(source, bench.topic)
+    copy.begin()
+    bench.write([source.put({**odd, "version": 2})])
+    copy.emit()
+    assert copy.done
+    assert bench.apply().state == "ok"
+    assert sorted(bench.target.state.held) == [(2, 0), (4, 0)]
+
+
+def test_markers_of_an_older_version_do_not_say_what_is_gone() -> None:
+    bench, source = benched()
+    bench.write([source.put(source.row(1, None, 1))])
+    marker = source.chunk_end(1)
+    assert marker.chunk is not None
+    marker.chunk.repeated = True
+    bench.topic.append(encode_event(marker))
+    report = bench.apply()
+    assert (report.state, report.message.rpartition(": ")[2]) == ("stopped", "rowlock copy bank.acct")
