@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from producer.copies import Seen
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.index import LogPoint
 from producer.definitions.places import Place, Unproven
@@ -28,6 +29,7 @@ from producer.tables import Captured, TableName, TableState, dotted
 from schemas.findings import START_OVER
 from schemas.table.model import Table, same_definition
 from schemas.table.names import Names
+from schemas.wire.copies import CopyRequest
 from schemas.wire.position import Position
 
 _log = structlog.get_logger("capture")
@@ -104,12 +106,33 @@ class Barriers:
         row, stops = barrier.row, []
         for verdict in verdicts:
             if verdict.table in self.captured.stopped:
+                self._made_again(barrier, verdict)
                 continue
             try:
                 row += self._one(barrier, verdict, transaction, row)
             except TableStoppedError as error:
                 stops.append(error)
         return row - barrier.row, TableStoppedError.of(stops)
+
+    def _made_again(self, barrier: Barrier, verdict: StatementVerdict) -> None:
+        """Have a table copied that was stopped because it was dropped, and is there again."""
+        statement, name = barrier.statement, verdict.table
+        if (
+            isinstance(statement, TableDdl)
+            and statement.action in ("create", "rename")
+            and verdict.rows in ("kept", "replaced")
+            and self.captured.stopped[name].stop.cause == "dropped"
+            and self.selected(*name)
+        ):
+            place = f"{barrier.header.file}:{barrier.start}"
+            self.started.copies.asked(
+                CopyRequest(
+                    id=f"made again at {place}", db=name[0], table=name[1], by="capture", cause="dropped",
+                    requested_ms=barrier.header.ts_ms,
+                ),
+                Seen(stopped="dropped"),
+                barrier.header.ts_ms,
+            )  # fmt: skip
 
     def first_sight(self, name: TableName, transaction: TransactionContext) -> TableState | None:
         """Take up a table whose rows appear without a statement that made it; None: it cannot be captured (any more)."""
@@ -229,7 +252,8 @@ class Barriers:
         self.captured.known.add(name)
         self.started.late.pop(name, None)
         self.errors.pop(name, None)
-        send_definition(self.writer, self.context, state, transaction, sql)
+        again = self.started.again(name)
+        send_definition(self.writer, self.context, state, transaction, sql, copy=again)
         self.writer.drain()
         self.changed(state, transaction)
         _log.info("table added", source=self.captured.source, table=dotted(name))

@@ -13,6 +13,7 @@ from producer.barriers import Barriers
 from producer.binlog_format.errors import DecodeError
 from producer.errors import StreamStoppedError, TableStoppedError
 from producer.loop.choice import TableChoice
+from producer.loop.copies import TableCopies
 from producer.loop.position import CapturePosition
 from producer.loop.rows import RowSender
 from producer.loop.table_stops import TableStops
@@ -62,9 +63,12 @@ class CaptureLoop:
             started, ports, log=log, barriers=self._barriers, snapshots=snapshots, on_batch=self._batch_left
         )
         self._position = CapturePosition(started, ports, log=log, snapshots=snapshots)
+        self._copies = TableCopies(
+            started, ports, choice=choice, snapshots=snapshots, stops=self._stops, position=self._position
+        )
         self._ticker = CaptureTicker(
-            started, ports, log=log, position=self._position, rows=self._rows, snapshots=snapshots,
-            stops=self._stops, watermarks=self._watermarks, only_snapshot=source.snapshot == "only",
+            started, ports, log=log, position=self._position, rows=self._rows, snapshots=snapshots, stops=self._stops,
+            watermarks=self._watermarks, copies=self._copies, only_snapshot=source.snapshot == "only",
         )  # fmt: skip
 
     def close(self) -> None:
@@ -128,6 +132,8 @@ class CaptureLoop:
         if self._stops.unsaid:
             self._say_stops(boundary.file, boundary.pos)
         self._snapshots.delivered(boundary.header.gtid)
+        if self._copies.due and not self._log.inside:
+            self._copy(boundary.file, boundary.pos)
         if self._snapshots.active:
             self._advance(boundary.file, boundary.pos)
         if self._writer.full:
@@ -180,8 +186,16 @@ class CaptureLoop:
         self._position.moved(file, pos)
         if self._stops.unsaid:
             self._say_stops(file, pos)
+        if self._copies.due:
+            self._copy(file, pos)
         if self._snapshots.active:
             self._advance(file, pos)
+
+    def _copy(self, file: str, pos: int) -> None:
+        """The stream stands between transactions: let copies begin, and end."""
+        self._copies.advance(file, pos)
+        if self._stops.unsaid:
+            self._say_stops(file, pos)
 
     def _advance(self, file: str, pos: int) -> None:
         """The stream stands between transactions: let the snapshots go on."""
@@ -207,7 +221,7 @@ class CaptureLoop:
                         name, self._rows.transaction(TransactionHeader(file, pos, now_ms, 0, None))
                     )
                 except TableStoppedError as error:
-                    self._stops.stop(error, LogMoment(file, pos, now_ms))
+                    self._stops.stop(error, LogMoment(file, pos - 1, now_ms))
 
     # --- beside the log
 

@@ -85,7 +85,8 @@ class CapturePosition:
         boundary, proof, anchors, done, _ = milestone
         captured = self._started.captured
         markers = sum(anchor.marker or 0 for anchor in anchors.values())
-        state = (boundary, len(done), markers, len(captured.stopped))
+        copies = self._started.copies
+        state = (boundary, len(done), markers, len(captured.stopped), copies.revision, copies.requests)
         if self._stored == state:
             return
         self._stored = state
@@ -94,6 +95,7 @@ class CapturePosition:
             snapshot_done=tuple(sorted(done)), anchors=anchors,
             stops=captured.stops(), prepared=boundary.prepared, proof=proof.proofs,
             identity=msgspec.structs.replace(self._record.identity, gtid_set=proof.gtid_set),
+            copies=copies.states, copy_requests=copies.requests,
         )  # fmt: skip
         self._store.send(self._writer, self._record)
 

@@ -68,7 +68,7 @@ class Identity(msgspec.Struct, kw_only=True):
 class Anchor(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Where the last definition and the last chunk marker of a table stand in its topic, so that a start need not search.
 
-    `definition`, `marker`, `stop`: offsets; everything of the table at an offset above `end` is read when capture starts.
+    `definition`, `marker`, `stop`, `begin` (of the last copy): offsets; everything of the table at an offset above `end` is read when capture starts.
     `highest`: the highest position in the topic up to `end`.
     """
 
@@ -77,6 +77,7 @@ class Anchor(msgspec.Struct, kw_only=True, omit_defaults=True):
     end: int
     highest: Position | None = None
     stop: int | None = None
+    begin: int | None = None
 
 
 class TableStop(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
