@@ -90,8 +90,12 @@ def behind(statement: Statement, name: str) -> list[str]:
         return []
     there = {*statement.after.column_names}
     some = next(column for column in ("v", "w", "l") if column in there)
-    more = ", n" if "n" in there else ""
-    values = ", 50" if "n" in there else ""
+    needed = [
+        each.name
+        for each in statement.after.columns
+        if not each.nullable and each.default is None and each.name != "id"
+    ]
+    more, values = "".join(f", {column}" for column in needed), ", 50" * len(needed)
     return [
         f"INSERT INTO {name} (id{more}) VALUES (5{values})",
         f"UPDATE {name} SET l = 'later' WHERE id = 2",
