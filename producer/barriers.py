@@ -7,7 +7,7 @@ these are acknowledged before the next row. So the definition that a stored posi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -26,11 +26,13 @@ from producer.statements.actions import Rows
 from producer.statements.columns import changes, said
 from producer.statements.ddl import Dml, SchemaDrop, TableDdl
 from producer.statements.judgement import StatementVerdict, judge
+from producer.statements.shadows import Executed, ShadowTables
 from producer.stops import gone_remedy
 from producer.tables import Captured, TableName, TableState, dotted
 from schemas.findings import copy_again
 from schemas.table.model import Table, same_definition
 from schemas.table.names import Names
+from schemas.table.online_ddl import NO_TOOLS
 from schemas.wire.event import ColumnChanges
 from schemas.wire.position import Position
 
@@ -58,6 +60,16 @@ class Barriers:
     names: Names
     reaches: StatementReach
     made_again: Callable[[TableName, Barrier], None] = lambda name, barrier: None
+    shadows: ShadowTables = field(default_factory=lambda: ShadowTables(NO_TOOLS))
+
+    def note(self, barrier: Barrier) -> None:
+        """Learn of a statement before anything is asked about it."""
+        if barrier.verdicts is None:
+            captured = self.captured.tables.keys() - self.captured.stopped.keys()
+            done = Executed(
+                barrier.statement, barrier.sql, barrier.db, _place(barrier).point, barrier.escapes
+            )
+            self.shadows.note(done, captured)
 
     def concerned(self, barrier: Barrier) -> list[StatementVerdict]:
         """Return what the statement does to captured tables, and to tables to capture from now on."""
@@ -157,6 +169,10 @@ class Barriers:
         action = statement.action if isinstance(statement, TableDdl) else ""
         if action == "truncate" and not verdict.logged:
             return self._truncate(state, barrier, transaction, row)
+        if state is not None and isinstance(statement, TableDdl):
+            moved = self._by_tool(state, barrier, statement, transaction, position)
+            if moved is not None:
+                return moved
         if verdict.rows != "kept" and name in self.captured.known and verdict.stops(same_definition=False):
             raise _stopped(barrier, verdict)
         if state is None:
@@ -230,6 +246,56 @@ class Barriers:
         self.changed(state, transaction)
         return 1
 
+    def _by_tool(
+        self,
+        state: TableState,
+        barrier: Barrier,
+        statement: TableDdl,
+        transaction: TransactionContext,
+        position: Position,
+    ) -> int | None:
+        """Deal with what gh-ost or pt-online-schema-change does to a captured table in the end; None: it is nothing of that."""
+        place = _place(barrier)
+        if statement.action == "create" and self.shadows.is_away(state.name):
+            raise _stopped(barrier, StatementVerdict(state.name, "replaced", "changed"))
+        if statement.action != "rename":
+            return None
+        move, shadow = self.shadows.move(state.name, statement, place.point)
+        if move == "half":
+            _log.warning(
+                "half a swap", source=self.captured.source, table=dotted(state.name), sql=barrier.sql[:500]
+            )
+            raise _not_by_tool(
+                state.name, barrier, "only one side of that is named like a table of gh-ost or pt-osc"
+            )
+        if move == "away":
+            _log.info(
+                "table is away", source=self.captured.source, table=dotted(state.name), sql=barrier.sql[:500]
+            )
+            return 0
+        if shadow is None:
+            return None
+        table = self._definition(state.name, position, state, place)
+        if table is None:
+            raise self._lost(state.name, barrier)
+        swapped = self.shadows.swapped(shadow, place.point, state.table, table)
+        if swapped.refused:
+            raise _not_by_tool(
+                state.name, barrier, f"of {dotted(shadow)}, which took its place, {swapped.refused}"
+            )
+        state.define(table, position)
+        send_definition(
+            self.writer,
+            self.context,
+            state,
+            transaction,
+            barrier.sql,
+            effect=swapped.effect,
+            columns=swapped.columns,
+        )
+        self.changed(state, transaction)
+        return 1
+
     def _lost(self, name: TableName, barrier: Barrier) -> TableStoppedError:
         """Return why a captured table is stopped that the statement made unfit, or that was dropped behind it."""
         seen, colon, remedy = self.errors.pop(name, "").rpartition(": ")
@@ -254,7 +320,8 @@ class Barriers:
         passed_over = self.started.late.pop(name, None) is not None or sql is None
         self.writer.drain()
         end = max(state.topic.end, self.writer.offsets.get(state.topic.name, -1) + 1)
-        send_definition(self.writer, self.context, state, transaction, sql)
+        again = self.started.again(name)
+        send_definition(self.writer, self.context, state, transaction, sql, copy=again)
         self.writer.drain()
         if passed_over and state.definition_offset != end:
             raise _taken_up_twice(state)
@@ -358,6 +425,12 @@ def _stopped(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:
     reason = f"{dotted(verdict.table)} {_WHAT[verdict.rows]}: {shown[:200]}"
     remedy = gone_remedy(verdict.table) if verdict.rows == "gone" else copy_again(*verdict.table)
     return TableStoppedError(frozenset([verdict.table]), cause, reason, remedy)
+
+
+def _not_by_tool(name: TableName, barrier: Barrier, why: str) -> TableStoppedError:
+    """Return why a swap stops a table that no tool's statements explain."""
+    reason = f"{dotted(name)} has other rows or values now, without row events: {barrier.sql[:200]} ({why})"
+    return TableStoppedError(frozenset([name]), "rows-replaced", reason, copy_again(*name))
 
 
 def _written_unseen(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:

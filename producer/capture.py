@@ -23,6 +23,7 @@ from producer.errors import (
     StreamStoppedError,
     TransientSourceError,
 )
+from producer.kafka.copy_requests import CopyRequestReader
 from producer.kafka.settings import producer_settings
 from producer.kafka.topic_reader import TopicReader
 from producer.kafka.topics import POSITIONS, WATERMARKS, Topics
@@ -36,6 +37,7 @@ from producer.source import SourceDatabase
 from producer.tables import Captured
 from schemas.backoff import Backoff
 from schemas.config.model import Config
+from schemas.wire.copies import copy_topic
 from schemas.wire.records import position_topic, watermark_topic
 
 _log = structlog.get_logger("capture")
@@ -133,6 +135,7 @@ class CaptureShell:
         store = PositionStore(position_topic(kafka.prefix, self._name))
         topics.ensure([store.topic], POSITIONS)
         topics.ensure([watermark_topic(kafka.prefix, self._name)], WATERMARKS)
+        topics.ensure([asked := copy_topic(kafka.prefix, self._name)], POSITIONS)
         reader = stack.enter_context(TopicReader(kafka))
         source.begin(lambda: self._beat(writer))
         captured = Captured(kafka.prefix, self._name)
@@ -140,13 +143,15 @@ class CaptureShell:
             new_snapshot=new_snapshot
         )
         record = started.record
+        requests = CopyRequestReader(kafka, asked, record.copy_requests, reader)
+        stack.callback(requests.close)
         loop = CaptureLoop(
             config,
             started,
             Ports(
                 writer=writer, store=store, topics=topics, open_log=source.open_log, open_reader=source.open_reader,
                 server=lambda: source, names=source.tables.names, definitions=source.definitions, reaches=source.reaches,
-                clock=Clock(time.monotonic, now_ms), stopping=self._stop.is_set, on_watermark=self._on_watermark,
+                clock=Clock(time.monotonic, now_ms), stopping=self._stop.is_set, requests=requests, on_watermark=self._on_watermark,
             ),
         )  # fmt: skip
         _log.info(

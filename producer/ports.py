@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from producer.snapshot.chunks import LogPoint
 from producer.source import ChunkQueue, DefinitionProver, SourceLog, SourceServer, StatementReach
 from schemas.table.names import Names
+from schemas.wire.copies import CopyRequest
 from schemas.wire.records import StoredPosition, Watermark
 
 OnWatermark = Callable[[Watermark], None]
@@ -62,6 +63,21 @@ class TopicRanges(Protocol):
     ) -> Iterator[tuple[str, Any]]: ...
 
 
+class CopyRequests(Protocol):
+    """What is asked for in `<prefix>.<source>.copy`, from the record's place on: producer.kafka.copy_requests.CopyRequestReader."""
+
+    def poll(self) -> list[tuple[int, CopyRequest | None]]:
+        """Return (offset, request) of what has come, without waiting; None: nobody can read it. At first all that was there at the start."""
+        ...
+
+
+class NobodyAsks:
+    """No request ever comes."""
+
+    def poll(self) -> list[tuple[int, CopyRequest | None]]:
+        return []
+
+
 class Clock(NamedTuple):
     """`seconds` never goes back; `now_ms`: since 1970."""
 
@@ -87,5 +103,6 @@ class Ports:
     reaches: Callable[[Callable[[], LogPoint]], StatementReach]
     clock: Clock
     stopping: Callable[[], bool]
+    requests: CopyRequests = field(default_factory=NobodyAsks)
     on_watermark: OnWatermark | None = None
     chunk_rows: int = 2000

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from producer.decoders.context import SourceContext, TransactionContext
 from producer.definitions.places import Place, Proof
 from producer.errors import TableStoppedError
-from producer.snapshot.chunks import ChunkFailed, ChunkRead, LogPoint, ReadChunk
+from producer.snapshot.chunks import ChunkFailed, ChunkRead, ChunkRefused, LogPoint, ReadChunk
 from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment, LogStart, TransactionHeader
 from producer.sources.survey import Surveyed
@@ -138,6 +138,9 @@ class SourceServer(Protocol):
 
     def log_end(self) -> tuple[str, int] | None: ...
     def without_transactions(self, name: TableName, /) -> str | None: ...
+    def rows_about(self, name: TableName, /) -> int | None:
+        """Return how many rows a table has, about; None: nobody knows."""
+        ...
 
 
 class DefinitionProver(Protocol):
@@ -163,7 +166,7 @@ class ChunkQueue(Protocol):
         """Have it read, not before `request.not_before`: who answers a second try at once is asked for ever."""
         ...
 
-    def poll(self) -> ChunkRead | ChunkFailed | None: ...
+    def poll(self) -> ChunkRead | ChunkFailed | ChunkRefused | None: ...
     def close(self) -> None: ...
 
 

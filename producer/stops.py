@@ -2,11 +2,12 @@
 
 A stop is a durable fact. It is in memory from its cause on (nothing of the table is encoded any more), in the table's topic
 before anything later, and in the position record before that moves past the cause. At a start both the record and the
-topics' tails say which tables are stopped; only a copy of the table ends a stop.
+topics' tails say which tables are stopped; only a copy of the table ends a stop: with its begin event (docs/adr/0025).
 
 Where the event stands: at the log's event that holds the cause, behind every row (`STOP_ROW`): above all of its transaction,
 below all that follows, and the same when the log is read again. A stop without such a place (found at a start, or said late because
-the topic already held more) stands where the stream is once that is above everything in the topic.
+the topic already held more) stands where the stream is once that is above everything in the topic: just before the log's next
+event, or like a snapshot row there. So what follows is above it, also a copy that begins before the log goes on.
 """
 
 from __future__ import annotations
@@ -101,9 +102,9 @@ def too_large(name: TableName, key: bytes, size: int) -> TableStoppedError:
     )  # fmt: skip
 
 
-def event_position(place: Position | None, ceiling: Position | None, here: Position) -> Position | None:
+def event_position(place: Position | None, ceiling: Position | None, *here: Position) -> Position | None:
     """Return where a stop event can stand in a topic that ends at `ceiling`; `here`: where the stream is. None: not yet."""
-    for position in (place, here):
+    for position in (place, *here):
         if position is not None and (ceiling is None or position > ceiling):
             return position
     return None

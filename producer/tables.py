@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from producer.decoders.row_codec import SourceContext, TableCodec, TableMap, TopicTail
 from producer.stops import Stopped
 from schemas.table.model import Table
+from schemas.wire.copies import CopyMark
 from schemas.wire.position import DEFINITION_ROW, Position
 from schemas.wire.records import Anchor, TableStop, table_topic, topic_refusal
 
@@ -57,9 +59,18 @@ class TopicState:
         self.tail.last = self.ceiling
 
 
+class Begun(NamedTuple):
+    """The last copy that began in a table's topic: where its event stands. `ended`: cause of the stop that it ended, "": of none."""
+
+    mark: CopyMark
+    position: Position
+    offset: int
+    ended: str = ""
+
+
 @dataclass(slots=True)
 class TableState:
-    """A captured table: its definition in force, and where that and the last chunk marker stand in the topic."""
+    """A captured table: its definition in force, and where that, the last copy and the last chunk marker stand in the topic."""
 
     name: TableName
     topic: TopicState
@@ -68,6 +79,7 @@ class TableState:
     ignored: str | None = None  # why its rows are not captured just now
     definition_offset: int | None = None
     marker_offset: int | None = None
+    begun: Begun | None = None
     ahead: dict[Position, Table] = field(
         default_factory=dict
     )  # definitions the topic already has behind the resume position
@@ -88,8 +100,9 @@ class TableState:
 
     def anchor(self, end: int, highest: Position | None, stop: int | None) -> Anchor:
         return Anchor(
-            definition=self.definition_offset, marker=self.marker_offset, end=end, highest=highest, stop=stop
-        )
+            definition=self.definition_offset, marker=self.marker_offset, end=end, highest=highest, stop=stop,
+            begin=self.begun.offset if self.begun is not None else None,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -154,6 +167,11 @@ class Captured:
             self.unsaid.add(name)
         if (state := self.tables.get(name)) is not None:
             state.ignored = stopped.stop.reason
+
+    def go_on(self, name: TableName) -> None:
+        """Publish the table again: a copy of it has begun in its topic."""
+        self.stopped.pop(name, None)
+        self.unsaid.discard(name)
 
     def in_schema(self, db: str) -> list[TableName]:
         return [name for name in self.tables if name[0] == db]

@@ -62,6 +62,9 @@ class Instant:
     def listen(self, on_event: Callable[[str, WorkerEvent], None]) -> None:
         self.said = on_event
 
+    def take(self, config: object) -> None:
+        """As rowlock's own workers do."""
+
     def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None:
         self.assignments[unit] = assignment
         self.said(unit, Prepared(assignment))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coordinator.core.owner.state import Command
+from coordinator.core.owner.state import Command, Reload
 from coordinator.server.operators.api import (
     AgentRow,
     ControlError,
@@ -15,6 +15,7 @@ from coordinator.server.operators.api import (
     UnitRow,
     View,
 )
+from coordinator.server.operators.configuration import FoundConfiguration
 from coordinator.server.operators.copies import CopyAsked, CopyRefusedError, CopyRow, CopyTaken
 from coordinator.server.operators.journal import EventRow, Journal
 
@@ -79,6 +80,7 @@ class FakeControl:
     journal: Journal = field(default_factory=Journal)
     given_by: list[str] = field(default_factory=list)
     desk: FakeDesk = field(default_factory=FakeDesk)
+    reloads: list[bool] = field(default_factory=list)
 
     def leader(self) -> LeaderView | None:
         return self.seen_leader
@@ -90,6 +92,14 @@ class FakeControl:
 
     def events(self, after: int, most: int) -> tuple[EventRow, ...]:
         return self.journal.after(after, most)
+
+    def reload(self, *, dry_run: bool = False, by: str = "") -> FoundConfiguration:
+        self.given_by.append(by)
+        if error := self.fails.get(Reload):
+            raise error
+        changes = ("sources.b1.tables: [bank.*] → [bank.*, !bank.tmp]", "pipelines.old: gone")
+        self.reloads.append(dry_run)
+        return FoundConfiguration("abc", {}, frozenset({"source/b1"}), frozenset({"pipeline/old"}), changes)
 
     def command(self, command: Command, timeout: float = 5.0, *, by: str = "") -> None:
         self.given_by.append(by)

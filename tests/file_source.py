@@ -273,6 +273,7 @@ class FileSource:
         return {name: self.at(place, name) for name in names}
 
     def without_transactions(self, name: TableName) -> None: ...
+    def rows_about(self, name: TableName) -> None: ...  # nobody knows
     def partitioning(self, place: Place, name: TableName) -> None: ...
     def reaches(self, objects_changed: Any) -> Any: ...  # nobody asks: its statements say what they do
 

@@ -41,6 +41,8 @@ from coordinator.rest.models import (
     Pipeline,
     PipelineList,
     Problem,
+    Reloaded,
+    ReloadQuery,
     Unit,
     UnitList,
     UnitQuery,
@@ -186,6 +188,18 @@ def _commands(router: APIRouter, control: Control) -> None:
     def rebalance(by: Asker) -> Accepted:
         """Even out the load now."""
         return give(Rebalance(), by)
+
+    @router.post("/reload", tags=["coordinators"])
+    def reload(by: Asker, wanted: Annotated[ReloadQuery, Query()]) -> Reloaded:
+        """Put in force what the configuration file holds now: of this coordinator, and the same of all agents."""
+        found = control.reload(dry_run=wanted.dry_run, by=by)
+        return Reloaded(
+            digest=found.digest,
+            changes=found.changes,
+            changed=sorted(found.changed),
+            gone=sorted(found.gone),
+            in_force=not wanted.dry_run,
+        )
 
     @router.post("/resign", tags=["coordinators"], status_code=202)
     def resign(by: Asker) -> Accepted:

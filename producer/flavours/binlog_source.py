@@ -152,6 +152,10 @@ class BinlogSource:
         with self._catalog.asked() as catalog:
             return catalog.without_transactions(name)
 
+    def rows_about(self, name: TableName) -> int | None:
+        with self._catalog.asked() as catalog:
+            return catalog.rows_about(name)
+
     def reaches(self, objects_changed: Callable[[], LogPoint]) -> Reaches:
         return Reaches(self.definitions, self._catalog, objects_changed, self.tables.names)
 

@@ -16,6 +16,7 @@ from producer.decoders.envelope import Frame
 from producer.snapshot.chunks import EmitChunk
 from schemas.table.model import Row, Table
 from schemas.wire.codec import encode_event, mark_undecodable
+from schemas.wire.copies import CopyMark
 from schemas.wire.event import (
     ENVELOPE_VERSION,
     Chunk,
@@ -43,14 +44,15 @@ def encode_definition(
     ddl: str | None = None,
     effect: str | None = None,
     columns: ColumnChanges | None = None,
+    copy: CopyMark | None = None,
 ) -> tuple[bytes, bytes]:
     """Return an `m` event with the definition in force from here on; `row` DEFINITION_ROW unless a DDL caused it.
 
-    `effect`, `columns`: what the statement did to rows, and says of columns.
+    `effect`, `columns`: what the statement did to rows, and says of columns. `copy`: the copy that begins here.
     """
     name = (table.db, table.name)
     return _control(
-        "m", name, source, tail, tx, row, definition=table, ddl=ddl, effect=effect, columns=columns
+        "m", name, source, tail, tx, row, definition=table, ddl=ddl, effect=effect, copy=copy, columns=columns
     )
 
 
@@ -74,10 +76,18 @@ def encode_truncate(
 
 
 def encode_chunk(
-    table: Table, source: SourceContext, tail: TopicTail, tx: TransactionContext, *, row: int, chunk: Chunk
+    table: Table,
+    source: SourceContext,
+    tail: TopicTail,
+    tx: TransactionContext,
+    *,
+    row: int,
+    chunk: Chunk,
+    copy: CopyMark | None = None,
 ) -> tuple[bytes, bytes]:
-    """Return the chunk's end marker (`m` with `chunk`); `row` is the one after the chunk's last row."""
-    return _control("m", (table.db, table.name), source, tail, tx, row, snapshot="true", chunk=chunk)
+    """Return the chunk's end marker (`m` with `chunk`); `row` is the one after the chunk's last row. `copy`: whose chunk it is."""
+    name = (table.db, table.name)
+    return _control("m", name, source, tail, tx, row, snapshot="true", chunk=chunk, copy=copy)
 
 
 def encode_snapshot(
@@ -165,7 +175,13 @@ def _control(  # noqa: PLR0917 - private, called by those above
 
 
 def encode_whole_chunk(
-    emit: EmitChunk, source: SourceContext, tail: TopicTail, tx: TransactionContext, first_row: int
+    emit: EmitChunk,
+    source: SourceContext,
+    tail: TopicTail,
+    tx: TransactionContext,
+    *,
+    first_row: int,
+    copy: CopyMark | None = None,
 ) -> list[tuple[bytes, bytes]]:
     """Return the rows of a chunk and its end marker; the topic's next snapshot row is `first_row` + their number.
 
@@ -173,4 +189,5 @@ def encode_whole_chunk(
     """
     records = encode_snapshot(emit.table, source, tail, tx, rows=emit.rows, first_row=first_row)
     row = first_row + len(records)
-    return [*records, encode_chunk(emit.table, source, tail, tx, row=row, chunk=emit.marker(first_row))]
+    marker = encode_chunk(emit.table, source, tail, tx, row=row, chunk=emit.marker(first_row), copy=copy)
+    return [*records, marker]

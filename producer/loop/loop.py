@@ -13,6 +13,7 @@ from producer.barriers import Barriers
 from producer.binlog_format.errors import DecodeError
 from producer.errors import StreamStoppedError, TableStoppedError
 from producer.loop.choice import TableChoice
+from producer.loop.copies import TableCopies
 from producer.loop.position import CapturePosition
 from producer.loop.rows import RowSender
 from producer.loop.table_stops import TableStops
@@ -25,6 +26,7 @@ from producer.snapshot.scheduler import Snapshots
 from producer.source import Change
 from producer.sources.changes import Barrier, Boundary, LogMoment, TransactionHeader, not_undone
 from producer.statements.ddl import Dml, Unknown, without_values
+from producer.statements.shadows import ShadowTables
 from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
 from schemas.wire.position import DEFINITION_ROW, binlog_file_number
@@ -44,7 +46,8 @@ class CaptureLoop:
     def __init__(self, source: SourceConfig, started: Started, ports: Ports) -> None:
         record, names, writer = started.record, ports.names, ports.writer
         self._started, self._ports, self._clock, self._writer = started, ports, ports.clock, writer
-        choice = TableChoice(source.tables, names, started)
+        choice = TableChoice(source.tables, names, started, source.online_ddl.names)
+        shadows = ShadowTables(source.online_ddl.names, names, record.shadows)
         self._log = log = ports.open_log(record, choice.captured)
         self._snapshots = snapshots = Snapshots(
             started, writer, ports.open_reader, ports.clock, ports.chunk_rows,
@@ -54,17 +57,21 @@ class CaptureLoop:
             started.context, started.captured, writer, ports.topics, choice.selected, started.errors,
             lambda state, at: snapshots.table_changed(state, LogMark((at.file_number, at.pos), at.gtid)),
             ports.definitions, started, source.snapshot != "never", names,
-            ports.reaches(lambda: log.objects_changed),
+            ports.reaches(lambda: log.objects_changed), shadows=shadows,
         )  # fmt: skip
         self._stops = TableStops(started, ports, choice, snapshots)
         self._watermarks = WatermarkSender(started, ports, stops=self._stops)
         self._rows = RowSender(
             started, ports, log=log, barriers=self._barriers, snapshots=snapshots, on_batch=self._batch_left
         )
-        self._position = CapturePosition(started, ports, log=log, snapshots=snapshots)
+        self._position = CapturePosition(started, ports, log=log, snapshots=snapshots, shadows=shadows)
+        self._copies = TableCopies(
+            started, ports, choice=choice, snapshots=snapshots, stops=self._stops, position=self._position
+        )
+        self._barriers.made_again = self._copies.made_again
         self._ticker = CaptureTicker(
-            started, ports, log=log, position=self._position, rows=self._rows, snapshots=snapshots,
-            stops=self._stops, watermarks=self._watermarks, only_snapshot=source.snapshot == "only",
+            started, ports, log=log, position=self._position, rows=self._rows, snapshots=snapshots, stops=self._stops,
+            watermarks=self._watermarks, copies=self._copies, only_snapshot=source.snapshot == "only",
         )  # fmt: skip
 
     def close(self) -> None:
@@ -128,6 +135,8 @@ class CaptureLoop:
         if self._stops.unsaid:
             self._say_stops(boundary.file, boundary.pos)
         self._snapshots.delivered(boundary.header.gtid)
+        if self._copies.due and not self._log.inside:
+            self._copy(boundary.file, boundary.pos)
         if self._snapshots.active:
             self._advance(boundary.file, boundary.pos)
         if self._writer.full:
@@ -150,6 +159,7 @@ class CaptureLoop:
             self._position.store()
 
     def _barrier(self, barrier: Barrier) -> None:
+        self._barriers.note(barrier)
         verdicts = self._barriers.concerned(barrier)
         if not verdicts:
             return
@@ -180,8 +190,16 @@ class CaptureLoop:
         self._position.moved(file, pos)
         if self._stops.unsaid:
             self._say_stops(file, pos)
+        if self._copies.due:
+            self._copy(file, pos)
         if self._snapshots.active:
             self._advance(file, pos)
+
+    def _copy(self, file: str, pos: int) -> None:
+        """The stream stands between transactions: let copies begin, and end."""
+        self._copies.advance(file, pos)
+        if self._stops.unsaid:
+            self._say_stops(file, pos)
 
     def _advance(self, file: str, pos: int) -> None:
         """The stream stands between transactions: let the snapshots go on."""
@@ -207,7 +225,7 @@ class CaptureLoop:
                         name, self._rows.transaction(TransactionHeader(file, pos, now_ms, 0, None))
                     )
                 except TableStoppedError as error:
-                    self._stops.stop(error, LogMoment(file, pos, now_ms))
+                    self._stops.stop(error, LogMoment(file, pos - 1, now_ms))
 
     # --- beside the log
 

@@ -29,6 +29,7 @@ class TableStops:
         self._choice = choice
         self._snapshots = snapshots
         self._writer = ports.writer
+        self._now_ms = ports.clock.now_ms
 
     @property
     def unsaid(self) -> bool:
@@ -41,8 +42,13 @@ class TableStops:
         for part in error.parts:
             names = part.tables if part.tables is not None else self._captured.known
             for place, name in enumerate(sorted({self._names.same(each) for each in names})):
-                if name not in self._captured.stopped:
+                if name not in self._captured.stopped and not self._begun_behind(name, cause):
                     self._stop_table(name, part, cause, place)
+
+    def _begun_behind(self, name: TableName, cause: Cause) -> bool:
+        """Whether a former start took the table up behind the cause."""
+        begins = self._started.begins.get(name)
+        return begins is not None and (cause.epoch, cause.file_number, cause.pos) < begins[:3]
 
     def _stop_table(self, name: TableName, error: TableStoppedError, cause: Cause, number: int) -> None:
         source = self._captured.source
@@ -53,6 +59,7 @@ class TableStops:
         stop = cause.stop(name, error)
         self._captured.stop(name, Stopped(stop, place=cause.place(number)))
         self._snapshots.forget(name)
+        self._started.copies.stopped(dotted(name), stop.cause, stop.reason, self._now_ms())
         self._started.late.pop(name, None)
         _log.error(
             "table stopped", source=source, table=dotted(name), cause=stop.cause, reason=stop.reason,
@@ -61,14 +68,19 @@ class TableStops:
 
     def say(self, file: str, pos: int) -> bool:
         """Send the stops that their topics do not have yet, as far as they have a place; returns whether there was one."""
-        at = (self._epoch, binlog_file_number(file), pos)
+        number = binlog_file_number(file)
         said = False
         for name in sorted(self._captured.unsaid):
             stopped, topic = self._captured.stopped[name], self._captured.topic(name)
             topic.note()
-            position = event_position(stopped.place, topic.ceiling, (*at, STOP_ROW))
+            here = (self._epoch, number, pos, self._snapshots.next_row(topic))
+            position = event_position(
+                stopped.place, topic.ceiling, (self._epoch, number, pos - 1, STOP_ROW), here
+            )
             if position is None:
                 continue
+            if position == here:
+                self._snapshots.take_row(topic)
             stopped.position = position
             self._captured.unsaid.discard(name)
             self.send(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from producer.errors import SnapshotFinishedError, TransientSourceError
 from producer.kafka.settings import RETENTION_MS
+from producer.loop.copies import TableCopies
 from producer.loop.position import CapturePosition, Milestone
 from producer.loop.rows import RowSender
 from producer.loop.table_stops import TableStops
@@ -34,6 +35,7 @@ class CaptureTicker:
         snapshots: Snapshots,
         stops: TableStops,
         watermarks: WatermarkSender,
+        copies: TableCopies,
         only_snapshot: bool,
     ) -> None:
         self.behind = True
@@ -47,6 +49,7 @@ class CaptureTicker:
         self._snapshots = snapshots
         self._stops = stops
         self._watermarks = watermarks
+        self._copies = copies
         self._only_snapshot = only_snapshot
         self._next_tick = self._next_look = self._seconds()
         self._next_repeat = self._next_tick + _REPEAT_DEFINITIONS
@@ -73,7 +76,8 @@ class CaptureTicker:
         if idle and now >= self._next_look:
             self._next_look = now + _LOOK
             self._require_log_end()
-        if self._only_snapshot and not self._snapshots.pending:
+        self._copies.poll()
+        if self._only_snapshot and not self._snapshots.pending and not self._copies.busy:
             self._writer.drain()
             raise SnapshotFinishedError
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 import structlog
 
+from producer.copies import CopyBook
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.index import LogPoint
 from producer.definitions.places import Place, Unproven
@@ -26,11 +27,13 @@ from producer.resume.topic_recovery import Tail, TopicTails, peek, scan
 from producer.source import SourceDatabase
 from producer.sources.survey import MISSING, Surveyed
 from producer.stops import Cause, Stopped, lost_at_start, merged
-from producer.tables import Captured, TableName, TableState, dotted, undotted
+from producer.tables import Begun, Captured, TableName, TableState, dotted, undotted
 from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
 from schemas.io.mysql_catalog import is_selected
 from schemas.table.model import Table
+from schemas.table.online_ddl import of_tools
+from schemas.wire.copies import CopyMark, copy_topic
 from schemas.wire.event import ColumnChanges
 from schemas.wire.position import Position, binlog_file_number
 from schemas.wire.records import Anchor, StoredPosition, TableStop
@@ -45,7 +48,8 @@ class Started:
     `fresh`: the position is a new beginning (first start, or a new snapshot), not a stored one. `late`: new tables that wait to
     be defined: until the stream has passed what their topic holds (readers would drop it as old), and the point of the
     log up to which no definition of theirs can be proven. `begins`: tables that a former start took up behind the record's
-    position, and where: nothing before concerns them.
+    position, and where: nothing before concerns them. `copies`: those that were asked for. `snapshots`: whether tables are
+    snapshotted.
     """
 
     record: StoredPosition
@@ -56,6 +60,15 @@ class Started:
     fresh: bool
     late: dict[TableName, LogPoint] = field(default_factory=dict)
     begins: dict[TableName, Position] = field(default_factory=dict)
+    copies: CopyBook = field(default_factory=CopyBook)
+    snapshots: bool = True
+
+    def again(self, name: TableName) -> CopyMark | None:
+        """Return how the first definition of a table in this era is marked: as the begin of a copy, where its topic has an older one."""
+        tail = self.tails.get(name)
+        if tail is None or not self.snapshots or any(at[0] >= self.context.epoch for at in tail.definitions):
+            return None
+        return CopyMark(id=f"snapshot of era {self.context.epoch}")
 
 
 @dataclass(slots=True)
@@ -98,7 +111,7 @@ class Starter:
 
     def start(self, *, new_snapshot: bool) -> Started:
         """Claim, recover, define. Raises SourceRefusedError, KafkaRefusedError, TransientSourceError, DeliveryError."""
-        selected = self.source.tables.table_names(self.config.tables)
+        selected = self._without_tools(self.source.tables.table_names(self.config.tables))
         refused = {name: why for name in selected if (why := self.captured.refusal(name))}
         names = [name for name in selected if name not in refused]
         created = self.topics.ensure((self.captured.topic_of(name) for name in names), EVENTS)
@@ -111,11 +124,24 @@ class Starter:
         self.term.claimed = record.gen
         context = self.source.context(self.captured.source, record.epoch, record.gen)
         fresh = records.newest is None or new_snapshot
-        started = Started(record, context, self.captured, {}, {}, fresh)
+        started = Started(
+            record, context, self.captured, {}, {}, fresh,
+            copies=CopyBook(record.copies, record.copy_requests), snapshots=self.config.snapshot != "never",
+        )  # fmt: skip
         self._define_all(started, names, former, found)
         for name, why in refused.items():
             self._leave_out(started, name, why)
         return started
+
+    def _without_tools(self, names: list[TableName]) -> list[TableName]:
+        """Leave out the tables in which gh-ost and the like make the next form of another one."""
+        patterns = self.source.tables.names.patterns(self.config.tables)
+        left_out = of_tools(names, self.config.online_ddl.names, patterns, set(names))
+        for name, table in left_out.items():
+            _log.warning(
+                "table of a tool left out", source=self.captured.source, table=dotted(name), of=dotted(table)
+            )
+        return [name for name in names if name not in left_out]
 
     def _former(self, names: list[TableName], record: StoredPosition | None) -> list[TableName]:
         """Return the tables that the record knows, of which there are topics, and that are not to be captured (any more)."""
@@ -173,8 +199,13 @@ class Starter:
         before = max([stored.epoch if stored else -1, written[0] if written else -1])
         return StoredPosition(
             source=self.captured.source, gen=gen, epoch=before + 1, file=here.file, pos=here.pos, identity=here.identity,
-            ts_ms=now_ms(), assigned=assigned, proof=here.proof,
+            ts_ms=now_ms(), assigned=assigned, proof=here.proof, copy_requests=self._requests_end(),
         )  # fmt: skip
+
+    def _requests_end(self) -> int:
+        """Return where requests for copies begin that mean this beginning: those before are fulfilled by it, or are of an older one."""
+        topic = copy_topic(self.captured.prefix, self.captured.source)
+        return self.reader.bounds(topic)[1] if topic in self.topics.partitions() else 0
 
     # --- definitions
 
@@ -222,18 +253,25 @@ class Starter:
         )
         self.captured.known = set(tails) | {name for name in [*names, *former] if dotted(name) in recorded}
         said = {} if started.fresh else {dotted(n): t.stop for n, t in tails.items() if t.stop is not None}
-        before = merged(record.stops, said)
+        before = merged(_not_ended(record, tails), said)
         surveyed = self.source.tables.survey([name for name in names if name in self.captured.known])
         patterns = self.source.tables.names.patterns(self.config.tables)  # once: the source is asked
+        of_a_tool = of_tools(
+            self.captured.known, self.config.online_ddl.names, patterns, {*names, *self.captured.known}
+        )
         cause = Cause(record.epoch, record.file, binlog_file_number(record.file), record.pos, now_ms())
+        for name, tail in tails.items():
+            if (begun := tail.begun_in(record.epoch)) is not None and dotted(name) not in before:
+                started.copies.found(dotted(name), begun, now_ms(), altered=tail.altered())
         for name in sorted(self.captured.known):
-            selected = is_selected(patterns, *name)
+            selected = is_selected(patterns, *name) and name not in of_a_tool
             stop = before.get(dotted(name)) or self._lost(cause, name, surveyed.get(name), selected=selected)
             if stop is None:
                 continue
             tail = None if started.fresh else tails.get(name)
             stopped = Stopped(stop, tail.stop_position, tail.stop_offset) if tail else Stopped(stop)
             self.captured.stop(name, stopped)
+            started.copies.stopped(dotted(name), stop.cause, stop.reason, now_ms())
             if stopped.position is not None:
                 send_stop(self.writer, started.context, self.captured, name, record)
 
@@ -257,14 +295,19 @@ class Starter:
         """Take over what the topic says, and repeat the definition under the new gen."""
         record = started.record
         started.tails[name] = tail
-        in_force = tail.at(binlog_file_number(record.file), record.pos, record.epoch)
-        if in_force is None and (in_force := tail.beginning(record.epoch)) is not None:
+        here = (record.epoch, binlog_file_number(record.file), record.pos, -1)
+        in_force = tail.at(here[1], here[2], record.epoch)
+        begun = tail.begun_in(record.epoch)
+        if begun is not None and begun.position > here:
+            in_force = begun.position, tail.definitions[begun.position]
+            started.begins[name] = begun.position
+        elif in_force is None and (in_force := tail.beginning(record.epoch)) is not None:
             started.begins[name] = in_force[0]  # not the first time that capture is here
         if in_force is None or started.fresh:
             return False
         position, table = in_force
         state = TableState(name, self.captured.topic(name), table, position)
-        state.marker_offset = tail.marker_offset
+        state.marker_offset, state.begun = tail.marker_offset, begun
         self.captured.tables[name] = state
         send_definition(self.writer, started.context, state, definition_context(record, position))
         return True
@@ -309,7 +352,8 @@ class Starter:
         state = TableState(name, self.captured.topic(name), table, position)
         self.captured.tables[name] = state
         self.captured.known.add(name)
-        send_definition(self.writer, started.context, state, definition_context(record, position))
+        transaction = definition_context(record, position)
+        send_definition(self.writer, started.context, state, transaction, copy=started.again(name))
 
     def _require_alone(self, new: list[TableName]) -> None:
         """Raise TransientSourceError where a predecessor, which has not ended, took up a new table since the topic was read: readers
@@ -323,7 +367,7 @@ class Starter:
 
     def _rescan(self, started: Started, known: list[TableName], found: dict[str, TopicTails]) -> None:
         """Read what a zombie wrote between the first look and the repeated definitions."""
-        names = {self.captured.topic_of(name) for name in known}
+        names = {topic for topic, tails in found.items() if tails.tables}
         bounds = {name: self.reader.bounds(name) for name in names}
         news = {name: [(max(low, found[name].end), high)] for name, (low, high) in bounds.items()}
         for topic_name, message in self.reader.read_all(news):
@@ -337,6 +381,26 @@ class Starter:
             state, tail = self.captured.tables[name], started.tails[name]
             state.ahead = {p: t for p, t in tail.definitions.items() if p > state.defined_at}
             state.marker_offset = tail.marker_offset
+            state.begun = tail.begun_in(started.record.epoch)
+        for name, stopped in self.captured.stopped.items():
+            topic_tails = found.get(self.captured.topic_of(name))
+            its_tail = None if topic_tails is None else topic_tails.tables.get(name)
+            begun = None if its_tail is None else its_tail.begun
+            if begun is not None and stopped.position is not None and begun.position > stopped.position:
+                # A predecessor has begun a copy that ends here, with no more of it: that is said behind it.
+                stopped.position = None
+                self.captured.unsaid.add(name)
+
+
+def _not_ended(record: StoredPosition, tails: dict[TableName, Tail]) -> dict[str, TableStop]:
+    """Return the record's stops that no copy has ended which began in a topic since the record was written."""
+    stops = dict(record.stops)
+    here = (record.epoch, binlog_file_number(record.file), record.pos, -1)
+    for name, tail in tails.items():
+        anchor = record.anchors.get(dotted(name))
+        if tail.ended(stops.get(dotted(name)), here, anchor.end if anchor is not None else -1) is None:
+            stops.pop(dotted(name), None)
+    return stops
 
 
 WAITS = "it is taken up, with a snapshot, once capture has passed that statement"
@@ -369,18 +433,23 @@ def send_definition(
     *,
     effect: str | None = None,
     columns: ColumnChanges | None = None,
+    copy: CopyMark | None = None,
 ) -> None:
-    """Send the definition in force at its own position, and remember its offset once acknowledged."""
+    """Send the definition in force at its own position, and remember its offset once acknowledged. `copy`: one begins with it."""
     if state.defined_at[0] != context.epoch:
         context = msgspec.structs.replace(context, epoch=state.defined_at[0])
     state.topic.note()  # the definition stands lower than what the topic has, and takes its place as the tail
     key, value = encode_definition(
         state.table, context, state.topic.tail, transaction, row=state.defined_at[3], ddl=ddl, effect=effect, columns=columns,
+        copy=copy,
     )  # fmt: skip
     state.topic.raise_ceiling()
+    position = state.defined_at
 
     def stored(offset: int) -> None:
         state.definition_offset = offset
+        if copy is not None:
+            state.begun = Begun(copy, position, offset)
 
     writer.send(state.topic.name, key, value, stored)
 

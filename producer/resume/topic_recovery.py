@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from producer.ports import TopicRanges
-from schemas.table.model import Table
+from producer.tables import Begun
+from schemas.table.model import Table, same_definition
+from schemas.wire.copies import CopyMark
 from schemas.wire.event import Chunk
 from schemas.wire.position import Position
 from schemas.wire.records import Anchor, TableStop
@@ -36,6 +38,7 @@ class _Event(msgspec.Struct):
     definition: Table | None = None
     chunk: Chunk | None = None
     stop: TableStop | None = None
+    copy: CopyMark | None = None
 
 
 _decode: Callable[[bytes], _Event] = msgspec.json.Decoder(_Event).decode
@@ -53,27 +56,60 @@ class Tail:
     """One table's part of a topic. `definitions` in the order of the topic, by position.
 
     `stop`: why nothing of it follows, with the place of the event that says so; a new beginning of the log's life (a
-    definition of a higher epoch) ends it.
+    definition of a higher epoch) ends it, and so does `begun`: a copy of the table. Only `markers` behind that count.
     """
 
     definitions: dict[Position, Table] = field(default_factory=dict)
     definition_offset: int | None = None
     markers: list[Marker] = field(default_factory=list)
     marker_offset: int | None = None
-    last_snapshot_row: int | None = None
+    begun: Begun | None = None
     stop: TableStop | None = None
     stop_position: Position | None = None
     stop_offset: int | None = None
 
     def at(self, file: int, pos: int, epoch: int) -> tuple[Position, Table] | None:
-        """Return the definition in force for a transaction that starts at `file`, `pos`."""
-        position = max((p for p in self.definitions if p <= (epoch, file, pos, -1)), default=None)
+        """Return the definition in force for a transaction that starts at `file`, `pos`: one of this era."""
+        ours = (p for p in self.definitions if p[0] == epoch and p <= (epoch, file, pos, -1))
+        position = max(ours, default=None)
         return None if position is None else (position, self.definitions[position])
 
     def beginning(self, epoch: int) -> tuple[Position, Table] | None:
         """Return the first definition of an era."""
         position = min((p for p in self.definitions if p[0] == epoch), default=None)
         return None if position is None else (position, self.definitions[position])
+
+    def begun_in(self, epoch: int) -> Begun | None:
+        """Return the last copy that began, if that was in an era."""
+        return self.begun if self.begun is not None and self.begun.position[0] == epoch else None
+
+    def altered(self) -> bool:
+        """Whether the definition is another one since the last copy began."""
+        if self.begun is None or (was := self.definitions.get(self.begun.position)) is None:
+            return False
+        since = (table for at, table in self.definitions.items() if at > self.begun.position)
+        return not all(same_definition(was, table) for table in since)
+
+    def ended(self, stop: TableStop | None, here: Position, known: int) -> TableStop | None:
+        """Return the stop that a record holds unless a copy has begun in the topic since.
+
+        `here`: the record's position. Who passed the begin and kept the stop has not known of it. Where the begin stands at that very
+        place, `known` decides: the topic's end for the record.
+        """
+        begun = self.begun
+        if stop is None or begun is None or begun.position[:3] < here[:3]:
+            return stop
+        if begun.position[:3] == here[:3] and begun.offset <= known:
+            return stop
+        self.begun = begun._replace(ended=begun.ended or stop.cause)
+        return None
+
+    def begins(self, mark: CopyMark, position: Position, offset: int) -> None:
+        """A copy begins: what stopped the table before is over, and what was read of it does not count."""
+        self.begun = Begun(mark, position, offset, self.stop.cause if self.stop is not None else "")
+        self.markers.clear()
+        self.marker_offset = None
+        self.stop = self.stop_position = self.stop_offset = None
 
 
 @dataclass(slots=True)
@@ -112,10 +148,10 @@ class TopicTails:
             tail.definition_offset = offset
             if tail.stop_position is not None and source.position[0] > tail.stop_position[0]:
                 tail.stop = tail.stop_position = tail.stop_offset = None
+            if event.copy is not None:
+                tail.begins(event.copy, source.position, offset)
         elif event.stop is not None:
             tail.stop, tail.stop_position, tail.stop_offset = event.stop, source.position, offset
-        else:
-            tail.last_snapshot_row = max(source.row, tail.last_snapshot_row or source.row)
         if event.chunk is not None:
             tail.markers.append(Marker(event.chunk, source.position, source.gen))
             tail.marker_offset = offset
@@ -161,7 +197,7 @@ def _anchored(anchors: Iterable[Anchor], low: int, start: int) -> list[int]:
     offsets = {
         offset
         for anchor in anchors
-        for offset in (anchor.definition, anchor.marker, anchor.stop)
+        for offset in (anchor.definition, anchor.marker, anchor.stop, anchor.begin)
         if offset is not None
     }
     return sorted(offset for offset in offsets if low <= offset < start)

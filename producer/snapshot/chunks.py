@@ -22,7 +22,8 @@ Driving it (all calls from the thread that reads the stream; a state is spent on
     StreamAt(point, delivered) between transactions: everything before `point` was fed. Also when idle, and after
                               events that are of no transaction (rotation, format), or HIGH may never be reached
 
-    ReadChunk    have it read on another connection, not before `not_before`; the answer carries its `request`
+    ReadChunk    have it read on another connection, not before `not_before`; the answer carries its `request`. `where`: an SQL
+                 condition of the source that the rows meet, put there by the shell
     EmitChunk    write its rows and marker now, before anything else of the stream
                  (producer.kafka.control_events.encode_whole_chunk)
     SnapshotDone the table is complete
@@ -104,12 +105,20 @@ class ChunkFailed(NamedTuple):
     reason: str
 
 
+class ChunkRefused(NamedTuple):
+    """The source does not take the condition of the chunk's rows, and never will."""
+
+    request: int
+    reason: str
+
+
 class ReadChunk(NamedTuple):
     request: int
     table: Table
     after: Key | None
     limit: int
     not_before: float
+    where: str | None = None
 
 
 class EmitChunk(NamedTuple):
@@ -227,10 +236,7 @@ class SnapshotMachine:
         return state, [ReadChunk(state.request, state.table, state.after, self._limit, not_before)]
 
     def _changed(self, state: ChunkState, event: TableChanged, now: float) -> Step:
-        """Whatever was or is being read is of the old table: read again. Another key begins from the start."""
-        new_key = event.table.key.columns != state.table.key.columns
-        if new_key:
-            state = msgspec.structs.replace(state, number=1, after=None, repeated=True)
+        """Whatever was or is being read is of the old table: read again. With another key the snapshot begins anew elsewhere."""
         state.seen.append((event.mark, None))
         return self._read(msgspec.structs.replace(state, table=event.table), now)
 

@@ -22,7 +22,7 @@ import structlog
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
-from producer.snapshot.chunks import ChunkFailed, ChunkRead, LogPoint, Low, ReadChunk
+from producer.snapshot.chunks import ChunkFailed, ChunkRead, ChunkRefused, LogPoint, Low, ReadChunk
 from producer.snapshot.text import expressions, row_of
 from schemas.io.mysql_connection import SESSION_SQL, open_connection
 from schemas.table.model import Column, Key, Kind, Row, Table
@@ -73,7 +73,7 @@ class ChunkReader:
                 self._connection.close()
             self._connection = None
 
-    def read(self, request: ReadChunk) -> ChunkRead | ChunkFailed:
+    def read(self, request: ReadChunk) -> ChunkRead | ChunkFailed | ChunkRefused:
         """Read a chunk. Raises SourceRefusedError, and pymysql errors that trying again will not heal (a grant)."""
         try:
             connection = self._open()
@@ -83,16 +83,9 @@ class ChunkReader:
                 )
             self._prepared = True
             return self._select(connection, request)
-        except (pymysql.err.OperationalError, pymysql.err.InterfaceError, OSError) as error:
+        except (pymysql.MySQLError, OSError) as error:
             self.close()
-            if error.args and error.args[0] in _PERMANENT:
-                raise
-            return ChunkFailed(request.request, str(error))
-        except pymysql.err.ProgrammingError as error:
-            self.close()
-            if error.args[0] not in _TABLE_CHANGED:
-                raise
-            return ChunkFailed(request.request, str(error))
+            return _answer(request, error)
 
     def _open(self) -> Connection[Any]:
         if self._connection is None:
@@ -101,12 +94,18 @@ class ChunkReader:
                 cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         return self._connection
 
-    def _select(self, connection: Connection[Any], request: ReadChunk) -> ChunkRead:
-        sql, parameters = chunk_query(request.table, request.after, request.limit)
+    def _select(self, connection: Connection[Any], request: ReadChunk) -> ChunkRead | ChunkRefused:
+        sql, parameters = chunk_query(request.table, request.after, request.limit, request.where)
         convert = row_of(request.table)
         with connection.cursor(Cursor) as cursor:
             low = self._visibility.begin(cursor)
-            cursor.execute(sql, parameters or None)
+            try:
+                cursor.execute(sql, parameters or None)
+            except pymysql.MySQLError as error:
+                if request.where is None or not error.args or error.args[0] in _ANY_STATEMENT:
+                    raise
+                self.close()
+                return ChunkRefused(request.request, str(error.args[-1]))
             rows: list[Row] = [convert(row) for row in cursor.fetchall()]
             cursor.execute("COMMIT")
             high = self._visibility.log_end(cursor)
@@ -115,6 +114,19 @@ class ChunkReader:
 
 _PERMANENT = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 1698})
 """Access denied, in all its forms."""
+_ANY_STATEMENT = frozenset(
+    {1040, 1053, 1205, 1213, 1317, 1412, 1927, 1969, 2002, 2003, 2006, 2013, 2014, 2026, 2055, 3024}
+)
+"""Connections that are lost or killed, locks, time-outs: whatever the statement says."""
+
+
+def _answer(request: ReadChunk, error: Exception) -> ChunkFailed:
+    """Return the answer that has the chunk read again. Raises `error` where trying again will not heal it."""
+    again = (pymysql.err.OperationalError, pymysql.err.InterfaceError, OSError)
+    number = error.args[0] if error.args else None
+    if number in _TABLE_CHANGED or (isinstance(error, again) and number not in _PERMANENT):
+        return ChunkFailed(request.request, str(error))
+    raise error
 
 
 # --- the query
@@ -126,16 +138,24 @@ _BY_NUMBER = frozenset({Kind.ENUM, Kind.SET, Kind.YEAR})
 """Kinds that sort by their number, but compare with a literal otherwise (labels as text, YEAR 0 as 2000)."""
 
 
-def chunk_query(table: Table, after: Key | None, limit: int) -> tuple[str, _Parameters]:
-    """Return the SELECT of the first `limit` rows behind key `after` in key order, by the source's own collations."""
+def chunk_query(
+    table: Table, after: Key | None, limit: int, where: str | None = None
+) -> tuple[str, _Parameters]:
+    """Return the SELECT of the first `limit` rows behind key `after` in key order, by the source's own collations.
+
+    `where`: a condition that they meet, whole in itself (producer.copies.unbalanced); a comment in it ends with its line.
+    """
     columns = [table.column(name) for name in table.key.columns]
     names = [_sort_expression(column) for column in columns]
-    where, parameters = "", _NO_PARAMETERS
+    conditions, parameters = [], _NO_PARAMETERS
+    if where is not None:
+        conditions.append(f"({where.replace('%', '%%')}\n)")
     if after is not None:
-        where, parameters = _behind(names, _parameters(table, columns, after))
+        behind, parameters = _behind(names, _parameters(table, columns, after))
+        conditions.append(behind)
     sql = (
         f"SELECT {', '.join(expressions(table)).replace('%', '%%')} FROM {quote_name(table.db)}.{quote_name(table.name)}"
-        f"{where} ORDER BY {', '.join(names)} LIMIT {limit:d}"
+        f"{' WHERE ' if conditions else ''}{' AND '.join(conditions)} ORDER BY {', '.join(names)} LIMIT {limit:d}"
     )
     return sql if parameters else sql.replace("%%", "%"), parameters
 
@@ -152,7 +172,7 @@ def _behind(names: list[str], values: _Parameters) -> tuple[str, _Parameters]:
     for name, value in zip(reversed(names[:-1]), reversed(values[:-1]), strict=True):
         condition = f"{name} >= %s AND ({name} > %s OR {condition})"
         parameters = (value, value, *parameters)
-    return f" WHERE {condition}", parameters
+    return condition, parameters
 
 
 def _parameters(table: Table, columns: list[Column], key: Key) -> _Parameters:
@@ -185,7 +205,9 @@ class BackgroundReader:
         self._reader = reader
         self._clock = clock
         self._requests: queue.SimpleQueue[ReadChunk | None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[ChunkRead | ChunkFailed | BaseException] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[ChunkRead | ChunkFailed | ChunkRefused | BaseException] = (
+            queue.SimpleQueue()
+        )
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="snapshot", daemon=True)
         self._thread.start()
@@ -193,7 +215,7 @@ class BackgroundReader:
     def submit(self, request: ReadChunk) -> None:
         self._requests.put(request)
 
-    def poll(self, timeout: float = 0) -> ChunkRead | ChunkFailed | None:
+    def poll(self, timeout: float = 0) -> ChunkRead | ChunkFailed | ChunkRefused | None:
         """Return the next answer, if there is one within `timeout` seconds."""
         try:
             answer = self._answers.get(block=timeout > 0, timeout=timeout or None)
@@ -216,7 +238,7 @@ class BackgroundReader:
             if self._closed.is_set():
                 return
             try:
-                answer: ChunkRead | ChunkFailed | BaseException = self._reader.read(request)
+                answer: ChunkRead | ChunkFailed | ChunkRefused | BaseException = self._reader.read(request)
             except Exception as error:  # noqa: BLE001 - raised again in the thread that polls
                 answer = error
             if isinstance(answer, ChunkFailed):

@@ -2,7 +2,8 @@
 
 The rules are in producer/snapshot/chunks.py; here is what they leave to the shell: which tables are under way at once, reading on
 helper threads, the position rows of snapshot events, and sending. A table's snapshot does not begin before the stream
-has passed everything that its topic already holds: readers would drop its rows as old.
+has passed everything that its topic already holds: readers would drop its rows as old. A copy of a table (docs/adr/0025) is a
+snapshot whose begin event is in the topic already.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 import structlog
+from msgspec.structs import replace
 
+from producer.copies import CopyBook
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.errors import TableStoppedError
 from producer.kafka.control_events import encode_whole_chunk
@@ -23,8 +26,9 @@ from producer.snapshot import chunks
 from producer.source import ChunkQueue
 from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.stops import too_large
-from producer.tables import TableName, TableState, dotted
-from schemas.table.model import Key, Table
+from producer.tables import TableName, TableState, TopicState, dotted
+from schemas.table.model import Key, Table, same_definition
+from schemas.wire.copies import CopyMark, CopyState
 from schemas.wire.position import FIRST_SNAPSHOT_ROW, Position, binlog_file_number
 
 _log = structlog.get_logger("capture")
@@ -35,6 +39,9 @@ _ROWS_PER_GEN = 1 << 32
 _GENS = 1 << 20
 
 
+Answer = chunks.ChunkRead | chunks.ChunkFailed | chunks.ChunkRefused
+
+
 class _Lane:
     """A reader of chunks, and for whom its answers are, in order."""
 
@@ -42,7 +49,7 @@ class _Lane:
         self.reader = reader
         self.asked: deque[_Job] = deque()
 
-    def answer(self) -> chunks.ChunkRead | chunks.ChunkFailed | None:
+    def answer(self) -> Answer | None:
         """Return the next answer, if there is one. Raises what the reading raised; that was the answer then."""
         try:
             return self.reader.poll()
@@ -52,21 +59,34 @@ class _Lane:
 
 
 class _Job:
-    """One table's snapshot under way."""
+    """One table's snapshot under way. `since`: offset of the last marker of a copy that is in the topic; `due`: when the next chunk may be
+    read."""
 
-    __slots__ = ("lane", "state", "table")
+    __slots__ = ("due", "lane", "machine", "since", "state", "table")
 
-    def __init__(self, state: chunks.ChunkState, table: TableState, lane: _Lane) -> None:
-        self.state = state
+    def __init__(self, table: TableState, machine: chunks.SnapshotMachine) -> None:
         self.table = table
-        self.lane = lane
+        self.machine = machine
+        self.since = table.marker_offset
+        self.due = 0.0
+        self.state: chunks.ChunkState
+        self.lane: _Lane
+
+    def mark(self) -> CopyMark | None:
+        """Return what the next marker says of the copy."""
+        begun = self.table.begun
+        if begun is None:
+            return None
+        since = begun.offset if self.since is None else self.since
+        return replace(begun.mark, begins=begun.offset, since=since)
 
 
 class Snapshots:
     """All snapshots of a run. Every method is called from the thread that reads the stream.
 
     `wanted`: whether the source's tables are snapshotted at all. `open_reader`, `chunk_rows`: see Ports.
-    `delivered`: the set, still empty, of the GTIDs that the stream brings, where LOW is such a set.
+    `delivered`: the set, still empty, of the GTIDs that the stream brings, where LOW is such a set. `unbegun`: tables of which a copy
+    has to begin before they go on. `refused`: (table, reason) of copies whose condition the source does not take.
     """
 
     def __init__(
@@ -85,9 +105,9 @@ class Snapshots:
         self._writer = writer
         self._open_reader = open_reader
         self._clock = clock
-        self._machine = chunks.SnapshotMachine(chunk_rows)
+        self._chunk_rows = chunk_rows
+        self._copies: CopyBook = started.copies
         self._wanted = wanted
-        self._fresh = started.fresh
         self._tails: dict[TableName, Tail] = started.tails
         self._waiting: dict[TableName, TableState] = {}
         self._jobs: dict[TableName, _Job] = {}
@@ -99,6 +119,8 @@ class Snapshots:
         self._file = record.file
         self._goes_on = False
         self.done: set[str] = set()
+        self.unbegun: dict[TableName, TableState] = {}
+        self.refused: list[tuple[TableName, str]] = []
         for state in started.captured.tables.values():
             self.add(state)
 
@@ -106,8 +128,14 @@ class Snapshots:
 
     @property
     def pending(self) -> set[str]:
-        """ "db.table" of the tables that are not completely in their topics."""
-        return {dotted(name) for name in (*self._waiting, *self._jobs)}
+        """ "db.table" of the tables that are not completely in their topics, copies that were asked for aside."""
+        waiting = (state for state in self._waiting.values() if self._asked(state) is None)
+        running = (job.table for job in self._jobs.values() if self._asked(job.table) is None)
+        return {dotted(state.name) for state in (*waiting, *running, *self.unbegun.values())}
+
+    def goes_on(self, name: TableName) -> bool:
+        """Whether the table's snapshot or copy is not all sent."""
+        return name in self._jobs or name in self._waiting or name in self.unbegun
 
     @property
     def ready(self) -> bool:
@@ -122,9 +150,14 @@ class Snapshots:
     # --- what capture tells
 
     def add(self, state: TableState) -> None:
-        """Take up a table, where its topic says that its snapshot stands."""
-        if self._wanted and state.ignored is None:
+        """Take up a table, where its topic says that its snapshot or its copy stands."""
+        if (self._wanted or state.begun is not None) and state.ignored is None:
             self._waiting[state.name] = state
+
+    def copy(self, state: TableState) -> None:
+        """A copy of the table has begun in its topic."""
+        self.forget(state.name)
+        self._waiting[state.name] = state
 
     def delivered(self, gtid: str | None) -> None:
         """A transaction of the stream is over."""
@@ -134,7 +167,7 @@ class Snapshots:
     def rows_seen(self, state: TableState, mark: chunks.LogMark, keys: Sequence[Key]) -> None:
         """Rows of a table that is `under_way` passed."""
         job = self._jobs[state.name]
-        job.state, _ = self._machine.step(job.state, chunks.RowsSeen(mark, keys), self._clock.seconds())
+        job.state, _ = job.machine.step(job.state, chunks.RowsSeen(mark, keys), self._clock.seconds())
 
     def under_way(self, name: TableName) -> bool:
         return name in self._jobs
@@ -143,17 +176,28 @@ class Snapshots:
         """The table's rows or form changed by a statement; a table new to capture is taken up."""
         job = self._jobs.get(state.name)
         if state.ignored is not None:
-            self._jobs.pop(state.name, None)
-            self._waiting.pop(state.name, None)
+            self.forget(state.name)
         elif job is not None:
-            self._step(job, chunks.TableChanged(mark, state.table))
-        elif dotted(state.name) not in self.done and state.name not in self._waiting:
+            self._job_changed(job, mark)
+        elif dotted(state.name) not in self.done and not self.goes_on(state.name):
             self.add(state)
 
+    def _job_changed(self, job: _Job, mark: chunks.LogMark) -> None:
+        was, now = job.state.table, job.table.table
+        if self._asked(job.table) is not None and not same_definition(was, now):
+            del self._jobs[job.table.name]
+            self._copies.altered(dotted(job.table.name))
+        elif was.key.columns != now.key.columns:
+            del self._jobs[job.table.name]
+            self.unbegun[job.table.name] = job.table
+        else:
+            self._step(job, chunks.TableChanged(mark, now))
+
     def forget(self, name: TableName) -> None:
-        """The table is stopped: what was read of it is not emitted."""
+        """The table is stopped, or its copy given up: what was read of it is not emitted."""
         self._jobs.pop(name, None)
         self._waiting.pop(name, None)
+        self.unbegun.pop(name, None)
 
     def advance(self, file: str, pos: int) -> None:
         """The stream stands between transactions at `file`, `pos`: take in answers, emit what is due, begin what waits."""
@@ -179,30 +223,47 @@ class Snapshots:
     def _passed(self, state: TableState, point: chunks.LogPoint) -> bool:
         """Whether snapshot rows at `point` would stand above everything in the topic."""
         ceiling = state.topic.ceiling
-        return ceiling is None or (self._context.epoch, *point, self._row(state)) > ceiling
+        return ceiling is None or (self._context.epoch, *point, self.next_row(state.topic)) > ceiling
 
     def _begin(self, state: TableState, point: chunks.LogPoint) -> None:
-        resume = self._resume(state)
-        current, effects = self._machine.start(
+        resume, asked = self._resume(state), self._asked(state)
+        if resume is None:
+            self.unbegun[state.name] = state
+            return
+        rate = asked.max_rows_per_second if asked is not None else None
+        limit = min(self._chunk_rows, rate) if rate else self._chunk_rows
+        job = _Job(state, chunks.SnapshotMachine(limit))
+        job.state, effects = job.machine.start(
             state.table, point, self._delivered, resume, self._clock.seconds()
         )
-        job = _Job(current, state, self._lane())
+        job.lane = self._lane()
         self._jobs[state.name] = job
         if not resume.done:
             _log.info("snapshot goes on", table=dotted(state.name), chunk=resume.number)
+        elif asked is not None:  # its last marker was the last that the process before did
+            self._copies.ended(dotted(state.name), asked.id, self._clock.now_ms())
         self._carry_out(job, effects)
 
-    def _resume(self, state: TableState) -> chunks.ResumePoint:
-        """Where the topic's markers say the snapshot stands; with a new beginning, at the first chunk again."""
-        tail = self._tails.get(state.name)
-        if tail is None:
-            return chunks.FROM_START
-        if self._fresh:
-            return chunks.FROM_START._replace(repeated=True)
-        return resume_after(tail, state.table)
+    def _asked(self, state: TableState) -> CopyState | None:
+        """Return the request that the table's copy fulfils, if it does."""
+        asked = self._copies.states.get(dotted(state.name))
+        if asked is None or state.begun is None or asked.id != state.begun.mark.id:
+            return None
+        return asked
+
+    def _resume(self, state: TableState) -> chunks.ResumePoint | None:
+        """Where the topic's markers say the snapshot stands; None: a copy has to begin first."""
+        tail, begun = self._tails.get(state.name), state.begun
+        again = chunks.FROM_START._replace(repeated=begun is not None)
+        if begun is not None and not self._copies.resumes(dotted(state.name), begun):
+            return again._replace(done=True)
+        if tail is None or not tail.markers or tail.begun != begun:
+            return again
+        resume = resume_after(tail, state.table)
+        return None if resume == chunks.FROM_START._replace(repeated=True) else resume
 
     def _step(self, job: _Job, event: chunks.Event) -> None:
-        job.state, effects = self._machine.step(job.state, event, self._clock.seconds())
+        job.state, effects = job.machine.step(job.state, event, self._clock.seconds())
         if effects:
             self._carry_out(job, effects)
 
@@ -211,9 +272,9 @@ class Snapshots:
             match effect:
                 case chunks.ReadChunk():
                     job.lane.asked.append(job)
-                    job.lane.reader.submit(effect)
+                    job.lane.reader.submit(self._paced(job, effect))
                 case chunks.EmitChunk():
-                    self._emit(job.table, effect)
+                    self._emit(job, effect)
                 case chunks.SnapshotDone():
                     self._finish(job)
 
@@ -222,6 +283,13 @@ class Snapshots:
         if self._jobs.pop(job.table.name, None) is not None:
             self.done.add(name)
             _log.info("snapshot complete", source=self._context.name, table=name)
+
+    def _paced(self, job: _Job, request: chunks.ReadChunk) -> chunks.ReadChunk:
+        """Return what is to be read, as the copy was asked for."""
+        asked = self._asked(job.table)
+        if asked is None:
+            return request
+        return request._replace(where=asked.where, not_before=max(request.not_before, job.due))
 
     def _lane(self) -> _Lane:
         """Return a lane that no table uses, made if there is none."""
@@ -238,40 +306,64 @@ class Snapshots:
         for lane in self._lanes:
             while lane.asked and (answer := lane.answer()) is not None:
                 job = lane.asked.popleft()
-                if self._jobs.get(job.table.name) is job:
-                    taken = True
+                if self._jobs.get(job.table.name) is not job:
+                    continue
+                taken = True
+                if isinstance(answer, chunks.ChunkRefused):
+                    del self._jobs[job.table.name]
+                    self.refused.append((job.table.name, answer.reason))
+                else:
                     self._step(job, answer)
         return taken
 
-    def _emit(self, state: TableState, effect: chunks.EmitChunk) -> None:
-        number, pos = effect.at
+    def _emit(self, job: _Job, effect: chunks.EmitChunk) -> None:
+        state, (number, pos) = job.table, effect.at
         transaction = TransactionContext(
             id=f"snapshot:{self._file}:{pos}", gtid=None, file=self._file, file_number=number, pos=pos,
             ts_ms=self._clock.now_ms(), server_id=self._server_id, made_ms=self._clock.now_ms(),
         )  # fmt: skip
-        first, before = self._row(state), state.topic.tail.last
-        records = encode_whole_chunk(effect, self._context, state.topic.tail, transaction, first_row=first)
+        first, before = self.next_row(state.topic), state.topic.tail.last
+        records = encode_whole_chunk(
+            effect, self._context, state.topic.tail, transaction, first_row=first, copy=job.mark()
+        )
         fit, size = fitting(records)
         if fit < len(records):
             state.topic.tail.last = before
             key, value = records[fit]
             raise too_large(state.name, key, len(key) + len(value))
-        self._next_row[state.topic.name] = first + len(records)
+        self.take_row(state.topic, len(records))
         *rows, (key, value) = records
         self._writer.send_all(state.topic.name, rows, size - len(key) - len(value))
+        self._writer.send(state.topic.name, key, value, self._when_stored(job, last=effect.upto is None))
+        if (asked := self._asked(state)) is not None:
+            if asked.max_rows_per_second:
+                job.due = max(job.due, self._clock.seconds()) + len(effect.rows) / asked.max_rows_per_second
+            self._copies.sent(dotted(state.name), asked.id, len(effect.rows))
+
+    def _when_stored(self, job: _Job, *, last: bool) -> Callable[[int], None]:
+        """Return what is done once a marker is in the topic. The copy may be another one by then."""
+        state, begun = job.table, job.table.begun
 
         def stored(offset: int) -> None:
-            state.marker_offset = offset
+            if state.begun != begun:
+                return
+            state.marker_offset = job.since = offset
+            if last and begun is not None:
+                self._copies.ended(dotted(state.name), begun.mark.id, self._clock.now_ms())
 
-        self._writer.send(state.topic.name, key, value, stored)
+        return stored
 
-    def _row(self, state: TableState) -> int:
-        """The next position row of the topic's snapshot events."""
-        row = self._next_row.get(state.topic.name)
+    def next_row(self, topic: TopicState) -> int:
+        """Return the next position row of the topic's snapshot events."""
+        row = self._next_row.get(topic.name)
         if row is None:
-            row = first_row(self._context.gen, state.topic.ceiling)
-            self._next_row[state.topic.name] = row
+            row = first_row(self._context.gen, topic.ceiling)
+            self._next_row[topic.name] = row
         return row
+
+    def take_row(self, topic: TopicState, rows: int = 1) -> None:
+        """The next `rows` of them have an event."""
+        self._next_row[topic.name] = self.next_row(topic) + rows
 
 
 def first_row(gen: int, ceiling: Position | None) -> int:

@@ -166,6 +166,14 @@ class Catalog:
         )
         return str(rows[0]["engine"]) if rows else None
 
+    def rows_about(self, name: TableName) -> int | None:
+        """Return how many rows the server thinks that a table has; None: there is none."""
+        rows = self.query(
+            "SELECT table_rows AS about FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
+            name,
+        )
+        return int(rows[0]["about"]) if rows and rows[0]["about"] is not None else None
+
     def partitioning(self, name: TableName) -> str | None:
         """Return by what a table is partitioned ("RANGE", "LIST COLUMNS" …), "" if it is not, None if there is none or several say."""
         rows = self.query(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
@@ -18,6 +18,7 @@ from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.listening import listening_socket
 from coordinator.server.operators.copies import CopyDesk
+from rowlock.coordinator.configuration import FollowingDesk, HeldConfiguration
 from rowlock.coordinator.fences import Fences
 from rowlock.coordinator.unit_catalogue import CatalogueReader
 from rowlock.credentials import agent_token, security_of
@@ -79,24 +80,23 @@ def owner_config(config: CoordinationConfig) -> OwnerConfig:
 def run(
     config: Config,
     name: str,
-    copies: CopyDesk,
+    copies: FollowingDesk,
     *,
     or_any_port: bool = False,
     without: Sequence[str] = (),
+    on_taken: Callable[[Config], None] | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT. Returns the exit code; raises CommandError when it cannot begin.
 
-    `copies`: where requests for copies go. `or_any_port`: REST takes a free port where the one that it shall have is taken. `without`: see rowlock.coordinator.unit_catalogue.
+    `copies`: where requests for copies go. `or_any_port`: REST takes a free port where the one that it shall have is taken. `without`: see
+    rowlock.coordinator.unit_catalogue. `on_taken`: is told of another configuration that is in force.
     """
     wanted = config.coordination
     with stopped_by_signals() as stop:
         listening, address = listen_for_rest(wanted, or_any_port=or_any_port)
-        coordinator = Coordinator(
-            server_config(wanted, name),
-            config.kafka,
-            CatalogueReader(config, without=without),
-            Fences(config),
-        )
+        catalogue, fences = CatalogueReader(config, without=without), Fences(config)
+        held = HeldConfiguration(config, (catalogue, fences, copies), on_taken)
+        coordinator = Coordinator(server_config(wanted, name), config.kafka, catalogue, fences, held)
         try:
             coordinator.start(rest=_reachable(wanted, address))
         except OSError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -30,6 +30,11 @@ class KafkaCopyDesk:
     """`coordinator.server.operators.copies.CopyDesk` over the configuration's Kafka."""
 
     def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def take(self, config: Config, changed: Collection[str]) -> None:
+        """Go by this configuration."""
+        del changed
         self._config = config
 
     def ask(self, asked: CopyAsked, *, by: str) -> CopyTaken:

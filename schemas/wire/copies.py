@@ -52,10 +52,11 @@ class CopyRequest(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
 class CopyState(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """State of the last request for a table. Times in ms since 1970.
 
-    `begin`, `offset`: position and Kafka offset of the event with which the copy begins in the table's topic. `rows`: published so
+    `begin`, `offset`: position and Kafka offset of the event with which the table's last copy begins in its topic. `rows`: published so
     far; `estimate`: how many there will be about, None: not known. `restarts`: how often it began anew because the table was
     altered. `reason`: of `refused` and `cancelled`: what was seen, and behind the last colon what to do. `ended`: (time, cause) of
-    this table's copies that ended within the last day, oldest first.
+    this table's copies that ended within the last day, oldest first. `ended_stop`: cause of the stop that its begin ended; the table
+    is stopped again if the copy is given up. `behind`: asked meanwhile by no person; judged once this copy has ended.
     """
 
     id: str
@@ -76,6 +77,8 @@ class CopyState(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     max_rows_per_second: int | None = None
     reason: str = ""
     ended: tuple[tuple[int, str], ...] = ()
+    ended_stop: str = ""
+    behind: CopyRequest | None = None
 
 
 class CopyMark(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

@@ -68,7 +68,7 @@ class Identity(msgspec.Struct, kw_only=True):
 class Anchor(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Where the last definition and the last chunk marker of a table stand in its topic, so that a start need not search.
 
-    `definition`, `marker`, `stop`: offsets; everything of the table at an offset above `end` is read when capture starts.
+    `definition`, `marker`, `stop`, `begin` (of the last copy): offsets; everything of the table at an offset above `end` is read when capture starts.
     `highest`: the highest position in the topic up to `end`.
     """
 
@@ -77,6 +77,7 @@ class Anchor(msgspec.Struct, kw_only=True, omit_defaults=True):
     end: int
     highest: Position | None = None
     stop: int | None = None
+    begin: int | None = None
 
 
 class TableStop(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -104,6 +105,25 @@ class LogProof(msgspec.Struct, kw_only=True, frozen=True):
     digest: str  # of time, type, server id, start and body (producer.sources.binlog.log_proof.digest)
 
 
+class Shadow(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What was done to `db`.`name`, the table in which gh-ost or pt-online-schema-change makes the next form of `table`: the position
+    moves past it, and it counts when the one takes the other's place.
+
+    `at`: (number of the log file, offset) of the last statement that counts here. `statements`: since its CREATE, as they were
+    executed in `db`. `unknown`: why nothing follows from them ("…"). `away`: `table` has left its place, and the shadow not come
+    yet. `over`: the shadow is gone, or has taken the place.
+    """
+
+    db: str
+    name: str
+    table: str
+    at: tuple[int, int]
+    statements: tuple[str, ...] = ()
+    unknown: str = ""
+    away: bool = False
+    over: bool = False
+
+
 class StoredPosition(msgspec.Struct, kw_only=True):
     """Where capture resumes: a transaction boundary; everything before it is acknowledged by Kafka."""
 
@@ -128,6 +148,7 @@ class StoredPosition(msgspec.Struct, kw_only=True):
     proof: tuple[LogProof, ...] = ()
     copies: dict[str, CopyState] = {}  # "db.table" → what became of the last request to copy it
     copy_requests: int = 0  # offset of the next request to read in `<prefix>.<source>.copy`
+    shadows: tuple[Shadow, ...] = ()  # of captured tables that a tool alters just now
 
 
 #: `Watermark.ended` of a source whose snapshot was all there was to do.

@@ -15,7 +15,7 @@ import msgspec
 from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt as Product
 from consumer.attempt.effects import Effect, Machine
-from consumer.attempt.lane_group import LaneGroup
+from consumer.attempt.lane_group import LaneGroup, Signals
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, initial_layout, prepared
@@ -40,6 +40,16 @@ class Fault(Exception):  # noqa: N818
     """The product failed where nobody foresaw it: never what a switched-off rule is found by."""
 
 
+class Woken(Signals):
+    """Remembers who was woken: whoever waits looks again only then, as a thread would."""
+
+    def __init__(self) -> None:
+        self.lanes: set[int | None] = set()
+
+    def wake(self, lane: int | None) -> None:
+        self.lanes.add(lane)
+
+
 class Attempt:
     """One task attempt over the topic up to offset `end` (exclusive)."""
 
@@ -52,6 +62,7 @@ class Attempt:
         self._at = begin
         self._missing: Iterator[Slice] | None = None
         self._lanes = 0
+        self._woken = Woken()
         self.actors: list[Steps] = [self._task()]
 
     def step(self, rng: random.Random) -> None:
@@ -70,7 +81,7 @@ class Attempt:
     # --- the actors
 
     def _task(self) -> Steps:
-        report: Report = yield from self._drive(Product(self.spec).run())
+        report: Report = yield from self._drive(Product(self.spec, lambda _lanes: self._woken).run(), None)
         self.world.note(f"{self.query.unit} attempt ends: {report.state} {report.message}")
         self.actors = []  # the lanes have ended
         if report.state == "ok":
@@ -97,19 +108,19 @@ class Attempt:
 
     def _lane(self, group: LaneGroup, number: int) -> Steps:
         try:
-            yield from self._drive(group.lane(number))
+            yield from self._drive(group.lane(number), number)
         except Wrong:
             raise
         except Exception as error:  # noqa: BLE001  # as the product's driver does it
             group.failed(error)
         self._lanes -= 1
 
-    def _drive(self, machine: Machine[Any]) -> Generator[None, None, Any]:
+    def _drive(self, machine: Machine[Any], lane: int | None) -> Generator[None, None, Any]:
         try:
             effect = next(machine)
             while True:
                 try:
-                    result = yield from self._carry_out(effect)
+                    result = yield from self._carry_out(effect, lane)
                 except ConsumerError as error:
                     effect = machine.throw(error)
                 else:
@@ -119,14 +130,13 @@ class Attempt:
 
     # --- effects
 
-    def _carry_out(self, effect: Effect) -> Generator[None, None, Any]:
+    def _carry_out(self, effect: Effect, lane: int | None) -> Generator[None, None, Any]:
         match effect:
             case fx.Transact():
                 yield from self.target.transact(self, self.query.unit, effect)
             case fx.Await():
                 yield
-                while not effect.ready():
-                    yield
+                yield from self._await(effect, lane)
             case fx.NextSlice():
                 yield
                 return self._next_slice()
@@ -142,6 +152,17 @@ class Attempt:
             case _:
                 return (yield from self._ask(effect))
         return None
+
+    def _await(self, effect: fx.Await, lane: int | None) -> Steps:
+        """Raises Wrong where what is awaited has come and nobody said so: a thread would sleep on."""
+        while not effect.ready():
+            self._woken.lanes.discard(lane)
+            while lane not in self._woken.lanes:
+                yield
+                if lane not in self._woken.lanes and effect.ready():
+                    raise Wrong(
+                        f"nobody woke {'the attempt' if lane is None else f'lane {lane}'}: what it awaits is there"
+                    )
 
     def _ask(self, effect: Effect) -> Generator[None, None, Any]:
         unit = self.query.unit

@@ -38,6 +38,8 @@ from producer.sources.binlog.binlog_log import BinlogLog
 from producer.tables import Captured
 from schemas.config.model import SourceConfig
 from schemas.table.names import EXACT
+from schemas.wire.codec import decode_copy_request
+from schemas.wire.copies import CopyRequest, copy_topic
 from schemas.wire.records import Watermark, position_topic, table_topic
 from tests.sim.binlog import Dump
 from tests.sim.kafka import Broker, Client, KilledError, Topic
@@ -52,6 +54,7 @@ PREFIX = "m"
 TOPICS = {table: table_topic(PREFIX, SOURCE, DB, table) for table in TABLES}
 EVENTS = TOPICS["t"]
 POSITIONS = position_topic(PREFIX, SOURCE)
+REQUESTS = copy_topic(PREFIX, SOURCE)
 
 _COMPILED: dict[tuple[str, tuple[str, ...]], Any] = {}
 
@@ -112,6 +115,18 @@ class Reader:
     def close(self) -> None: ...
 
 
+class Requests:
+    """What is asked for copies, from an offset on."""
+
+    def __init__(self, broker: Broker, start: int) -> None:
+        self._broker, self._next = broker, start
+
+    def poll(self) -> list[tuple[int, CopyRequest | None]]:
+        records = self._broker.topics[REQUESTS].records[self._next :]
+        self._next += len(records)
+        return [(each.offset(), decode_copy_request(each.value() or b"")) for each in records]
+
+
 class Kept:
     """A spill in memory, whose room may end."""
 
@@ -158,7 +173,9 @@ class Capture:
         """Whether it has said that everything is captured, snapshots too."""
         told = self._told
         end = self.source.binlog.end
-        return told is not None and told.idle and not told.snapshot_pending and told.position[1:3] == end
+        if told is None or any(copy.phase in ("waiting", "running") for copy in told.copies.values()):
+            return False
+        return told.idle and not told.snapshot_pending and told.position[1:3] == end
 
     def step(self) -> None:
         """Start, or take the next stretch of the log; then let the clock go on."""
@@ -227,7 +244,7 @@ class Capture:
         server.definitions = definitions = Definitions(config, lambda: port, scan, self.source.show)
         parts: Any = self.broker, PositionStore(POSITIONS), Captured(PREFIX, SOURCE), self._log
         broker, store, captured, opened = parts
-        broker.ensure([POSITIONS], {})
+        broker.ensure([POSITIONS, REQUESTS], {})
         started = Starter(
             port, config, self._writer, broker, broker, store, captured, CaptureAssignment()
         ).start(new_snapshot=False)
@@ -242,5 +259,5 @@ class Capture:
             server=lambda: server, names=EXACT, definitions=definitions,
             reaches=lambda changed: Reaches(definitions, lambda: port, changed),
             clock=Clock(lambda: self.now, lambda: int(self.now * 1000)), stopping=lambda: False,
-            on_watermark=self._heard, chunk_rows=2,
+            requests=Requests(broker, started.record.copy_requests), on_watermark=self._heard, chunk_rows=2,
         ))  # fmt: skip

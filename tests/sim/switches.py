@@ -39,7 +39,7 @@ from producer.resume.positions import Records
 from producer.resume.startup import Starter
 from producer.resume.topic_recovery import TopicTails
 from producer.snapshot.chunks import EmitChunk, LogMark, LogPoint, Low
-from producer.snapshot.scheduler import Snapshots
+from producer.snapshot.scheduler import Snapshots, _Job
 from producer.sources.binlog import assembly
 from producer.sources.binlog.assembly import Assembly, ReadAgain
 from producer.sources.binlog.mysql_gtids import GtidSet
@@ -139,10 +139,10 @@ def _gtids_of_the_log(_self: MySQLVisibility, cursor: Any) -> Low:
     return Low(None, GtidSet.parse(cursor.source.executed(len(cursor.source.log))))
 
 
-def _from_the_first_row(self: Snapshots, state: TableState, chunk: EmitChunk) -> None:
+def _from_the_first_row(self: Snapshots, job: _Job, chunk: EmitChunk) -> None:
     """Every chunk counts its rows from the same one on."""
-    self._next_row[state.topic.name] = FIRST_SNAPSHOT_ROW
-    _emit(self, state, chunk)
+    self._next_row[job.table.topic.name] = FIRST_SNAPSHOT_ROW
+    _emit(self, job, chunk)
 
 
 def _abandon_without_purge(self: KafkaWriter) -> None:

@@ -31,6 +31,11 @@ class Found:
     defined: Position | None = None
     stop: TableStop | None = None
     whole: bool = False
+    copied: bool = False  # a copy has begun
+    begin: Position | None = None  # from which on all is there, up to a stop
+    living: set[str] = field(
+        default_factory=set
+    )  # keys of which the last event since the copy began is no delete
     last: Position | None = None  # of what is no stop
     unread: bool = False  # a stop is there that readers drop
     twice: str = ""  # what is wrong unless a stop follows
@@ -53,23 +58,43 @@ class Found:
             raise Wrong(f"{self.table}: {where.position} follows {where.prev}, which is not there")
         self._gen, self._highest = where.gen, where.position
         self.last = self.last if event.stop is not None else where.position
+        if event.copy is not None and event.definition is not None:
+            self._begin(where.position)
         if self.stop is not None and event.stop is None:
             raise Wrong(f"{self.table}: {event} stands behind the stop")
         if event.definition is not None:
             if self.defined is None:
-                self.defined = where.position
+                self.defined = self.begin = where.position
+            elif event.copy is not None:
+                return
             elif where.row < 0:
                 self.twice = f"{self.table}: taken up at {self.defined} and again at {where.position}: what stands between is missing"
         elif event.stop is not None:
             self.stop = event.stop
         elif event.chunk is not None:
-            self.whole = self.whole or event.chunk.last
+            self._chunk(event)
         elif event.op == "t":
             self.rows = {}
+            self.living.clear()
             self.emptied.add(where.position[1:3])
             self._floor = self.history.emptied[where.position[1:3]]
         else:
             self._row(event)
+
+    def _begin(self, position: Position) -> None:
+        """A copy begins: what follows is published, whatever was before."""
+        if self.stop is not None:
+            self.whole, self.stop, self.begin = False, None, position
+        self.copied = True
+        self.living.clear()
+
+    def _chunk(self, event: Event) -> None:
+        assert event.chunk is not None
+        if event.chunk.repeated != (event.copy is not None):
+            raise Wrong(f"{self.table}: {event} repeats a snapshot outside of a copy, or the other way round")
+        if event.chunk.last and event.copy is not None:
+            self.rows = {key: row for key, row in self.rows.items() if key in self.living}
+        self.whole = self.whole or event.chunk.last
 
     def _row(self, event: Event) -> None:
         before, after = _row_of(event.before), _row_of(event.after)
@@ -81,10 +106,12 @@ class Found:
             self.taken.add(at)
         if before is not None:
             self.rows.pop(before[0].lower(), None)
+            self.living.discard(before[0].lower())
             self._newest[before[0].lower()] = (before[3], False)
         if after is not None:
             self._not_back(after)
             self.rows[after[0].lower()] = after
+            self.living.add(after[0].lower())
 
     def _not_back(self, row: SourceRow) -> None:
         """A row never shows a version below one before it, nor that of a row that is deleted."""
@@ -135,6 +162,10 @@ class TopicJudge:
 
     def _event(self, table: str, event: Event) -> None:
         epoch, number, pos, row = event.source.position
+        if event.source.gen < self._gens.get(table, 0):
+            if event.op in "cud":
+                self._there[table].add((number, pos, row))
+            return
         if event.source.gen >= self._gens.get(table, 0):
             self._gens[table] = event.source.gen
             known = self._defined.get(table)
@@ -184,11 +215,14 @@ class TopicJudge:
 
     # --- the end
 
-    def found(self, table: str, topic: Topic) -> Found:
+    def found(self, table: str, topic: Topic, *, up_to_stop: bool = False) -> Found:
+        """Return what a reader makes of a topic; `up_to_stop`: one that ends at the first stop, whatever follows."""
         found = Found(table, self._histories[table])
         for record in topic.records:
             if (value := record.value()) is not None:
                 found.take(_decode(value))
+            if up_to_stop and found.stop is not None:
+                break
         return found
 
     def at_the_end(self, table: str, topic: Topic, *, snapshot: bool, refused: bool) -> Found:
@@ -208,19 +242,19 @@ class TopicJudge:
         if found.defined is None:
             return self._unpublished(found, stop)
         self._all_until(found, until)
-        if snapshot and not found.whole:
-            if stop is None:
+        if not found.whole and (snapshot or found.copied):
+            if stop is None and snapshot:
                 raise Wrong(f"{table}: its snapshot has no end")
             return found
         if stop is not None and found.behind(stop):  # a predecessor had sent more before the stop was found
             return found
-        rows = history.rows_at(until) if snapshot else history.rows_since(found.defined[1:], until)
+        rows = history.rows_at(until) if found.whole else history.rows_since(found.defined[1:], until)
         if found.rows != rows:
             raise Wrong(f"{table}: its topic comes to {found.rows}, the source at {until} to {rows}")
         return found
 
     def _all_until(self, found: Found, until: LogPoint | None) -> None:
-        history, begin = self._histories[found.table], (found.defined or ())[1:]
+        history, begin = self._histories[found.table], (found.begin or ())[1:]
         for where, step in history.published.items():
             if where > begin and (until is None or step.at < until) and where not in found.taken:
                 raise Wrong(f"{found.table}: {step} is not in its topic")
@@ -257,6 +291,8 @@ class TopicJudge:
 
     def _may_stop_early(self, stop: TableStop) -> bool:
         """Whether capture cannot know better: a statement behind the stop hides what was there, or took a table away."""
+        if "was given up" in stop.reason:  # the copy that had ended a stop
+            return True
         behind = any(at >= stop.at[1:3] for history in self._histories.values() for at in history.altered)
         return stop.cause in ("definition", "dropped", "statement", "rows-replaced") and behind
 

@@ -16,16 +16,19 @@ from structlog.testing import capture_logs
 from consumer.errors import ConsumerError, UniqueViolationError
 from consumer.ordering.model import Held, NetChange
 from schemas.table.model import Row
+from schemas.wire.codec import encode_copy_request
+from schemas.wire.copies import CopyRequest, RepairLimits
 from schemas.wire.position import binlog_file_number
 from tests.sim.attempt import Query
 from tests.sim.binlog import Change, LogPoint, SourceRow
-from tests.sim.capture import EVENTS, POSITIONS, TOPICS, Capture, in_small
+from tests.sim.capture import EVENTS, POSITIONS, REQUESTS, TOPICS, Capture, in_small
 from tests.sim.kafka import Broker, Topic
 from tests.sim.rules import ALL, EMPHASIS, Rules
 from tests.sim.source import Source
 from tests.sim.target import RowKey, Steps, Target, entries, key_of, row_key
 from tests.sim.topic_judge import TopicJudge
 from tests.sim.truth import Wrong
+from tests.sim.wire import DB
 
 KEYS = ("a", "b", "c", "d", "e")
 VALUES = ("x", "y", "z")
@@ -77,6 +80,11 @@ class World:
             "overlap", 0.0
         )  # share of the faults that are retries beside a running attempt
         self.failing = more.get("failing", rng.choice((0.0, 0.0, 0.03)))  # share of the messages
+        # Of its own, so that histories without copies are as they were without them.
+        self._asking = random.Random(seed ^ 0x5EED)
+        share = self._asking.choice((0.0, 0.0, 0.2)) if not finding else 0.0
+        self.copies = more.get("copies", share)  # share of the transactions after which a copy is asked for
+        self._asked = 0
         self._depth = 0
         self.histories: dict[RowKey, list[Row | None]] = {}
         self.shown: dict[RowKey, int] = {}
@@ -179,10 +187,28 @@ class World:
         if self.transactions and self.rng.random() < 0.6:
             self.transactions -= 1
             source.step(self.rng)
+            if self._asking.random() < self.copies:
+                self._ask(broker)
         elif self.rng.random() < 0.6:
             source.show()
         elif self.rng.random() < 0.3:
             self._purge(source)
+
+    def _ask(self, broker: Broker) -> None:
+        """Somebody asks for a copy of a table, or takes that back. Never of `t`: apply does not follow copies here."""
+        rng, self._asked = self._asking, self._asked + 1
+        pipeline = rng.random() < 0.4
+        table = rng.choice(("x", "x", "n"))
+        topic = broker.topics.get(TOPICS[table])
+        request = CopyRequest(
+            id=f"asked {self._asked}", db=DB, table=table, by="pipeline p" if pipeline else "operator", requested_ms=self._asked,
+            limits=RepairLimits(max_rows=4, max_per_day=3) if pipeline else None, cause=rng.choice(("dropped", "value")),
+            after=len(topic.records) - rng.randint(1, 5) if pipeline and topic is not None else None,
+            cancel=not pipeline and rng.random() < 0.2,
+        )  # fmt: skip
+        broker.ensure([REQUESTS], {})
+        broker.append(REQUESTS, request.id.encode(), encode_copy_request(request))
+        self.note(f"{request}")
 
     def _purge(self, source: Source) -> None:
         """The server removes old files of its log: mostly such that nobody needs any more."""
@@ -244,13 +270,13 @@ class World:
             zip(self.sources, self.judges, self.brokers, strict=True)
         ):
             refused = self.captures[n][-1].refused
-            found = {
-                table: judge.at_the_end(
+            for table, topic in TOPICS.items():
+                judge.at_the_end(
                     table, broker.topics.get(topic) or Topic(), snapshot=self.snapshot, refused=refused
                 )
-                for table, topic in TOPICS.items()
-            }
-            for key, row in found["t"].rows.items():
+            # A unit ends at a stop.
+            until = judge.found("t", broker.topics.get(EVENTS) or Topic(), up_to_stop=True)
+            for key, row in until.rows.items():
                 expected[self._branch(source), key] = (*row, self._branch(source))
         held = self._held_keys()
         actual = {key: row for key, row in self.target.committed.items() if not key[1].startswith(FOREIGN)}
@@ -367,13 +393,23 @@ class World:
             self.captures[n] = self.captures[n][-1:]
         self._until(
             lambda: (
-                all(tasks[-1].idle or tasks[-1].refused for tasks in self.captures)
+                all(
+                    (tasks[-1].idle and self._all_asked(n)) or tasks[-1].refused
+                    for n, tasks in enumerate(self.captures)
+                )
                 and all(q.idle for q in self.queries)
             )
         )
         for query in self.queries:
             query.restart(kill=True)
         self._until(lambda: all(query.idle for query in self.queries))
+
+    def _all_asked(self, n: int) -> bool:
+        """Whether capture has taken in all requests, and stored that."""
+        stored, topics = self.judges[n].stored, self.brokers[n].topics
+        return stored is not None and (
+            stored.copy_requests == (len(topics[REQUESTS].records) if REQUESTS in topics else 0)
+        )
 
     def _until(self, done: Any) -> None:
         for _ in range(MAX_STEPS):

@@ -13,12 +13,15 @@ from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.places import Proven
 from producer.errors import TableStoppedError
 from producer.flavours.mariadb import MARIADB
+from producer.loop.choice import TableChoice
 from producer.resume.startup import Started
 from producer.sources.changes import Barrier, TransactionHeader
 from producer.statements import ddl
 from producer.statements.closure import Reach
+from producer.statements.shadows import ShadowTables
 from producer.stops import Stopped
 from producer.tables import Captured, TableState
+from schemas.config.online_ddl import all_tools
 from schemas.io.mysql_catalog import is_selected
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.table.names import Names
@@ -36,6 +39,10 @@ RECORD = StoredPosition(
 )  # fmt: skip
 HEADER = TransactionHeader("binlog.000003", 700, 7, 1, None)
 T, U = ("bank", "t"), ("bank", "u")
+
+
+def started(captured: Captured) -> Started:
+    return Started(RECORD, CONTEXT, captured, {}, {}, fresh=False)
 
 
 class Writer:
@@ -61,9 +68,12 @@ class Stage:
     changed: list[tuple[str, str]] = field(default_factory=list)
     again: list[tuple[str, str]] = field(default_factory=list)
     snapshots: bool = True
+    tools: bool = False
+    offset: int = 720
     errors: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.shadows = ShadowTables(all_tools().names, self.names)
         self.captured = Captured("rowlock", "b1")
         for name, row in ((T, 0), (U, DEFINITION_ROW)):
             table = account_table(name=name[1])
@@ -91,10 +101,11 @@ class Stage:
         writer: Any = self.writer
         return Barriers(
             context=CONTEXT, captured=self.captured, writer=writer, topics=nothing,
-            selected=lambda db, table: is_selected(["bank.*"], db, table), errors=self.errors,
+            selected=lambda db, table: is_selected(["bank.*"], db, table)
+            and not (self.tools and table.startswith("_t_")), errors=self.errors,
             changed=lambda state, _: self.changed.append(state.name), definitions=nothing,
-            started=Started(RECORD, CONTEXT, self.captured, {}, {}, fresh=False), snapshots=self.snapshots,
-            names=self.names, reaches=nothing, made_again=lambda name, _: self.again.append(name),
+            started=started(self.captured), snapshots=self.snapshots,
+            names=self.names, reaches=nothing, shadows=self.shadows, made_again=lambda name, _: self.again.append(name),
         )  # fmt: skip
 
     def error(self, sql: str, reach: Reach) -> TableStoppedError:
@@ -113,13 +124,15 @@ class Stage:
     def _carried_out(self, sql: str) -> TableStoppedError | None:
         statement = ddl.classify(sql, "bank")
         assert not isinstance(statement, ddl.TransactionControl | ddl.Harmless)
-        barrier = Barrier(HEADER, statement, sql, 0, 720, "bank")
-        barriers = self.barriers()
+        barrier = Barrier(HEADER, statement, sql, len(self.writer.sent), self.offset, "bank")
+        self.offset += 1
+        barriers, before = self.barriers(), len(self.writer.sent)
+        barriers.note(barrier)
         transaction = TransactionContext(
             id="x", gtid=None, file="binlog.000003", file_number=3, pos=700, ts_ms=7, server_id=1, made_ms=7
         )
         taken, error = barriers.carry_out(barrier, barriers.concerned(barrier), transaction)
-        assert taken == len(self.writer.sent)
+        assert taken == len(self.writer.sent) - before
         return error
 
     @property
@@ -277,6 +290,69 @@ def test_without_snapshots_a_table_that_comes_with_rows_stops() -> None:
         Stage(now={new: account_table(name="new")}, snapshots=False).carry_out("CREATE TABLE new (i INT)")
         == {}
     )
+
+
+GHOST = ("CREATE TABLE _t_gho LIKE t", "ALTER TABLE _t_gho ADD COLUMN x INT")
+
+
+@pytest.mark.parametrize(
+    "swap",
+    [
+        ("RENAME TABLE t TO _t_del, _t_gho TO t",),
+        ("ALTER TABLE t RENAME _t_del", "ALTER TABLE _t_gho RENAME t"),
+    ],
+)
+def test_a_swap_of_a_tool_is_an_alter(swap: tuple[str, ...]) -> None:
+    stage = Stage(now={T: wider(account_table(name="t")), ("bank", "_t_del"): account_table(name="_t_del")})
+    stage.tools = True
+    for sql in (*GHOST, *swap):
+        assert stage.carry_out(sql) == {}
+    (event,) = stage.writer.sent
+    assert (event.ddl, event.effect, event.columns) == (swap[-1], None, ColumnChanges(added=("x",)))
+    assert event.definition == stage.now[T]
+    assert stage.captured.tables[T].table == event.definition
+    assert stage.changed == [T]
+
+
+@pytest.mark.parametrize(
+    ("statements", "why"),
+    [
+        (("RENAME TABLE t TO _t_del, _t_gho TO t",), "CREATE TABLE was not seen"),
+        ((*GHOST, "RENAME TABLE t TO _t_del, other.x TO t"), "only one side"),
+        ((*GHOST, "RENAME TABLE t TO x, _t_gho TO t"), "only one side"),
+        ((*GHOST, "ALTER TABLE _t_gho ADD UNIQUE (x)", "RENAME TABLE t TO _t_del, _t_gho TO t"), "passes over rows"),
+        ((*GHOST, "ALTER TABLE t RENAME _t_del", "CREATE TABLE t (id INT)"), "has other rows now"),
+        ((*GHOST, "ALTER TABLE t RENAME _t_del", "RENAME TABLE other.x TO t"), "only one side"),
+    ],
+)  # fmt: skip
+def test_a_swap_that_no_tools_statements_explain_stops(statements: tuple[str, ...], why: str) -> None:
+    stage = Stage(now={T: wider(account_table(name="t"))})
+    stage.tools = True
+    if "CREATE" in why:
+        statements = ("ALTER TABLE _t_gho ADD COLUMN x INT", *statements)
+    for sql in statements[:-1]:
+        assert stage.carry_out(sql) == {}
+    error = stage.error(statements[-1], Reach(frozenset()))
+    assert (error.parts[0].cause, error.parts[0].tables) == ("rows-replaced", {T})
+    assert why in error.parts[0].reason
+    assert error.parts[0].remedy == "rowlock copy bank.t"
+    assert stage.writer.sent == []
+
+
+def test_a_swap_whose_definition_is_not_there_stops() -> None:
+    stage = Stage(now={T: "bank.t has no key: add one"})
+    stage.tools = True
+    for sql in GHOST:
+        stage.carry_out(sql)
+    assert stage.carry_out("RENAME TABLE t TO _t_del, _t_gho TO t") == {T: "unfit"}
+
+
+def test_a_table_in_which_a_tool_works_is_not_taken_up() -> None:
+    choice = TableChoice(["bank.*", "bank._u_new"], Names(), started(Stage().captured), all_tools().names)
+    selected = [
+        name for name in ("_t_gho", "_t_del", "_u_new", "_x_new", "t") if choice.selected("bank", name)
+    ]
+    assert selected == ["_u_new", "_x_new", "t"]
 
 
 def test_stops_say_how_the_table_is_copied_again() -> None:

@@ -28,6 +28,7 @@ from coordinator.core.owner.state import (
     Move,
     Pause,
     Rebalance,
+    Reload,
     Resign,
     Resume,
     Undrain,
@@ -341,6 +342,35 @@ def test_during_an_election_a_command_waits(
         leader.post("/v1/rebalance")
     assert len(waits) == 5
     assert control.commands == [Rebalance()]
+
+
+def test_a_reload_is_shown_and_a_refused_one_is_exit_2_with_every_line(
+    rowlock: Callable[..., Result], control: FakeControl
+) -> None:
+    shown = rowlock("reload")
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.splitlines() == [
+        "sources.b1.tables: [bank.*] → [bank.*, !bank.tmp]",
+        "pipelines.old: gone",
+        "placed anew: capture of b1",
+        "removed: apply units of pipeline old",
+        "in force: abc",
+    ]
+    said = json.loads(rowlock("reload --output json").stdout)
+    assert (said["version"], said["digest"], control.reloads) == (1, "abc", [False, False])
+    control.fails = {Reload: CommandRefusedError("c.yaml:3: wrong\nagent b: c.yaml:4: wrong")}
+    refused = rowlock("reload")
+    assert refused.exit_code == 2
+    assert refused.stderr.splitlines() == ["rowlock: c.yaml:3: wrong", "rowlock: agent b: c.yaml:4: wrong"]
+
+
+def test_a_coordinator_of_another_system_that_knows_no_reload_is_passed_over(
+    rowlock: Callable[..., Result], serve: Serve, control: FakeControl, led: list[str]
+) -> None:
+    led.append(serve(control, prefix="rowlock"))
+    theirs = FakeControl()
+    assert rowlock("reload", serve(theirs, prefix="other")).exit_code == 0
+    assert (control.reloads, theirs.reloads) == ([False], [])
 
 
 def test_an_election_that_takes_too_long(control: FakeControl, serve: Serve) -> None:

@@ -22,6 +22,7 @@ from coordinator.core.owner.state import (
     Move,
     Pause,
     Rebalance,
+    Reload,
     Resign,
     Resume,
     Undrain,
@@ -167,6 +168,23 @@ def test_a_refused_command_is_409_and_one_about_nothing_404(client: Client, cont
     problem(rest.post("/v1/units/apply/p/no/move", json={"agent": "a1"}), 404, "not-found")
     problem(rest.post("/v1/agents/a9/drain"), 404, "not-found")
     problem(rest.post("/v1/agents/a1/drain"), 409, "refused")
+
+
+def test_a_reload_says_what_it_changes(client: Client, control: FakeControl) -> None:
+    answer = client().post("/v1/reload")
+    said = answer.json()
+    assert (answer.status_code, said["digest"], said["in_force"]) == (200, "abc", True)
+    assert (said["changed"], said["gone"]) == (["source/b1"], ["pipeline/old"])
+    assert said["changes"][1] == "pipelines.old: gone"
+    assert client().post("/v1/reload", params={"dry_run": "true"}).json()["in_force"] is False
+    assert control.reloads == [False, True]
+    problem(client().post("/v1/reload", params={"dry": "true"}), 422, "invalid")
+
+
+def test_a_refused_reload_lists_everything(client: Client, control: FakeControl) -> None:
+    control.fails = {Reload: CommandRefusedError("c.yaml:3: wrong\nagent b: c.yaml:4: wrong")}
+    body = problem(client().post("/v1/reload"), 409, "refused")
+    assert body["errors"] == ["c.yaml:3: wrong", "agent b: c.yaml:4: wrong"]
 
 
 def test_an_owner_that_does_not_answer(client: Client, control: FakeControl) -> None:
@@ -378,7 +396,7 @@ def test_the_description_says_what_the_interface_does(client: Client, control: F
         "/v1/leader", "/v1/counters", "/v1/agents", "/v1/agents/{name}", "/v1/agents/{name}/drain", "/v1/pipelines",
         "/v1/agents/{name}/undrain", "/v1/units/{unit}/cancel",
         "/v1/units", "/v1/units/{unit}", "/v1/units/{unit}/pause", "/v1/units/{unit}/resume", "/v1/units/{unit}/move",
-        "/v1/copies", "/v1/copies/cancel", "/v1/events", "/v1/rebalance", "/v1/resign", "/healthz", "/readyz",
+        "/v1/copies", "/v1/copies/cancel", "/v1/events", "/v1/rebalance", "/v1/reload", "/v1/resign", "/healthz", "/readyz",
     }  # fmt: skip
     assert "ValidationError" not in str(said)
     for path, methods in said["paths"].items():

@@ -27,7 +27,7 @@ from schemas.wire.event import (
     Undecodable,
 )
 from schemas.wire.position import FIRST_SNAPSHOT_ROW
-from schemas.wire.records import Anchor, Identity, LogProof, StoredPosition, TableStop, Watermark
+from schemas.wire.records import Anchor, Identity, LogProof, Shadow, StoredPosition, TableStop, Watermark
 from tests.schemas_strategies import TABLE, rows
 
 SCHEMAS = Path(codec.__file__).parent.parent
@@ -85,6 +85,7 @@ _DESCRIBED: dict[str, type[msgspec.Struct]] = {
     "index": UniqueIndex, "part": IndexPart, "stored_position": StoredPosition, "identity": Identity, "anchor": Anchor,
     "watermark": Watermark, "stop": TableStop, "proof": LogProof, "undecodable": Undecodable,
     "copy_mark": CopyMark, "columns": ColumnChanges, "copy_state": CopyState, "copy_request": CopyRequest, "limits": RepairLimits,
+    "shadow": Shadow,
 }  # fmt: skip
 
 

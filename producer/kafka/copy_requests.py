@@ -1,0 +1,57 @@
+"""Requests for copies of tables, as they come in `<prefix>.<source>.copy`: read without ever waiting for Kafka."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+from confluent_kafka import TopicPartition
+
+from producer.kafka.settings import consumer_settings
+from producer.kafka.topic_reader import TopicReader
+from schemas.config.model import KafkaConfig
+from schemas.errors import EnvelopeError
+from schemas.io.kafka_clients import open_consumer
+from schemas.wire.codec import decode_copy_request
+from schemas.wire.copies import CopyRequest
+
+_log = structlog.get_logger("capture")
+_AT_ONCE = 100
+
+
+class CopyRequestReader:
+    """Reads a topic from offset `start` on. What is there when it is made is there at the first `poll`: it is waited for.
+
+    Making it raises TransientSourceError. Afterwards Kafka's absence shows in what capture writes, not here.
+    """
+
+    def __init__(self, kafka: KafkaConfig, topic: str, start: int, reader: TopicReader) -> None:
+        low, high = reader.bounds(topic)
+        begin = min(max(low, start), high)
+        self._first = list(reader.read(topic, begin, high))
+        self._consumer = open_consumer({**consumer_settings(kafka), "enable.partition.eof": False})
+        self._consumer.assign([TopicPartition(topic, 0, high)])
+
+    def poll(self) -> list[tuple[int, CopyRequest | None]]:
+        """Return (offset, request) of what has come; None: nobody can read it, which is said."""
+        found, self._first = self._first, []
+        for message in self._consumer.consume(_AT_ONCE, timeout=0):
+            if message.error() is None:  # lost brokers are the client's business
+                found.append(message)
+        return [(message.offset(), _request(message)) for message in found]
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _request(message: Any) -> CopyRequest | None:
+    value = message.value()
+    if value is None:
+        return None
+    try:
+        return decode_copy_request(value)
+    except EnvelopeError as error:
+        _log.error(
+            "a request for a copy cannot be read", topic=message.topic(), offset=message.offset(), reason=str(error)
+        )  # fmt: skip
+        return None
