@@ -202,7 +202,7 @@ def outcome(
     if report.state != "ok":
         return f"{report.state} {report.message}, and the page says {promised}"
     if report.held:
-        return f"{report.held} rows were held"
+        return None if "held" in promised else f"{report.held} rows were held"
     table, rows = played.rows(name)
     columns = [each for each in table.column_names if policy != "ignore" or unit.has(each)]
     at = [table.column_names.index(column) for column in columns]

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from consumer.tables.evolution.decisions import Adopt, Gone, NeedsCopy, Pass, Stop, Verdict, decide
 from consumer.tables.evolution.plans import TableChange, plan_change
 from consumer.tables.fitness import misfit
-from consumer.tables.router import Policy, Routed, TableRoute, wanted_table
+from consumer.tables.router import Policy, Routed, TableRoute, wanted_table, written_part
 from consumer.tables.stored import Stored
 from consumer.targets.alterations import (
     AddColumn,
@@ -33,6 +33,7 @@ from consumer.targets.alterations import (
     RenameColumn,
 )
 from consumer.targets.checks.table_facts import TableFacts
+from consumer.targets.checks.table_findings import findings_for_table
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.event import ENVELOPE_VERSION, ColumnChanges, Event, Source
 from schemas.wire.records import TableStop
@@ -248,8 +249,13 @@ def _left_alone(statement: Statement, policy: Policy) -> str:
     unfit = misfit(real, statement.after, "s", (route,))
     if unfit is not None:
         return f"stops: {unfit.partition(': ')[2].rpartition(':')[0]}"
+    if policy != "ignore":
+        return "–"
     lost = set(statement.after.column_names) - set(TABLE.column_names)
-    return f"– (`{lost.pop()}` is left out)" if policy == "ignore" and lost else "–"
+    wanted = written_part(wanted_table(statement.after, Routed("d", "t")), TABLE, policy)
+    narrow = any(each.level == "warning" for each in findings_for_table(real, wanted))
+    notes = [f"`{name}` is left out" for name in lost] + ["rows that it cannot take are held"] * narrow
+    return f"– ({'; '.join(notes)})" if notes else "–"
 
 
 def why(statement: Statement) -> str:
