@@ -48,6 +48,10 @@ RULE = {
     "ends": "nothing is published of a transaction that is rolled back or only prepared",
     "savepoint": "what ROLLBACK TO SAVEPOINT takes back is not published",
     "again": "a second reading of the log knows what the first one found to be undone",
+    "copy": "a stop of a table ends once its topic has the begin of a copy",
+    "markers": "chunk markers before the begin of a copy do not count",
+    "given up": "a copy that is given up stops the table again whose stop it had ended",
+    "since": "every event that concerns a chunk of a copy stands behind its `since`",
     "tickets": 'tickets on before and after images ("Confirmed right")',
 }
 

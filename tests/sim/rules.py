@@ -42,6 +42,10 @@ class Rules:
     ends_decide: bool = True  # nothing of a transaction is published that is rolled back, or only prepared
     savepoints_undo: bool = True  # what stands between a savepoint and the way back to it is not published
     second_readings_know: bool = True  # what the first one found to be undone
+    copies_begin_before_stops_end: bool = True  # a table goes on once its topic has the copy's begin
+    older_markers_do_not_count: bool = True  # those that stand before the begin of a copy
+    copies_given_up_stop_again: bool = True  # the table whose stop they had ended
+    since_reaches_back: bool = True  # to before everything that concerns the chunk
     values_are_ticketed: bool = True  # "Confirmed right": tickets on before and after images
 
 
@@ -79,12 +83,25 @@ FINDINGS: dict[str, str] = {
     "ends": "ends_decide",
     "savepoint": "savepoints_undo",
     "again": "second_readings_know",
+    "copy": "copies_begin_before_stops_end",
+    "markers": "older_markers_do_not_count",
+    "given up": "copies_given_up_stop_again",
+    "since": "since_reaches_back",
     "tickets": "values_are_ticketed",
 }
 """Number of the finding → the rule that it led to."""
 
 _XA = {"xa": 0.4, "others": 0.5}
 _STOPS = {"statements": 0.3, "stops": 0.7, "others": 0.5}
+_COPIES = {
+    "copies": 0.4,
+    "others": 0.7,
+    "transactions": 30,
+    "statements": 0.2,
+    "stops": 0.6,
+    "prefill": 9,
+    "snapshot": 1,
+}
 EMPHASIS: dict[str, dict[str, float]] = {
     "1": {"snapshot": 1},
     "2": {"snapshot": 1, "transactions": 3, "prefill": 5, "faults": 0.0},
@@ -112,6 +129,10 @@ EMPHASIS: dict[str, dict[str, float]] = {
     "silent": _STOPS,
     "snapshot": _STOPS | {"snapshot": 1, "prefill": 8},
     "proven": {"statements": 0.4, "stops": 0.0, "faults": 0.04, "others": 0.6},
+    "copy": _COPIES | {"faults": 0.04},
+    "markers": _COPIES | {"faults": 0.04},
+    "given up": _COPIES,
+    "since": _COPIES | {"statements": 0.0},
     "3": {"failing": 0.1},
     "tickets": {"max_lanes": 4, "max_gather": 1, "max_batch": 30, "faults": 0.0, "others": 0.0},
 }

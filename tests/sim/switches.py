@@ -26,18 +26,20 @@ from consumer.ordering.model import LaneProgress, NetChange, RowChange
 from consumer.ordering.progress import ResumePlan, plan
 from consumer.tables.definition import InForce
 from producer.binlog_format.log_event import LogEvent
+from producer.copies import CopyBook, Effect, StopAgain
 from producer.definitions import proof
 from producer.definitions.places import Proof, Proven, Unproven
 from producer.errors import SourceRefusedError
 from producer.flavours.mariadb import MariaDBVisibility
 from producer.flavours.mysql import MySQLVisibility
 from producer.kafka.writer import KafkaWriter
+from producer.loop.copies import TableCopies
 from producer.loop.loop import CaptureLoop
 from producer.loop.table_stops import TableStops
 from producer.resume import proven_log, startup
 from producer.resume.positions import Records
 from producer.resume.startup import Starter
-from producer.resume.topic_recovery import TopicTails
+from producer.resume.topic_recovery import Tail, TopicTails
 from producer.snapshot.chunks import EmitChunk, LogMark, LogPoint, Low
 from producer.snapshot.scheduler import Snapshots, _Job
 from producer.sources.binlog import assembly
@@ -49,10 +51,12 @@ from producer.statements.judgement import StatementVerdict
 from producer.stops import Stopped
 from producer.tables import Captured, TableName, TableState
 from schemas.table.model import Row, Table
+from schemas.wire.copies import CopyMark, CopyState
 from schemas.wire.position import FIRST_SNAPSHOT_ROW, Position
 from schemas.wire.records import LogProof, StoredPosition, TableStop
 
 _add, _emit, _record, _stop = TopicTails.add, Snapshots._emit, Starter._record, Captured.stop
+_copy, _begins, _give_up, _mark = TableCopies._begin, Tail.begins, CopyBook._give_up, _Job.mark
 _assembler, _end = TransactionAssembler.__init__, Assembly._end
 _judge, _init, _begin, _commit = (
     Deduplicator.judge, Deduplicator.__init__, EnvelopeReader.begin, Applier._commit,
@@ -255,6 +259,30 @@ def _reaches_anything(_self: Low, _at: LogPoint, _delivered: GtidSet | None) -> 
 def _unchanged(_self: Snapshots, _state: TableState, _mark: LogMark) -> None: ...
 
 
+def _goes_on_first(
+    self: TableCopies, name: TableName, table: Table, mark: CopyMark, file: str, pos: int
+) -> None:
+    self._captured.go_on(name)
+    self._position.store()
+    _copy(self, name, table, mark, file, pos)
+
+
+def _keeps_markers(self: Tail, mark: CopyMark, position: Position, offset: int) -> None:
+    markers, last = list(self.markers), self.marker_offset
+    _begins(self, mark, position, offset)
+    self.markers, self.marker_offset = markers, last
+
+
+def _stops_nothing_again(self: CopyBook, state: CopyState, phase: Any, reason: str, now: int) -> list[Effect]:
+    effects = _give_up(self, state, phase, reason, now)
+    return [effect for effect in effects if not isinstance(effect, StopAgain)]
+
+
+def _too_late(self: _Job) -> CopyMark | None:
+    mark = _mark(self)
+    return None if mark is None else msgspec.structs.replace(mark, since=(mark.since or 0) + 2)
+
+
 def _no_wait(_self: LockTable, _holders: Any, _value: bytes, _ticket: Any) -> Wait | None:
     return None
 
@@ -295,6 +323,10 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "ends": ((Assembly, "_end", _all_ends_commit),),
     "savepoint": ((assembly, "_roll_back", _takes_nothing_back),),
     "again": ((assembly._Known, "is_undone", _knows_nothing),),
+    "copy": ((TableCopies, "_begin", _goes_on_first),),
+    "markers": ((Tail, "begins", _keeps_markers),),
+    "given up": ((CopyBook, "_give_up", _stops_nothing_again),),
+    "since": ((_Job, "mark", _too_late),),
     "tickets": ((LockTable, "register", _no_wait),),
 }
 
