@@ -133,6 +133,11 @@ class ReadProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadHeld:
+    """Read the unit's quarantine entries without locks; what rests on them is guarded by a transaction. Sent: the entries."""
+
+
+@dataclass(frozen=True, slots=True)
 class Transact:
     """Carry out `operations` in one transaction that guards the rows of `guards`, over session `number`.
 
@@ -315,6 +320,7 @@ class JoinLanes:
 Effect = (
     Begin
     | ReadProgress
+    | ReadHeld
     | Transact
     | CheckSession
     | DropSession

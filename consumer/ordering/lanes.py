@@ -292,13 +292,12 @@ class Lane:
                 behind = self._place(batch, plan, folded)
                 if behind and of_snapshot(part):
                     _close(batch, behind, _key_text(part, plan))
-                elif behind:
+                if behind:  # by what may be the same key to the target: a retry then knows of both
                     self._hold(batch, part, plan, folded, f"{HELD_BEHIND} {behind[0][0]}")
-                    continue
-                if part.refused is None:
-                    free.append((part, plan, folded, ()))
-                else:
+                elif part.refused is not None:
                     self._hold(batch, part, plan, folded, part.refused)
+                else:
+                    free.append((part, plan, folded, ()))
         return free
 
     def _place(self, batch: Batch, plan: TablePlan, folded: bytes) -> list[HeldAt]:

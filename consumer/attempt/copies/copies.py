@@ -11,12 +11,12 @@ from consumer.attempt.copies.held import gone_keys
 from consumer.attempt.copies.keys import IN_MEMORY
 from consumer.attempt.copies.sweep import Sweep, read_again
 from consumer.attempt.copies.window import Window
-from consumer.attempt.effects import Begin, CloseHeld, Machine, Operation, Write, ask
+from consumer.attempt.effects import CloseHeld, Machine, Operation, ReadHeld, Write, ask
 from consumer.attempt.reader import Taken
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import Progress, retried
 from consumer.errors import CopyNeededError
-from consumer.ordering.model import Held, LaneProgress, NetChange, UnitState
+from consumer.ordering.model import Held, NetChange
 from consumer.ordering.netchange import sort_keys
 from consumer.ordering.progress import Mark
 from consumer.tables.definition import InForce
@@ -120,11 +120,7 @@ class Copies:
         self, sweep: Sweep, begins: int, mark: Mark, in_force: InForce, progress: Progress
     ) -> Machine[Sequence[Held]]:
         """Let go of held keys that the source has no more, and move all lanes past the end of the copy."""
-        begun: tuple[Sequence[LaneProgress], UnitState, Sequence[Held]] = yield from retried(
-            lambda: ask(Begin())
-        )
-        rows, _state, held = begun
-        progress.rows = sorted(rows, key=lambda row: row.lane)
+        held: Sequence[Held] = yield from retried(lambda: ask(ReadHeld()))
         entries = dict(gone_keys(in_force, held, begins))
         free = yield from sweep.without_row(list(entries))
         ids = [(entry.offset, entry.part) for key in free for entry in entries[key]]

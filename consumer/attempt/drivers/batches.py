@@ -112,6 +112,8 @@ class BatchDriver:
                 return targets.get(0).begin(spec.unit, spec.epoch)
             case fx.ReadProgress():
                 return targets.get(0).read(spec.unit)[0]
+            case fx.ReadHeld():
+                return targets.get(0).held(spec.unit)
             case fx.CheckSession():
                 return targets.check(0)
             case fx.DropSession():
