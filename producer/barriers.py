@@ -24,7 +24,7 @@ from producer.sources.changes import Barrier
 from producer.statements import ddl
 from producer.statements.actions import Rows
 from producer.statements.columns import changes, said
-from producer.statements.ddl import Dml, SchemaDrop, TableDdl
+from producer.statements.ddl import Dml, SchemaDrop, TableDdl, Trigger
 from producer.statements.judgement import StatementVerdict, judge
 from producer.statements.shadows import Executed, ShadowTables
 from producer.stops import gone_remedy
@@ -65,11 +65,10 @@ class Barriers:
     def note(self, barrier: Barrier) -> None:
         """Learn of a statement before anything is asked about it."""
         if barrier.verdicts is None:
-            captured = self.captured.tables.keys() - self.captured.stopped.keys()
             done = Executed(
                 barrier.statement, barrier.sql, barrier.db, _place(barrier).point, barrier.escapes
             )
-            self.shadows.note(done, captured)
+            self.shadows.note(done, self.captured.tables)
 
     def concerned(self, barrier: Barrier) -> list[StatementVerdict]:
         """Return what the statement does to captured tables, and to tables to capture from now on."""
@@ -77,6 +76,8 @@ class Barriers:
         known, names = self.captured.known, self.names
         if barrier.verdicts is not None:
             return [each for each in barrier.verdicts if self.selected(*each.table) or each.table in known]
+        if isinstance(statement, Trigger):
+            return []
         if isinstance(statement, Dml):
             return self._written(barrier)
         if isinstance(statement, TableDdl):
