@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,7 +18,7 @@ class Life(NamedTuple):
 
     what: str
     statements: tuple[str, ...]
-    stopped: dict[str, str] = {}
+    stopped: Mapping[str, str] = {}
     copied: tuple[str, ...] = ()
     equal: tuple[str, ...] = ()
 
