@@ -71,7 +71,7 @@ NOT_SIMULATED |= {
             reader.BackgroundReader.__init__ reader.BackgroundReader._run reader.BackgroundReader.close
             reader.BackgroundReader.poll reader.BackgroundReader.submit reader.ChunkReader.close
             reader.chunk_connections mysql_gtids.GtidSet.encode scan.statement_scan log_stream.open_stream proven_log.ProvenLog._opened""",
-        _STATEMENTS: """barriers.Barriers._lost barriers._not_by_tool startup.Starter._leave_out visible._await_statements""",
+        _STATEMENTS: """barriers.Barriers._lost startup.Starter._leave_out visible._await_statements""",
         _STOPS: """transactions.TransactionAssembler.uncaptured transactions.CapturedRows.forget binlog_log.BinlogLog.uncaptured
             transactions._partial transactions._stopped transactions._unknown
             writer.KafkaWriter._too_large writer._refused""",
