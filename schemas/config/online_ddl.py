@@ -33,6 +33,10 @@ class OnlineDdlConfig(Model):
     trash: list[Template] = Field(
         default_factory=list, description="Names that `t` gets then, and of what else a tool leaves."
     )
+    triggered: list[Template] = Field(
+        default_factory=list,
+        description="Those of `shadow` that count only where triggers of `t` keep the table up to date, as pt-osc's do.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -45,11 +49,11 @@ class OnlineDdlConfig(Model):
             known = {"seen": ", ".join(map(str, unknown)), "known": " and ".join(TOOLS)}
             raise PydanticCustomError("tool", "no tool is called {seen}: {known} are known", known)
         names = tool_names(tools)
-        return {"shadow": list(names.shadow), "trash": list(names.trash)}
+        return {kind: list(getattr(names, kind)) for kind in ("shadow", "trash", "triggered")}
 
     @property
     def names(self) -> ToolNames:
-        return ToolNames(tuple(self.shadow), tuple(self.trash))
+        return ToolNames(tuple(self.shadow), tuple(self.trash), tuple(self.triggered))
 
 
 def all_tools() -> OnlineDdlConfig:

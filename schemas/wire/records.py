@@ -110,7 +110,7 @@ class Shadow(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     moves past it, and it counts when the one takes the other's place.
 
     `at`: (number of the log file, offset) of the last statement that counts here. `statements`: since its CREATE, as they were
-    executed in `db`. `unknown`: why nothing follows from them ("…"). `away`: `table` has left its place, and the shadow not come
+    executed in `db`. `triggers`: kinds of changes (INSERT …) that a trigger of `table` takes over into it. `unknown`: why nothing follows from them ("…"). `away`: `table` has left its place, and the shadow not come
     yet. `over`: the shadow is gone, or has taken the place.
     """
 
@@ -119,6 +119,7 @@ class Shadow(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     table: str
     at: tuple[int, int]
     statements: tuple[str, ...] = ()
+    triggers: tuple[str, ...] = ()
     unknown: str = ""
     away: bool = False
     over: bool = False
