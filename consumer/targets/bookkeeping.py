@@ -157,12 +157,6 @@ class Books:
         text = f"SELECT definition, ddl, stopped, {since} FROM {self.table('rowlock_unit')} WHERE {_UNIT}"
         return text, [unit.pipeline, unit.topic]
 
-    def select_units(self, pipeline: str, *, lock: bool = False) -> Fragment:
-        """Select all units of a pipeline, each as `select_unit` does behind its topic, in the order of topics."""
-        since = self.syntax.millis("updated_at")
-        text = f"SELECT topic, definition, ddl, stopped, {since} FROM {self.table('rowlock_unit')} WHERE pipeline = %s ORDER BY topic"
-        return self.syntax.locked(text) if lock else text, [pipeline]
-
     def insert_unit(self, unit: ApplyUnit) -> Fragment:
         return self._insert("rowlock_unit", ("pipeline", "topic"), 1), [unit.pipeline, unit.topic]
 
@@ -261,6 +255,13 @@ def held_from(row: Sequence[object]) -> Held:
         number(offset), number(part), str(table), str(key), str(folded), str(event), str(error),
         number(commit_ts_ms),
     )  # fmt: skip
+
+
+def select_units(books: Books, pipeline: str, *, lock: bool = False) -> Fragment:
+    """Select all units of a pipeline, each as `Books.select_unit` does behind its topic, in the order of topics."""
+    since = books.syntax.millis("updated_at")
+    text = f"SELECT topic, definition, ddl, stopped, {since} FROM {books.table('rowlock_unit')} WHERE pipeline = %s ORDER BY topic"
+    return books.syntax.locked(text) if lock else text, [pipeline]
 
 
 def units_from(rows: Sequence[Sequence[object]]) -> dict[str, UnitState]:

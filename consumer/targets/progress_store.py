@@ -26,7 +26,7 @@ from consumer.errors import (
 )
 from consumer.ordering.fencing_tokens import next_epoch
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
-from consumer.targets.bookkeeping import NO_STATE, Books, held_from, lane_from, unit_from, units_from
+from consumer.targets.bookkeeping import NO_STATE, Books, held_from, lane_from, unit_from
 from consumer.targets.dialect_components import Link, Rows
 from consumer.targets.progress_writer import fenced
 from consumer.targets.sql import Fragment
@@ -191,10 +191,6 @@ class SqlProgressStore:
     def topics(self, pipeline: str) -> list[str]:
         """Return the topics of which `pipeline` has a unit here (status)."""
         return self._alone(lambda: [str(row[0]) for row in self._run(self._books.select_topics(pipeline))])
-
-    def units(self, pipeline: str) -> dict[str, UnitState]:
-        """Return topic → state of the pipeline's units, without locks."""
-        return self._alone(lambda: units_from(self._run(self._books.select_units(pipeline))))
 
     def held(self, unit: ApplyUnit) -> list[Held]:
         """Return the quarantine entries of the unit by (offset, part), without locks (list)."""

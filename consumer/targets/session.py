@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from consumer.errors import TransientError
-from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable
+from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable, UnitState
 from consumer.targets.alterations import AlterTable, DropTable
 from consumer.targets.altering import Altering
 from consumer.targets.base import TargetTransaction
+from consumer.targets.bookkeeping import select_units, units_from
 from consumer.targets.checks.rights import MissingRight, Place, Wanted
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.dialect_components import DialectComponents
@@ -83,6 +84,9 @@ class SqlSession(SqlProgressStore):
     def create_table(self, table: Table) -> None:
         for text in self.catalogue.create_statements(table):
             self._make(text)
+
+    def units(self, pipeline: str) -> dict[str, UnitState]:
+        return self._alone(lambda: units_from(self._run(select_units(self._books, pipeline))))
 
     def connection(self) -> int:
         self._link.connect()

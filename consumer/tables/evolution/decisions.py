@@ -90,7 +90,8 @@ def decide(
         return Stop(what)
     columns = _columns_of(event, in_force)
     if columns is None:
-        return NeedsCopy(STATEMENT, f"{what}: nothing says that it kept the table's rows")
+        cause = STATEMENT if same_definition(in_force, table) else DEFINITION
+        return NeedsCopy(cause, f"{what}: nothing says that it kept the table's rows")
     case = _Case(in_force, table, columns, policy, event.effect == KEPT, many, frozenset(left))
     why = next(_reasons(case), None)
     return Adopt(columns) if why is None else NeedsCopy(DEFINITION, f"{what}: {why}")
