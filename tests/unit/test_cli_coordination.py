@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -369,9 +369,15 @@ def test_a_coordinator_of_another_system_that_knows_no_reload_is_passed_over(
 ) -> None:
     """It is of an earlier release: there is nothing at that path, and so nobody to say whose it is."""
     led.append(serve(control, prefix="rowlock"))
-    app = create_app(FakeControl(), token=None, prefix="other")
-    app.router.routes = [each for each in app.router.routes if getattr(each, "path", "") != "/v1/reload"]
-    theirs = RestServer(app, "127.0.0.1:0")
+    other = FakeControl()
+    app = create_app(other, other.desk, token=None, prefix="other")
+
+    async def earlier(scope: Any, receive: Any, send: Any) -> None:
+        if scope.get("path") == "/v1/reload":
+            scope = {**scope, "path": "/v1/nothing", "raw_path": b"/v1/nothing"}
+        await app(scope, receive, send)
+
+    theirs = RestServer(cast(Any, earlier), "127.0.0.1:0")
     try:
         assert rowlock("reload", theirs.start()).exit_code == 0
     finally:
