@@ -216,7 +216,11 @@ def _target_names(pair: Pair, target: TargetView) -> Mapping[str, str]:
     if pair.routed.policy != "lenient":
         return {}
     place = (pair.table.db, pair.table.name)
-    for topic, state in target.units(pair.pipeline).items():
+    try:
+        units = target.units(pair.pipeline)
+    except TargetConfigError:  # nothing of rowlock is there, and nothing has another name
+        return {}
+    for topic, state in units.items():
         stored = decode_stored(state.definition) if state.definition and f".{pair.source}." in topic else None
         if stored is not None and (stored.table.db, stored.table.name) == place:
             return stored.names
