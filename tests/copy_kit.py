@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from schemas.table.model import Kind, Table
+from schemas.table.model import Table
 from schemas.wire.codec import decode_event, encode_event
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import Chunk, Event
@@ -19,11 +19,14 @@ Order = Callable[[int], Any]
 
 @dataclass
 class CopyOf:
-    """`order`: in which the source has its keys. `limit`: rows of a chunk. `late`: markers name the one before the last one as `since`."""
+    """`order`: in which the source has its keys, which are numbered as in `source.rows`: `index` is the number of an image's, `value` a number's
+    key; by default they are the same. `limit`: rows of a chunk. `late`: markers name the one before the last one as `since`."""
 
     source: FakeSource
     topic: list[bytes]
     order: Order = lambda key: key
+    index: Callable[[Values], int] = lambda image: int(str(image["id"]))
+    value: Callable[[int], Any] = lambda key: key
     limit: int = 3
     id: str = "copy-1"
     partial: bool = False
@@ -62,7 +65,7 @@ class CopyOf:
         if any(event.op == "t" for event in since):
             self.plan()
             return self.emit()
-        touched = {int(str(image["id"])) for event in since for image in (event.before, event.after) if image}
+        touched = {self.index(image) for event in since for image in (event.before, event.after) if image}
         rows = [row for key, row in self._read.items() if key not in touched]
         for row in rows:
             self._add(self._snapshot(self.source.event("r", None, row)))
@@ -94,7 +97,7 @@ class CopyOf:
     def _key(self, key: int | None) -> tuple[Any, ...] | None:
         if key is None:
             return None
-        return (key if self.source.table.column("id").type.kind is Kind.INT else str(key),)
+        return (self.value(key),)
 
     def _snapshot(self, event: Event) -> Event:
         """Snapshot rows and markers stand at a negative row."""

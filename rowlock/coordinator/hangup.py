@@ -9,7 +9,6 @@ import sys
 
 import structlog
 
-from rowlock.coordinator.leader_client import LeaderClient
 from rowlock.errors import CommandError
 from schemas.config.model import Config
 from schemas.io.signals import on_signals
@@ -35,6 +34,8 @@ def reload_on_hangup(config: Config) -> contextlib.AbstractContextManager[None]:
 
 def ask_for_reload(config: Config) -> None:
     """Ask the leader for a reload, and log what came of it."""
+    from rowlock.coordinator.leader_client import LeaderClient  # nobody needs it before, and it takes a while
+
     try:
         with LeaderClient.of(config) as leader:
             answer = leader.reload()

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pytest
 from msgspec.structs import replace
 
-from consumer.errors import (
-    ConsumerError,
-    LockWaitError,
-    NotUniqueError,
-    TableChangedError,
-    TargetConfigError,
-)
+from consumer.errors import ConsumerError, NotUniqueError, TableChangedError, TargetConfigError
 from consumer.ordering.model import NetChange
 from consumer.targets.alterations import (
     AddColumn,
@@ -34,24 +23,10 @@ from consumer.targets.alterations import (
     RenameColumn,
     altered,
 )
-from consumer.targets.session import SqlSession
-from schemas.table.model import Column, ColumnType, Kind, Row, Table
-from tests.running import until
-from tests.targets_kit import Lane, Target, as_target, index, people, rows_of, text_type
+from schemas.table.model import ColumnType, Kind, Row, Table
+from tests.alter_kit import BIG, DECIMAL, INT, ROWS, Altered, column, shape, with_value
+from tests.targets_kit import Target, as_target, index, people, text_type
 from tests.targets_kit import target as target
-
-INT = ColumnType(kind=Kind.INT, bits=32)
-BIG = ColumnType(kind=Kind.INT, bits=64)
-DECIMAL = ColumnType(kind=Kind.DECIMAL, precision=8, scale=2)
-ROWS: list[Row] = [
-    (1, "a@x", "de", 7, "first"),
-    (2, None, None, None, None),
-    (3, "ä%s'\\", "fr", -5, ""),
-]
-
-
-def column(name: str, type_: ColumnType, *, null: bool = True, default: str | None = None) -> Column:
-    return Column(name=name, type=type_, nullable=null, default=default)
 
 
 @dataclass
@@ -60,10 +35,6 @@ class Case:
 
     steps: Callable[[Table], Sequence[Alteration]]
     rows: list[Row]
-
-
-def with_value(*values: Any) -> list[Row]:
-    return [(*row, *values) for row in ROWS]
 
 
 def change(
@@ -184,53 +155,9 @@ CASES: dict[str, Case] = {
 }  # fmt: skip
 
 
-@dataclass
-class Fixture:
-    target: Target
-    session: SqlSession
-    lane: Lane
-    changes: list[AlterTable | DropTable] = field(default_factory=list)
-
-    @classmethod
-    def made(cls, target: Target, rows: Sequence[Row] = ROWS, **options: Any) -> Fixture:
-        session = target.open(**options)
-        table = people(target.schema)
-        session.create_table(table)
-        lane = Lane.start(session)
-        lane.apply(NetChange(as_target(table), replaces=list(rows)))
-        return cls(target, session, lane)
-
-    @property
-    def real(self) -> Table:
-        found = self.session.read_table(self.target.schema, "people")
-        assert found is not None
-        return found
-
-    def alter(self, *steps: Alteration) -> Table:
-        change = AlterTable(self.real, steps)
-        self.run(change)
-        return altered(change)
-
-    def run(self, change: AlterTable | DropTable) -> None:
-        if self.session.transactional_ddl:
-            with self.session.transaction(self.lane.unit, [self.lane.row]) as tx:
-                tx.alter(change)
-        else:
-            self.session.alter(change, connection=self.session.connection())
-
-    def rows(self, table: Table) -> list[Row]:
-        return rows_of(self.session, as_target(table))
-
-
-def shape(table: Table) -> object:
-    """What must be alike, whatever the order of columns and the names of indexes."""
-    columns = {each.name: (each.type, each.nullable) for each in table.columns}
-    return columns, table.key.columns, sorted(each.columns for each in table.unique)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_changed_table_is_one_that_rowlock_would_make(target: Target, name: str) -> None:
-    case, fixture = CASES[name], Fixture.made(target)
+    case, fixture = CASES[name], Altered.made(target)
     change = AlterTable(fixture.real, case.steps(fixture.real))
     fixture.run(change)
     # by its types in the neutral model of the source
@@ -255,7 +182,7 @@ def test_a_changed_table_is_one_that_rowlock_would_make(target: Target, name: st
 def test_rows_that_are_equal_keep_an_index_from_being_built(target: Target) -> None:
     """And nothing else of the change is done: the attempt tells this error from others, and leaves the index out."""
     twice: list[Row] = [(1, "a", "de", 1, "same"), (2, "b", "de", 2, "same")]
-    fixture = Fixture.made(target, twice)
+    fixture = Altered.made(target, twice)
     before, wanted = fixture.real, index("by note", "note")
     other = AddUnique(index("notes", "mail", "note"))
     with pytest.raises(NotUniqueError, match=r"\(note\)[\s\S]*HAVING COUNT") as refused:
@@ -292,7 +219,7 @@ USED: dict[str, list[tuple[str, str]]] = {
 
 
 def test_what_uses_a_column_is_named_with_a_remedy(target: Target) -> None:
-    fixture = Fixture.made(target, [(1, "a", "de", 1, "n")])
+    fixture = Altered.made(target, [(1, "a", "de", 1, "n")])
     for at, (ddl, remedy) in enumerate(USED[target.kind]):
         name = f"people{at}" if at else "people"
         fixture.session.create_table(people(target.schema, name))
@@ -306,7 +233,7 @@ def test_what_uses_a_column_is_named_with_a_remedy(target: Target) -> None:
 
 
 def test_what_refers_to_a_table_keeps_it_from_being_dropped(target: Target) -> None:
-    fixture = Fixture.made(target)
+    fixture = Altered.made(target)
     real = fixture.real
     target.sql(
         f"CREATE TABLE child (id int PRIMARY KEY, p bigint, FOREIGN KEY (p) REFERENCES {target.name('people')} (id))"
@@ -321,7 +248,7 @@ def test_what_refers_to_a_table_keeps_it_from_being_dropped(target: Target) -> N
 
 
 def test_a_table_that_somebody_else_changed_is_left_alone(target: Target) -> None:
-    fixture = Fixture.made(target)
+    fixture = Altered.made(target)
     stale = AlterTable(fixture.real, [AddColumn(column("n", INT))])
     fixture.alter(AddColumn(column("n", INT)))
     with pytest.raises(TableChangedError, match="worked out anew"):
@@ -329,68 +256,3 @@ def test_a_table_that_somebody_else_changed_is_left_alone(target: Target) -> Non
     fixture.run(DropTable(fixture.real))
     with pytest.raises(ConsumerError):
         fixture.run(stale)
-
-
-# -- locks
-
-
-@contextmanager
-def reader(target: Target) -> Iterator[int]:
-    """Somebody reads the table in a transaction that stays open; yields the number of the connection."""
-    connection = target.service.connect(target.database, autocommit=False)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT 'a report', COUNT(*) FROM {target.name('people')}")
-        cursor.fetchall()
-        cursor.execute("SELECT pg_backend_pid()" if target.kind == "postgres" else "SELECT CONNECTION_ID()")
-        [(number,)] = cursor.fetchall()
-        yield int(number)
-    connection.rollback()
-    connection.close()
-
-
-def settings(session: SqlSession) -> list[tuple[object, ...]]:
-    """What a change may leave behind in the session."""
-    names = (
-        "current_setting('lock_timeout')"
-        if session.transactional_ddl
-        else "@@lock_wait_timeout, @@innodb_lock_wait_timeout, @@sql_mode"
-    )
-    return session._link.execute(f"SELECT {names}", [])
-
-
-def test_a_reader_is_named_and_the_change_is_made_once_it_is_done(target: Target) -> None:
-    fixture = Fixture.made(target)
-    before, waits = fixture.real, settings(fixture.session)
-    with reader(target) as number:
-        began = time.monotonic()
-        with pytest.raises(LockWaitError) as waited:
-            fixture.alter(AddColumn(column("n", INT)))
-        assert time.monotonic() - began < 60, "not the session's own patience, nor the server's"
-        assert f"connection {number} (" in str(waited.value)
-        assert re.search(r"waits for a lock (that may be )?held by", str(waited.value))
-        assert re.search(r" for \d+ s", str(waited.value))
-        assert fixture.real == before
-    assert settings(fixture.session) == waits
-    assert fixture.rows(fixture.alter(AddColumn(column("n", INT)))) == with_value(None)
-    assert settings(fixture.session) == waits
-    fixture.alter(ChangeColumn(fixture.real.column("n"), column("n", text_type(5)), lossless=False))
-    assert settings(fixture.session) == waits
-
-
-def test_readers_do_not_queue_for_long(target: Target) -> None:
-    """A reader that comes while the change waits for another one waits for the change to give up, and no longer."""
-    fixture = Fixture.made(target)
-    with reader(target), ThreadPoolExecutor(2) as pool:
-        changing = pool.submit(fixture.alter, AddColumn(column("n", INT)))
-        until(lambda: waiting(target), "the change waits for the table")
-        read = pool.submit(target.sql, f"SELECT COUNT(*) FROM {target.name('people')}")
-        assert read.result(60) == [(len(ROWS),)], "while the first reader goes on"
-        with pytest.raises(LockWaitError):
-            changing.result(60)
-
-
-def waiting(target: Target) -> bool:
-    if target.kind == "postgres":
-        return bool(target.sql("SELECT 1 FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"))
-    state = "Waiting for table metadata lock"
-    return bool(target.sql("SELECT 1 FROM information_schema.processlist WHERE state = %s", [state]))

@@ -86,6 +86,11 @@ class CopyBench(Bench):
             rows[named,] = (named, None, "stale", "1.00", 0, "2026-01-01 00:00:00.000000", "")
 
 
+def copy_of(source: FakeSource, topic: list[bytes], **options: Any) -> CopyOf:
+    value: Callable[[int], Any] = str if isinstance(source, TextSource) else int
+    return CopyOf(source, topic, value=value, **options)
+
+
 def benched(*, text: bool = False, **options: Any) -> tuple[CopyBench, FakeSource]:
     bench = CopyBench(**options)
     source = TextSource(table=keyed_by_text()) if text else FakeSource()
@@ -110,7 +115,7 @@ def test_a_unit_goes_on_where_a_copy_begins_behind_what_it_cannot_follow() -> No
     for gone in (0, 1, 4):
         source.delete(gone)  # nobody says so in the topic
     bench.write([])
-    CopyOf(source, bench.topic).all()
+    copy_of(source, bench.topic).all()
     bench.take_over()
     report = bench.apply(7)
     assert (report.state, report.offset) == ("ok", len(bench.topic) - 1)
@@ -131,7 +136,7 @@ def stopped_at(bench: CopyBench, source: FakeSource) -> int:
 def test_a_begin_is_found_by_its_hint_or_by_looking_for_it(hint: Any) -> None:
     bench, source = benched()
     at = stopped_at(bench, source)
-    copy = CopyOf(source, bench.topic)
+    copy = copy_of(source, bench.topic)
     bench.hint = copy.begin() if hint == "begin" else hint
     if hint == "begin":
         copy.emit(), copy.emit()
@@ -145,7 +150,7 @@ def test_who_has_no_time_looks_for_no_begin() -> None:
     bench, source = benched()
     at = stopped_at(bench, source)
     bench.patient = False
-    CopyOf(source, bench.topic).all()
+    copy_of(source, bench.topic).all()
     assert bench.apply(at).state == "stopped"
     bench.take_over()
     bench.hint = at + 1
@@ -156,12 +161,12 @@ def test_who_has_no_time_looks_for_no_begin() -> None:
 def test_a_copy_that_does_not_heal_the_unit_is_none_to_go_on_at(what: str) -> None:
     bench, source = benched()
     if what == "before":
-        CopyOf(source, bench.topic).all()
+        copy_of(source, bench.topic).all()
     if what == "zombie":
         source.gen = 2
     at = stopped_at(bench, source)
     if what == "partial":
-        CopyOf(source, bench.topic, partial=True).all()
+        copy_of(source, bench.topic, partial=True).all()
     if what == "zombie":
         CopyOf(FakeSource(rows=dict(source.rows), pos=source.pos), bench.topic).all()
     report = bench.apply(at)
@@ -176,7 +181,7 @@ def test_a_begin_that_a_replaced_capture_wrote_behind_its_successor_is_passed_ov
     source.gen = 2
     bench.write([source.event("m", stop=STOP)])
     CopyOf(zombie, bench.topic, id="zombie").begin()
-    copy = CopyOf(source, bench.topic)
+    copy = copy_of(source, bench.topic)
     copy.all()
     assert bench.apply(at).state == "ok"
     assert bench.target.rows_of() == rows_of(source)
@@ -191,7 +196,7 @@ def test_every_kind_of_gap_is_healed_by_a_copy() -> None:
     assert (report.state, report.copy) == ("stopped", CopyNeed(2, "gap"))
     assert report.message.endswith("rowlock copy bank.acct")
     bench.take_over()
-    CopyOf(source, bench.topic).all()
+    copy_of(source, bench.topic).all()
     assert bench.apply(2).state == "ok"
     assert bench.target.rows_of() == rows_of(source)
 
@@ -201,7 +206,7 @@ def test_a_topic_without_its_beginning_is_taken_up_at_a_copy() -> None:
     bench.write([source.put(source.row(1, "1@x", 1))])
     assert bench.apply().copy == CopyNeed(0, "gap")
     bench.take_over()
-    CopyOf(source, bench.topic).all()
+    copy_of(source, bench.topic).all()
     assert bench.apply().state == "ok"
     assert bench.target.rows_of() == rows_of(source)
 
@@ -218,7 +223,7 @@ def test_the_definition_of_a_copy_counts_whatever_was_in_force() -> None:
     source.rows = {key: {**row, "x": 7} for key, row in source.rows.items()}
     bench.write([source.put({**source.row(2, None, 1), "x": 8})])
     bench.target.tables["public.acct"] = replaced(wider, db="public")  # a person has altered it
-    CopyOf(source, bench.topic).all()
+    copy_of(source, bench.topic).all()
     assert bench.apply(2).state == "ok"
     assert bench.target.rows_of() == rows_of(source)
     assert [row[-1] for row in bench.target.rows_of()] == [7, 8]
@@ -227,10 +232,10 @@ def test_the_definition_of_a_copy_counts_whatever_was_in_force() -> None:
 def test_a_second_stop_behind_the_begin_is_healed_by_a_second_copy() -> None:
     bench, source = benched()
     at = stopped_at(bench, source)
-    CopyOf(source, bench.topic).begin()
+    copy_of(source, bench.topic).begin()
     bench.write([source.event("m", stop=STOP)])
     source.delete(1)
-    CopyOf(source, bench.topic, id="copy-2").all()
+    copy_of(source, bench.topic, id="copy-2").all()
     assert bench.apply(at).state == "ok"
     assert bench.target.rows_of() == rows_of(source)
 
@@ -239,7 +244,7 @@ def test_a_second_stop_behind_the_begin_is_healed_by_a_second_copy() -> None:
 def test_a_crash_at_the_jump_loses_nothing(happened: bool) -> None:
     bench, source = benched()
     at = stopped_at(bench, source)
-    CopyOf(source, bench.topic).all()
+    copy_of(source, bench.topic).all()
     bench.target.unknown_happened = happened
     bench.target.faults = [CommitUnknownError("lost"), *[TransientError("down")] * 500]
     assert bench.apply(at).state == "behind"
@@ -262,7 +267,7 @@ def test_rows_that_the_source_has_no_more_are_deleted(short: int, text: bool, sl
     assert bench.apply().state == "ok"
     bench.plant(-4, 3, 5, 11, 99, 100, text=text)
     start = len(bench.topic)
-    CopyOf(source, bench.topic).all()
+    copy_of(source, bench.topic).all()
     assert bench.apply(start, slice_size=slice_size).state == "ok"
     assert bench.target.rows_of() == rows_of(source)
 
@@ -276,7 +281,7 @@ def test_an_ordered_key_is_cleared_chunk_by_chunk_and_another_one_at_the_end() -
         for key in (0, 1, 4):
             source.delete(key)  # and no event of it
         source.previous = None
-        copy = CopyOf(source, bench.topic)
+        copy = copy_of(source, bench.topic)
         start = copy.begin()
         copy.emit()
         assert bench.apply(start).state == "ok"
@@ -291,7 +296,7 @@ def test_a_partial_copy_deletes_nothing() -> None:
     bench, source = benched()
     bench.write([source.put(source.row(n, None, 1)) for n in range(4)])
     bench.plant(77)
-    copy = CopyOf(source, bench.topic, partial=True)
+    copy = copy_of(source, bench.topic, partial=True)
     copy.all()
     assert bench.apply().state == "ok"
     assert 77 in keys_of(bench)
@@ -307,7 +312,7 @@ def test_only_rows_of_this_source_are_deleted() -> None:
     for branch in ("branch1", "branch2"):
         rows[branch, 77] = (77, *stale[1:-1], branch)
     start = len(bench.topic)
-    CopyOf(source, bench.topic).all()
+    copy_of(source, bench.topic).all()
     assert bench.apply(start).state == "ok"
     assert ("branch2", 77) in bench.target.state.rows["public.acct"]
     assert ("branch1", 77) not in bench.target.state.rows["public.acct"]
@@ -340,7 +345,7 @@ def test_what_the_target_shows_otherwise_is_asked_for_and_stays() -> None:
         )  # fmt: skip
         apply = _deletes_padded(patch)
         start = len(bench.topic)
-        CopyOf(source, bench.topic).all()
+        copy_of(source, bench.topic).all()
         assert bench.apply(start).state == "ok"
     assert apply
     assert bench.target.rows_of() == rows_of(source)
@@ -367,7 +372,7 @@ def test_the_window_is_read_once_and_then_remembered() -> None:
     bench.write([source.put(source.row(n, None, 1)) for n in range(30)])
     assert bench.apply().state == "ok"
     start = len(bench.topic)
-    CopyOf(source, bench.topic, late=True).all()
+    copy_of(source, bench.topic, late=True).all()
     bench.plant(100)
     assert bench.apply(start).state == "ok"
     assert bench.reads <= 2
@@ -380,7 +385,7 @@ def test_a_task_leaves_to_a_hand_what_takes_long(monkeypatch: pytest.MonkeyPatch
     bench.write([source.put(source.row(n, None, 1)) for n in range(30)])
     assert bench.apply().state == "ok"
     start = len(bench.topic)
-    copy = CopyOf(source, bench.topic)
+    copy = copy_of(source, bench.topic)
     copy.all()
     bench.plant(1000, text=True)
     bench.patient = False
@@ -415,7 +420,7 @@ def test_any_history_with_copies_crashes_and_stale_rows_ends_as_the_source(
             for key in list(source.rows):
                 if rng.random() < 0.3:
                     source.rows.pop(key)
-        copy = CopyOf(source, bench.topic, id=f"copy-{number}", late=late)
+        copy = copy_of(source, bench.topic, id=f"copy-{number}", late=late)
         copy.begin()
         while not copy.done:
             bench.write(source.history(rng, rng.randint(0, 5), keys=12) if rng.random() < 0.8 else [])
@@ -463,7 +468,7 @@ def test_a_row_of_the_copy_replaces_what_is_held_for_its_key(text: bool) -> None
     assert bench.apply().held == 2
     source.rows[7] = source.row(7, "p@x", 3)  # mended at the source, and its statement changed rows unseen
     start = len(bench.topic)
-    CopyOf(source, bench.topic).all()
+    copy_of(source, bench.topic).all()
     assert bench.apply(start).state == "ok"
     assert bench.target.state.held == {}
     assert [entry.offset for entry, _ in bench.target.state.closed] == [1, 2]
@@ -478,7 +483,7 @@ def test_a_row_of_the_copy_that_is_refused_again_is_what_is_held_then() -> None:
     assert bench.apply().held == 1
     source.rows[7] = {**odd, "version": 2}
     start = len(bench.topic)
-    CopyOf(source, bench.topic).all()
+    copy_of(source, bench.topic).all()
     assert bench.apply(start).state == "ok"
     assert [(entry.offset, entry.error) for entry in bench.target.state.held.values()] == [
         (start + 1, "too long")
@@ -497,7 +502,7 @@ def test_held_keys_that_the_source_has_no_more_are_let_go_at_the_end(text: bool,
     if how == "before":
         source.rows.pop(2)
     start = len(bench.topic)
-    copy = CopyOf(source, bench.topic)
+    copy = copy_of(source, bench.topic)
     copy.begin()
     if how == "within":
         bench.write([source.delete(2)])
@@ -516,7 +521,7 @@ def test_a_held_key_that_is_changed_while_the_copy_runs_stays_held() -> None:
     poisoned(bench)
     odd = {**source.row(2, None, 1), "owner": "poison"}
     bench.write([source.put(source.row(1, None, 1)), source.put(odd)])
-    copy = CopyOf(source, bench.topic)
+    copy = copy_of(source, bench.topic)
     copy.begin()
     bench.write([source.put({**odd, "version": 2})])
     copy.emit()
