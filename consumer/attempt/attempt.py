@@ -29,15 +29,12 @@ from consumer.attempt.effects import (
     Operation,
     Prepare,
     ReadMissing,
-    ReadSharers,
     ReadTable,
-    Restore,
     StopUnit,
     Truncate,
     WriteUnit,
     ask,
 )
-from consumer.attempt.evolution.in_target import routed_table
 from consumer.attempt.evolution.machine import TableChanges, stop_of
 from consumer.attempt.reader import (
     Emptied,
@@ -65,8 +62,8 @@ from consumer.ordering.layout import Layout, keys_fingerprint
 from consumer.ordering.model import Held, LaneProgress, RowChange, UnitState
 from consumer.ordering.progress import Mark, ResumePlan, advanced, plan, relaid
 from consumer.tables.definition import InForce
-from consumer.tables.evolution.decisions import Adopt, Gone, Pass, Verdict, decide
-from consumer.tables.stored import Stored, decode_stored
+from consumer.tables.evolution.decisions import Adopt, Gone, Pass
+from consumer.tables.stored import Stored
 from schemas.findings import START_OVER
 from schemas.table.model import Table
 from schemas.wire.event import Event
@@ -84,11 +81,10 @@ class Attempt:
         self._signals = signals
         self._reader: RecordReader = EnvelopeReader(topic) if spec.debezium is None else DebeziumReader(topic)
         self._progress = Progress(())
-        self._changes = TableChanges(spec, self._progress)
+        self._changes = TableChanges(spec, lambda: self._progress)
         self._copies = Copies(spec)
         self._applier: Applier | None = None
         self._in_force: InForce | None = None
-        self._unfit: tuple[UnitStoppedError, Stored] | None = None
         self._held: Sequence[Held] = ()
         self._plan = ResumePlan(0, self._wanted_layout(None))
         self._mark: Mark | None = None
@@ -122,15 +118,14 @@ class Attempt:
         rows, state, self._held = yield from retried(lambda: ask(Begin()))
         self._check(rows[0].topic_id, state)
         self._progress = Progress(rows)
-        self._changes = TableChanges(self.spec, self._progress)
         if state.ddl is not None:
             yield from self._changes.recover(state)
             yield from self.begin()
             return
-        yield from self._restore(state.definition)
+        self._in_force = yield from self._changes.restore(state.definition)
         stored = Layout.decode(rows[0].layout)
         self._plan = plan(
-            self._progress.rows, self._wanted_layout(self._in_force) if self._unfit is None else stored
+            self._progress.rows, stored if self._changes.unfit else self._wanted_layout(self._in_force)
         )
         self._copies.begun()
         if self._plan.switch_now:
@@ -140,16 +135,6 @@ class Attempt:
         self._reader.begin(self._progress.rows, self._in_force)
         self._mark = (lowest.offset, lowest.position, lowest.gen, lowest.commit_ts_ms)
         self._applier = self._new_applier()
-
-    def _restore(self, text: str | None) -> Machine[None]:
-        """Build what follows from the stored definition. A table that does not fit it fits the next one perhaps: of a copy."""
-        self._in_force, self._unfit = None, None
-        if text is None:
-            return
-        try:
-            self._in_force = yield from retried(lambda: ask(Restore(text)))
-        except UnitStoppedError as error:
-            self._unfit = error, decode_stored(text)
 
     def define(self, table: Table) -> Machine[None]:
         """Begin, and put the first definition in force where the topic carries none; one that is in force stays."""
@@ -260,8 +245,8 @@ class Attempt:
         while True:
             try:
                 yield from self._take_all()
-                if self._unfit is not None:
-                    raise self._unfit[0]
+                if self._changes.unfit is not None:
+                    raise self._changes.unfit
             except UnitStoppedError as error:
                 yield from self._drain()  # what came before the event that stops the unit is applied
                 if not (yield from self._at_a_copy(error)):
@@ -273,8 +258,8 @@ class Attempt:
     def _at_a_copy(self, error: UnitStoppedError) -> Machine[bool]:
         """Go on where a copy of the table begins behind what cannot be followed. Ends with whether there is one."""
         spec, next_offset = self.spec, self._progress.lowest.offset + 1
-        if self._unfit is not None and error is self._unfit[0]:
-            return (yield from self._goes_on_at_a_copy(next_offset - 1, str(error)))
+        if error is self._changes.unfit:
+            error = CopyNeededError(str(error), cause="definition", after=next_offset - 1)
         if not isinstance(error, CopyNeededError):
             return False
         if spec.debezium is not None:
@@ -285,13 +270,10 @@ class Attempt:
                 f"{source.db}.{source.name}" if source else table_of_topic(spec.unit.topic, spec.source)
             )
         error.after = next_offset if error.after is None else error.after
-        return (yield from self._goes_on_at_a_copy(error.after, error.seen))
-
-    def _goes_on_at_a_copy(self, after: int, seen: str) -> Machine[bool]:
         yield from self._close_applier()
-        if not (yield from at_a_copy(self.spec, self._progress, after)):
+        if not (yield from at_a_copy(spec, self._progress, error.after)):
             return False
-        log.info("a unit goes on where a copy begins", topic=self.spec.unit.topic, skipped=seen[:300])
+        log.info("a unit goes on where a copy begins", topic=spec.unit.topic, skipped=error.seen[:300])
         yield from self.begin()
         return True
 
@@ -331,8 +313,8 @@ class Attempt:
             yield from self._take(rest)
 
     def _read(self, records: Slice) -> Machine[None]:
-        if self._unfit is not None and (records[0][1] is None or begin_of(records[0][1]) is None):
-            raise self._unfit[0]
+        if self._changes.unfit is not None and begin_of(records[0][1] or b"") is None:
+            raise self._changes.unfit
         for taken in self._reader.read(records):
             self._copies.note(taken)
             if isinstance(taken, Rows):
@@ -409,7 +391,8 @@ class Attempt:
     def _define(self, event: Event, mark: Mark) -> Machine[None]:
         """Do what follows from an event that says something of the table itself."""
         in_force, table = self._in_force, event.definition
-        verdict = yield from self._judge(event)
+        before = self._changes.before
+        verdict = yield from self._changes.judge(event)
         if isinstance(verdict, Pass) and verdict.learnt is None:
             return
         yield from self._drain()
@@ -418,36 +401,15 @@ class Attempt:
         if table is None or not isinstance(verdict, Pass | Adopt):
             raise stop_of(verdict, event, f"{self.spec.unit.topic} offset {mark[0]}")
         yield from self._close_applier()
-        before = self._before
+        lanes = [advanced(row, mark) for row in self._progress.rows]
         if before is None or isinstance(verdict, Pass):
             stored = Stored(table) if before is None else replace(before, table=table)
-            yield from self._put_in_force(stored, self._at(mark), first=before is None)
+            yield from self._put_in_force(stored, lanes, first=before is None)
         elif verdict.rewrite and (yield from retried(lambda: ask(ReadTable(table)))) is None:
-            yield from self._put_in_force(Stored(table), self._at(mark), first=True)
+            yield from self._put_in_force(Stored(table), lanes, first=True)
         else:
             yield from self._changes.adopt(before, table, verdict, mark)
             yield from self.begin()
-
-    @property
-    def _before(self) -> Stored | None:
-        """The stored definition, whether the target fits it or not."""
-        if self._in_force is not None:
-            return self._in_force.stored
-        return None if self._unfit is None else self._unfit[1]
-
-    def _at(self, mark: Mark) -> list[LaneProgress]:
-        return [advanced(row, mark) for row in self._progress.rows]
-
-    def _judge(self, event: Event) -> Machine[Verdict]:
-        """Say what an event means under the policy of the table's route."""
-        before = self._before
-        if before is None:
-            return decide(None, event, "lenient")
-        routed = routed_table(self.spec, before.table)
-        sharing: Sequence[str] = ()
-        if routed.added and event.definition is not None:
-            sharing = yield from retried(lambda: ask(ReadSharers(before.table)))
-        return decide(before.table, event, routed.policy, many=bool(sharing), left=before.left)
 
     def _put_in_force(self, stored: Stored, lanes: Sequence[LaneProgress], *, first: bool) -> Machine[None]:
         """Store the definition with the layout that follows from it, all lanes standing as `lanes`; and begin anew.

@@ -7,6 +7,7 @@ ends the connection that it names, and takes the change up from the table as it 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import structlog
@@ -23,6 +24,7 @@ from consumer.attempt.effects import (
     OwnConnection,
     ReadSharers,
     ReadTable,
+    Restore,
     Truncate,
     WriteUnit,
     ask,
@@ -41,7 +43,15 @@ from consumer.errors import (
 from consumer.ordering.model import UnitState
 from consumer.ordering.progress import Mark
 from consumer.tables.definition import InForce
-from consumer.tables.evolution.decisions import DROPPED, Adopt, Gone, NeedsCopy, Stop, Verdict
+from consumer.tables.evolution.decisions import (
+    DROPPED,
+    Adopt,
+    Gone,
+    NeedsCopy,
+    Stop,
+    Verdict,
+    decide,
+)
 from consumer.tables.evolution.plans import ChangeMark, Planned, TableChange, decode_mark, refused
 from consumer.tables.stored import Stored, decode_stored
 from consumer.targets.alterations import DropTable
@@ -56,11 +66,42 @@ ROUNDS = 6
 
 
 class TableChanges:
-    """Changes of one unit's target table in one attempt."""
+    """Changes of one unit's target table in one attempt. `before`: the stored definition; `unfit`: why the target table does not fit it,
+    which may be the next one's: then nothing is applied but the begin of a copy."""
 
-    def __init__(self, spec: UnitSpec, progress: Progress) -> None:
+    def __init__(self, spec: UnitSpec, progress: Callable[[], Progress]) -> None:
+        """`progress`: as it is when a change is carried out."""
         self._spec = spec
-        self._progress = progress
+        self._now = progress
+        self.before: Stored | None = None
+        self.unfit: UnitStoppedError | None = None
+
+    @property
+    def _progress(self) -> Progress:
+        return self._now()
+
+    def restore(self, text: str | None) -> Machine[InForce | None]:
+        """Build what follows from the stored definition; None: there is none, or the target table does not fit it."""
+        self.before, self.unfit = None if text is None else decode_stored(text), None
+        if text is None:
+            return None
+        try:
+            in_force: InForce = yield from retried(lambda: ask(Restore(text)))
+        except UnitStoppedError as error:
+            self.unfit = error
+            return None
+        return in_force
+
+    def judge(self, event: Event) -> Machine[Verdict]:
+        """Say what an event means under the policy of the table's route."""
+        before = self.before
+        if before is None:
+            return decide(None, event, "lenient")
+        routed = routed_table(self._spec, before.table)
+        sharing: Sequence[str] = ()
+        if routed.added and event.definition is not None:
+            sharing = yield from retried(lambda: ask(ReadSharers(before.table)))
+        return decide(before.table, event, routed.policy, many=bool(sharing), left=before.left)
 
     # --- a definition
 
