@@ -129,7 +129,7 @@ class TargetTables(Protocol):
 
 
 class UnitTarget(ProgressStore, TargetTables, Protocol):
-    """What taking a unit over, looking at it, stopping and fencing it need of a target, whichever kind it is.
+    """A target as taking a unit over, looking at it, stopping and fencing it need of a target, whichever kind it is.
 
     `transactional_ddl`: a statement that changes a table commits with the transaction that it stands in; else each commits by
     itself, and everything before it.

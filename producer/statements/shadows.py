@@ -165,7 +165,7 @@ class ShadowTables:
         return any(known.away for _, known in self._of(table))
 
     def is_away(self, table: TableName) -> bool:
-        """Whether the table has left its place for its shadow, which has not come."""
+        """Tell whether the table has left its place for its shadow, which has not come."""
         return any(known.away and not known.over for _, known in self._of(table))
 
     def swapped(self, shadow: TableName, at: LogPoint, before: Table, after: Table) -> Swapped:
@@ -225,7 +225,7 @@ def _refuses_rows(before: Table, after: Table) -> str:
 
 
 def _tells_apart(was: ColumnType, now: ColumnType) -> bool:
-    """Whether values that differ in one type differ in the other, as surely as can be."""
+    """Tell whether values that differ in one type differ in the other, as surely as can be."""
     if was == now:
         return True
     if was.kind is not now.kind:

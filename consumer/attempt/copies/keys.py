@@ -201,7 +201,7 @@ def _key(raw: bytes) -> Key:
 
 @contextmanager
 def _translated(folder: Path) -> Iterator[None]:
-    """What a full or missing disk comes to: the unit goes on when there is room."""
+    """A full or missing disk: the unit goes on when there is room."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:

@@ -43,12 +43,12 @@ def version(state: OwnerState) -> ConfigVersion | None:
 
 
 def in_force(state: OwnerState, member: Member) -> bool:
-    """Whether the agent has what is in force, as far as it says what it has."""
+    """Tell whether the agent has what is in force, as far as it says what it has."""
     return member.config is None or state.configuration is None or member.config == version(state)
 
 
 def takes(state: OwnerState, member: Member) -> bool:
-    """Whether the agent can be given units."""
+    """Tell whether the agent can be given units."""
     return member.accepts and in_force(state, member)
 
 
@@ -59,7 +59,7 @@ def part_of(spec: CatalogueUnit) -> str:
 
 
 def stale(state: OwnerState, spec: CatalogueUnit, current: ReplicationSet) -> bool:
-    """Whether a replica of the unit was placed under what was in force before."""
+    """Tell whether a replica of the unit was placed under what was in force before."""
     since = state.since.get(part_of(spec), 0) if state.since else 0
     return any(replica.assignment < since for replica in current.replicas)
 
@@ -68,7 +68,7 @@ def stale(state: OwnerState, spec: CatalogueUnit, current: ReplicationSet) -> bo
 
 
 def fits(state: OwnerState, event: Catalogue, now: float, out: list[Effect]) -> bool:
-    """Whether a catalogue is of what is in force. The first one of a term puts its own in force: its process has just started, or its file is
+    """Tell whether a catalogue is of what is in force. The first one of a term puts its own in force: its process has just started, or its file is
     no longer what it was; a later one may have been read before a reload."""
     if not event.digest:
         return True
