@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from consumer.attempt.copies.held import gone_keys
-from consumer.attempt.copies.keys import IN_MEMORY
+from consumer.attempt.copies.keys_on_disk import IN_MEMORY
 from consumer.attempt.copies.sweep import Sweep, read_again
 from consumer.attempt.copies.window import Window
 from consumer.attempt.effects import CloseHeld, Machine, Operation, ReadHeld, Write, ask
