@@ -7,7 +7,6 @@ states stand in the position record, and go there with the position that they ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -300,18 +299,21 @@ def mark_of(state: CopyState) -> CopyMark:
     return CopyMark(id=state.id, partial=state.where is not None)
 
 
-_NOT_WHOLE = frozenset([";", "'", '"', "`", "/*"])
+_NOT_WHOLE = frozenset([";", "'", '"', "`"])
 """What stands in no condition: the end of a statement, and what has no end."""
 
 
 def unbalanced(where: str) -> str:
-    """Return why a text is no condition that is whole in itself, "…seen…: remedy"; "": it may be one. What it means the source says."""
+    """Return why a text is no condition that is whole in itself, "…seen…: remedy"; "": it may be one.
+
+    What it means the source says: it gets the text in parentheses, and what opens a comment without an end opens them for good.
+    """
     texts, depth = [token.upper for token in tokenize(where)], 0
     for text in texts:
         depth += {"(": 1, ")": -1}.get(text, 0)
         if depth < 0:
             break
-    if texts and depth == 0 and not _NOT_WHOLE & {*texts, *map("".join, pairwise(texts))}:
+    if texts and depth == 0 and not _NOT_WHOLE & set(texts):
         return ""
     return f"the condition {where[:200]!r} is not whole: give one SQL condition of the source, with all its parentheses"
 

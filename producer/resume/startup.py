@@ -356,8 +356,8 @@ class Starter:
             state.marker_offset = tail.marker_offset
             state.begun = tail.begun_in(started.record.epoch)
         for name, stopped in self.captured.stopped.items():
-            tails = found.get(self.captured.topic_of(name))
-            begun = tails.tables[name].begun if tails is not None and name in tails.tables else None
+            of_topic = found.get(self.captured.topic_of(name))
+            begun = of_topic.begun(name) if of_topic is not None else None
             if begun is not None and stopped.position is not None and begun.position > stopped.position:
                 # A predecessor has begun a copy that ends here, with no more of it: that is said behind it.
                 stopped.position = None

@@ -136,6 +136,10 @@ class TopicTails:
         elif always:
             self.tables.setdefault((source.db, source.table), Tail())
 
+    def begun(self, name: TableName) -> Begun | None:
+        """Return the last copy that began of a table."""
+        return self.tables[name].begun if name in self.tables else None
+
     def _raise(self, position: Position) -> None:
         if self.highest is None or position > self.highest:
             self.highest = position
