@@ -267,7 +267,7 @@ class ReadMissing:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadAgain:
+class ReadPassed:
     """Read on in the records [start, upto) of Kafka, which the attempt has passed; the first of these effects opens them. Sent: a Slice,
     None at the end."""
 
@@ -337,7 +337,7 @@ Effect = (
     | EndConnection
     | NextSlice
     | ReadMissing
-    | ReadAgain
+    | ReadPassed
     | FindBegin
     | OpenKeys
     | Sleep

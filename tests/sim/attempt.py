@@ -147,7 +147,7 @@ class Attempt:
             case fx.NextSlice():
                 yield
                 return self._next_slice()
-            case fx.ReadMissing() | fx.ReadAgain():
+            case fx.ReadMissing() | fx.ReadPassed():
                 yield
                 return self._next_read(effect)
             case fx.FindBegin():
@@ -212,7 +212,7 @@ class Attempt:
         begin, self._at = self._at, min(self._at + SLICE, self.end)
         return self.query.topic.slice(begin, self._at) if begin < self._at else None
 
-    def _next_read(self, effect: fx.ReadMissing | fx.ReadAgain) -> Slice | None:
+    def _next_read(self, effect: fx.ReadMissing | fx.ReadPassed) -> Slice | None:
         start, rest = self._reads.pop(type(effect), (-1, iter(())))
         if start != effect.start:
             rest = iter(self._slices(effect.start, effect.upto))

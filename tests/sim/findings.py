@@ -52,6 +52,11 @@ RULE = {
     "markers": "chunk markers before the begin of a copy do not count",
     "given up": "a copy that is given up stops the table again whose stop it had ended",
     "since": "every event that concerns a chunk of a copy stands behind its `since`",
+    "ranges": "a range of keys is compared only where source and target order the key alike",
+    "shown": "a row that the target finds under a living key lives, however the target shows its key",
+    "together": "all lanes pass the marker of a copy's chunk in one transaction",
+    "sweeps": "a transaction that deletes what a copy shows to be gone guards the unit's progress",
+    "jump": "a unit that goes on at a copy takes the position of the begin's predecessor",
     "tickets": 'tickets on before and after images ("Confirmed right")',
 }
 

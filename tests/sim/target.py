@@ -91,6 +91,7 @@ class Target:
         )
         self.deadlocks = 0
         self.alike = False  # its key's order is the source's
+        self.shown: Callable[[str], str] = lambda key: key  # how it shows a key
 
     # --- progress -------------------------------------------------------------------------------------------------
 
@@ -294,7 +295,8 @@ class Target:
             key=self._order,
         )
         beyond = [key for key in found if after is None or self._order(key) > after]
-        return [key for key in beyond if upto is None or self._order(key) <= upto][:2]
+        page = [key for key in beyond if upto is None or self._order(key) <= upto][:2]
+        return [(branch, self.shown(key)) for branch, key in page]
 
     def _order(self, key: Sequence[Any]) -> tuple[int, ...]:
         """The source orders keys by their letters; this target mostly otherwise."""
@@ -303,7 +305,7 @@ class Target:
 
     def look_up(self, keys: Sequence[Any]) -> list[tuple[str, str]]:
         found = [self.committed.get(key_of(key)) for key in keys]
-        return [(row[BRANCH], row[KEY]) for row in found if row is not None]
+        return [(row[BRANCH], self.shown(row[KEY])) for row in found if row is not None]
 
     # --- ends -----------------------------------------------------------------------------------------------------
 

@@ -95,6 +95,8 @@ class World:
         self.backups: list[Any] = []
         self.target = Target(rules, rng, self._check)
         self.target.alike = self.asking.random() < more.get("alike", 0.5)
+        if self.asking.random() < more.get("shouts", 0.3):
+            self.target.shown = str.upper
         self.target.trouble = rng.choice((0.0, 0.05, 0.15))
         self.target.revoked = rng.choice((0.0, 0.0, 0.01))
         mysql = rng.random() < 0.5

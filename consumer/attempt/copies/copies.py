@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from consumer.attempt.copies.held import gone_keys
-from consumer.attempt.copies.keys import IN_MEMORY
+from consumer.attempt.copies.keys_on_disk import IN_MEMORY
 from consumer.attempt.copies.sweep import Sweep, read_again
 from consumer.attempt.copies.window import Window
 from consumer.attempt.effects import CloseHeld, Machine, Operation, ReadHeld, Write, ask
@@ -101,7 +101,7 @@ class Copies:
                 table=f"{target.schema}.{target.name}", rows=gone, copy=chunk.copy,
             )  # fmt: skip
         if not chunk.last:
-            yield from progress.move_idle(progress.behind(mark), mark)
+            yield from pass_together(progress, mark, ())
             return None
         self._window = None
         return (yield from self._ended(sweep, chunk.begins, mark, in_force, progress))
@@ -125,10 +125,15 @@ class Copies:
         free = yield from sweep.without_row(list(entries))
         ids = [(entry.offset, entry.part) for key in free for entry in entries[key]]
         operations = [CloseHeld(ids, f"deleted at the source, by the copy that ended at offset {mark[0]}")]
-        lanes = progress.behind(mark)
-        yield from retried(lambda: progress.move(lanes, mark, operations if ids else ()))
+        yield from pass_together(progress, mark, operations if ids else ())
         closed = set(ids)
         return [entry for entry in held if (entry.offset, entry.part) not in closed]
+
+
+def pass_together(progress: Progress, mark: Mark, operations: Sequence[Operation]) -> Machine[None]:
+    """Move all lanes past a marker: a lane that went on alone would write rows that a repeated sweep takes for gone."""
+    lanes = progress.behind(mark)
+    yield from retried(lambda: progress.move(lanes, mark, operations))
 
 
 def _delete(progress: Progress, in_force: InForce, keys: Sequence[Key]) -> Machine[None]:

@@ -79,7 +79,7 @@ class BatchDriver:
                 return self._records.next_slice()
             case fx.ReadMissing():
                 return self._records.next_missing(effect)
-            case fx.ReadAgain():
+            case fx.ReadPassed():
                 return self._records.next_again(effect)
             case fx.FindBegin():
                 return self._records.find_begin(effect.after, effect.hint)

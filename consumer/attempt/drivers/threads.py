@@ -110,7 +110,7 @@ class ThreadDriver:
                 return self._records.next_slice()
             case fx.ReadMissing():
                 return self._records.next_missing(effect)
-            case fx.ReadAgain():
+            case fx.ReadPassed():
                 return self._records.next_again(effect)
             case fx.FindBegin():
                 return self._records.find_begin(effect.after, effect.hint)
