@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from consumer.errors import TargetConfigError, TransientError
+from consumer.errors import MissingGrantError, TargetConfigError, TransientError
 from consumer.ordering.model import UnitState
 from consumer.tables.router import Policy, TableRoute
 from consumer.tables.stored import Stored, decode_stored
@@ -341,6 +341,23 @@ def test_an_index_that_rows_do_not_allow_is_left_out_and_said(transactional: boo
     assert tale.bench.apply().state == "ok"
     assert tale.equal()
     assert [index.columns for index in tale.bench.target.tables["public.acct"].unique] == [("email",)]
+
+
+@KINDS
+def test_an_index_that_the_target_cannot_have_is_left_out_but_not_for_want_of_a_right(
+    transactional: bool,
+) -> None:
+    """MariaDB has unique indexes over whole texts, MySQL has not."""
+    new = replace(TABLE, unique=(*TABLE.unique, unique("u", "note")))
+    for error, state in (
+        (TargetConfigError("no such index here"), "ok"),
+        (MissingGrantError("no", "GRANT"), "stopped"),
+    ):
+        tale = story(transactional=transactional)
+        tale.statement(new, ColumnChanges(), effect="kept")
+        tale.bench.target.alter_faults = [error]
+        assert tale.bench.apply().state == state
+        assert tale.equal()
 
 
 @KINDS

@@ -35,6 +35,7 @@ from consumer.attempt.transactions import Progress, retried
 from consumer.errors import (
     COPY,
     CopyNeededError,
+    MissingGrantError,
     RefusedError,
     StepsLeftError,
     TargetConfigError,
@@ -54,7 +55,17 @@ from consumer.tables.evolution.decisions import (
 )
 from consumer.tables.evolution.plans import ChangeMark, Planned, TableChange, decode_mark, refused
 from consumer.tables.stored import Stored, decode_stored
-from consumer.targets.alterations import DropTable
+from consumer.targets.alterations import (
+    AddColumn,
+    AddUnique,
+    Alteration,
+    ChangeColumn,
+    ChangeKey,
+    DropColumn,
+    DropTable,
+    DropUnique,
+    RenameColumn,
+)
 from schemas.findings import START_OVER
 from schemas.table.model import Table
 from schemas.wire.event import Event
@@ -129,7 +140,7 @@ class TableChanges:
             asked = FollowDefinition(change, "whole", at)
             try:
                 yield from self._progress.move(lanes, at, [asked, *_closing(change, at)])
-            except RefusedError as error:
+            except (RefusedError, TargetConfigError) as error:
                 change = self._otherwise(change, asked.found, error)
                 continue
             self._say(change, asked.found[-1])
@@ -180,9 +191,8 @@ class TableChanges:
         self, change: TableChange, found: list[Planned], error: RefusedError | TargetConfigError
     ) -> TableChange:
         """Return what to try instead of statements that the target refused because of its rows. Raises `error`."""
-        rows = found and isinstance(error, RefusedError)
-        other = refused(change, found[-1]) if rows else None
-        if other is None:
+        other = refused(change, found[-1]) if found and not isinstance(error, MissingGrantError) else None
+        if other is None or (other.emptied and not isinstance(error, RefusedError)):
             raise error
         what = (
             "deletes the unit's rows first, the copy brings them again"
@@ -293,7 +303,25 @@ def _named(planned: Planned) -> list[str]:
     """Return the steps for people."""
     if planned.alter is None:
         return []
-    return [str(step) for step in planned.alter.steps]
+    return [_step(step) for step in planned.alter.steps]
+
+
+def _step(step: Alteration) -> str:
+    match step:
+        case RenameColumn():
+            what = f"{step.old} to {step.new}"
+        case AddColumn():
+            what = f"{step.column.name} {step.column.type.kind}"
+        case DropColumn():
+            what = step.name
+        case ChangeColumn():
+            null = " NULL" if step.wanted.nullable and not step.now.nullable else ""
+            what = f"{step.wanted.name} {step.now.type.kind} to {step.wanted.type.kind}{null}"
+        case AddUnique() | DropUnique():
+            what = f"({', '.join(step.index.columns)})"
+        case ChangeKey():
+            what = f"({', '.join(step.wanted.columns)})"
+    return f"{type(step).__name__} {what}"
 
 
 def stop_of(verdict: Verdict, event: Event, place: str) -> CopyNeededError:
