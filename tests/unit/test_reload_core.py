@@ -355,6 +355,8 @@ def test_an_agent_whose_file_lags_looks_again() -> None:
     assert told(driver, new) == []
     driver.now += 0.2
     assert told(driver, new) == [TakeConfig(new)]
+    assert told(driver, ConfigVersion("old")) == [], "a later owner has another in force"
+    assert told(driver, new) == [TakeConfig(new)], "and what is in force after that is no repetition"
 
 
 def test_an_agent_answers_each_question_once_and_repeats_the_answer() -> None:
