@@ -68,7 +68,7 @@ class Cause:
     ts_ms: int
 
     def stop(self, name: TableName, error: TableStoppedError) -> TableStop:
-        """Return the stop of one of the tables that `error` speaks of; its reason names the table."""
+        """Return the stop of one of the tables that `error` speaks of; its reason names the table, and its remedy is a copy of it."""
         table = f"{name[0]}.{name[1]}"
         reason = error.reason if table in error.reason else f"{table}: {error.reason}"
         return TableStop(
