@@ -147,7 +147,16 @@ EMPHASIS: dict[str, dict[str, float]] = {
     "ranges": _APPLIED | {"alike": 0},
     "shown": _APPLIED | {"shouts": 1},
     "together": _APPLIED | {"alike": 1, "max_lanes": 4, "max_gather": 1, "faults": 0.05},
-    "sweeps": _APPLIED | {"alike": 0, "faults": 0.05, "overlap": 0.6, "max_batch": 30},
+    "sweeps": _APPLIED
+    | {
+        "alike": 0,
+        "faults": 0.08,
+        "overlap": 0.9,
+        "max_batch": 30,
+        "transactions": 60,
+        "stops": 0.9,
+        "max_lanes": 1,
+    },
     "jump": _APPLIED | {"repairs": 1},
     "3": {"failing": 0.1},
     "tickets": {"max_lanes": 4, "max_gather": 1, "max_batch": 30, "faults": 0.0, "others": 0.0},
