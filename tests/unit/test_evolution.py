@@ -463,7 +463,7 @@ OTHERS = wanted_table(TABLE, Routed("public", "acct", (("branch", "b2"),)))
 def test_what_one_adds_the_others_may_lack() -> None:
     new = added(TABLE, column("n", nullable=False, default="7"))
     assert steps(new, CHANGES(added=("n",)), routed=SHARED, others=[OTHERS], rewrite=True) == [
-        AddColumn(column("n"), 7)
+        AddColumn(column("n"))
     ]
     assert steps(*FOLLOWED["widen"], routed=SHARED, others=[OTHERS])[0].wanted.type == BIG  # type: ignore[union-attr]
     assert steps(*FOLLOWED["no longer required"], routed=SHARED, others=[OTHERS])[0].wanted.nullable  # type: ignore[union-attr]

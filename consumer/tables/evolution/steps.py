@@ -164,8 +164,9 @@ def _column_steps(now: Table, joined: Table, wish: Wish) -> Iterator[Alteration]
 
 
 def _added(column: Column, wish: Wish) -> AddColumn:
-    own = wish.wanted.column(column.name)
-    fill = fill_of(own)
+    if wish.others:  # rows of other sources are in the table, and none of theirs has this column
+        return AddColumn(Column(name=column.name, type=column.type))
+    fill = fill_of(wish.wanted.column(column.name))
     unknown = fill is None or (fill.value is None and not column.nullable)
     plain = Column(name=column.name, type=column.type, nullable=column.nullable or unknown)
     return AddColumn(plain, fill=None if fill is None else fill.value)
