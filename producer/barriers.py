@@ -398,7 +398,7 @@ def _columns(barrier: Barrier, before: Table, after: Table) -> ColumnChanges | N
 
 
 def _selects(tokens: Sequence[ddl.Token]) -> bool:
-    """Whether CREATE TABLE takes its rows from a query, which may call functions. Where rows are logged, its text has none."""
+    """Tell whether CREATE TABLE takes its rows from a query, which may call functions. Where rows are logged, its text has none."""
     words = [token.upper for token in tokens]
     return "SELECT" in words or any(words[at : at + 2] == ["VALUES", "ROW"] for at in range(len(words)))
 

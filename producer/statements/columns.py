@@ -1,4 +1,4 @@
-"""Reads what statements on a table say of its columns: pure.
+"""Columns in statements on a table, and what becomes of each: pure.
 
 The definitions before and after do not tell a column that was renamed from one that was dropped beside another that was added. The
 statement does. `said` reads it; `changes` holds what was said against the two definitions and answers only where both agree: names are

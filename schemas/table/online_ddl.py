@@ -31,15 +31,15 @@ class ToolNames:
     triggered: tuple[str, ...] = ()
 
     def is_shadow(self, name: TableName, table: TableName) -> bool:
-        """Whether `name` is that of a shadow of `table`."""
+        """Tell whether `name` is that of a shadow of `table`."""
         return name[0] == table[0] and any(_fits(each, name[1], table[1]) for each in self.shadow)
 
     def is_trash(self, name: TableName, table: TableName) -> bool:
-        """Whether `name` is one that `table` gets when it is done with."""
+        """Tell whether `name` is one that `table` gets when it is done with."""
         return name[0] == table[0] and any(_fits(each, name[1], table[1]) for each in self.trash)
 
     def needs_triggers(self, name: TableName, table: TableName) -> bool:
-        """Whether the name of a shadow of `table` is one of a tool that works by triggers, and of no other."""
+        """Tell whether the name of a shadow of `table` is one of a tool that works by triggers, and of no other."""
         fitting = [each for each in self.shadow if _fits(each, name[1], table[1])]
         return all(each in self.triggered for each in fitting)
 

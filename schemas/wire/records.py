@@ -106,8 +106,8 @@ class LogProof(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Shadow(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """What was done to `db`.`name`, the table in which gh-ost or pt-online-schema-change makes the next form of `table`: the position
-    moves past it, and it counts when the one takes the other's place.
+    """A table, `db`.`name`, in which gh-ost or pt-online-schema-change makes the next form of `table`: the position moves past what is done to
+    it, and that counts when the one takes the other's place.
 
     `at`: (number of the log file, offset) of the last statement that counts here. `statements`: since its CREATE, as they were
     executed in `db`. `triggers`: kinds of changes (INSERT …) that a trigger of `table` takes over into it. `unknown`: why nothing follows from them ("…"). `away`: `table` has left its place, and the shadow not come
