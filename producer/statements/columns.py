@@ -105,8 +105,6 @@ def _followed(columns: Mapping[str, _Column], statement: Sequence[Said]) -> dict
     for action in (each for each in statement if each.what == "add"):
         name = _fold(action.name)
         if action.conditional and name in columns:
-            if moved.get(name, name) != name:  # whether it is there the server tells, at some moment or other
-                return None
             continue
         if name in made or (name in columns and name not in moved):
             return None
