@@ -10,7 +10,7 @@ What ends an attempt never fails the Spark batch: progress is where it is, the r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 import structlog
@@ -29,15 +29,12 @@ from consumer.attempt.effects import (
     Operation,
     Prepare,
     ReadMissing,
-    ReadSharers,
     ReadTable,
-    Restore,
     StopUnit,
     Truncate,
     WriteUnit,
     ask,
 )
-from consumer.attempt.evolution.in_target import routed_table
 from consumer.attempt.evolution.machine import TableChanges, stop_of
 from consumer.attempt.reader import (
     Emptied,
@@ -65,13 +62,23 @@ from consumer.ordering.layout import Layout, keys_fingerprint
 from consumer.ordering.model import Held, LaneProgress, RowChange, UnitState
 from consumer.ordering.progress import Mark, ResumePlan, advanced, plan, relaid
 from consumer.tables.definition import InForce
-from consumer.tables.evolution.decisions import Adopt, Gone, Pass, Verdict, decide
-from consumer.tables.stored import Stored, decode_stored
+from consumer.tables.evolution.decisions import Adopt, Gone, Pass
+from consumer.tables.stored import Stored
 from schemas.findings import START_OVER
 from schemas.table.model import Table
 from schemas.wire.event import Event
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Figures:
+    """See Report."""
+
+    applied: int = 0
+    dropped: int = 0
+    held: int = 0
+    displaced: int = 0
 
 
 class Attempt:
@@ -84,19 +91,15 @@ class Attempt:
         self._signals = signals
         self._reader: RecordReader = EnvelopeReader(topic) if spec.debezium is None else DebeziumReader(topic)
         self._progress = Progress(())
-        self._changes = TableChanges(spec, self._progress)
+        self._changes = TableChanges(spec, lambda: self._progress)
         self._copies = Copies(spec)
         self._applier: Applier | None = None
         self._in_force: InForce | None = None
-        self._unfit: tuple[UnitStoppedError, Stored] | None = None
         self._held: Sequence[Held] = ()
         self._plan = ResumePlan(0, self._wanted_layout(None))
         self._mark: Mark | None = None
         self._given = 0  # behind the records that the driver has given
-        self._applied = 0
-        self._dropped = 0
-        self._quarantined = 0
-        self._displaced = 0
+        self._figures = _Figures()
 
     # --- the attempt
 
@@ -113,24 +116,23 @@ class Attempt:
             if trouble.fault:
                 log.error("a unit failed by a fault of rowlock", topic=self.spec.unit.topic, exc_info=True)
             if isinstance(error, TargetConfigError) and not isinstance(error, MissingGrantError):
-                trouble = yield from self._explained(trouble)
+                trouble = yield from explained(self.spec.unit.topic, self._in_force, trouble)
             return (yield from self._ended(trouble))
         return self._report(Trouble("ok", ""))
 
     def begin(self) -> Machine[None]:
         """Begin an attempt: fence, read, choose the layout."""
         rows, state, self._held = yield from retried(lambda: ask(Begin()))
-        self._check(rows[0].topic_id, state)
+        check_state(self.spec, rows[0].topic_id, state)
         self._progress = Progress(rows)
-        self._changes = TableChanges(self.spec, self._progress)
         if state.ddl is not None:
             yield from self._changes.recover(state)
             yield from self.begin()
             return
-        yield from self._restore(state.definition)
+        self._in_force = yield from self._changes.restore(state.definition)
         stored = Layout.decode(rows[0].layout)
         self._plan = plan(
-            self._progress.rows, self._wanted_layout(self._in_force) if self._unfit is None else stored
+            self._progress.rows, stored if self._changes.unfit else self._wanted_layout(self._in_force)
         )
         self._copies.begun()
         if self._plan.switch_now:
@@ -141,29 +143,12 @@ class Attempt:
         self._mark = (lowest.offset, lowest.position, lowest.gen, lowest.commit_ts_ms)
         self._applier = self._new_applier()
 
-    def _restore(self, text: str | None) -> Machine[None]:
-        """Build what follows from the stored definition. A table that does not fit it fits the next one perhaps: of a copy."""
-        self._in_force, self._unfit = None, None
-        if text is None:
-            return
-        try:
-            self._in_force = yield from retried(lambda: ask(Restore(text)))
-        except UnitStoppedError as error:
-            self._unfit = error, decode_stored(text)
-
     def define(self, table: Table) -> Machine[None]:
         """Begin, and put the first definition in force where the topic carries none; one that is in force stays."""
         yield from self.begin()
         if self._in_force is None:
             yield from self._put_in_force(Stored(table), self._progress.rows, first=True)
         yield from self._close_applier()
-
-    def _check(self, topic_id: str, state: UnitState) -> None:
-        topic = self.spec.unit.topic
-        if state.stopped is not None:
-            raise UnitStoppedError(state.stopped)
-        if topic_id != self.spec.topic_id:
-            raise UnitStoppedError(recreated(topic))
 
     def _wanted_layout(self, in_force: InForce | None) -> Layout:
         layout = initial_layout(self.spec.routes, self.spec.lanes)
@@ -204,31 +189,16 @@ class Attempt:
             state=trouble.state,
             epoch=self.spec.epoch,
             offset=lowest.offset if lowest else -1,
-            applied=self._applied,
-            dropped=self._dropped + self._reader.dropped,
-            held=self._quarantined,
-            displaced=self._displaced,
+            applied=self._figures.applied,
+            dropped=self._figures.dropped + self._reader.dropped,
+            held=self._figures.held,
+            displaced=self._figures.displaced,
             commit_ts_ms=lowest.commit_ts_ms if lowest else 0,
             position=lowest.position if lowest else None,
             message=trouble.message,
             copy=trouble.copy,
             long=trouble.long,
         )
-
-    def _explained(self, trouble: Trouble) -> Machine[Trouble]:
-        """Say it in the words of `check` where the target table itself is the cause: the server's say what failed, not why."""
-        if self._in_force is None:
-            return trouble
-        topic = self.spec.unit.topic
-        try:
-            why: str | None = yield Explain(self._in_force.stored)
-        except Exception as error:  # noqa: BLE001  # then the server's words must do
-            log.info("a target table cannot be looked at", topic=topic, error=str(error)[:300])
-            return trouble
-        if why is None:
-            return trouble
-        log.info("the target refused a statement", topic=topic, said=trouble.message[:300], why=why)
-        return replace(trouble, message=why)
 
     def _ended(self, trouble: Trouble) -> Machine[Report]:
         """Say what became of an attempt that ended in trouble; in the target, too, if the unit waits for a person."""
@@ -260,8 +230,8 @@ class Attempt:
         while True:
             try:
                 yield from self._take_all()
-                if self._unfit is not None:
-                    raise self._unfit[0]
+                if self._changes.unfit is not None:
+                    raise self._changes.unfit
             except UnitStoppedError as error:
                 yield from self._drain()  # what came before the event that stops the unit is applied
                 if not (yield from self._at_a_copy(error)):
@@ -273,8 +243,8 @@ class Attempt:
     def _at_a_copy(self, error: UnitStoppedError) -> Machine[bool]:
         """Go on where a copy of the table begins behind what cannot be followed. Ends with whether there is one."""
         spec, next_offset = self.spec, self._progress.lowest.offset + 1
-        if self._unfit is not None and error is self._unfit[0]:
-            return (yield from self._goes_on_at_a_copy(next_offset - 1, str(error)))
+        if error is self._changes.unfit:
+            error = CopyNeededError(str(error), cause="definition", after=next_offset - 1)
         if not isinstance(error, CopyNeededError):
             return False
         if spec.debezium is not None:
@@ -285,13 +255,10 @@ class Attempt:
                 f"{source.db}.{source.name}" if source else table_of_topic(spec.unit.topic, spec.source)
             )
         error.after = next_offset if error.after is None else error.after
-        return (yield from self._goes_on_at_a_copy(error.after, error.seen))
-
-    def _goes_on_at_a_copy(self, after: int, seen: str) -> Machine[bool]:
         yield from self._close_applier()
-        if not (yield from at_a_copy(self.spec, self._progress, after)):
+        if not (yield from at_a_copy(spec, self._progress, error.after)):
             return False
-        log.info("a unit goes on where a copy begins", topic=self.spec.unit.topic, skipped=seen[:300])
+        log.info("a unit goes on where a copy begins", topic=spec.unit.topic, skipped=error.seen[:300])
         yield from self.begin()
         return True
 
@@ -306,7 +273,7 @@ class Attempt:
             if first and start < records[0][0]:
                 yield from self._take_missing(start, records[0][0])
             elif records[-1][0] < start:
-                self._dropped += len(records)
+                self._figures.dropped += len(records)
                 continue
             elif records[0][0] < start:
                 records = [record for record in records if record[0] >= start]
@@ -331,15 +298,15 @@ class Attempt:
             yield from self._take(rest)
 
     def _read(self, records: Slice) -> Machine[None]:
-        if self._unfit is not None and (records[0][1] is None or begin_of(records[0][1]) is None):
-            raise self._unfit[0]
+        if self._changes.unfit is not None and begin_of(records[0][1] or b"") is None:
+            raise self._changes.unfit
         for taken in self._reader.read(records):
             self._copies.note(taken)
             if isinstance(taken, Rows):
                 yield from self._submit(taken.changes)
             else:
                 yield from self._barrier(taken)
-                self._applied += 1
+                self._figures.applied += 1
             self._mark = taken.mark
 
     def _submit(self, changes: list[RowChange]) -> Machine[None]:
@@ -348,7 +315,7 @@ class Attempt:
         if self._applier is None:  # no reader gives rows then; if one did, they must not pass for applied
             raise undefined(self.spec.unit.topic)
         yield from self._applier.submit(changes)
-        self._applied += len(changes)
+        self._figures.applied += len(changes)
 
     def _drain(self) -> Machine[None]:
         mark = self._mark
@@ -365,8 +332,8 @@ class Attempt:
             try:
                 yield from applier.close(error)
             finally:  # what is committed counts, whatever ended the lanes
-                self._quarantined += applier.held
-                self._displaced += applier.displaced
+                self._figures.held += applier.held
+                self._figures.displaced += applier.displaced
 
     # --- barriers
 
@@ -403,13 +370,14 @@ class Attempt:
         yield from self._drain()
         held = yield from self._copies.marker(chunk, mark, in_force, self._progress)
         if held is not None:
-            yield from self._close_applier()  # its lanes remember keys that are held no more
+            yield from self._close_applier()
             self._held, self._applier = held, self._new_applier()
 
     def _define(self, event: Event, mark: Mark) -> Machine[None]:
         """Do what follows from an event that says something of the table itself."""
         in_force, table = self._in_force, event.definition
-        verdict = yield from self._judge(event)
+        before = self._changes.before
+        verdict = yield from self._changes.judge(event)
         if isinstance(verdict, Pass) and verdict.learnt is None:
             return
         yield from self._drain()
@@ -418,36 +386,15 @@ class Attempt:
         if table is None or not isinstance(verdict, Pass | Adopt):
             raise stop_of(verdict, event, f"{self.spec.unit.topic} offset {mark[0]}")
         yield from self._close_applier()
-        before = self._before
+        lanes = [advanced(row, mark) for row in self._progress.rows]
         if before is None or isinstance(verdict, Pass):
             stored = Stored(table) if before is None else replace(before, table=table)
-            yield from self._put_in_force(stored, self._at(mark), first=before is None)
+            yield from self._put_in_force(stored, lanes, first=before is None)
         elif verdict.rewrite and (yield from retried(lambda: ask(ReadTable(table)))) is None:
-            yield from self._put_in_force(Stored(table), self._at(mark), first=True)
+            yield from self._put_in_force(Stored(table), lanes, first=True)
         else:
             yield from self._changes.adopt(before, table, verdict, mark)
             yield from self.begin()
-
-    @property
-    def _before(self) -> Stored | None:
-        """The stored definition, whether the target fits it or not."""
-        if self._in_force is not None:
-            return self._in_force.stored
-        return None if self._unfit is None else self._unfit[1]
-
-    def _at(self, mark: Mark) -> list[LaneProgress]:
-        return [advanced(row, mark) for row in self._progress.rows]
-
-    def _judge(self, event: Event) -> Machine[Verdict]:
-        """Say what an event means under the policy of the table's route."""
-        before = self._before
-        if before is None:
-            return decide(None, event, "lenient")
-        routed = routed_table(self.spec, before.table)
-        sharing: Sequence[str] = ()
-        if routed.added and event.definition is not None:
-            sharing = yield from retried(lambda: ask(ReadSharers(before.table)))
-        return decide(before.table, event, routed.policy, many=bool(sharing), left=before.left)
 
     def _put_in_force(self, stored: Stored, lanes: Sequence[LaneProgress], *, first: bool) -> Machine[None]:
         """Store the definition with the layout that follows from it, all lanes standing as `lanes`; and begin anew.
@@ -460,6 +407,30 @@ class Attempt:
         yield from self._close_applier()
         yield from retried(lambda: self._progress.relayout(rows, [WriteUnit(state)]))
         yield from self.begin()
+
+
+def explained(topic: str, in_force: InForce | None, trouble: Trouble) -> Machine[Trouble]:
+    """Say it in the words of `check` where the target table itself is the cause: the server's say what failed, not why."""
+    if in_force is None:
+        return trouble
+    try:
+        why: str | None = yield Explain(in_force.stored)
+    except Exception as error:  # noqa: BLE001  # then the server's words must do
+        log.info("a target table cannot be looked at", topic=topic, error=str(error)[:300])
+        return trouble
+    if why is None:
+        return trouble
+    log.info("the target refused a statement", topic=topic, said=trouble.message[:300], why=why)
+    return replace(trouble, message=why)
+
+
+def check_state(spec: UnitSpec, topic_id: str, state: UnitState) -> None:
+    """Raise UnitStoppedError if what the target says of the unit keeps it from going on. `topic_id`: that its progress speaks of."""
+    topic = spec.unit.topic
+    if state.stopped is not None:
+        raise UnitStoppedError(state.stopped)
+    if topic_id != spec.topic_id:
+        raise UnitStoppedError(recreated(topic))
 
 
 def recreated(topic: str) -> str:

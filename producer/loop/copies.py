@@ -63,12 +63,12 @@ class TableCopies:
 
     @property
     def busy(self) -> bool:
-        """Whether a copy is asked for, waits or runs."""
+        """Tell whether a copy is asked for, waits or runs."""
         return bool(self._asked) or self._book.busy
 
     @property
     def due(self) -> bool:
-        """Whether `advance` has something to do."""
+        """Tell whether `advance` has something to do."""
         return bool(
             self._asked or self._book.pending or self._snapshots.unbegun or self._snapshots.refused or self._book.waiting
         )  # fmt: skip
@@ -163,7 +163,7 @@ class TableCopies:
     # --- begin
 
     def _passed(self, name: TableName, file: str, pos: int) -> bool:
-        """Whether an event here stands above everything in the table's topic."""
+        """Tell whether an event here stands above everything in the table's topic."""
         topic = self._captured.topic(name)
         topic.note()
         here = (self._context.epoch, binlog_file_number(file), pos, self._snapshots.next_row(topic))

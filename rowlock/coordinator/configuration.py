@@ -18,7 +18,7 @@ _LOG = structlog.get_logger()
 
 
 class Follower(Protocol):
-    """Who goes by the configuration."""
+    """Somebody who goes by the configuration."""
 
     def take(self, config: Config, changed: Collection[str]) -> None:
         """Go by this one from now on. `changed`: its parts that differ from before. Never waits."""
@@ -43,7 +43,7 @@ class HeldConfiguration:
 
     @property
     def config(self) -> Config:
-        """What is held."""
+        """The configuration that is held."""
         return self._held
 
     def read(self) -> FoundConfiguration:

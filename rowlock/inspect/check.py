@@ -103,7 +103,7 @@ def _spark(config: Config) -> Iterator[Finding]:
 
 
 def _state_dir(config: Config) -> Iterator[Finding]:
-    """Whether files can be made in `state_dir`: one is made, and removed again."""
+    """Tell whether files can be made in `state_dir`: one is made, and removed again."""
     folder = config.state_dir
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     try:

@@ -20,6 +20,7 @@ from consumer.ordering.fold import refolded
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable
 from consumer.spark.pipeline import modes_of
 from consumer.tables.definition import InForce, prepare
+from consumer.tables.held_events import held_event
 from consumer.tables.router import TableRoute, key_function
 from consumer.tables.stored import decode_stored
 from consumer.tables.undecodable import refusal
@@ -232,7 +233,7 @@ def final_change(in_force: InForce, entries: Iterable[Held]) -> NetChange:
 
 def _image(in_force: InForce, entry: Held) -> Row | None:
     """Return the row that an entry leaves under its own key; None: no row (a delete, or the half of a key move)."""
-    event = in_force.decode(entry.event.encode())
+    event = held_event(in_force, entry.event.encode())
     after, marked = event.after, getattr(event, "undecodable", None)
     if after is None:
         return None

@@ -326,7 +326,7 @@ class Config(Model):
 
     @property
     def made_of(self) -> ConfigText:
-        """What this was made of, to hand it to another process. It holds secrets."""
+        """Return what this was made of, to hand it to another process. It holds secrets."""
         return self._made_of
 
     @property

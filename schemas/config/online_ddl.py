@@ -24,7 +24,7 @@ Template = Annotated[str, AfterValidator(_template)]
 
 
 class OnlineDdlConfig(Model):
-    """Names of the tables in which tools make the next form of a table `t`. A bare list names tools: `gh-ost`, `pt-osc`. `{table}` stands
+    """Names of the tables in which the tools make the next form of a table `t`. A bare list names tools: `gh-ost`, `pt-osc`. `{table}` stands
     for the table's own name, `{time}` for fourteen digits: gh-ost's are `_{table}_gho`, and `_{table}_ghc`, `_{table}_del`, `_{table}_{time}_del`."""
 
     shadow: list[Template] = Field(

@@ -29,7 +29,7 @@ MUTANTS = [
         "producer/loop/loop.py",
         ("        self._snapshots.delivered(boundary.header.gtid)\n", ""),
         (
-            "        self._snapshots.delivered(boundary.header.gtid)\n        if self._snapshots.active:\n            self._advance(boundary.file, boundary.pos)\n",
+            "        self._snapshots.delivered(boundary.header.gtid)\n        if self._copies.due and not self._log.inside:\n            self._copy(boundary.file, boundary.pos)\n        if self._snapshots.active:\n            self._advance(boundary.file, boundary.pos)\n",
             "        if self._snapshots.active:\n            self._advance(boundary.file, boundary.pos)\n        self._snapshots.delivered(boundary.header.gtid)\n",
         ),
         ("        if self._log.inside:\n            return", "        if self._log.begun:\n            return"),
@@ -62,9 +62,8 @@ MUTANTS = [
     *_of("producer/loop/watermarks.py", ("is not None and self._reported.get(t) != o", "is not None")),
     *_of(
         "producer/snapshot/scheduler.py",
-        ("        if self._fresh:\n", "        if False:\n"),
-        ("        if self._fresh:\n", "        if True:\n"),
-        ("return chunks.FROM_START._replace(repeated=True)\n        return resume_after", "return resume_after"),
+        ("or tail.begun != begun:\n", "or False:\n"),
+        ("repeated=begun is not None)", "repeated=False)"),
     ),
     *_of(
         "producer/barriers.py",
@@ -76,8 +75,8 @@ MUTANTS = [
     *_of(
         "producer/snapshot/scheduler.py",
         ("            self._delivered.add(gtid)\n", "            pass\n"),
-        ("self._step(job, chunks.TableChanged(mark, state.table))", "pass"),
-        ("return ceiling is None or (self._context.epoch, *point, self._row(state)) > ceiling", "return True"),
+        ("self._step(job, chunks.TableChanged(mark, now))", "pass"),
+        ("return ceiling is None or (self._context.epoch, *point, self.next_row(state.topic)) > ceiling", "return True"),
     ),
     *_of(
         "producer/kafka/writer.py",

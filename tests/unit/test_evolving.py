@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from consumer.errors import TargetConfigError, TransientError
+from consumer.errors import MissingGrantError, TargetConfigError, TransientError
 from consumer.ordering.model import UnitState
 from consumer.tables.router import Policy, TableRoute
 from consumer.tables.stored import Stored, decode_stored
@@ -19,6 +19,7 @@ from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
 from schemas.wire.records import TableStop
 from tests.apply_kit import FakeSource, account_table
+from tests.unit.test_apply_copies import CopyBench
 from tests.unit.test_evolution import (
     FOLLOWED,
     TABLE,
@@ -30,7 +31,6 @@ from tests.unit.test_evolution import (
     unique,
     without,
 )
-from tests.unit.test_unit_apply import Bench
 
 KINDS = pytest.mark.parametrize("transactional", [True, False], ids=["in transactions", "by themselves"])
 Values = dict[str, Value]
@@ -44,7 +44,7 @@ class Killed(BaseException):
 class Story:
     """A unit whose source's table changes; what the source has is known by names."""
 
-    bench: Bench
+    bench: CopyBench
     source: FakeSource = field(default_factory=FakeSource)
     rows: dict[int, Values] = field(default_factory=dict)
 
@@ -110,7 +110,7 @@ def story(
     policy: Policy = "evolve", *, transactional: bool = True, rows: int = 3, add: bool = False, **spec: Any
 ) -> Story:
     added_ = (("branch", "{source}"),) if add else ()
-    bench = Bench(routes=(TableRoute("bank.*", "public.{table}", added_, policy),), **spec)
+    bench = CopyBench(routes=(TableRoute("bank.*", "public.{table}", added_, policy),), **spec)
     bench.target.transactional = transactional
     found = Story(bench)
     bench.write([found.source.definition()])
@@ -344,6 +344,23 @@ def test_an_index_that_rows_do_not_allow_is_left_out_and_said(transactional: boo
 
 
 @KINDS
+def test_an_index_that_the_target_cannot_have_is_left_out_but_not_for_want_of_a_right(
+    transactional: bool,
+) -> None:
+    """MariaDB has unique indexes over whole texts, MySQL has not."""
+    new = replace(TABLE, unique=(*TABLE.unique, unique("u", "note")))
+    for error, state in (
+        (TargetConfigError("no such index here"), "ok"),
+        (MissingGrantError("no", "GRANT"), "stopped"),
+    ):
+        tale = story(transactional=transactional)
+        tale.statement(new, ColumnChanges(), effect="kept")
+        tale.bench.target.alter_faults = [error]
+        assert tale.bench.apply().state == state
+        assert tale.equal()
+
+
+@KINDS
 def test_rows_that_cannot_have_the_new_key_make_room_for_those_of_the_copy(transactional: bool) -> None:
     tale = story(transactional=transactional)
     for key in (1, 2):
@@ -573,3 +590,63 @@ def test_a_table_that_others_write_is_emptied_instead_of_dropped() -> None:
     dropped(tale)
     assert tale.bench.apply().state == "stopped"
     assert list(tale.bench.target.state.rows["public.acct"].values()) == [other]
+
+
+# --- a target that does not fit what is in force
+
+
+def test_under_stop_the_unit_goes_on_at_a_copy_once_a_person_has_altered_the_target() -> None:
+    tale = story("stop")
+    new = renamed(without(TABLE, "note"), "owner", "holder")
+    tale.statement(new, None)
+    assert tale.bench.apply().state == "stopped"
+    tale.rows = {key: {**row, "holder": f"h{key}"} for key, row in tale.rows.items()}
+    tale.copy(new)
+    tale.bench.take_over()
+    report = tale.bench.apply()
+    assert report.state == "stopped", "the target is as it was"
+    assert "holder" in report.message
+    there = replace(new, db="public")
+    tale.bench.target.state.tables["public.acct"] = there
+    tale.bench.target.state.rows["public.acct"] = {}
+    tale.bench.take_over()
+    tale.bench.tables.clear()
+    report = tale.bench.apply(len(tale.bench.topic) - 1)
+    assert report.state == "ok", report.message
+    assert tale.equal()
+    assert alterations(tale) == 0
+
+
+@KINDS
+def test_a_target_table_that_somebody_dropped_is_made_by_a_copy(transactional: bool) -> None:
+    tale = story(transactional=transactional)
+    target = tale.bench.target
+    del target.state.tables["public.acct"]
+    target.state.rows.clear()
+    tale.bench.take_over()
+    tale.bench.tables.clear()
+    tale.put(1, version=3)
+    report = tale.bench.apply()
+    assert (report.state, "is not there any more" in report.message) == ("stopped", True)
+    tale.copy(FOLLOWED["widen"][0])
+    tale.bench.take_over()
+    report = tale.bench.apply()
+    assert report.state == "ok", report.message
+    assert tale.equal()
+
+
+def test_nothing_is_applied_to_a_table_that_does_not_fit() -> None:
+    tale = story()
+    before = tale.target_rows()
+    tale.bench.target.state.tables["public.acct"] = replace(without(TABLE, "note"), db="public")
+    tale.bench.take_over()
+    tale.bench.tables.clear()
+    tale.put(1, version=3)
+    report = tale.bench.apply()
+    assert (report.state, "lacks the columns ['note']" in report.message) == ("stopped", True)
+    tale.bench.target.state.tables["public.acct"] = account_table_there()
+    tale.bench.tables.clear()
+    assert tale.target_rows() == before
+    tale.bench.take_over()
+    assert tale.bench.apply().state == "ok"
+    assert tale.equal()

@@ -7,6 +7,7 @@ ends the connection that it names, and takes the change up from the table as it 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import structlog
@@ -23,6 +24,7 @@ from consumer.attempt.effects import (
     OwnConnection,
     ReadSharers,
     ReadTable,
+    Restore,
     Truncate,
     WriteUnit,
     ask,
@@ -33,6 +35,7 @@ from consumer.attempt.transactions import Progress, retried
 from consumer.errors import (
     COPY,
     CopyNeededError,
+    MissingGrantError,
     RefusedError,
     StepsLeftError,
     TargetConfigError,
@@ -41,10 +44,28 @@ from consumer.errors import (
 from consumer.ordering.model import UnitState
 from consumer.ordering.progress import Mark
 from consumer.tables.definition import InForce
-from consumer.tables.evolution.decisions import DROPPED, Adopt, Gone, NeedsCopy, Stop, Verdict
+from consumer.tables.evolution.decisions import (
+    DROPPED,
+    Adopt,
+    Gone,
+    NeedsCopy,
+    Stop,
+    Verdict,
+    decide,
+)
 from consumer.tables.evolution.plans import ChangeMark, Planned, TableChange, decode_mark, refused
 from consumer.tables.stored import Stored, decode_stored
-from consumer.targets.alterations import DropTable
+from consumer.targets.alterations import (
+    AddColumn,
+    AddUnique,
+    Alteration,
+    ChangeColumn,
+    ChangeKey,
+    DropColumn,
+    DropTable,
+    DropUnique,
+    RenameColumn,
+)
 from schemas.findings import START_OVER
 from schemas.table.model import Table
 from schemas.wire.event import Event
@@ -56,11 +77,42 @@ ROUNDS = 6
 
 
 class TableChanges:
-    """Changes of one unit's target table in one attempt."""
+    """Changes of one unit's target table in one attempt. `before`: the stored definition; `unfit`: why the target table does not fit it,
+    which may be the next one's: then nothing is applied but the begin of a copy."""
 
-    def __init__(self, spec: UnitSpec, progress: Progress) -> None:
+    def __init__(self, spec: UnitSpec, progress: Callable[[], Progress]) -> None:
+        """`progress`: as it is when a change is carried out."""
         self._spec = spec
-        self._progress = progress
+        self._now = progress
+        self.before: Stored | None = None
+        self.unfit: UnitStoppedError | None = None
+
+    @property
+    def _progress(self) -> Progress:
+        return self._now()
+
+    def restore(self, text: str | None) -> Machine[InForce | None]:
+        """Build what follows from the stored definition; None: there is none, or the target table does not fit it."""
+        self.before, self.unfit = None if text is None else decode_stored(text), None
+        if text is None:
+            return None
+        try:
+            in_force: InForce = yield from retried(lambda: ask(Restore(text)))
+        except UnitStoppedError as error:
+            self.unfit = error
+            return None
+        return in_force
+
+    def judge(self, event: Event) -> Machine[Verdict]:
+        """Say what an event means under the policy of the table's route."""
+        before = self.before
+        if before is None:
+            return decide(None, event, "lenient")
+        routed = routed_table(self._spec, before.table)
+        sharing: Sequence[str] = ()
+        if routed.added and event.definition is not None:
+            sharing = yield from retried(lambda: ask(ReadSharers(before.table)))
+        return decide(before.table, event, routed.policy, many=bool(sharing), left=before.left)
 
     # --- a definition
 
@@ -88,7 +140,7 @@ class TableChanges:
             asked = FollowDefinition(change, "whole", at)
             try:
                 yield from self._progress.move(lanes, at, [asked, *_closing(change, at)])
-            except RefusedError as error:
+            except (RefusedError, TargetConfigError) as error:
                 change = self._otherwise(change, asked.found, error)
                 continue
             self._say(change, asked.found[-1])
@@ -139,9 +191,8 @@ class TableChanges:
         self, change: TableChange, found: list[Planned], error: RefusedError | TargetConfigError
     ) -> TableChange:
         """Return what to try instead of statements that the target refused because of its rows. Raises `error`."""
-        rows = found and isinstance(error, RefusedError)
-        other = refused(change, found[-1]) if rows else None
-        if other is None:
+        other = refused(change, found[-1]) if found and not isinstance(error, MissingGrantError) else None
+        if other is None or (other.emptied and not isinstance(error, RefusedError)):
             raise error
         what = (
             "deletes the unit's rows first, the copy brings them again"
@@ -252,7 +303,25 @@ def _named(planned: Planned) -> list[str]:
     """Return the steps for people."""
     if planned.alter is None:
         return []
-    return [str(step) for step in planned.alter.steps]
+    return [_step(step) for step in planned.alter.steps]
+
+
+def _step(step: Alteration) -> str:
+    match step:
+        case RenameColumn():
+            what = f"{step.old} to {step.new}"
+        case AddColumn():
+            what = f"{step.column.name} {step.column.type.kind}"
+        case DropColumn():
+            what = step.name
+        case ChangeColumn():
+            null = " NULL" if step.wanted.nullable and not step.now.nullable else ""
+            what = f"{step.wanted.name} {step.now.type.kind} to {step.wanted.type.kind}{null}"
+        case AddUnique() | DropUnique():
+            what = f"({', '.join(step.index.columns)})"
+        case ChangeKey():
+            what = f"({', '.join(step.wanted.columns)})"
+    return f"{type(step).__name__} {what}"
 
 
 def stop_of(verdict: Verdict, event: Event, place: str) -> CopyNeededError:

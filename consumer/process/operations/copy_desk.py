@@ -38,7 +38,7 @@ NEVER_ASKED = ("dropped", "policy")
 
 @dataclass(frozen=True, slots=True)
 class CopySeen:
-    """What a unit that needs a copy may wait for. `begun`: one begins behind what it cannot follow; `said`: in place of its reason, None: that
+    """Things that a unit which needs a copy may wait for. `begun`: one begins behind what it cannot follow; `said`: in place of its reason, None: that
     stands; `digest`: changes when there is something new."""
 
     begun: bool

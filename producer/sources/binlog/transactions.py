@@ -127,7 +127,7 @@ class TransactionAssembler:
 
     @property
     def inside(self) -> bool:
-        """Whether a transaction is open."""
+        """Tell whether a transaction is open."""
         return self._open is not None
 
     def counted(self, rows: int) -> None:
