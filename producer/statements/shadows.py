@@ -1,4 +1,4 @@
-"""What gh-ost and pt-online-schema-change do to a captured table by way of a shadow table, judged when that takes its place. Pure (R22).
+"""Shadow tables of gh-ost and pt-online-schema-change, judged when they take the place of a captured table. Pure (R22).
 
 The tools guarantee that the shadow has the table's rows at the swap. Then the table's definition changes as the shadow's statements say, as by an
 ALTER TABLE, and rows that were captured stay right, if the way there keeps every row and value: the tools copy columns by their names
@@ -25,7 +25,7 @@ from schemas.wire.records import Shadow
 
 LogPoint = tuple[int, int]
 Move = Literal["", "away", "swap", "half"]
-"""What a RENAME is for a table: nothing that a tool does; the first part of a swap; a swap; one side of a swap only."""
+"""The meaning of a RENAME for a table: nothing that a tool does; the first part of a swap; a swap; one side of a swap only."""
 _LONGEST = 65_536  # characters of statements that are kept of one shadow
 
 
@@ -40,7 +40,7 @@ class Executed(NamedTuple):
 
 
 class Swapped(NamedTuple):
-    """What a swap does: `refused` "": the table's rows and values are those it had, but for what the definition says. Else why not."""
+    """The result of a swap: `refused` "": the table's rows and values are those it had, but for what the definition says. Else why not."""
 
     refused: str = ""
     columns: ColumnChanges | None = None

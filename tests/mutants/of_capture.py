@@ -202,7 +202,6 @@ MUTANTS = [
         ("            if not each.defined and not (converted and was.type.charset is not None):\n", "            if False:\n"),
         ("return not any(_computed_from(column, retyped) for column in after.columns)", "return True"),
         ("column.auto_increment and not was.auto_increment", "False"),
-        ("            if moved.get(name, name) != name:  # whether", "            if False:  # whether"),
         ("for name, each in now.items() if each.origin is None)", "for name, each in now.items() if name not in before.column_names)"),
         tests=("tests/unit/test_statement_columns.py",),
     ),
