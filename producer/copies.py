@@ -24,7 +24,7 @@ AT_ONCE = 3
 _PASSING = frozenset({"dropped", "rows-replaced", "statement", "definition", "unfit", "xa"})
 
 
-class Seen(NamedTuple):
+class TableSeen(NamedTuple):
     """What capture knows of a table when a copy of it is asked for.
 
     `stopped`: the cause of its stop, "": it is not stopped. `estimate`: rows, about; None: not known. `begun`: the last copy that began
@@ -77,7 +77,7 @@ class CopyBook:
 
     # --- what is asked
 
-    def asked(self, request: CopyRequest, seen: Seen, now: int) -> list[Effect]:
+    def asked(self, request: CopyRequest, seen: TableSeen, now: int) -> list[Effect]:
         """Take a request in; returns what follows at once."""
         name = f"{request.db}.{request.table}"
         state = self.states.get(name)
@@ -113,7 +113,7 @@ class CopyBook:
         return []
 
     def _accept(
-        self, request: CopyRequest, seen: Seen, state: CopyState | None, stopped: str, now: int
+        self, request: CopyRequest, seen: TableSeen, state: CopyState | None, stopped: str, now: int
     ) -> list[Effect]:
         new = replace(
             _of(request, state, now), estimate=seen.estimate, behind=state.behind if state else None
