@@ -70,6 +70,8 @@ class CopyBook:
         self.states = dict(states or {})
         self.requests = requests
         self.revision = 0
+        self._waiting: list[CopyState] = []
+        self._waiting_at = -1
         self._altered: list[str] = []
         self._behind = [
             state.behind for state in self.states.values() if state.behind is not None and not _open(state)
@@ -141,10 +143,12 @@ class CopyBook:
 
     @property
     def waiting(self) -> list[CopyState]:
-        """Those that may begin, the oldest first; none as long as one runs."""
-        if self.running is not None:
-            return []
-        return [state for state in self.states.values() if state.phase == "waiting"]
+        """Those that may begin, the oldest first; none as long as one runs. It is asked for each transaction."""
+        if self._waiting_at != self.revision:
+            self._waiting_at = self.revision
+            states = self.states.values() if self.running is None else ()
+            self._waiting = [state for state in states if state.phase == "waiting"]
+        return self._waiting
 
     @property
     def busy(self) -> bool:
