@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from schemas.table.model import UniqueIndex
+
 #: The remedy for what a target answers to a statement that went well before; behind a colon (schemas.findings.split_remedy).
 UNDO = "undo what was changed in the target, `rowlock check` says what does not fit"
 
@@ -14,6 +19,7 @@ NEEDS = (
     "statement",  # a statement of which nothing says that it kept the table's rows
     "event",  # an event that does not fit the definition in force
     "key",  # a value of the key that cannot be decoded
+    "policy",  # another definition, and the pipeline wants a person to act first: no copy is asked for by itself
 )
 
 
@@ -25,8 +31,16 @@ class TransientError(ConsumerError):
     """Worth another try: deadlock, lock time-out, lost connection, server restarting."""
 
 
+class LockWaitError(TransientError):
+    """A lock was waited for as long as the session waits for one."""
+
+
+class TableChangedError(TransientError):
+    """A table is not as it was when a change of it was worked out: nothing was done, and it is worked out anew."""
+
+
 class TakesLongError(TransientError):
-    """What comes next would keep other units waiting: a hand does it, apart from them (consumer.process.operations.stretches)."""
+    """The next step would keep other units waiting: a hand does it, apart from them (consumer.process.operations.stretches)."""
 
 
 class CommitUnknownError(TransientError):
@@ -49,6 +63,20 @@ class UniqueViolationError(RefusedError):
     """A needed unique value is held by a row of another key."""
 
 
+class NotUniqueError(UniqueViolationError):
+    """A unique index or key cannot be built, for rows that are there are equal in it. `index`: as the step has it; nothing was done.
+
+    The message has the statement that shows them: values of rows are in no message.
+    """
+
+    def __init__(self, message: str, index: UniqueIndex) -> None:
+        super().__init__(message, index)
+        self.index = index
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class UnitStoppedError(ConsumerError):
     """The unit cannot go on without a person (gap, DDL, topic re-created, retention): stop it with this message."""
 
@@ -69,6 +97,10 @@ class CopyNeededError(UnitStoppedError):
 
     def __str__(self) -> str:
         return f"{self.seen}: {f'{self.first}, then ' if self.first else ''}{COPY} {self.table}".rstrip()
+
+
+class StepsLeftError(ConsumerError):
+    """The target table is not yet what a definition wants of it: its statements come first."""
 
 
 class TargetConfigError(ConsumerError):

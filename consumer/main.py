@@ -19,7 +19,8 @@ from consumer.process.instructions import WARM_AFTER_S, AssignedProcess
 from consumer.process.scratch_dir import own_folder
 from consumer.reporting.protocol import Lines
 from consumer.spark.query import slots_of
-from schemas.config.model import Config, ConfigErrors, load_config
+from schemas.config.changes.handed import load
+from schemas.config.model import Config, ConfigErrors
 from schemas.io.signals import stopped_by_signals
 
 log = structlog.get_logger(__name__)
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _arguments(argv)
     log_to_stderr()
     try:
-        config = load_config(arguments.config)
+        config = load(arguments.config, arguments.handed)
         slots = slots_of(config.spark.master)
     except (ConfigErrors, ValueError) as error:
         sys.stderr.write(f"{error}\n")
@@ -44,6 +45,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="consumer.main", description="Apply the units that are given on stdin, as JSON lines."
     )
     parser.add_argument("--config", required=True, type=Path)
+    parser.add_argument(
+        "--handed", type=int, metavar="FD", help="the parent has handed the configuration over there"
+    )
     parser.add_argument(
         "--warm-after",
         type=float,

@@ -7,11 +7,10 @@ these are acknowledged before the next row. So the definition that a stored posi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
-from producer.copies import Seen
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.index import LogPoint
 from producer.definitions.places import Place, Unproven
@@ -23,13 +22,17 @@ from producer.resume.startup import WAITS, Started, send_definition, unproven
 from producer.source import DefinitionProver, StatementReach
 from producer.sources.changes import Barrier
 from producer.statements import ddl
-from producer.statements.ddl import Dml, SchemaDrop, TableDdl
-from producer.statements.judgement import Rows, StatementVerdict, judge
+from producer.statements.columns import changes, said
+from producer.statements.ddl import Dml, SchemaDrop, TableDdl, Trigger
+from producer.statements.judgement import StatementVerdict, judge
+from producer.statements.shadows import Executed, ShadowTables
+from producer.stops import by_statement, by_swap
 from producer.tables import Captured, TableName, TableState, dotted
-from schemas.findings import START_OVER
+from schemas.findings import copy_again
 from schemas.table.model import Table, same_definition
 from schemas.table.names import Names
-from schemas.wire.copies import CopyRequest
+from schemas.table.online_ddl import NO_TOOLS
+from schemas.wire.event import ColumnChanges
 from schemas.wire.position import Position
 
 _log = structlog.get_logger("capture")
@@ -39,7 +42,8 @@ _log = structlog.get_logger("capture")
 class Barriers:
     """Deals with `Barrier`s. `selected`: the source's patterns; `changed` is told of every table whose rows or form change.
 
-    `snapshots`: whether the source's tables are snapshotted, so that a table can be taken up late.
+    `snapshots`: whether the source's tables are snapshotted, so that a table can be taken up late. `made_again` is told of a table
+    that stopped as dropped, and that a statement has made again: only a copy brings its rows.
     """
 
     context: SourceContext
@@ -54,6 +58,16 @@ class Barriers:
     snapshots: bool
     names: Names
     reaches: StatementReach
+    made_again: Callable[[TableName, Barrier], None] = lambda name, barrier: None
+    shadows: ShadowTables = field(default_factory=lambda: ShadowTables(NO_TOOLS))
+
+    def note(self, barrier: Barrier) -> None:
+        """Learn of a statement before anything is asked about it."""
+        if barrier.verdicts is None:
+            done = Executed(
+                barrier.statement, barrier.sql, barrier.db, _place(barrier).point, barrier.escapes
+            )
+            self.shadows.note(done, self.captured.tables)
 
     def concerned(self, barrier: Barrier) -> list[StatementVerdict]:
         """Return what the statement does to captured tables, and to tables to capture from now on."""
@@ -61,6 +75,8 @@ class Barriers:
         known, names = self.captured.known, self.names
         if barrier.verdicts is not None:
             return [each for each in barrier.verdicts if self.selected(*each.table) or each.table in known]
+        if isinstance(statement, Trigger):
+            return []
         if isinstance(statement, Dml):
             return self._written(barrier)
         if isinstance(statement, TableDdl):
@@ -106,33 +122,13 @@ class Barriers:
         row, stops = barrier.row, []
         for verdict in verdicts:
             if verdict.table in self.captured.stopped:
-                self._made_again(barrier, verdict)
+                self._behind_stop(barrier, verdict)
                 continue
             try:
                 row += self._one(barrier, verdict, transaction, row)
             except TableStoppedError as error:
                 stops.append(error)
         return row - barrier.row, TableStoppedError.of(stops)
-
-    def _made_again(self, barrier: Barrier, verdict: StatementVerdict) -> None:
-        """Have a table copied that was stopped because it was dropped, and is there again."""
-        statement, name = barrier.statement, verdict.table
-        if (
-            isinstance(statement, TableDdl)
-            and statement.action in ("create", "rename")
-            and verdict.rows in ("kept", "replaced")
-            and self.captured.stopped[name].stop.cause == "dropped"
-            and self.selected(*name)
-        ):
-            place = f"{barrier.header.file}:{barrier.start}"
-            self.started.copies.asked(
-                CopyRequest(
-                    id=f"made again at {place}", db=name[0], table=name[1], by="capture", cause="dropped",
-                    requested_ms=barrier.header.ts_ms,
-                ),
-                Seen(stopped="dropped"),
-                barrier.header.ts_ms,
-            )  # fmt: skip
 
     def first_sight(self, name: TableName, transaction: TransactionContext) -> TableState | None:
         """Take up a table whose rows appear without a statement that made it; None: it cannot be captured (any more)."""
@@ -152,6 +148,15 @@ class Barriers:
 
     # --- one table
 
+    def _behind_stop(self, barrier: Barrier, verdict: StatementVerdict) -> None:
+        """Nothing of a stopped table is sent; but one that was dropped may be there again."""
+        statement, name = barrier.statement, verdict.table
+        makes = isinstance(statement, TableDdl) and statement.action in ("create", "rename")
+        dropped = self.captured.stopped[name].stop.cause == "dropped"
+        if makes and dropped and verdict.rows != "gone" and self.selected(*name):
+            _log.info("table is there again", source=self.captured.source, table=dotted(name))
+            self.made_again(name, barrier)
+
     def _one(
         self, barrier: Barrier, verdict: StatementVerdict, transaction: TransactionContext, row: int
     ) -> int:
@@ -164,20 +169,24 @@ class Barriers:
         action = statement.action if isinstance(statement, TableDdl) else ""
         if action == "truncate" and not verdict.logged:
             return self._truncate(state, barrier, transaction, row)
+        if state is not None and isinstance(statement, TableDdl):
+            moved = self._by_tool(state, barrier, statement, transaction, position)
+            if moved is not None:
+                return moved
         if verdict.rows != "kept" and name in self.captured.known and verdict.stops(same_definition=False):
-            raise _stopped(barrier, verdict)
+            raise by_statement(barrier, verdict)
         if state is None:
             return self._appeared(barrier, verdict, transaction, position)
         if action == "create" and verdict.definition == "kept":  # IF NOT EXISTS, and it does
             return 0
         # Of a table that was there when capture began, and is made later in the log, the start has the definition.
         if action in ("create", "rename") and state.defined_at[3] >= 0 and state.defined_at != position:
-            raise _stopped(barrier, StatementVerdict(name, "replaced", "changed"))
+            raise by_statement(barrier, StatementVerdict(name, "replaced", "changed"))
         if (
             verdict.needs == "no list"
             and self.definitions.partitioning(_place(barrier), name) not in NOT_LIST
         ):
-            raise _stopped(barrier, StatementVerdict(name, "unknown"))
+            raise by_statement(barrier, StatementVerdict(name, "unknown"))
         return self._alter(state, barrier, verdict, transaction, position)
 
     def _appeared(
@@ -187,6 +196,10 @@ class Barriers:
         if verdict.rows == "gone":
             self.errors.pop(verdict.table, None)
         if verdict.rows == "gone" or not self.selected(*verdict.table):
+            return 0
+        if _moves(barrier.statement) and not self.snapshots:
+            reason = f"{dotted(verdict.table)} came with rows that capture has not seen: {barrier.sql[:200]}"
+            self._pass_over(verdict.table, _place(barrier).point, reason, "rows-replaced")
             return 0
         table = self._definition(verdict.table, position, None, _place(barrier))
         if table is None:
@@ -223,10 +236,63 @@ class Barriers:
             raise self._lost(state.name, barrier)
         same = same_definition(state.table, table)
         if verdict.stops(same_definition=same):
-            raise _stopped(barrier, verdict)
+            raise by_statement(barrier, verdict)
+        columns = _columns(barrier, state.table, table)
         state.define(table, position)
         effect = verdict.effect(same_definition=same)
-        send_definition(self.writer, self.context, state, transaction, barrier.sql, effect=effect)
+        send_definition(
+            self.writer, self.context, state, transaction, barrier.sql, effect=effect, columns=columns
+        )
+        self.changed(state, transaction)
+        return 1
+
+    def _by_tool(
+        self,
+        state: TableState,
+        barrier: Barrier,
+        statement: TableDdl,
+        transaction: TransactionContext,
+        position: Position,
+    ) -> int | None:
+        """Deal with what gh-ost or pt-online-schema-change does to a captured table in the end; None: it is nothing of that."""
+        place = _place(barrier)
+        if statement.action == "create" and self.shadows.is_away(state.name):
+            raise by_statement(barrier, StatementVerdict(state.name, "replaced", "changed"))
+        if statement.action != "rename":
+            return None
+        move, shadow = self.shadows.move(state.name, statement, place.point)
+        if move == "half":
+            _log.warning(
+                "half a swap", source=self.captured.source, table=dotted(state.name), sql=barrier.sql[:500]
+            )
+            raise by_swap(
+                state.name, barrier, "only one side of that is named like a table of gh-ost or pt-osc"
+            )
+        if move == "away":
+            _log.info(
+                "table is away", source=self.captured.source, table=dotted(state.name), sql=barrier.sql[:500]
+            )
+            return 0
+        if shadow is None:
+            return None
+        table = self._definition(state.name, position, state, place)
+        if table is None:
+            raise self._lost(state.name, barrier)
+        swapped = self.shadows.swapped(shadow, place.point, state.table, table)
+        if swapped.refused:
+            raise by_swap(
+                state.name, barrier, f"of {dotted(shadow)}, which took its place, {swapped.refused}"
+            )
+        state.define(table, position)
+        send_definition(
+            self.writer,
+            self.context,
+            state,
+            transaction,
+            barrier.sql,
+            effect=swapped.effect,
+            columns=swapped.columns,
+        )
         self.changed(state, transaction)
         return 1
 
@@ -234,9 +300,9 @@ class Barriers:
         """Return why a captured table is stopped that the statement made unfit, or that was dropped behind it."""
         seen, colon, remedy = self.errors.pop(name, "").rpartition(": ")
         if not colon:
-            return _stopped(barrier, StatementVerdict(name, "gone"))
+            return by_statement(barrier, StatementVerdict(name, "gone"))
         reason = f"{dotted(name)} cannot be captured since {barrier.sql[:200]}: {seen}"
-        return TableStoppedError(frozenset([name]), "unfit", reason, f"{remedy}, then {START_OVER}")
+        return TableStoppedError(frozenset([name]), "unfit", reason, f"{remedy}, then {copy_again(*name)}")
 
     def _take_up(
         self,
@@ -250,11 +316,15 @@ class Barriers:
         state = TableState(name, self.captured.topic(name), table, position)
         self.captured.tables[name] = state
         self.captured.known.add(name)
-        self.started.late.pop(name, None)
         self.errors.pop(name, None)
+        passed_over = self.started.late.pop(name, None) is not None or sql is None
+        self.writer.drain()
+        end = max(state.topic.end, self.writer.offsets.get(state.topic.name, -1) + 1)
         again = self.started.again(name)
         send_definition(self.writer, self.context, state, transaction, sql, copy=again)
         self.writer.drain()
+        if passed_over and state.definition_offset != end:
+            raise _taken_up_twice(state)
         self.changed(state, transaction)
         _log.info("table added", source=self.captured.source, table=dotted(name))
         return state
@@ -281,7 +351,7 @@ class Barriers:
         if isinstance(proof, Unproven):
             reason = unproven(name, place.file, place.pos, proof)
             if state is not None:
-                raise TableStoppedError(frozenset([name]), "definition", reason, START_OVER)
+                raise TableStoppedError(frozenset([name]), "definition", reason, copy_again(*name))
             if rows or self.snapshots:
                 self._pass_over(name, proof.last, reason)
             return None
@@ -292,7 +362,7 @@ class Barriers:
             _log.error("table left out", source=self.captured.source, table=dotted(name), reason=proof.reason)
         return proof.table
 
-    def _pass_over(self, name: TableName, until: LogPoint, reason: str) -> None:
+    def _pass_over(self, name: TableName, until: LogPoint, reason: str, cause: str = "definition") -> None:
         """Have a table of which nothing is published wait for `until`: its snapshot brings its rows. Without one it stops."""
         refusal = self.captured.refusal(name)
         if refusal is not None:
@@ -301,14 +371,34 @@ class Barriers:
         if not self.snapshots:
             self.topics.ensure([self.captured.topic_of(name)], EVENTS)
             self.captured.known.add(name)
-            raise TableStoppedError(frozenset([name]), "definition", reason, START_OVER)
+            raise TableStoppedError(frozenset([name]), cause, reason, copy_again(*name))
         self.started.late[name] = until
         self.errors[name] = f"{reason}: {WAITS}"
         _log.warning("table waits", source=self.captured.source, table=dotted(name), reason=reason)
 
 
+def _taken_up_twice(state: TableState) -> TableStoppedError:
+    """Return the stop of a table that a predecessor, which has not ended, took up at an earlier place after our start had
+    read the topic. What it published counts for readers; what followed we have passed over."""
+    reason = (
+        f"{dotted(state.name)} was taken up at two places of the log, by an earlier capture process that had not ended and by its "
+        "successor: changes between them may be missing"
+    )
+    return TableStoppedError(frozenset([state.name]), "definition", reason, copy_again(*state.name))
+
+
+def _moves(statement: object) -> bool:
+    return isinstance(statement, TableDdl) and statement.action == "rename"
+
+
+def _columns(barrier: Barrier, before: Table, after: Table) -> ColumnChanges | None:
+    """Return what the statement says of columns, as far as it is of columns alone and all of it is known."""
+    actions = said(barrier.sql, barrier.db, escapes=barrier.escapes)
+    return None if actions is None else changes([actions], before, after)
+
+
 def _selects(tokens: Sequence[ddl.Token]) -> bool:
-    """Whether CREATE TABLE takes its rows from a query, which may call functions. Where rows are logged, its text has none."""
+    """Tell whether CREATE TABLE takes its rows from a query, which may call functions. Where rows are logged, its text has none."""
     words = [token.upper for token in tokens]
     return "SELECT" in words or any(words[at : at + 2] == ["VALUES", "ROW"] for at in range(len(words)))
 
@@ -316,34 +406,6 @@ def _selects(tokens: Sequence[ddl.Token]) -> bool:
 _HIDDEN = "the session has temporary tables, and one of them may hide the table: no session should give one a captured table's name"
 #: Kinds of partitioning under which maintenance keeps every row; "": none.
 NOT_LIST = frozenset(["", "RANGE", "RANGE COLUMNS", "HASH", "LINEAR HASH", "KEY", "LINEAR KEY"])
-_WHAT: dict[Rows, str] = {
-    "gone": "was dropped or renamed",
-    "emptied": "lost rows without row events",
-    "replaced": "has other rows now, without row events",
-    "unknown": "may have other rows or values now, without row events",
-}
-
-
-def _stopped(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:
-    """Return why the statement stops a table."""
-    if verdict.logged:
-        return _written_unseen(barrier, verdict)
-    cause = "dropped" if verdict.rows == "gone" else "rows-replaced"
-    if not isinstance(barrier.statement, TableDdl | SchemaDrop):
-        cause = "statement"
-    shown = barrier.sql if isinstance(barrier.statement, TableDdl) else ddl.without_values(barrier.sql)
-    reason = f"{dotted(verdict.table)} {_WHAT[verdict.rows]}: {shown[:200]}"
-    remedy = f"take it out of `tables:`, or {START_OVER}" if verdict.rows == "gone" else START_OVER
-    return TableStoppedError(frozenset([verdict.table]), cause, reason, remedy)
-
-
-def _written_unseen(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:
-    """Return why a change that is logged as a statement stops a table."""
-    reason = f"a change logged as a statement, not as rows, may have changed {dotted(verdict.table)}: {ddl.without_values(barrier.sql)[:200]}"
-    remedy = f"binlog_format must be ROW for every session (SET GLOBAL binlog_format=ROW, reconnect the clients), then {START_OVER}"
-    if verdict.why:
-        reason = f"{reason} ({verdict.why})"
-    return TableStoppedError(frozenset([verdict.table]), "statement", reason, remedy)
 
 
 def _place(barrier: Barrier) -> Place:

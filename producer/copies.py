@@ -148,7 +148,7 @@ class CopyBook:
 
     @property
     def busy(self) -> bool:
-        """Whether a copy waits or runs."""
+        """Tell whether a copy waits or runs."""
         return any(map(_open, self.states.values()))
 
     def begun(self, table: str, begun: Begun, now: int) -> None:
@@ -195,7 +195,7 @@ class CopyBook:
 
     @property
     def pending(self) -> bool:
-        """Whether there is something to `settle`."""
+        """Tell whether there is something to `settle`."""
         return bool(self._altered or self._behind)
 
     def settle(self, now: int) -> list[Effect]:
@@ -258,7 +258,7 @@ class CopyBook:
             self.altered(table)
 
     def resumes(self, table: str, begun: Begun) -> bool:
-        """Whether the copy that began in the table's topic goes on where its markers say: unless it was given up, or is to begin anew.
+        """Tell whether the copy that began in the table's topic goes on where its markers say: unless it was given up, or is to begin anew.
 
         One that nobody knows here goes on: its request is read soon, and of a new snapshot there is none.
         """
@@ -319,7 +319,7 @@ def unbalanced(where: str) -> str:
 
 
 def satisfied(state: CopyState, request: CopyRequest) -> bool:
-    """Whether what is asked is done already, or will be: a copy of the whole table begins behind `after`."""
+    """Tell whether what is asked is done already, or will be: a copy of the whole table begins behind `after`."""
     if request.after is None or state.where is not None:
         return False
     if state.phase == "waiting":

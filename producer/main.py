@@ -23,7 +23,8 @@ import structlog
 
 from producer.capture import run_capture
 from producer.errors import CaptureError, SupersededError
-from schemas.config.model import ConfigErrors, load_config
+from schemas.config.changes.handed import load
+from schemas.config.model import ConfigErrors
 from schemas.io.signals import on_stop_signals
 from schemas.wire.records import Watermark
 
@@ -53,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace, go: threading.Event, stop: threading.Event) -> int:
     try:
-        config = load_config(options.config)
+        config = load(options.config, options.handed)
         if options.source not in config.sources:
             return _failed(
                 options.source,
@@ -102,6 +103,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m producer.main", description="Captures one source into Kafka."
     )
     parser.add_argument("--config", required=True, type=Path, help="the configuration file")
+    parser.add_argument(
+        "--handed", type=int, metavar="FD", help="the parent has handed the configuration over there"
+    )
     parser.add_argument("--source", required=True, help="name of the source in it")
     parser.add_argument("--detached", action="store_true", help="do not end when standard input ends")
     parser.add_argument(

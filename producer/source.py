@@ -92,12 +92,12 @@ class SourceLog(Protocol):
 
     @property
     def begun(self) -> bool:
-        """Whether something of a transaction was yielded, and not its end."""
+        """Tell whether something of a transaction was yielded, and not its end."""
         ...
 
     @property
     def inside(self) -> bool:
-        """Whether what was read ends in the middle of a transaction; also true when `begun`."""
+        """Tell whether what was read ends in the middle of a transaction; also true when `begun`."""
         ...
 
     @property

@@ -18,7 +18,12 @@ from dataclasses import dataclass
 from producer.binlog_format.errors import DecodeError, DefinitionMismatch, ImageNotFull
 from producer.errors import TableStoppedError
 from producer.kafka.settings import MAX_MESSAGE_BYTES
-from schemas.findings import START_OVER
+from producer.sources.changes import Barrier
+from producer.statements import ddl
+from producer.statements.actions import Rows
+from producer.statements.ddl import SchemaDrop, TableDdl
+from producer.statements.judgement import StatementVerdict
+from schemas.findings import COPY_EACH, copy_again
 from schemas.wire.position import STOP_ROW, Position
 from schemas.wire.records import TableStop
 
@@ -63,7 +68,7 @@ class Cause:
     ts_ms: int
 
     def stop(self, name: TableName, error: TableStoppedError) -> TableStop:
-        """Return the stop of one of the tables that `error` speaks of; its reason names the table."""
+        """Return the stop of one of the tables that `error` speaks of; its reason names the table, and its remedy is a copy of it."""
         table = f"{name[0]}.{name[1]}"
         reason = error.reason if table in error.reason else f"{table}: {error.reason}"
         return TableStop(
@@ -72,7 +77,7 @@ class Cause:
             file=self.file,
             pos=self.pos,
             reason=reason,
-            remedy=error.remedy,
+            remedy=error.remedy.replace(COPY_EACH, copy_again(*name)),
             since_ms=self.ts_ms,
         )
 
@@ -86,9 +91,9 @@ def of_decoding(name: TableName, error: DecodeError) -> TableStoppedError:
     cause = {DefinitionMismatch: "definition", ImageNotFull: "log"}.get(type(error), "value")
     reason, colon, remedy = str(error).rpartition(": ")
     if not colon or "=" not in remedy:
-        return TableStoppedError(frozenset([name]), cause, str(error), START_OVER)
+        return TableStoppedError(frozenset([name]), cause, str(error), copy_again(*name))
     return TableStoppedError(
-        frozenset([name]), cause, reason, f"{remedy}, reconnect the clients, and {START_OVER}"
+        frozenset([name]), cause, reason, f"{remedy}, reconnect the clients, and {copy_again(*name)}"
     )
 
 
@@ -98,7 +103,7 @@ def too_large(name: TableName, key: bytes, size: int) -> TableStoppedError:
     return TableStoppedError(
         frozenset([name]), "size",
         f"the row {shown} of {name[0]}.{name[1]} makes an event of {size} bytes, the limit is {MAX_MESSAGE_BYTES} bytes",
-        f"make the row smaller, or exclude the table, and {START_OVER}",
+        f"exclude the table, or make the row smaller and {copy_again(*name)}",
     )  # fmt: skip
 
 
@@ -108,6 +113,11 @@ def event_position(place: Position | None, ceiling: Position | None, *here: Posi
         if position is not None and (ceiling is None or position > ceiling):
             return position
     return None
+
+
+def gone_remedy(name: TableName) -> str:
+    """Return what to do about a table that is gone. Capture asks for the copy itself when it sees the statement that makes it again."""
+    return f"take it out of `tables:`, or create it again; {copy_again(*name)} where that is not seen"
 
 
 def lost_at_start(
@@ -121,17 +131,20 @@ def lost_at_start(
     if not selected:
         return TableStoppedError(
             one, "deselected", f"{table} was taken out of `tables:`, and its changes since are not captured",
-            f"to capture it again, {START_OVER}",
+            f"to capture it again, select it and {copy_again(*name)}",
         )  # fmt: skip
     if not exists:
         return TableStoppedError(
             one, "dropped", f"{table} was captured and is gone (dropped or renamed, or the user may not see it any more)",
-            f"take it out of `tables:`, or {START_OVER}",
+            gone_remedy(name),
         )  # fmt: skip
     if unfit is not None:
         reason, colon, remedy = unfit.rpartition(": ")
         return TableStoppedError(
-            one, "unfit", reason if colon else unfit, f"{remedy}, then {START_OVER}" if colon else START_OVER
+            one,
+            "unfit",
+            reason if colon else unfit,
+            f"{remedy}, then {copy_again(*name)}" if colon else copy_again(*name),
         )
     return None
 
@@ -143,3 +156,39 @@ def merged(record: Mapping[str, TableStop], topic: Mapping[str, TableStop]) -> d
         if name not in found or stop.at < found[name].at:
             found[name] = stop
     return found
+
+
+_WHAT: dict[Rows, str] = {
+    "gone": "was dropped or renamed",
+    "emptied": "lost rows without row events",
+    "replaced": "has other rows now, without row events",
+    "unknown": "may have other rows or values now, without row events",
+}
+
+
+def by_statement(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:
+    """Return why the statement stops a table."""
+    if verdict.logged:
+        return _by_logged_change(barrier, verdict)
+    cause = "dropped" if verdict.rows == "gone" else "rows-replaced"
+    if not isinstance(barrier.statement, TableDdl | SchemaDrop):
+        cause = "statement"
+    shown = barrier.sql if isinstance(barrier.statement, TableDdl) else ddl.without_values(barrier.sql)
+    reason = f"{'.'.join(verdict.table)} {_WHAT[verdict.rows]}: {shown[:200]}"
+    remedy = gone_remedy(verdict.table) if verdict.rows == "gone" else copy_again(*verdict.table)
+    return TableStoppedError(frozenset([verdict.table]), cause, reason, remedy)
+
+
+def by_swap(name: TableName, barrier: Barrier, why: str) -> TableStoppedError:
+    """Return why a swap stops a table that no tool's statements explain."""
+    reason = f"{'.'.join(name)} has other rows or values now, without row events: {barrier.sql[:200]} ({why})"
+    return TableStoppedError(frozenset([name]), "rows-replaced", reason, copy_again(*name))
+
+
+def _by_logged_change(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:
+    """Return why a change that is logged as a statement stops a table."""
+    reason = f"a change logged as a statement, not as rows, may have changed {'.'.join(verdict.table)}: {ddl.without_values(barrier.sql)[:200]}"
+    remedy = f"binlog_format must be ROW for every session (SET GLOBAL binlog_format=ROW, reconnect the clients), then {copy_again(*verdict.table)}"
+    if verdict.why:
+        reason = f"{reason} ({verdict.why})"
+    return TableStoppedError(frozenset([verdict.table]), "statement", reason, remedy)

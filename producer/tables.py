@@ -28,11 +28,15 @@ def undotted(text: str) -> list[TableName]:
 
 @dataclass(slots=True)
 class TopicState:
-    """`tail.last` is what the next event gets as `prev`; `ceiling`: highest position that the topic ever had."""
+    """`tail.last` is what the next event gets as `prev`; `ceiling`: highest position that the topic ever had.
+
+    `end`: the offset behind what the start has read of it.
+    """
 
     name: str
     tail: TopicTail
     ceiling: Position | None = None
+    end: int = 0
     _defining: tuple[int, int, int] | None = None
     _defined: int = 0
 

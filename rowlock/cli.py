@@ -50,13 +50,15 @@ def run(config_file: Path, until_caught_up: bool) -> None:
     """
     config = load_config(config_file)
     without = _left_out(config, all_needed=until_caught_up)
+    from rowlock.coordinator.hangup import reload_on_hangup
     from rowlock.inspect.caught_up import CaughtUp
     from rowlock.processes.run import run as run_processes
     from rowlock.processes.spark_jars import provide_spark_jars
 
     provide_spark_jars()
     goal = CaughtUp(config, _say) if until_caught_up else None
-    sys.exit(run_processes(config, goal, without=without))
+    with reload_on_hangup(config):
+        sys.exit(run_processes(config, goal, without=without))
 
 
 def _say(text: str) -> None:
@@ -84,10 +86,14 @@ def _left_out(config: Config, *, all_needed: bool) -> list[str]:
 @main.command()
 @config_option
 @output_option
+@click.option("--plan", "with_plan", is_flag=True, help="Say what a start or a reload would change instead.")
 @reported
-def check(config_file: Path, output: str) -> None:
+def check(config_file: Path, output: str, with_plan: bool) -> None:
     """Check configuration, servers, grants and tables. Exit 1 when something would stop a run."""
     config = load_config(config_file)
+    if with_plan:
+        _show_plan(config, output)
+        return
     from rowlock.commands.findings import as_dict, has_errors
     from rowlock.commands.tables import console, findings_table, headroom_lines
     from rowlock.inspect.check import check as find
@@ -112,6 +118,18 @@ def check(config_file: Path, output: str) -> None:
     sys.exit(FINDING if has_errors(findings) else FINE)
 
 
+def _show_plan(config: Config, output: str) -> None:
+    """Show what the configuration would change of what is stored: tables, topics, copies, target tables, layouts."""
+    from rowlock.inspect.planned.plan import plan_lines
+    from rowlock.inspect.planned.stored import plan_of
+
+    found = plan_of(config)
+    if output == "json":
+        click.echo(json.dumps({"version": 1, **found.as_dict()}))
+    else:
+        click.echo("\n".join(plan_lines(found)))
+
+
 @main.command()
 @config_option
 @output_option
@@ -134,7 +152,7 @@ def status(config_file: Path, output: str, watch: bool) -> None:
 
 
 def _show_status(reader: Any, output: str) -> bool:
-    from rowlock.commands.tables import console, sources_table, stops_table, units_table
+    from rowlock.commands.tables import console, running_copies, sources_table, stops_table, units_table
 
     seen = reader.read()
     healthy: bool = seen.healthy
@@ -146,8 +164,9 @@ def _show_status(reader: Any, output: str) -> bool:
         out.clear()
     out.print(sources_table(seen))
     out.print(units_table(seen))
-    if (stops := stops_table(seen)) is not None:
-        out.print(stops)
+    for table in (stops_table(seen), running_copies(seen)):
+        if table is not None:
+            out.print(table)
     for problem in seen.problems:
         click.echo(f"rowlock: {problem}", err=True)
     return healthy

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -9,6 +11,17 @@ import msgspec
 
 #: The remedy for what cannot be gone on from: behind a colon, for `check` takes the last one as the place of the remedy.
 START_OVER = "start over (docs/how-to/start-over.md)"
+#: In a remedy that is for several tables; whoever shows it for one of them puts `copy_again` in its place.
+COPY_EACH = "rowlock copy (each of the tables)"
+
+
+def copy_again(db: str, table: str) -> str:
+    """Return the remedy for a table that cannot be followed, while everything else goes on: the command that copies it anew."""
+    parts = [name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`" for name in (db, table)]
+    return f"rowlock copy {shlex.quote('.'.join(parts))}"
+
+
+_PLAIN = re.compile(r"[\w$-]+")  # names that stand in no backticks in `tables:`, and here
 
 
 def refusal(findings: Sequence[Finding]) -> str:

@@ -39,5 +39,7 @@ class _ModulesTogether(LoadScopeScheduling):
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    # By their number of tests the longest modules would be the last, for they have few (tests/turns.py has the order).
+    config.option.loadscopereorder = False
     # Not by xdist's groups: version 3.8 writes them into a field that pytest 9.2 no longer reads.
     return _ModulesTogether(config, log)

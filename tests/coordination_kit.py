@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 import structlog
@@ -25,7 +26,8 @@ from coordinator.core.schedulers import CatalogueUnit, UnitKind
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.api import ControlError, LeaderView
-from schemas.config.model import KafkaConfig
+from rowlock.agent.configuration import AgentConfiguration
+from schemas.config.model import KafkaConfig, load_config
 from schemas.units import Ended, Mark, Prepared, Progressed, WorkerEvent
 
 SOURCE, PIPELINE = "s", "p"
@@ -58,9 +60,14 @@ class Instant:
     assignments: dict[str, int] = field(default_factory=dict)
     writing: dict[str, int] = field(default_factory=dict)
     started: list[tuple[str, int]] = field(default_factory=list)
+    taken: list[object] = field(default_factory=list)
 
     def listen(self, on_event: Callable[[str, WorkerEvent], None]) -> None:
         self.said = on_event
+
+    def take(self, config: object) -> None:
+        """As rowlock's own workers do."""
+        self.taken.append(config)
 
     def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None:
         self.assignments[unit] = assignment
@@ -84,11 +91,12 @@ class Instant:
 
 
 class AgentThread:
-    """An agent of this process."""
+    """An agent of this process. `config`: its configuration file; None: it does not say what it has."""
 
-    def __init__(self, name: str, peers: Sequence[str]) -> None:
+    def __init__(self, name: str, peers: Sequence[str], config: Path | None = None) -> None:
         self.name, self.workers = name, Instant()
-        self.agent = AgentShell.connect(name, peers, self.workers)
+        file = AgentConfiguration(load_config(config), self.workers.take) if config is not None else None
+        self.agent = AgentShell.connect(name, peers, self.workers, file=file)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.agent.run, args=(self._stop,), name=name, daemon=True)
 

@@ -1,4 +1,4 @@
-"""The user of docs/how-to/source-setup.md, made by the very statements that stand there."""
+"""The users of docs/how-to/source-setup.md and target-setup.md, made by the very statements that stand there."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from contextlib import contextmanager
 
 from deploy.embedded.services import MariaDB, MySQL
 from tests.capture_kit import ROOT
+from tests.targets_kit import Target
 
 PAGE = ROOT / "docs" / "how-to" / "source-setup.md"
+TARGET_PAGE = ROOT / "docs" / "how-to" / "target-setup.md"
+#: What a target's kind is called there.
+_TITLES = {"postgres": "PostgreSQL", "mysql": "MySQL", "mariadb": "MariaDB"}
 PASSWORD = "a password of its own"
 
 
@@ -40,3 +44,29 @@ def documented_user(
         yield name
     finally:
         server.execute(f"DROP USER IF EXISTS '{name}'@'%'")
+
+
+@contextmanager
+def documented_target_user(target: Target, name: str, *tables: str) -> Iterator[str]:
+    """Make the user of a target as `name`; `tables` exist already. Yields the name."""
+    block = re.search(
+        rf"^## {_TITLES[target.kind]} .*?```sql\n(.+?)```", TARGET_PAGE.read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert block is not None, f"{TARGET_PAGE.name} has no block of SQL for {target.kind}"
+    text = re.sub(r"--.*", "", block[1]).replace("…", PASSWORD)
+    for each in text.split(";"):
+        mine = re.sub(r"\browlock\b", target.quoted(name), each.strip())
+        mine = re.sub(r"\bhq\b", target.quoted(target.database), mine)
+        for table in tables if "public.acct" in mine else [""]:
+            if mine:
+                target.sql(mine.replace("public.acct", target.name(table)))
+    try:
+        yield name
+    finally:
+        for session in target.sessions:
+            session.close()
+        if target.kind == "postgres":
+            target.sql(f"DROP OWNED BY {target.quoted(name)} CASCADE")
+            target.sql(f"DROP ROLE {target.quoted(name)}")
+        else:
+            target.sql(f"DROP USER {target.quoted(name)}@'%'")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coordinator.core.owner.state import Command
+from coordinator.core.owner.state import Command, Reload
 from coordinator.server.operators.api import (
     AgentRow,
     ControlError,
@@ -15,6 +15,8 @@ from coordinator.server.operators.api import (
     UnitRow,
     View,
 )
+from coordinator.server.operators.configuration import FoundConfiguration
+from coordinator.server.operators.copies import CopyAsked, CopyRefusedError, CopyRow, CopyTaken
 from coordinator.server.operators.journal import EventRow, Journal
 
 LEADER = LeaderView(7, "c1", "127.0.0.1:7701", "127.0.0.1:7780", 3.5, am_i=True)
@@ -45,6 +47,26 @@ PIPELINE = PipelineRow(
 
 
 @dataclass
+class FakeDesk:
+    """Requests for copies that a test looks at. `refuses`: why the next ones are refused."""
+
+    asked: list[tuple[CopyAsked, str]] = field(default_factory=list)
+    known: list[CopyRow] = field(default_factory=list)
+    refuses: str | None = None
+
+    def ask(self, asked: CopyAsked, *, by: str) -> CopyTaken:
+        if self.refuses is not None:
+            raise CopyRefusedError(self.refuses)
+        self.asked.append((asked, by))
+        return CopyTaken("7f3c", asked.source or "b1", asked.table)
+
+    def rows(self) -> list[CopyRow]:
+        if self.refuses is not None:
+            raise CopyRefusedError(self.refuses)
+        return self.known
+
+
+@dataclass
 class FakeControl:
     """`fails`: what the next commands raise, by type of command."""
 
@@ -57,6 +79,8 @@ class FakeControl:
     fails: dict[type, ControlError] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
     given_by: list[str] = field(default_factory=list)
+    desk: FakeDesk = field(default_factory=FakeDesk)
+    reloads: list[bool] = field(default_factory=list)
 
     def leader(self) -> LeaderView | None:
         return self.seen_leader
@@ -69,6 +93,14 @@ class FakeControl:
     def events(self, after: int, most: int) -> tuple[EventRow, ...]:
         return self.journal.after(after, most)
 
+    def reload(self, *, dry_run: bool = False, by: str = "") -> FoundConfiguration:
+        self.given_by.append(by)
+        if error := self.fails.get(Reload):
+            raise error
+        changes = ("sources.b1.tables: [bank.*] → [bank.*, !bank.tmp]", "pipelines.old: gone")
+        self.reloads.append(dry_run)
+        return FoundConfiguration("abc", {}, frozenset({"source/b1"}), frozenset({"pipeline/old"}), changes)
+
     def command(self, command: Command, timeout: float = 5.0, *, by: str = "") -> None:
         self.given_by.append(by)
         if self.seen_leader is None or not self.seen_leader.am_i:
@@ -76,3 +108,6 @@ class FakeControl:
         if error := self.fails.get(type(command)):
             raise error
         self.commands.append(command)
+
+    def told(self, what: str, about: Mapping[str, object]) -> None:
+        self.journal.tell(7, what, about)

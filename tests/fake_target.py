@@ -11,22 +11,44 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from itertools import count
 from typing import Any
 
-from consumer.errors import CommitUnknownError, FencedError, TransientError, UniqueViolationError
+from consumer.errors import (
+    CommitUnknownError,
+    FencedError,
+    RefusedError,
+    TargetConfigError,
+    TransientError,
+    UniqueViolationError,
+)
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
+from consumer.targets.alterations import (
+    AddColumn,
+    Alteration,
+    AlterTable,
+    ChangeColumn,
+    DropTable,
+    RenameColumn,
+    altered,
+)
 from consumer.targets.checks.table_facts import TableFacts
-from schemas.table.model import Key, Row, Table
+from schemas.table.model import Key, Kind, Row, Table
 from schemas.wire.position import ZERO
+
+_NUMBERS = count(1)
 
 
 @dataclass
 class State:
-    """What a transaction may change."""
+    """What a transaction may change. Rows are in the order of their table's columns."""
 
+    tables: dict[str, Table] = field(default_factory=dict)
     rows: dict[str, dict[Key, Row]] = field(default_factory=dict)
     lanes: dict[int, LaneProgress] = field(default_factory=dict)
     unit: UnitState = field(default_factory=lambda: UnitState(definition=None, ddl=None, stopped=None))
+    others: dict[str, UnitState] = field(default_factory=dict)
     held: dict[tuple[int, int], Held] = field(default_factory=dict)
     closed: list[tuple[Held, str]] = field(default_factory=list)
     displaced: list[Row] = field(default_factory=list)
@@ -35,10 +57,16 @@ class State:
 @dataclass
 class FakeTarget:
     """`refuse`: row → an error to raise. `faults`: errors that the next transactions raise at commit, in turn (None:
-    none). `unknown_happened`: whether a CommitUnknownError comes after the commit happened; its connection is lost with it."""
+    none). `unknown_happened`: whether a CommitUnknownError comes after the commit happened; its connection is lost with it.
+    `transactional`: tables change in transactions. `at`: called with what comes next, or has just been done; a test dies there.
+    `altered`: changes of tables, as asked for. `alter_faults`: errors that the next of them raise, in turn."""
 
     state: State = field(default_factory=State)
-    tables: dict[str, Table] = field(default_factory=dict)
+    transactional: bool = True
+    at: Callable[[str], None] = lambda _moment: None
+    altered: list[AlterTable | DropTable] = field(default_factory=list)
+    alter_faults: list[Exception | None] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
     refuse: Callable[[Row], Exception | None] = lambda _row: None
     faults: list[Exception | None] = field(default_factory=list)
     unknown_happened: bool = True
@@ -48,6 +76,10 @@ class FakeTarget:
     nets: list[NetChange] = field(default_factory=list)  # as applied, rolled back ones too
     sessions: dict[int, FakeSession] = field(default_factory=dict)
     order: Callable[[Key], Any] = lambda key: key
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        return self.state.tables
 
     def session(self) -> FakeSession:
         return FakeSession(self)
@@ -77,6 +109,33 @@ class FakeSession:
     def __init__(self, target: FakeTarget) -> None:
         self._target = target
         self.lost = False
+        self.number = next(_NUMBERS)
+
+    @property
+    def transactional_ddl(self) -> bool:
+        return self._target.transactional
+
+    def connection(self) -> int:
+        self._alive()
+        return self.number
+
+    def end_connection(self, connection: int) -> None:
+        self._target.ended.append(connection)
+
+    def alter(self, change: AlterTable | DropTable, *, connection: int) -> None:
+        with self._target.mutex:
+            self._alive()
+            assert not self._target.transactional
+            self._target.at("alter")
+            if connection != self.number or connection in self._target.ended:
+                raise TransientError(f"connection {connection} is lost")
+            work = copy.deepcopy(self._target.state)
+            alter(self._target, work, change)
+            self._target.state = work
+            self._target.at("altered")
+
+    def units(self, pipeline: str) -> dict[str, UnitState]:
+        return {"t": self._target.state.unit, **self._target.state.others}
 
     def take_over(
         self,
@@ -122,11 +181,13 @@ class FakeSession:
                     raise FencedError(f"lane {guard.lane}")
             work = copy.deepcopy(state)
             yield FakeTransaction(self._target, work)
+            self._target.at("commit")
             fault = self._target.faults.pop(0) if self._target.faults else None
             if fault is None or (isinstance(fault, CommitUnknownError) and self._target.unknown_happened):
                 self._target.state = work
                 self._target.commits += 1
                 self._target.log.append(tuple(guard.lane for guard in guards))
+            self._target.at("committed")
             self.lost = isinstance(fault, CommitUnknownError)
             if fault is not None:
                 raise fault
@@ -219,7 +280,10 @@ class FakeTransaction:
         if (error := self._target.refuse(row)) is not None:
             raise error
         key = self._key(net.table, row)
-        for at in net.table.unique_at:
+        real = self._state.tables.get(f"{net.table.schema}.{net.table.name}", net.table.table)
+        row = _in_order(real, net.table.table, row, rows.get(key))
+        for index in real.unique:
+            at = real.indexes_of(index.columns)
             mine = tuple(row[i] for i in at)
             clash = [
                 k
@@ -235,10 +299,18 @@ class FakeTransaction:
 
     def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
         rows = self._state.rows.setdefault(f"{table.schema}.{table.name}", {})
-        names = table.table.column_names
+        real = self._state.tables.get(f"{table.schema}.{table.name}", table.table)
+        names = real.column_names
         for key, row in list(rows.items()):
             if all(row[names.index(name)] == value for name, value in (where or {}).items()):
                 del rows[key]
+
+    def lock_units(self) -> dict[str, UnitState]:
+        return {"t": self._state.unit, **self._state.others}
+
+    def alter(self, change: AlterTable | DropTable) -> None:
+        assert self._target.transactional
+        alter(self._target, self._state, change)
 
     def close_held_before(self, offset: int, why: str) -> None:
         for place in [place for place in self._state.held if place[0] < offset]:
@@ -262,3 +334,81 @@ class FakeTransaction:
 
     def relayout(self, rows: Sequence[LaneProgress]) -> None:
         self._state.lanes = {row.lane: row for row in rows}
+
+
+# --- tables
+
+
+def alter(target: FakeTarget, state: State, change: AlterTable | DropTable) -> None:
+    """Change a table and its rows, all steps or none. Raises what rows refuse, and what somebody asked for."""
+    target.altered.append(change)
+    if (fault := target.alter_faults.pop(0) if target.alter_faults else None) is not None:
+        raise fault
+    name = f"{change.table.db}.{change.table.name}"
+    if isinstance(change, DropTable):
+        del state.tables[name]
+        state.rows.pop(name, None)
+        return
+    if state.tables[name] != change.table:
+        raise TargetConfigError(f"{name} is {state.tables[name]}, and not {change.table}")
+    for step in change.steps:
+        _step(state, name, step)
+
+
+def _step(state: State, name: str, step: Alteration) -> None:
+    before = state.tables[name]
+    after = altered(AlterTable(before, (step,)))
+    names = {step.new: step.old} if isinstance(step, RenameColumn) else {}
+    rows = {}
+    for old in state.rows.get(name, {}).values():
+        values = dict(zip(before.column_names, old, strict=True))
+        row = tuple(_value(step, column.name, values, names) for column in after.columns)
+        for column, value in zip(after.columns, row, strict=True):
+            if value is None and not column.nullable:
+                raise RefusedError(f"{name}.{column.name} is NOT NULL, and a row has nothing there")
+        key = tuple(row[at] for at in after.indexes_of(after.key.columns))
+        if key in rows or None in key:
+            raise UniqueViolationError(f"{name}: key {key} is there twice")
+        rows[key] = row
+    for index in after.unique:
+        at = after.indexes_of(index.columns)
+        held = [value for row in rows.values() if None not in (value := tuple(row[i] for i in at))]
+        if len(held) != len(set(held)):
+            raise UniqueViolationError(f"{name}: rows are equal in {index.columns}")
+    state.tables[name], state.rows[name] = after, rows
+
+
+def _value(step: Alteration, column: str, values: dict[str, Any], names: dict[str, str]) -> Any:
+    if isinstance(step, AddColumn) and column == step.column.name:
+        return step.fill
+    value = values[names.get(column, column)]
+    if isinstance(step, ChangeColumn) and column == step.wanted.name:
+        return converted(step, value)
+    return value
+
+
+def converted(step: ChangeColumn, value: Any) -> Any:
+    """A lossless change keeps the value, in the form that the new type has; any other leaves something that is wrong."""
+    kind, fsp = step.wanted.type.kind, step.wanted.type.fsp
+    if not step.lossless:
+        return None if step.wanted.nullable else value
+    if value is None:
+        return None
+    if kind is Kind.DECIMAL:
+        return f"{Decimal(str(value)):.{step.wanted.type.scale}f}"
+    if kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP):
+        whole, _, digits = str(value).removesuffix("Z").partition(".")
+        end = "Z" if kind is Kind.TIMESTAMP else ""
+        return whole + ("." + digits.ljust(fsp, "0") if fsp else "") + end
+    return value
+
+
+def _in_order(real: Table, written: Table, row: Row, there: Row | None) -> Row:
+    """Return the row in the order of the real table; what is not written stays as it is."""
+    values = dict(zip(written.column_names, row, strict=True))
+    kept = dict(zip(real.column_names, there, strict=True)) if there else {}
+    whole = tuple(values.get(name, kept.get(name)) for name in real.column_names)
+    for column, value in zip(real.columns, whole, strict=True):
+        if value is None and not column.nullable:
+            raise RefusedError(f"{real.name}.{column.name} is NOT NULL")
+    return whole

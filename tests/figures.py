@@ -106,6 +106,7 @@ def tree() -> dict[str, Any]:
         "class of most state set after __init__": f"{by_state[1].name}: {state(by_state[1])}",
         "fullest folder": "{}: {} modules".format(*folders.most_common(1)[0]),
         "files on the page's way of a row": len(steps("The way of a row")),
+        "lines of these files": lines([ROOT / name for name in steps("The way of a row")]),
         "files on the page's way of a unit": len(steps("The way of a unit")),
         **{
             f"modules that the {name} process loads": len(loaded(module))

@@ -191,7 +191,7 @@ class JsonFolder(FolderProgress):
         super().__init__(folder)
         self.refuses: Callable[[Row], bool] = lambda _row: False
         self.paused: Callable[[], None] = lambda: None
-        self.commits = 0
+        self.commits, self.transactional_ddl = 0, True
 
     def apply(
         self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange

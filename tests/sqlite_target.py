@@ -11,10 +11,12 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from consumer.errors import (
     ConsumerError,
@@ -24,12 +26,23 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
+from consumer.targets.alterations import (
+    AddColumn,
+    AlterTable,
+    ChangeColumn,
+    DropColumn,
+    DropTable,
+    RenameColumn,
+    altered,
+    renames_of,
+)
 from consumer.targets.bookkeeping import Books
 from consumer.targets.checks.rights import MissingRight, Wanted
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.dialect import Dialect
-from consumer.targets.dialect_components import DialectComponents, Rows
+from consumer.targets.dialect_components import DialectComponents, Holders, Link, Rows
 from consumer.targets.session import SqlSession
+from consumer.targets.shared.column_values import value_for_rows
 from consumer.targets.shared.common_syntax import create_if_missing, insert_values, limited
 from consumer.targets.shared.keyed_reads import KeyedReads
 from consumer.targets.sql import Fragment, Params, Syntax, keys_in, qualified, quote_with
@@ -251,6 +264,8 @@ class SqliteApplier:
 
     def ended(self, *, committed: bool) -> None: ...
 
+    def forget(self, schema: str, name: str) -> None: ...
+
     def apply(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
         table, name = net.table, qualified(quote, net.table.schema, net.table.name)
         key = tuple(map(quote, table.table.key.columns))
@@ -288,9 +303,74 @@ class SqliteApplier:
         return kept
 
 
+# --- changes of tables: by a new one, for the database changes little of one in place
+
+
+class SqliteAlterer:
+    """A `consumer.targets.dialect_components.TableAlterer`."""
+
+    transactional = True
+
+    def __init__(self, link: SqliteLink, catalogue: SqliteCatalogue) -> None:
+        self._link = link
+        self._catalogue = catalogue
+
+    def statements(self, change: AlterTable | DropTable) -> Iterator[str]:
+        name = qualified(quote, SCHEMA, change.table.name)
+        if isinstance(change, DropTable):
+            yield f"DROP TABLE IF EXISTS {name}"
+            return
+        ending, between = altered(change), f"rowlock {change.table.name}"
+        yield from self._catalogue.create_statements(replace(ending, name=between))
+        columns, values = ", ".join(map(quote, ending.column_names)), ", ".join(kept_values(change).values())
+        yield f"INSERT INTO {qualified(quote, SCHEMA, between)} ({columns}) SELECT {values} FROM {name}"
+        yield f"DROP TABLE {name}"
+        yield f"ALTER TABLE {qualified(quote, SCHEMA, between)} RENAME TO {quote(change.table.name)}"
+
+    def index_name(self, table: Table, index: UniqueIndex) -> str:
+        return f"{table.name}.{index.columns[0]}"
+
+    @contextmanager
+    def patient(self, lock_wait_s: float) -> Iterator[None]:
+        yield  # the transaction has the lock of the whole database
+
+    def holders(self, asking: Link, waiting: int, table: Table) -> Holders:
+        return Holders()
+
+    def end(self, connection: int) -> bool:
+        return False
+
+
+def kept_values(change: AlterTable) -> dict[str, str]:
+    """Return the name of each column afterwards → what a row that is there has in it."""
+    values = {name: quote(name) for name in change.table.column_names}
+    for renames, steps in groupby(change.steps, lambda step: isinstance(step, RenameColumn)):
+        if renames:
+            names = renames_of(steps)
+            values = {names.get(name, name): value for name, value in values.items()}
+            continue
+        for step in steps:
+            if isinstance(step, DropColumn):
+                del values[step.name]
+            elif isinstance(step, AddColumn):
+                values[step.column.name] = literal(value_for_rows(step))
+            elif isinstance(step, ChangeColumn):
+                kept = values[step.wanted.name] if step.lossless else "NULL"
+                values[step.wanted.name] = (
+                    f"coalesce({kept}, {literal(value_for_rows(AddColumn(step.wanted)))})"
+                )
+    return {name: values[name] for name in altered(change).column_names}
+
+
+def literal(value: object) -> str:
+    text = str(value).replace("'", "''").replace("%", "%%")
+    return "NULL" if value is None else f"'{text}'" if isinstance(value, str) else text
+
+
 def open_sqlite(target: TargetConfig, name: str) -> SqlSession:
     link, books = SqliteLink(target.database), Books(SCHEMA, SYNTAX)
-    parts = (link, books, SqliteCatalogue(link), SqliteApplier(link, books))
+    catalogue = SqliteCatalogue(link)
+    parts = (link, books, catalogue, SqliteApplier(link, books), SqliteAlterer(link, catalogue))
     return SqlSession(DialectComponents(*parts, fresh=lambda: SqliteLink(target.database)))
 
 

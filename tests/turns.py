@@ -1,8 +1,12 @@
-"""Which of the slow tests `.ci/run` runs: some of one test a run, in turn (`pytest -m slow --turn N`). `make test-slow` runs them all."""
+"""When tests run: the longest modules first, and which of the slow tests `.ci/run` runs.
+
+Of these it runs some of one test a run, in turn (`pytest -m slow --turn N`). `make test-slow` runs them all.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +14,16 @@ import pytest
 TOO_LONG = ("tests/unit/test_coordinator_exhaustive.py::",)
 #: Cases of one test that a run tries (a test that is not named: one).
 CASES = {"tests/sim/coordination/test_coordination.py::test_every_known_bug_put_back_is_found": 6}
+
+#: Longest first: modules that start services and Spark take minutes with few tests. What comes last fills both processes to the end.
+_ORDER = ("faults", "integration", "sim", "unit")
+
+
+def by_length(path: Path) -> int:
+    """Return when a module's turn is: the sort key of its folder below `tests`."""
+    here = Path(__file__).parent
+    folder = path.relative_to(here).parts[0] if path.is_relative_to(here) else ""
+    return _ORDER.index(folder) if folder in _ORDER else len(_ORDER)
 
 
 def of_turn(names: Iterable[str], turn: int) -> list[str]:
@@ -35,6 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: by_length(item.path))
     turn = config.getoption("--turn")
     if turn is None:
         return

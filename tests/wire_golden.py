@@ -23,6 +23,7 @@ FOLDER = Path(__file__).parent / "golden" / "wire" / f"v{VERSION}"
 
 HEADER = Header(812_345, 1_790_000_000_123, 1_790_000_000_456, 4711)
 MARK = Mark(1_790_000_001_000, 1_790_000_001_005, (1, 3, 4711, -(2**53)))
+CONFIG = core.ConfigVersion("0e8365beb919", 1_790_000_000_500)
 UNIT = "apply/to-hq/rowlock.branch1.bank.acct"
 STATUSES = (
     UnitStatus(UNIT, 1_790_000_000_456, UnitPhase.REPLICATING, MARK, 1200, "a row waits", 7),
@@ -34,8 +35,18 @@ STATUSES = (
 MESSAGES: Mapping[str, wire.FromAgent | wire.FromOwner] = {
     "opening": wire.Opening("agent-1", "5f0c"),
     "hello": core.Hello(HEADER, "agent-1", "host-7:1"),
-    "sync": core.Sync(HEADER, "agent-1", 1.5, STATUSES[:1], STATUSES[1:2], STATUSES[2:3], Liveness.STOPPING),
-    "heartbeat": core.Heartbeat(HEADER, "agent-1", 123.25, STATUSES, Liveness.ALIVE),
+    "sync": core.Sync(
+        HEADER, "agent-1", 1.5, STATUSES[:1], STATUSES[1:2], STATUSES[2:3], Liveness.STOPPING, CONFIG
+    ),
+    "heartbeat": core.Heartbeat(
+        HEADER,
+        "agent-1",
+        123.25,
+        STATUSES,
+        Liveness.ALIVE,
+        CONFIG,
+        core.FileAnswer(18, "", ("c.yaml:3: wrong",)),
+    ),
     "dispatch-response": core.DispatchResponse(HEADER, "agent-1", 17, STATUSES[0], Op.START),
     "dispatch-response-unasked": core.DispatchResponse(HEADER, "agent-1", 0, STATUSES[1]),
     "checkpoint": core.Checkpoint(HEADER, "agent-1", ((UNIT, 9, MARK), ("u", 10, Mark(1, 2)))),
@@ -43,7 +54,9 @@ MESSAGES: Mapping[str, wire.FromAgent | wire.FromOwner] = {
     "serving": wire.Serving(812_345),
     "not-leader": wire.NotLeader(812_346, "h:7070"),
     "announce": core.Announce(HEADER, "coordinator-1", "host-7:1", 1.0, 10.0),
-    "heartbeat-response": core.HeartbeatResponse(HEADER, 123.25, 10.0, 1.0, ((UNIT, 9), ("u", 10)), True),
+    "heartbeat-response": core.HeartbeatResponse(
+        HEADER, 123.25, 10.0, 1.0, ((UNIT, 9), ("u", 10)), True, CONFIG, 18
+    ),
     "dispatch": core.Dispatch(HEADER, UNIT, Op.PREPARE, MARK, 123.25, 10.0),
     "dispatch-start": core.Dispatch(HEADER, UNIT, Op.START),
     "dispatch-remove": core.Dispatch(HEADER, UNIT, Op.REMOVE),

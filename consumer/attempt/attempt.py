@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from consumer.attempt.applier import Applier, SignalsFor
-from consumer.attempt.copies.begin import at_a_copy, table_of_topic
+from consumer.attempt.copies.begin import at_a_copy, begin_of, table_of_topic
 from consumer.attempt.copies.copies import Copies, chunk_of_copy
 from consumer.attempt.debezium import DebeziumReader
 from consumer.attempt.effects import (
@@ -29,12 +29,13 @@ from consumer.attempt.effects import (
     Operation,
     Prepare,
     ReadMissing,
-    Restore,
+    ReadTable,
     StopUnit,
     Truncate,
     WriteUnit,
     ask,
 )
+from consumer.attempt.evolution.machine import TableChanges, stop_of
 from consumer.attempt.reader import (
     Emptied,
     EnvelopeReader,
@@ -60,7 +61,9 @@ from consumer.ordering.fold import refolded
 from consumer.ordering.layout import Layout, keys_fingerprint
 from consumer.ordering.model import Held, LaneProgress, RowChange, UnitState
 from consumer.ordering.progress import Mark, ResumePlan, advanced, plan, relaid
-from consumer.tables.definition import InForce, definition_change
+from consumer.tables.definition import InForce
+from consumer.tables.evolution.decisions import Adopt, Gone, Pass
+from consumer.tables.stored import Stored
 from schemas.findings import START_OVER
 from schemas.table.model import Table
 from schemas.wire.event import Event
@@ -88,6 +91,7 @@ class Attempt:
         self._signals = signals
         self._reader: RecordReader = EnvelopeReader(topic) if spec.debezium is None else DebeziumReader(topic)
         self._progress = Progress(())
+        self._changes = TableChanges(spec, lambda: self._progress)
         self._copies = Copies(spec)
         self._applier: Applier | None = None
         self._in_force: InForce | None = None
@@ -121,9 +125,15 @@ class Attempt:
         rows, state, self._held = yield from retried(lambda: ask(Begin()))
         check_state(self.spec, rows[0].topic_id, state)
         self._progress = Progress(rows)
-        text = state.definition
-        self._in_force = None if text is None else (yield from retried(lambda: ask(Restore(text))))
-        self._plan = plan(self._progress.rows, self._wanted_layout(self._in_force))
+        if state.ddl is not None:
+            yield from self._changes.recover(state)
+            yield from self.begin()
+            return
+        self._in_force = yield from self._changes.restore(state.definition)
+        stored = Layout.decode(rows[0].layout)
+        self._plan = plan(
+            self._progress.rows, stored if self._changes.unfit else self._wanted_layout(self._in_force)
+        )
         self._copies.begun()
         if self._plan.switch_now:
             yield from self._switch()
@@ -137,7 +147,7 @@ class Attempt:
         """Begin, and put the first definition in force where the topic carries none; one that is in force stays."""
         yield from self.begin()
         if self._in_force is None:
-            yield from self._put_in_force(table, self._progress.rows)
+            yield from self._put_in_force(Stored(table), self._progress.rows, first=True)
         yield from self._close_applier()
 
     def _wanted_layout(self, in_force: InForce | None) -> Layout:
@@ -220,17 +230,23 @@ class Attempt:
         while True:
             try:
                 yield from self._take_all()
+                if self._changes.unfit is not None:
+                    raise self._changes.unfit
             except UnitStoppedError as error:
                 yield from self._drain()  # what came before the event that stops the unit is applied
-                if not (isinstance(error, CopyNeededError) and (yield from self._at_a_copy(error))):
+                if not (yield from self._at_a_copy(error)):
                     raise
             else:
                 break
         yield from self._drain()
 
-    def _at_a_copy(self, error: CopyNeededError) -> Machine[bool]:
+    def _at_a_copy(self, error: UnitStoppedError) -> Machine[bool]:
         """Go on where a copy of the table begins behind what cannot be followed. Ends with whether there is one."""
         spec, next_offset = self.spec, self._progress.lowest.offset + 1
+        if error is self._changes.unfit:
+            error = CopyNeededError(str(error), cause="definition", after=next_offset - 1)
+        if not isinstance(error, CopyNeededError):
+            return False
         if spec.debezium is not None:
             raise UnitStoppedError(f"{error.seen}: {START_OVER}") from error
         source = None if self._in_force is None else self._in_force.source
@@ -282,6 +298,8 @@ class Attempt:
             yield from self._take(rest)
 
     def _read(self, records: Slice) -> Machine[None]:
+        if self._changes.unfit is not None and begin_of(records[0][1] or b"") is None:
+            raise self._changes.unfit
         for taken in self._reader.read(records):
             self._copies.note(taken)
             if isinstance(taken, Rows):
@@ -356,29 +374,34 @@ class Attempt:
             self._held, self._applier = held, self._new_applier()
 
     def _define(self, event: Event, mark: Mark) -> Machine[None]:
-        """Put the first definition in force, with the layout that follows from its target table; equal ones pass, and the one with
-        which a copy begins counts whatever was in force before."""
-        source = None if self._in_force is None else self._in_force.source
-        copied = event.copy is not None and not event.copy.partial
-        if copied and event.definition is not None:
-            table = None if event.definition == source else event.definition
-        else:
-            table = definition_change(source, event, f"{self.spec.unit.topic} offset {mark[0]}")
-        if table is None:
+        """Do what follows from an event that says something of the table itself."""
+        in_force, table = self._in_force, event.definition
+        before = self._changes.before
+        verdict = yield from self._changes.judge(event)
+        if isinstance(verdict, Pass) and verdict.learnt is None:
             return
         yield from self._drain()
+        if isinstance(verdict, Gone) and in_force is not None:
+            yield from self._changes.gone(in_force, mark)
+        if table is None or not isinstance(verdict, Pass | Adopt):
+            raise stop_of(verdict, event, f"{self.spec.unit.topic} offset {mark[0]}")
+        yield from self._close_applier()
         lanes = [advanced(row, mark) for row in self._progress.rows]
-        yield from self._put_in_force(table, lanes, anew=copied)
+        if before is None or isinstance(verdict, Pass):
+            stored = Stored(table) if before is None else replace(before, table=table)
+            yield from self._put_in_force(stored, lanes, first=before is None)
+        elif verdict.rewrite and (yield from retried(lambda: ask(ReadTable(table)))) is None:
+            yield from self._put_in_force(Stored(table), lanes, first=True)
+        else:
+            yield from self._changes.adopt(before, table, verdict, mark)
+            yield from self.begin()
 
-    def _put_in_force(
-        self, table: Table, lanes: Sequence[LaneProgress], *, anew: bool = False
-    ) -> Machine[None]:
+    def _put_in_force(self, stored: Stored, lanes: Sequence[LaneProgress], *, first: bool) -> Machine[None]:
         """Store the definition with the layout that follows from it, all lanes standing as `lanes`; and begin anew.
 
-        `anew`: all rows come again, so that the target table may be made, too.
+        `first`: the target table may have to be made.
         """
-        first = anew or self._in_force is None
-        in_force: InForce = yield from retried(lambda: ask(Prepare(table, first)))
+        in_force: InForce = yield from retried(lambda: ask(Prepare(stored, first)))
         rows = relaid(lanes, self._wanted_layout(in_force))
         state = UnitState(definition=in_force.text, ddl=None, stopped=None)
         yield from self._close_applier()
@@ -391,7 +414,7 @@ def explained(topic: str, in_force: InForce | None, trouble: Trouble) -> Machine
     if in_force is None:
         return trouble
     try:
-        why: str | None = yield Explain(in_force.source)
+        why: str | None = yield Explain(in_force.stored)
     except Exception as error:  # noqa: BLE001  # then the server's words must do
         log.info("a target table cannot be looked at", topic=topic, error=str(error)[:300])
         return trouble
@@ -408,11 +431,6 @@ def check_state(spec: UnitSpec, topic_id: str, state: UnitState) -> None:
         raise UnitStoppedError(state.stopped)
     if topic_id != spec.topic_id:
         raise UnitStoppedError(recreated(topic))
-    if state.ddl is not None:
-        raise UnitStoppedError(
-            f"{topic}: a statement was interrupted ({state.ddl}); finish it by hand, then clear "
-            f"`ddl` of the unit in rowlock_unit"
-        )
 
 
 def recreated(topic: str) -> str:

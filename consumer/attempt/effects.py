@@ -14,9 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from consumer.ordering.model import EventId, Held, LaneProgress, NetChange, TargetTable, UnitState
+from consumer.ordering.progress import Mark
+from consumer.tables.evolution.plans import Planned, TableChange
+from consumer.tables.stored import Stored
+from consumer.targets.alterations import AlterTable, DropTable
 from schemas.table.model import Key, Table
 
 if TYPE_CHECKING:
@@ -87,7 +91,30 @@ class Relayout:
     rows: Sequence[LaneProgress]
 
 
-Operation = Write | Hold | Truncate | CloseHeldBefore | CloseHeld | WriteProgress | WriteUnit | Relayout
+@dataclass(frozen=True, slots=True)
+class FollowDefinition:
+    """Plan a change of the target table, whose other units' rows are locked, and go on by it; the plan is added to `found`.
+
+    `how`: "whole": carry it out and write that the definition is in force. "mark": write the mark of what is left to do, over
+    `connection`. "end": write that the definition is in force; raises StepsLeftError if something is left to do.
+    """
+
+    change: TableChange
+    how: Literal["whole", "mark", "end"]
+    at: Mark
+    connection: int = 0
+    found: list[Planned] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class DropTarget:
+    """Drop the target table of `source` in this transaction, where it is there."""
+
+    source: Table
+
+
+PlainOperation = Write | Hold | Truncate | CloseHeldBefore | CloseHeld | WriteProgress | WriteUnit | Relayout
+Operation = PlainOperation | FollowDefinition | DropTarget
 
 
 # --- the target
@@ -176,17 +203,51 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Build what follows from `table`, with its target table made if it is the unit's `first`. Sent: an InForce."""
+    """Build what follows from a definition, with its target table made if it is the unit's `first`. Sent: an InForce."""
 
-    table: Table
+    stored: Stored
     first: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """Judge the target table as `check` does. Sent: what is wrong with it, or None."""
+    """Judge the target table of a definition as `check` does. Sent: what is wrong with it, or None."""
+
+    stored: Stored
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTable:
+    """Read the target table of the definition in force. Sent: it, or None."""
 
     source: Table
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSharers:
+    """Ask which other units of the pipeline write the target table of `source`. Sent: their topics."""
+
+    source: Table
+
+
+@dataclass(frozen=True, slots=True)
+class OwnConnection:
+    """Ask which connection changes tables. Sent: its number; None: tables are changed in transactions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alter:
+    """Change a table over `connection`, each statement committing by itself."""
+
+    change: AlterTable | DropTable
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndConnection:
+    """End a connection over which a dead attempt may still change the table, and wait until it is gone."""
+
+    connection: int
 
 
 # --- records, time, lanes
@@ -269,6 +330,11 @@ Effect = (
     | Restore
     | Prepare
     | Explain
+    | ReadTable
+    | ReadSharers
+    | OwnConnection
+    | Alter
+    | EndConnection
     | NextSlice
     | ReadMissing
     | ReadPassed

@@ -158,7 +158,7 @@ class EnvelopeReader(RecordReader):
         if self._dedup.judge(offset, source.position, source.prev, source.gen):
             self.dropped += 1
             return
-        table, row = in_force.source, in_force.row
+        table, row = in_force.written, in_force.row
         before = (
             None if event.before is None else undecodable.without(row(event.before), table, marked.before)
         )

@@ -16,7 +16,9 @@ import msgspec
 from schemas.wire.position import Position
 
 MAX_REPORTS = 50
-"""Reports in one datagram: 50 of 1,200 bytes stay below the limit of 64 KiB."""
+"""Reports in one datagram."""
+MAX_BYTES = 65_507
+"""Bytes in one datagram: what UDP takes. 50 reports of 1,200 bytes stay below; a message of characters of three bytes does not."""
 MESSAGE_HEAD, MESSAGE_TAIL = 300, 300
 """Characters of a long message that are sent: what was seen stands at its beginning, what to do at its end."""
 
@@ -82,7 +84,16 @@ class ReportSender:
     def send(self, reports: Sequence[Report]) -> None:
         for at in range(0, len(reports), MAX_REPORTS):
             short = [_shortened(report) for report in reports[at : at + MAX_REPORTS]]
-            self._socket.sendto(_ENCODE(_Datagram(self._token, short)), self._address)
+            self._send(short)
+
+    def _send(self, reports: Sequence[Report]) -> None:
+        raw = _ENCODE(_Datagram(self._token, list(reports)))
+        if len(raw) <= MAX_BYTES or len(reports) == 1:
+            self._socket.sendto(raw, self._address)
+            return
+        half = len(reports) // 2
+        self._send(reports[:half])
+        self._send(reports[half:])
 
     def close(self) -> None:
         self._socket.close()

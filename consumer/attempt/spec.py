@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
 
 from consumer.ordering.lanes import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import ApplyUnit
-from consumer.tables.definition import InForce, prepare, stored_table
+from consumer.tables.definition import InForce, prepare
 from consumer.tables.router import TableRoute, fingerprint
+from consumer.tables.stored import Stored, decode_stored
 from consumer.targets.base import TargetTables
 from schemas.table.model import Table
-from schemas.wire.codec import decode_table
 from schemas.wire.debezium import Modes
 
 SMALL_BATCH = 500
 """Events up to which one transaction is cheaper than waking the lanes."""
 
+OnDrop = Literal["keep", "empty", "drop"]
 Tables = MutableMapping[tuple[str, int], InForce]
 """Definitions in force by (topic, epoch or assignment), kept by the process."""
 
@@ -27,7 +31,8 @@ class UnitSpec:
     """What a worker must know of a unit. `source`: its name in the configuration.
 
     `assigned`: the coordinator's epoch, where there is one: what is known of the target table is kept through it.
-    `real`: that table as it was read for this assignment, as JSON; empty: whoever needs it reads it.
+    `real`: that table as it was read for this assignment (see `known_table`); empty: whoever needs it reads it. `on_drop`: what DROP
+    TABLE at the source does.
     `small_batch`: events up to which one transaction may do for all lanes. `debezium`: how its connector is set, where
     Debezium writes the topic. `was`: what it was stopped by before this takeover. `batches`: the target takes whole batches.
     `copy_at`: where in the topic the last copy of the table begins, as far as is known. `patient`: what takes long is done, too: no other
@@ -46,6 +51,7 @@ class UnitSpec:
     small_batch: int = SMALL_BATCH
     assigned: int | None = None
     real: bytes = b""
+    on_drop: OnDrop = "keep"
     debezium: Modes | None = None
     was: str | None = None
     batches: bool = False
@@ -64,28 +70,45 @@ def initial_layout(routes: tuple[TableRoute, ...], lanes: int) -> Layout:
     return Layout(lanes=lanes, routes=fingerprint(routes))
 
 
-def prepared(spec: UnitSpec, session: TargetTables, table: Table, *, first: bool = False) -> InForce:
-    """Return what the source's `table` comes to in the target as it is now.
+def prepared(spec: UnitSpec, session: TargetTables, stored: Stored, *, first: bool = False) -> InForce:
+    """Return what a definition comes to in the target as it is now.
 
     `first`: nothing of the unit has been applied yet, so that the target table may have to be made. Later one that is
     missing has been dropped with its rows: an empty one in its place would pass for the whole.
     """
-    real = decode_table(spec.real) if spec.real else None
     return prepare(
         session,
-        table,
+        stored,
         source_name=spec.source,
         routes=spec.routes,
         create=spec.create_tables and first,
         gone=not first,
-        real=real,
+        real=_known(spec, stored),
         debezium=spec.debezium,
     )
+
+
+class _KnownTable(msgspec.Struct):
+    of: str | None
+    table: Table
+
+
+def known_table(text: str | None, table: Table) -> bytes:
+    """Return what `UnitSpec.real` has. `text`: the stored definition beside which `table` was read: it says nothing of what another one
+    comes to; None: any."""
+    return msgspec.json.encode(_KnownTable(text, table))
+
+
+def _known(spec: UnitSpec, stored: Stored) -> Table | None:
+    if not spec.real:
+        return None
+    known = msgspec.json.decode(spec.real, type=_KnownTable)
+    return known.table if known.of in (None, stored.encode()) else None
 
 
 def definition_in_force(spec: UnitSpec, session: TargetTables, text: str, tables: Tables) -> InForce:
     """Return what the stored definition `text` comes to, from `tables` where it is known."""
     cached = tables.get(spec.place)
     if cached is None or cached.text != text:
-        cached = tables[spec.place] = prepared(spec, session, stored_table(text))
+        cached = tables[spec.place] = prepared(spec, session, decode_stored(text))
     return cached

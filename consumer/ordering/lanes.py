@@ -160,7 +160,7 @@ class Lane:
 
     @property
     def busy(self) -> bool:
-        """Whether `next()` may say anything but Idle, or Idle(drained=True) for the first time."""
+        """Tell whether `next()` may say anything but Idle, or Idle(drained=True) for the first time."""
         return bool(
             self._queue or self._segments or self._end is not None or (self._gathered and self._due())
         )
@@ -242,7 +242,7 @@ class Lane:
         return ()
 
     def _due(self) -> bool:
-        """Whether what is gathered is committed now, though nothing stops it from growing."""
+        """Tell whether what is gathered is committed now, though nothing stops it from growing."""
         if (
             len(self._gathered) >= self._limits.max_gather
             or self._bytes >= self._limits.max_bytes
@@ -340,7 +340,7 @@ def _parts(change: RowChange, plan: TablePlan, key: bytes) -> list[tuple[RowChan
 
 
 def of_snapshot(change: RowChange) -> bool:
-    """Whether a change is a row that a snapshot read: the whole state of its key, and no change of one."""
+    """Tell whether a change is a row that a snapshot read: the whole state of its key, and no change of one."""
     return change.before is None and change.position[3] < 0
 
 

@@ -1,5 +1,8 @@
 """The work of `consumer.main`: instructions on stdin, a shell for each pipeline that has units, and beside them one Spark session.
 
+A line of stdin may also be a new configuration: pipelines that it changes get a shell of their own under it, for what is prepared from then on,
+beside the one that has their units still.
+
 The end of stdin, SIGTERM and SIGINT stop all units, each fenced, and end the process.
 """
 
@@ -9,7 +12,6 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -17,12 +19,13 @@ import msgspec
 import structlog
 
 from consumer.process.pipeline_shell import PipelineShell, fault_ends_process
+from consumer.process.shells import PipelineShells
 from consumer.process.spark_beside import SparkBeside
 from consumer.reporting.protocol import Lines, decode_command, split_name
 from consumer.reporting.source_times import SourceTimes
-from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.query import end_with_java
 from consumer.targets.dialect import dialect_of
+from schemas.config.changes.handed import is_handed, rebuild
 from schemas.config.model import Config
 from schemas.units import Ended, Op, UnitCommand
 
@@ -45,11 +48,10 @@ class AssignedProcess:
         self._config = config
         self._slots = slots
         self._lines = lines
-        captured = [name for name, source in config.sources.items() if source.events == "rowlock"]
-        self._times = SourceTimes(config.kafka, captured)
-        self._shells: dict[str, PipelineShell] = {}
-        self._mutex = threading.Lock()
-        self._spark: Spark | None = None
+        self._times = SourceTimes(config.kafka, captured_sources(config))
+        self._shells = PipelineShells(
+            config, lambda pipeline: PipelineShell(pipeline, lines, self._times), slots
+        )
         self._code = 0
 
     def run(self, stop: threading.Event) -> int:
@@ -68,9 +70,7 @@ class AssignedProcess:
         reader = threading.Thread(target=self._read, args=(stop,), name="stdin", daemon=True)
         reader.start()
         stop.wait()
-        with ThreadPoolExecutor(max(1, len(self._shells)), "close") as pool:
-            for shell in list(self._shells.values()):
-                pool.submit(shell.close)
+        self._shells.close()
         self._times.close()
         beside.stop()
         return self._code
@@ -84,11 +84,8 @@ class AssignedProcess:
         with fault_ends_process(""):
             end_with_java(spark.java, stop, os._exit)
             self._lines.write(json.dumps({"kind": "ready", "seconds": round(seconds, 2)}) + "\n")
-            with self._mutex:
-                self._spark, shells = spark, list(self._shells.values())
-            for shell in shells:
-                shell.spark_up(spark)
-            idle = lambda: not self._shells  # noqa: E731
+            self._shells.spark_up(spark)
+            idle = lambda: self._shells.idle  # noqa: E731
             spark.warm_up(self._config, self._slots, after=self._warm_after, idle=idle, ended=stop)
 
     def _read(self, stop: threading.Event) -> None:
@@ -100,6 +97,9 @@ class AssignedProcess:
         stop.set()
 
     def _take(self, line: bytes) -> None:
+        if is_handed(line):
+            self._configure(rebuild(line))
+            return
         try:
             asked = decode_command(line)
         except msgspec.DecodeError as error:
@@ -108,7 +108,7 @@ class AssignedProcess:
             )
             return
         place = split_name(asked.unit)
-        if place is None or place[0] not in self._config.pipelines:
+        if place is None or not self._shells.knows(asked.unit, place[0]):
             why = f"{asked.unit}: no pipeline of the configuration has this unit"
             self._lines.say(asked.unit, Ended(asked.assignment, asked.mark, why))
             return
@@ -120,30 +120,32 @@ class AssignedProcess:
             self._lines.say(asked.unit, Ended(asked.assignment, asked.mark, why))
 
     def _do(self, asked: UnitCommand, pipeline: str, topic: str) -> None:
-        shell = self._shell(pipeline)
+        if asked.do is Op.PREPARE:
+            self._shells.preparing(asked.unit, pipeline).prepare(topic, asked.assignment, asked.mark)
+            return
+        shell = self._shells.of(asked.unit, pipeline)
         actions: dict[Op, Callable[[], None]] = {
-            Op.PREPARE: lambda: shell.prepare(topic, asked.assignment, asked.mark),
             Op.START: lambda: shell.start_unit(topic, asked.assignment),
             Op.REMOVE: lambda: shell.remove_unit(topic, asked.assignment),
         }
         actions[asked.do]()
 
-    def _shell(self, name: str) -> PipelineShell:
-        shell = self._shells.get(name)
-        if shell is None:
-            pipeline = PipelineSettings.of(self._config, name, self._slots)
-            shell = PipelineShell(pipeline, self._lines, self._times)
-            with self._mutex:
-                self._shells[name], spark = shell, self._spark
-            if spark is not None:
-                shell.spark_up(spark)
-            shell.start()
-        return shell
+    def _configure(self, config: Config) -> None:
+        """Take a new configuration. The agent has made it of the same text, so that it cannot be refused here."""
+        self._config = config.model_copy(update={"state_dir": self._config.state_dir})
+        self._times.follow(captured_sources(config))
+        changed = self._shells.configure(self._config)
+        log.info("configuration taken", pipelines=sorted(changed))
 
 
 def _slow(seconds: float) -> str:
     why = f"Spark has not started after {seconds:.0f} s: what comes is applied without it, backlogs have to wait"
     return json.dumps({"kind": "problem", "what": "Spark starts slowly", "why": why}) + "\n"
+
+
+def captured_sources(config: Config) -> list[str]:
+    """Return the sources that rowlock captures itself: they have watermarks."""
+    return [name for name, source in config.sources.items() if source.events == "rowlock"]
 
 
 def _lines_of(descriptor: int) -> Iterator[bytes]:

@@ -89,7 +89,8 @@ class PipelineShell:
         self._speaker = CheckpointReporter(pipeline.name, lines, times, frozenset(pipeline.debezium))
         self._state = decisions.PipelineState(pace=pipeline.commit_every)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._ending = threading.Event()
+        self._ending, self._leaving = threading.Event(), threading.Event()
+        self._closing, self._closed = threading.Lock(), False
         self._curious = False
         pipeline.state_dir.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(pipeline.state_dir / "queries", ignore_errors=True)
@@ -143,19 +144,29 @@ class PipelineShell:
         self._queries.spark = spark
         self._events.put(SparkUp())
 
-    def close(self) -> None:
-        """Stop all units, then the queries. Returns when nothing of this pipeline can write any more."""
+    def close(self, *, once_without_units: bool = False) -> None:
+        """Stop all units, then the queries. Returns when nothing of this pipeline can write any more, whoever has closed it.
+
+        `once_without_units`: nothing is stopped, the last unit ends by itself; none may come any more.
+        """
+        if once_without_units:
+            self._leaving.set()
+            self._threads[0].join()
         self._ending.set()
-        self._threads[0].join()
-        self._queries.close()
-        for pool in (
-            self._takers, self._fencers, self._lookers, self._checkers, self._starter, self._stopper,
-        ):  # fmt: skip
-            pool.shutdown(wait=True)
-        self._hands.close()
-        self._threads[1].join()  # it reads there
-        self._queries.hear_no_more()
-        self._attempts.close()
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            self._threads[0].join()
+            self._queries.close()
+            for pool in (
+                self._takers, self._fencers, self._lookers, self._checkers, self._starter, self._stopper,
+            ):  # fmt: skip
+                pool.shutdown(wait=True)
+            self._hands.close()
+            self._threads[1].join()  # it reads there
+            self._queries.hear_no_more()
+            self._attempts.close()
 
     # -- the core's thread
 
@@ -166,6 +177,8 @@ class PipelineShell:
             except queue.Empty:
                 event = PipelineTick()
             self._step(event)
+            if self._leaving.is_set() and not self._state.units and self._events.empty():
+                return
             if self._ending.is_set():
                 if not self._state.units:
                     return

@@ -21,8 +21,9 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TakeoverResult:
-    """A unit whose progress rows have our epoch now. `refusal`: why it cannot go on (it is marked stopped); `was`: what it was
-    stopped by before; `gap`: Kafka does not hold the next events any more: a copy may heal that."""
+    """A unit whose progress rows have our epoch now. `definition`: in force, and its table is not being changed. `refusal`: why it
+    cannot go on (it is marked stopped); `was`: what it was stopped by before; `gap`: Kafka does not hold the next events any more: a
+    copy may heal that."""
 
     epoch: int
     rows: Sequence[LaneProgress]
@@ -63,8 +64,9 @@ def take_unit(
     refusal = start_refusal(rows, topic_id, *bounds, copies=copies)
     if refusal is not None:
         store.stop_unit(unit, epoch, refusal, was=state.stopped)
+    definition = state.definition if state.ddl is None else None  # its table is half another one's
     gap = min(row.offset for row in rows) + 1 < bounds[0]
-    return TakeoverResult(epoch, rows, state.definition, refusal, state.stopped, gap)
+    return TakeoverResult(epoch, rows, definition, refusal, state.stopped, gap)
 
 
 def define_unit(pipeline: PipelineSettings, spec: UnitSpec, sessions: Connections) -> str | None:

@@ -34,12 +34,22 @@ class SourceTimes:
 
     def __init__(self, kafka: KafkaConfig, sources: Iterable[str]) -> None:
         self._options = reader_settings(kafka.bootstrap, kafka.options) | {"fetch.wait.max.ms": 500}
-        self._topics = {watermark_topic(kafka.prefix, name): name for name in sources}
-        self._marks = {name: SourceMarks() for name in self._topics.values()}
+        self._prefix = kafka.prefix
+        self._topics: dict[str, str] = {}
+        self._marks: dict[str, SourceMarks] = {}
         self._mutex = threading.Lock()
         self._ended = threading.Event()
         self._next_look = 0.0
         self._thread = threading.Thread(target=self._run, name="watermarks", daemon=True)
+        self.follow(sources)
+
+    def follow(self, sources: Iterable[str]) -> None:
+        """Follow these sources, too. One that is followed already is not given up: what was said of it stays true."""
+        names = list(sources)
+        with self._mutex:
+            for name in names:
+                self._marks.setdefault(name, SourceMarks())
+        self._topics = self._topics | {watermark_topic(self._prefix, name): name for name in names}
 
     def start(self) -> None:
         self._thread.start()

@@ -79,7 +79,7 @@ class PipelineSettings:
             state_dir=config.state_dir / "apply" / name,
             slots=slots,
             kafka=config.kafka,
-            routes=tuple(TableRoute.of(route) for route in pipeline.routes),
+            routes=TableRoute.all_of(pipeline),
             debezium=debezium_sources(config, pipeline.sources),
         )
 
@@ -135,6 +135,7 @@ class PipelineSettings:
             limits=self.limits,
             assigned=assigned,
             real=real,
+            on_drop=self.config.on_drop,
             debezium=modes_of(self.debezium.get(source)),
             batches=self.batches,
             scratch=str(self.state_dir.resolve() / "scratch"),

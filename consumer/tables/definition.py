@@ -1,7 +1,8 @@
 """Builds everything derived from the active table definition: target table, decoder, row function (design.md §4 and §6).
 
 A unit has one table. Its definition is stored beside the progress, so a restart needs no definition event; what is
-made of it here is cached per (topic, epoch) in the worker process.
+made of it here is cached per (topic, epoch) in the worker process. What a new definition does is decided elsewhere
+(consumer.tables.evolution).
 """
 
 from __future__ import annotations
@@ -10,25 +11,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from consumer.errors import COPY, CopyNeededError, TargetConfigError, UnitStoppedError
+from msgspec.structs import replace
+
+from consumer.errors import TargetConfigError, UnitStoppedError
 from consumer.ordering.model import TargetTable
 from consumer.tables.event_decoder import Decode, event_decoder, image_row, row_decoder
 from consumer.tables.fitness import gone as gone_message
 from consumer.tables.fitness import misfit
 from consumer.tables.key_order import ranges_alike
-from consumer.tables.router import Routed, TableRoute, resolve, target_table, wanted_table
+from consumer.tables.router import Routed, TableRoute, resolve, target_table, wanted_table, written_part
+from consumer.tables.stored import Stored
 from consumer.targets.base import TargetTables
 from schemas.errors import SchemaError
-from schemas.findings import START_OVER
-from schemas.table.model import Row, Table, same_definition
-from schemas.wire.codec import decode_table, encode_table
+from schemas.table.model import Row, Table
 from schemas.wire.debezium import Decoder, Modes
-from schemas.wire.event import Event
 
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """`text`: the stored JSON. `wanted`: the source's model in target terms. `row`: column structure → target row.
+    """`text`: the stored JSON. `written`: as much of the definition as is written. `wanted`: `written` in target terms.
+    `row`: column structure → target row.
 
     `decode`: of any event of the table. `decode_row`: of row events in today's envelope, with no more of a before-image
     than what tells which row and which unique values it gives up. Of a topic that Debezium writes both are its decoder
@@ -36,7 +38,8 @@ class InForce:
     """
 
     text: str
-    source: Table
+    stored: Stored
+    written: Table
     routed: Routed
     wanted: Table
     target: TargetTable
@@ -45,10 +48,14 @@ class InForce:
     row: Callable[[Any], Row]
     ordered: bool = False
 
+    @property
+    def source(self) -> Table:
+        return self.stored.table
+
 
 def prepare(
     session: TargetTables,
-    source: Table,
+    stored: Stored,
     *,
     source_name: str,
     routes: tuple[TableRoute, ...],
@@ -57,29 +64,37 @@ def prepare(
     real: Table | None = None,
     debezium: Modes | None = None,
 ) -> InForce:
-    """Route `source`, create the target table where it is missing (`create`), and read the real one.
+    """Route a definition, create the target table where it is missing (`create`), and read the real one.
 
     `real`: the target table, where somebody has just read it. `debezium`: who writes the events, if not rowlock. `gone`: one that
     is missing was there before.
 
     Raises UnitStoppedError when the target does not fit, and the session's errors.
     """
+    source = stored.table
     routed = resolve(routes, source_name, source.db, source.name)
     if routed is None:
         raise UnitStoppedError(f"{source.db}.{source.name} of {source_name}: no route names this table")
-    wanted = wanted_table(source, routed)
-    if real is None and not gone and (why := misfit(session, source, source_name, routes)) is not None:
+    wanted = wanted_table(source, routed, stored.names)
+    if (
+        real is None
+        and not gone
+        and (why := misfit(session, source, source_name, routes, stored.names)) is not None
+    ):
         raise UnitStoppedError(why)  # of one that is in force the take-over has judged
     added = tuple(name for name, _ in routed.added)
     try:
         there = real or _real_table(session, wanted, create, gone)
+        wanted = written_part(wanted, there, routed.policy)
         target = target_table(wanted, there, added)
     except (TargetConfigError, SchemaError) as error:
         raise UnitStoppedError(str(error)) from error
-    decode, decode_row, row = _events_of(source, target, routed, debezium)
+    written = _written(source, wanted, stored)
+    decode, decode_row, row = _events_of(written, target, routed, debezium)
     return InForce(
-        text=encode_table(source).decode(),
-        source=source,
+        text=stored.encode(),
+        stored=stored,
+        written=written,
         routed=routed,
         wanted=wanted,
         target=target,
@@ -88,6 +103,13 @@ def prepare(
         row=row,
         ordered=ranges_alike(source, there, added),
     )
+
+
+def _written(source: Table, wanted: Table, stored: Stored) -> Table:
+    """Return `source` with the columns alone that stand in `wanted`."""
+    there = set(wanted.column_names)
+    columns = tuple(each for each in source.columns if stored.target_name(each.name) in there)
+    return source if len(columns) == len(source.columns) else replace(source, columns=columns)
 
 
 def _events_of(
@@ -107,17 +129,18 @@ def ordering_columns(target: TargetTable) -> frozenset[str]:
     return frozenset(target.table.columns[at].name for at in ordinals)
 
 
-def wanted_of(source: Table, source_name: str, routes: tuple[TableRoute, ...]) -> Table | None:
-    """Return what `source` is to be in the target; None: no route names it."""
-    routed = resolve(routes, source_name, source.db, source.name)
-    return None if routed is None else wanted_table(source, routed)
+def wanted_of(stored: Stored, source_name: str, routes: tuple[TableRoute, ...]) -> Table | None:
+    """Return what a definition is to be in the target; None: no route names it."""
+    table = stored.table
+    routed = resolve(routes, source_name, table.db, table.name)
+    return None if routed is None else wanted_table(table, routed, stored.names)
 
 
 def read_real(
-    session: TargetTables, source: Table, source_name: str, routes: tuple[TableRoute, ...]
+    session: TargetTables, stored: Stored, source_name: str, routes: tuple[TableRoute, ...]
 ) -> Table | None:
-    """Return the target table of `source` as it is now; None: it is missing, or no route names it."""
-    wanted = wanted_of(source, source_name, routes)
+    """Return the target table of a definition as it is now; None: it is missing, or no route names it."""
+    wanted = wanted_of(stored, source_name, routes)
     return None if wanted is None else session.read_table(wanted.db, wanted.name)
 
 
@@ -133,49 +156,3 @@ def _real_table(session: TargetTables, wanted: Table, create: bool, gone: bool) 
         remedy += "if it is there and the target's user does not see it, `rowlock check` prints the GRANT"
         raise TargetConfigError(f"{wanted.db}.{wanted.name}: the target has no such table: {remedy}")
     return real
-
-
-def stored_table(text: str) -> Table:
-    """Parse `UnitState.definition`."""
-    return decode_table(text)
-
-
-def definition_change(in_force: Table | None, event: Event, place: str) -> Table | None:
-    """Return the table that becomes the definition in force, None when nothing changes.
-
-    Raises CopyNeededError for what this version does not replay: a stop of the table, any DDL that alters a table already
-    in force, and a statement that leaves the definition as it is but is not said to have kept the rows.
-    """
-    table = f"{event.source.db}.{event.source.table}"
-    if event.stop is not None:
-        first = before_a_copy(event.stop.remedy)
-        raise CopyNeededError(
-            f"{place}: {event.stop.reason}", cause=event.stop.cause, table=table, first=first
-        )
-    if event.definition is None:
-        raise CopyNeededError(
-            f"{place}: {event.ddl or 'a statement'}: {_STOP}", cause="statement", table=table
-        )
-    if in_force is None:
-        return event.definition
-    if same_definition(in_force, event.definition):
-        if event.ddl is None or event.effect == KEPT:
-            return None if event.definition == in_force else event.definition
-        raise CopyNeededError(
-            f"{place}: {event.ddl}: nothing says that it kept the table's rows, nothing behind it was applied",
-            cause="statement", table=table,
-        )  # fmt: skip
-    what = event.ddl or "another definition of the table"
-    raise CopyNeededError(f"{place}: {what}: {_STOP}", cause="definition", table=table)
-
-
-def before_a_copy(remedy: str) -> str:
-    """Return what a person must do, by the remedy of a stop, before a copy helps; "": nothing. Older topics say to start over."""
-    for copy in (START_OVER, COPY):
-        remedy = remedy.partition(copy)[0]
-    return remedy.strip(" ,:;").removesuffix("then").removesuffix("and").strip(" ,:;")
-
-
-KEPT = "kept"
-"""`Event.effect` of a statement that kept every row and value of the table."""
-_STOP = "this version does not replay changes of a table's definition, nothing behind it was applied"

@@ -6,14 +6,20 @@ judged all the same.
 
 from __future__ import annotations
 
-from consumer.tables.router import TableRoute, resolve, wanted_table
+from collections.abc import Mapping
+
+from consumer.tables.router import TableRoute, resolve, wanted_table, written_part
 from consumer.targets.checks.table_findings import Inspectable, findings_for_table
 from schemas.findings import START_OVER
 from schemas.table.model import Table
 
 
 def misfit(
-    session: Inspectable, source: Table, source_name: str, routes: tuple[TableRoute, ...]
+    session: Inspectable,
+    source: Table,
+    source_name: str,
+    routes: tuple[TableRoute, ...],
+    names: Mapping[str, str] | None = None,
 ) -> str | None:
     """Return why the target table of `source` must not be written ("…seen…: remedy"); None: it fits, or is not there yet.
 
@@ -23,7 +29,10 @@ def misfit(
     if routed is None:
         return None  # the caller says so
     added = tuple(name for name, _ in routed.added)
-    found = findings_for_table(session, wanted_table(source, routed), added=added)
+    wanted = wanted_table(source, routed, names)
+    if routed.policy == "ignore" and (real := session.read_table(wanted.db, wanted.name)) is not None:
+        wanted = written_part(wanted, real, routed.policy)
+    found = findings_for_table(session, wanted, added=added)
     errors = [each for each in found if each.level == "error"]
     if not errors:
         return None
@@ -41,13 +50,17 @@ def gone(name: str) -> str:
 
 
 def explained(
-    session: Inspectable, source: Table, source_name: str, routes: tuple[TableRoute, ...]
+    session: Inspectable,
+    source: Table,
+    source_name: str,
+    routes: tuple[TableRoute, ...],
+    names: Mapping[str, str] | None = None,
 ) -> str | None:
     """Say in the words of `check` why a target table that took rows before does not fit any more; None: it seems to fit."""
     routed = resolve(routes, source_name, source.db, source.name)
     if routed is None:
         return None
-    why = misfit(session, source, source_name, routes)
+    why = misfit(session, source, source_name, routes, names)
     if why is None and session.read_table(routed.schema, routed.table) is None:
         return gone(f"{routed.schema}.{routed.table}")
     return why

@@ -7,10 +7,10 @@ to one"). The columns of `add:` hold the same text in every row of one source: c
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Protocol
+from typing import Literal, Protocol
 
 from msgspec import structs
 
@@ -21,6 +21,8 @@ from schemas.table.patterns import fill, fill_place, matches
 
 ADDED_LENGTH = 64
 """Characters of a column that `add:` makes: a source's name or a short literal."""
+Policy = Literal["ignore", "lenient", "evolve", "stop"]
+"""Policies: what a change of a table's definition does to its target table (`schema_changes`)."""
 
 
 class RouteConfig(Protocol):
@@ -32,6 +34,17 @@ class RouteConfig(Protocol):
     def to(self) -> str: ...
     @property
     def add(self) -> Mapping[str, str]: ...
+    @property
+    def schema_changes(self) -> Policy | None: ...
+
+
+class RoutesConfig(Protocol):
+    """The part of `schemas.config.model.PipelineConfig` that this needs."""
+
+    @property
+    def routes(self) -> Sequence[RouteConfig]: ...
+    @property
+    def schema_changes(self) -> Policy: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +54,15 @@ class TableRoute:
     from_: str
     to: str
     add: tuple[tuple[str, str], ...] = ()
+    policy: Policy = "lenient"
 
     @classmethod
-    def of(cls, config: RouteConfig) -> TableRoute:
-        return cls(from_=config.from_, to=config.to, add=tuple(config.add.items()))
+    def all_of(cls, config: RoutesConfig) -> tuple[TableRoute, ...]:
+        """Return the routes of a pipeline."""
+        return tuple(
+            cls(each.from_, each.to, tuple(each.add.items()), each.schema_changes or config.schema_changes)
+            for each in config.routes
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +72,7 @@ class Routed:
     schema: str
     table: str
     added: tuple[tuple[str, str], ...] = ()
+    policy: Policy = "lenient"
 
     @property
     def where(self) -> dict[str, str] | None:
@@ -68,7 +87,7 @@ def resolve(routes: Iterable[TableRoute], source: str, db: str, table: str) -> R
             words = {"db": db, "table": table, "source": source}
             schema, name = fill_place(route.to, words)
             added = tuple((column, fill(template, words)) for column, template in route.add)
-            return Routed(schema=schema, table=name, added=added)
+            return Routed(schema=schema, table=name, added=added, policy=route.policy)
     return None
 
 
@@ -78,17 +97,34 @@ def fingerprint(routes: Iterable[TableRoute]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def wanted_table(source: Table, routed: Routed) -> Table:
-    """Return the target table that rowlock creates for `source`: added columns stand last, but first in every key."""
+def wanted_table(source: Table, routed: Routed, names: Mapping[str, str] | None = None) -> Table:
+    """Return the target table that rowlock creates for `source`: added columns stand last, but first in every key.
+
+    `names`: columns of the source that have other names in the target.
+    """
     parts = tuple(IndexPart(column=name) for name, _ in routed.added)
+    other = names or {}
+    columns = tuple(structs.replace(each, name=other.get(each.name, each.name)) for each in source.columns)
     return Table(
         db=routed.schema,
         name=routed.table,
-        columns=source.columns + tuple(_added_column(name) for name, _ in routed.added),
+        columns=columns + tuple(_added_column(name) for name, _ in routed.added),
         key=_joined(source.key, parts),
         unique=tuple(_joined(index, parts) for index in source.unique),
         charset=source.charset,
         collation=source.collation,
+    )
+
+
+def written_part(wanted: Table, real: Table, policy: Policy) -> Table:
+    """Return `wanted` without the columns that the target lacks, where these are left out of what is written (`ignore`)."""
+    there = set(real.column_names)
+    if policy != "ignore" or there.issuperset(wanted.column_names):
+        return wanted
+    return structs.replace(
+        wanted,
+        columns=tuple(column for column in wanted.columns if column.name in there),
+        unique=tuple(index for index in wanted.unique if there.issuperset(index.columns)),
     )
 
 
@@ -117,21 +153,29 @@ def target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) -> Tar
         )
     _check_key(wanted, real)
     unique = tuple(index for index in real.unique if _usable(index, names, real))
+    coming = _coming(wanted, unique) if added else ()
     table = Table(
         db=wanted.db,
         name=wanted.name,
         columns=wanted.columns,
         key=_compared(real.key, real),
-        unique=tuple(_compared(index, real) for index in unique),
+        unique=(*(_compared(index, real) for index in unique), *coming),
         charset=wanted.charset,
         collation=wanted.collation,
     )
     return TargetTable(
         table=table,
         key_at=table.indexes_of(real.key.columns),
-        unique_at=tuple(table.indexes_of(index.columns) for index in unique),
+        unique_at=tuple(table.indexes_of(index.columns) for index in (*unique, *coming)),
         added=added,
     )
+
+
+def _coming(wanted: Table, there: tuple[UniqueIndex, ...]) -> tuple[UniqueIndex, ...]:
+    """Return the source's unique indexes that the target table does not have: another source of it may bring them (docs/adr/0027),
+    and no row must come before the locks know them."""
+    known = {frozenset(index.columns) for index in there}
+    return tuple(index for index in wanted.unique if frozenset(index.columns) not in known)
 
 
 def _compared(index: UniqueIndex, real: Table) -> UniqueIndex:

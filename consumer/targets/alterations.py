@@ -6,9 +6,14 @@ nothing left to do. Columns and indexes are those of the real table (schemas.tab
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
+from msgspec.structs import replace
+
+from consumer.errors import TableChangedError
 from schemas.table.model import Column, Table, UniqueIndex
 
 
@@ -73,3 +78,89 @@ class AlterTable:
 @dataclass(frozen=True, slots=True)
 class DropTable:
     table: Table
+
+
+def altered(change: AlterTable) -> Table:
+    """Return the table as it is once all steps are done. Renames that follow one another are one: names may change places."""
+    table = change.table
+    for renames, steps in groupby(change.steps, lambda step: isinstance(step, RenameColumn)):
+        if renames:
+            table = _renamed(table, renames_of(steps))
+        else:
+            for step in steps:
+                table = _STEPS[type(step)](table, step)
+    return table
+
+
+def renames_of(steps: Iterable[Alteration]) -> dict[str, str]:
+    """Return old name → new name of renames that follow one another."""
+    return {step.old: step.new for step in steps if isinstance(step, RenameColumn)}
+
+
+def keyed(table: Table) -> frozenset[str]:
+    """Return the columns that the key and the unique indexes hold."""
+    return frozenset(table.key.columns).union(*(index.columns for index in table.unique))
+
+
+def require_same(table: Table, columns: Iterable[str]) -> None:
+    """Raise TableChangedError unless these are the columns that the table had when its change was worked out."""
+    if (now := sorted(columns)) != sorted(table.column_names):
+        raise TableChangedError(
+            f"target table {table.db}.{table.name} was changed by somebody else meanwhile (its columns are {', '.join(now) or 'gone'}): "
+            "nothing was done, what is to be changed is worked out anew"
+        )
+
+
+def _renamed(table: Table, names: Mapping[str, str]) -> Table:
+    def index(old: UniqueIndex) -> UniqueIndex:
+        parts = (replace(part, column=names.get(part.column, part.column)) for part in old.parts)
+        return replace(old, parts=tuple(parts))
+
+    columns = (replace(column, name=names.get(column.name, column.name)) for column in table.columns)
+    return replace(
+        table, columns=tuple(columns), key=index(table.key), unique=tuple(map(index, table.unique))
+    )
+
+
+def _added(table: Table, step: AddColumn) -> Table:
+    return replace(table, columns=(*table.columns, step.column))
+
+
+def _dropped(table: Table, step: DropColumn) -> Table:
+    """An index that holds the column goes with it, as far as anybody may rely on it."""
+    columns = tuple(column for column in table.columns if column.name != step.name)
+    return replace(
+        table,
+        columns=columns,
+        unique=tuple(index for index in table.unique if step.name not in index.columns),
+    )
+
+
+def _changed(table: Table, step: ChangeColumn) -> Table:
+    columns = (step.wanted if column.name == step.wanted.name else column for column in table.columns)
+    return replace(table, columns=tuple(columns))
+
+
+def _with_unique(table: Table, step: AddUnique) -> Table:
+    return replace(table, unique=(*table.unique, step.index))
+
+
+def _without_unique(table: Table, step: DropUnique) -> Table:
+    """By name and columns; where no name fits (the source's is another), by columns alone."""
+    same = [index for index in table.unique if index.columns == step.index.columns]
+    gone = [index for index in same if index.name == step.index.name] or same
+    return replace(table, unique=tuple(index for index in table.unique if index not in gone))
+
+
+def _with_key(table: Table, step: ChangeKey) -> Table:
+    return replace(table, key=step.wanted)
+
+
+_STEPS: dict[type[Alteration], Callable[[Table, Any], Table]] = {
+    AddColumn: _added,
+    DropColumn: _dropped,
+    ChangeColumn: _changed,
+    AddUnique: _with_unique,
+    DropUnique: _without_unique,
+    ChangeKey: _with_key,
+}

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
+from consumer.targets.alterations import AlterTable, DropTable
 from consumer.targets.checks.table_facts import TableFacts
 from schemas.table.model import Key, Row, Table
 
@@ -54,6 +55,16 @@ class TargetTransaction(ProgressWriter, Protocol):
 
     def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
         """Delete all rows (`where`: only those with these values in added columns). Never an implicit commit."""
+
+    def lock_units(self) -> dict[str, UnitState]:
+        """Lock the rows in `rowlock_unit` of all units of the pipeline to the end of the transaction. Returns topic → state."""
+
+    def alter(self, change: AlterTable | DropTable) -> None:
+        """Change a table as part of this transaction; only where the target has `transactional_ddl`.
+
+        Waits at most 3 s for its lock. Raises TransientError (who holds the lock), TargetConfigError or RefusedError with
+        a remedy; after any of them the transaction is rolled back by leaving the block.
+        """
 
 
 class ProgressStore(Protocol):
@@ -118,7 +129,13 @@ class TargetTables(Protocol):
 
 
 class UnitTarget(ProgressStore, TargetTables, Protocol):
-    """What taking a unit over, looking at it, stopping and fencing it need of a target, whichever kind it is."""
+    """A target as taking a unit over, looking at it, stopping and fencing it need of a target, whichever kind it is.
+
+    `transactional_ddl`: a statement that changes a table commits with the transaction that it stands in; else each commits by
+    itself, and everything before it.
+    """
+
+    transactional_ddl: bool
 
     def surroundings(self, schema: str, name: str) -> object:
         """Return all that may keep rowlock from writing an existing table beside its definition: it compares, and has a repr."""
@@ -146,3 +163,22 @@ class Session(UnitTarget, Protocol):
 
     def fetch_keys(self, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
         """Read the rows with exactly these keys."""
+
+    def units(self, pipeline: str) -> dict[str, UnitState]:
+        """Return topic → state of the pipeline's units, without locks."""
+
+    def connection(self) -> int:
+        """Return the server's number for the session's connection, connecting where needed: who takes the unit over ends it."""
+
+    def alter(self, change: AlterTable | DropTable, *, connection: int) -> None:
+        """Change a table, each statement committing by itself; only where the target has no `transactional_ddl`.
+
+        `connection`: what `connection()` said when the mark was committed. Where it is another one by now, somebody may have
+        ended it because the unit is theirs: TransientError, before anything is done; and never is a statement sent again over a
+        new connection. Waits at most 3 s for its lock. Raises TransientError (who holds the lock: nothing was done),
+        TargetConfigError or RefusedError with a remedy.
+        """
+
+    def end_connection(self, connection: int) -> None:
+        """End a connection that may still change a table for a worker that is gone, and wait until it and its statement are;
+        nothing where it is not there. Raises TransientError when it is still there after a few seconds."""

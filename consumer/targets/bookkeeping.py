@@ -257,6 +257,18 @@ def held_from(row: Sequence[object]) -> Held:
     )  # fmt: skip
 
 
+def select_units(books: Books, pipeline: str, *, lock: bool = False) -> Fragment:
+    """Select all units of a pipeline, each as `Books.select_unit` does behind its topic, in the order of topics."""
+    since = books.syntax.millis("updated_at")
+    text = f"SELECT topic, definition, ddl, stopped, {since} FROM {books.table('rowlock_unit')} WHERE pipeline = %s ORDER BY topic"
+    return books.syntax.locked(text) if lock else text, [pipeline]
+
+
+def units_from(rows: Sequence[Sequence[object]]) -> dict[str, UnitState]:
+    """Build topic → UnitState from the rows of `select_units`."""
+    return {str(topic): unit_from([row]) or NO_STATE for topic, *row in rows}
+
+
 def unit_from(rows: Sequence[Sequence[object]]) -> UnitState | None:
     """Build UnitState from the rows of `select_unit`; None when there is none."""
     if not rows:

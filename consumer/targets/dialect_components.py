@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
+from consumer.targets.alterations import AlterTable, DropTable
 from consumer.targets.bookkeeping import Books
 from consumer.targets.checks.rights import MissingRight, Wanted
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.sql import Fragment, Params
-from schemas.table.model import Key, Row, Table
+from schemas.table.model import Key, Row, Table, UniqueIndex
 
 Rows = list[tuple[object, ...]]
 
@@ -96,6 +98,57 @@ class NetChangeApplier(Protocol):
     def ended(self, *, committed: bool) -> None:
         """The transaction ended: what it created is there, or not."""
 
+    def forget(self, schema: str, name: str) -> None:
+        """The table was changed: what was made for its earlier form is of no use."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockHolder:
+    """A connection that has a lock; `seconds`: for how long it has been at it. None: this user may not see it."""
+
+    connection: int
+    user: str
+    seconds: int | None = None
+    statement: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """`guessed`: the server does not say who has the lock, and `found` are those that may. `unseen`: what this user cannot see,
+    with the statement that shows it."""
+
+    found: tuple[LockHolder, ...] = ()
+    guessed: bool = False
+    unseen: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.found or self.unseen)
+
+
+class TableAlterer(Protocol):
+    """Changes of tables in a dialect's own statements, and its server's locks of tables.
+
+    `transactional`: such a statement commits with the transaction that it stands in; else each commits by itself.
+    """
+
+    transactional: bool
+
+    def statements(self, change: AlterTable | DropTable) -> Iterator[str]:
+        """Yield the statements. Each has been run when the next one is asked for: what a later one must know of the real table is
+        read once an earlier one has its lock. Raises TargetConfigError."""
+
+    def index_name(self, table: Table, index: UniqueIndex) -> str:
+        """Return what the server calls a unique index that was added."""
+
+    def patient(self, lock_wait_s: float) -> AbstractContextManager[None]:
+        """Within, a lock is waited for this long, and a statement may take as long as it takes. All is as before afterwards."""
+
+    def holders(self, asking: Link, waiting: int, table: Table) -> Holders:
+        """Return who holds the lock of `table` that connection `waiting` waits for; nobody: it does not wait."""
+
+    def end(self, connection: int) -> bool:
+        """End a connection; tell whether it was still there."""
+
 
 @dataclass(frozen=True)
 class DialectComponents:
@@ -105,4 +158,5 @@ class DialectComponents:
     books: Books
     catalogue: TargetCatalogue
     applier: NetChangeApplier
+    alterer: TableAlterer
     fresh: Callable[[], Link]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable
+from consumer.errors import TransientError
+from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable, UnitState
+from consumer.targets.alterations import AlterTable, DropTable
+from consumer.targets.altering import Altering
 from consumer.targets.base import TargetTransaction
+from consumer.targets.bookkeeping import select_units, units_from
 from consumer.targets.checks.rights import MissingRight, Place, Wanted
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.dialect_components import DialectComponents
@@ -25,13 +29,17 @@ class SqlSession(SqlProgressStore):
         super().__init__(parts.link, parts.books, parts.fresh)
         self.catalogue = parts.catalogue
         self._applier = parts.applier
+        self._altering = Altering(parts.link, parts.alterer, parts.fresh)
+        self.transactional_ddl = parts.alterer.transactional
 
     @contextmanager
     def transaction(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[TargetTransaction]:
         committed = False
         try:
             with self.guarded(unit, guards):
-                yield SqlTransaction(unit, self._link, self._books, self.catalogue, self._applier)
+                yield SqlTransaction(
+                    unit, self._link, self._books, self.catalogue, self._applier, altering=self._altering
+                )
             committed = True
         finally:
             self._applier.ended(committed=committed)
@@ -44,13 +52,24 @@ class SqlSession(SqlProgressStore):
         return self.catalogue.facts(schema, name)
 
     def surroundings(self, schema: str, name: str) -> object:
-        return self.facts(schema, name), self.missing_rights([(schema, name)], create=False)
+        mine = [(schema, name)]
+        return self.facts(schema, name), self.missing_rights(mine, create=False, alter=mine, drop=mine)
 
-    def missing_rights(self, tables: Sequence[Place], *, create: bool) -> list[MissingRight]:
-        """Return the rights that writing `tables` would miss; `create`: tables that are missing are made."""
+    def missing_rights(
+        self,
+        tables: Sequence[Place],
+        *,
+        create: bool,
+        alter: Collection[Place] = (),
+        drop: Collection[Place] = (),
+    ) -> list[MissingRight]:
+        """Return the rights that writing `tables` would miss; `create`: tables that are missing are made, `alter` are changed, `drop`
+        are dropped."""
         self._link.connect()
         books = self._books
-        return self.catalogue.missing_rights(Wanted(books.schema, books.rights(), tuple(tables), create))
+        return self.catalogue.missing_rights(
+            Wanted(books.schema, books.rights(), tuple(tables), create, frozenset(alter), frozenset(drop))
+        )
 
     def probe_blockers(self) -> None:
         """Ask for blockers of nobody: raises MissingGrantError when a take-over could not ask."""
@@ -65,6 +84,29 @@ class SqlSession(SqlProgressStore):
     def create_table(self, table: Table) -> None:
         for text in self.catalogue.create_statements(table):
             self._make(text)
+
+    def units(self, pipeline: str) -> dict[str, UnitState]:
+        return self._alone(lambda: units_from(self._run(select_units(self._books, pipeline))))
+
+    def connection(self) -> int:
+        self._link.connect()
+        return self._link.identity()
+
+    def alter(self, change: AlterTable | DropTable, *, connection: int) -> None:
+        if self.transactional_ddl:
+            raise ValueError("this target changes tables within a transaction")
+        if (mine := self._link.identity()) != connection:
+            raise TransientError(
+                f"connection {connection}, over which a table was to be changed, is lost and may have been ended by somebody who owns "
+                f"the unit now (this is {mine}): nothing was changed, and it is tried again"
+            )
+        try:
+            self._altering.run(change)
+        finally:
+            self._applier.forget(change.table.db, change.table.name)
+
+    def end_connection(self, connection: int) -> None:
+        self._altering.end(connection)
 
     def fetch_rows(
         self,

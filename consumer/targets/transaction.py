@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
-from consumer.targets.bookkeeping import Books
+from consumer.ordering.model import ApplyUnit, NetChange, TargetTable, UnitState
+from consumer.targets.alterations import AlterTable, DropTable
+from consumer.targets.altering import Altering
+from consumer.targets.bookkeeping import Books, select_units, units_from
 from consumer.targets.dialect_components import Link, NetChangeApplier, TargetCatalogue
 from consumer.targets.progress_writer import SqlProgressWriter
 from consumer.targets.sql import Syntax, conjunction
@@ -14,11 +16,19 @@ class SqlTransaction(SqlProgressWriter):
     """`consumer.targets.base.TargetTransaction`: the session's open transaction, rows and progress over one link."""
 
     def __init__(
-        self, unit: ApplyUnit, link: Link, books: Books, catalogue: TargetCatalogue, applier: NetChangeApplier
+        self,
+        unit: ApplyUnit,
+        link: Link,
+        books: Books,
+        catalogue: TargetCatalogue,
+        applier: NetChangeApplier,
+        *,
+        altering: Altering,
     ) -> None:
         super().__init__(unit, link, books)
         self._catalogue = catalogue
         self._applier = applier
+        self._altering = altering
 
     def apply(self, net: NetChange, *, displacing: str | None = None) -> int:
         return self._applier.apply(self._unit, net, displacing) if net.size else 0
@@ -26,6 +36,15 @@ class SqlTransaction(SqlProgressWriter):
     def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
         text, params = conjunction(self._catalogue.where(table, where))
         self._link.execute(f"DELETE FROM {self._catalogue.name(table)}{text}", params)
+
+    def lock_units(self) -> dict[str, UnitState]:
+        return units_from(self._link.execute(*select_units(self._books, self._unit.pipeline, lock=True)))
+
+    def alter(self, change: AlterTable | DropTable) -> None:
+        if not self._altering.transactional:
+            raise ValueError("a change of a table would commit this transaction")
+        self._altering.run(change)
+        self._applier.forget(change.table.db, change.table.name)
 
 
 def read_page(

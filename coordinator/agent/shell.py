@@ -18,7 +18,7 @@ import structlog
 
 from coordinator.core import agent as core
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker, UnitEffect
-from coordinator.core.messages import Down, Up
+from coordinator.core.messages import ConfigVersion, Down, FileAnswer, Up
 from coordinator.transport.client import HeartbeatClient, Security
 from schemas.units import Ended, Mark, UnitPhase, WorkerEvent
 
@@ -67,6 +67,20 @@ class Workers(Protocol):
         """Stop everything; when this returns nothing runs any more."""
 
 
+class FileOf(Protocol):
+    """The configuration of this machine, as it is held and as its file has it. Called from the workers' thread; may read files."""
+
+    @property
+    def digest(self) -> str:
+        """What tells the configuration that is held from others."""
+
+    def read(self) -> tuple[str, tuple[str, ...]]:
+        """Return what the file holds, and why it could not be taken, a line each. Nothing changes."""
+
+    def take(self, digest: str) -> bool:
+        """Read the file; if it holds this, have the workers run what is prepared from now on under it. False: it does not."""
+
+
 class Client(Protocol):
     """What `AgentShell` needs of a HeartbeatClient."""
 
@@ -90,9 +104,11 @@ class AgentShell:
         *,
         incarnation: str | None = None,
         patience: float = 30.0,
+        file: FileOf | None = None,
     ) -> None:
-        self._client, self._clock, self._patience = client, clock, patience
-        self._state = core.AgentState(name, incarnation or uuid.uuid4().hex)
+        self._client, self._clock, self._patience, self._file = client, clock, patience, file
+        held = None if file is None else ConfigVersion(file.digest)
+        self._state = core.AgentState(name, incarnation or uuid.uuid4().hex, config=held)
         self._events: queue.SimpleQueue[core.AgentEvent | None] = queue.SimpleQueue()
         self._workers = _CalledWorkers(f"workers-of-{name}", workers, self._worker_said)
         self._ending_since: float | None = None
@@ -108,9 +124,10 @@ class AgentShell:
         security: Security | None = None,
         system: str = "",
         token: str = "",
+        file: FileOf | None = None,
     ) -> AgentShell:
         """Return an agent with a client of its own. `peers`: every coordinator's "host:port". `system`: the Kafka prefix. `token`:
-        what it proves itself with, where that is not its certificate."""
+        what it proves itself with, where that is not its certificate. `file`: its configuration; None: it does not say what it has."""
         client = HeartbeatClient(
             name,
             peers,
@@ -119,7 +136,7 @@ class AgentShell:
             system=system,
             token=token,
         )
-        agent = cls(name, client, workers)
+        agent = cls(name, client, workers, file=file)
         client.on_open = agent.opened
         return agent
 
@@ -149,7 +166,8 @@ class AgentShell:
             while self._ends is None:
                 self._round()
                 self._end_when_due(stop.is_set())
-            self._last_words()
+            if self._ends == _SHUT_DOWN:
+                self._beat()  # tell the owner at once, with the marks, and that we take nothing any more
         finally:
             self._workers.end()
             self._workers.close()
@@ -194,8 +212,15 @@ class AgentShell:
                     self._client.send(message)
                 case core.Ends(why):
                     self._ends = why
+                case core.ReadFile() | core.TakeConfig():
+                    self._ask_file(effect)
                 case _:
                     self._workers.call(effect)
+
+    def _ask_file(self, asked: core.ReadFile | core.TakeConfig) -> None:
+        """In the workers' thread: what is prepared before and after it runs under what was and what is taken."""
+        if (file := self._file) is not None:
+            self._workers.do(lambda: self._events.put(_carried_out(file, asked)))
 
     def _beat(self) -> None:
         """The next heartbeat is due now."""
@@ -220,14 +245,27 @@ class AgentShell:
             for held in left:
                 self._worker_said(held.unit, Ended(held.assignment, None, "closed with the agent"))
 
-    def _last_words(self) -> None:
-        """Everything has ended: tell the owner at once, with the marks, and that we take nothing any more."""
-        if self._ends == _SHUT_DOWN:
-            self._beat()
-
     def _worker_said(self, unit: str, event: WorkerEvent) -> None:
         """From any thread."""
         self._events.put(core.WorkerHappening(unit, event))
+
+
+def _carried_out(file: FileOf, asked: core.ReadFile | core.TakeConfig) -> core.FileRead | core.ConfigTaken:
+    """Do what is asked of the configuration's file; whatever goes wrong, who asked is told."""
+    if isinstance(asked, core.ReadFile):
+        try:
+            answer = FileAnswer(asked.asked, *file.read())
+        except Exception as error:  # noqa: BLE001  # who asked is told
+            _log.exception("the configuration cannot be read")
+            why = f"rowlock itself failed to read its file: {type(error).__name__}: {error}"
+            answer = FileAnswer(asked.asked, "", (why,))
+        return core.FileRead(answer)
+    try:
+        taken = file.take(asked.version.digest)
+    except Exception:  # noqa: BLE001  # it is asked again
+        _log.exception("the configuration cannot be taken")
+        taken = False
+    return core.ConfigTaken(asked.version if taken else None)
 
 
 class _CalledWorkers:
@@ -253,6 +291,10 @@ class _CalledWorkers:
                 self._queue.put((unit, assignment, lambda: workers.start(unit, assignment, mark)))
             case RemoveWorker(unit, assignment):
                 self._queue.put((unit, assignment, lambda: workers.remove(unit, assignment)))
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Have something else done between two calls, which does not raise."""
+        self._queue.put(("", 0, work))
 
     def end(self) -> None:
         """End the thread after what waits; a call that hangs is left behind."""

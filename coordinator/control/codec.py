@@ -14,6 +14,7 @@ import msgspec
 
 from coordinator.core.owner.state import (
     AgentRecord,
+    ConfigRecord,
     CounterRecord,
     MoveRecord,
     PausedRecord,
@@ -104,6 +105,7 @@ _RECORDS: dict[str, type[Record]] = {
     "paused": PausedRecord,
     "move": MoveRecord,
     "pipeline": PipelineRecord,
+    "configuration": ConfigRecord,
 }
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(_Wire)

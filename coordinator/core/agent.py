@@ -16,9 +16,11 @@ from coordinator.core.agent_unit import UnitTick as UnitTick
 from coordinator.core.messages import (
     Announce,
     Checkpoint,
+    ConfigVersion,
     Dispatch,
     DispatchResponse,
     Down,
+    FileAnswer,
     Header,
     Heartbeat,
     HeartbeatResponse,
@@ -32,10 +34,17 @@ from coordinator.core.messages import (
 )
 from schemas.units import Op, UnitPhase, WorkerEvent
 
+TAKE_AGAIN = 5.0
+"""Seconds after which an agent whose file did not hold what is in force looks again."""
+
 
 @dataclass(slots=True)
 class AgentState:
-    """`dropped`: messages that were not obeyed, by reason. `moved`: units whose mark changed since it was last sent."""
+    """`dropped`: messages that were not obeyed, by reason. `moved`: units whose mark changed since it was last sent.
+
+    `config`: what units that it is given now run under; `taking`: what it has been told to have instead, `take_at`: when to try. `asked`: the last
+    question about its file, `file`: the last answer.
+    """
 
     name: str
     incarnation: str
@@ -52,6 +61,11 @@ class AgentState:
     units: dict[str, AgentUnit] = field(default_factory=dict)
     moved: dict[str, None] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
+    config: ConfigVersion | None = None
+    taking: ConfigVersion | None = None
+    take_at: float = float("-inf")
+    asked: int = 0
+    file: FileAnswer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +98,21 @@ class Shutdown:
     why: str = "shut down"
 
 
-AgentEvent = InstructionReceived | WorkerHappening | AgentTick | DrainSelf | Shutdown
+@dataclass(frozen=True, slots=True)
+class FileRead:
+    """The answer to `ReadFile`."""
+
+    answer: FileAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigTaken:
+    """`TakeConfig` is done: units that are prepared from now on run under it; `version` None: the file does not hold it."""
+
+    version: ConfigVersion | None
+
+
+AgentEvent = InstructionReceived | WorkerHappening | AgentTick | DrainSelf | Shutdown | FileRead | ConfigTaken
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +127,21 @@ class Ends:
     why: str
 
 
-AgentEffect = SendUp | Ends | UnitEffect
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """Say what the file holds and whether that could be taken, under this number; nothing changes."""
+
+    asked: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeConfig:
+    """Have the workers run what is prepared from now on under this configuration, if the file holds it."""
+
+    version: ConfigVersion
+
+
+AgentEffect = SendUp | Ends | ReadFile | TakeConfig | UnitEffect
 
 
 def step(state: AgentState, event: AgentEvent, now: float) -> tuple[AgentState, list[AgentEffect]]:
@@ -116,6 +158,11 @@ def step(state: AgentState, event: AgentEvent, now: float) -> tuple[AgentState, 
             state.liveness = Liveness.STOPPING
         case Shutdown(why):
             _shutdown(state, why, now, out)
+        case FileRead(answer):
+            state.file = answer
+            _speak_now(state, now, out)
+        case ConfigTaken(version):
+            _config_taken(state, version, now, out)
     if state.ending is not None and not _running(state):
         out.append(Ends(state.ending))
     return state, out
@@ -189,8 +236,9 @@ def _sync(state: AgentState, now: float, out: list[AgentEffect]) -> None:
             kinds["adding"].append(status)
         else:
             kinds["removing"].append(status)
-    parts = {name: tuple(found) for name, found in kinds.items()}
-    out.append(SendUp(Sync(_header(state), state.name, now, liveness=state.liveness, **parts)))
+    running, adding, removing = (tuple(found) for found in kinds.values())
+    header = _header(state)
+    out.append(SendUp(Sync(header, state.name, now, running, adding, removing, state.liveness, state.config)))
 
 
 def _dispatched(state: AgentState, message: Dispatch, now: float, out: list[AgentEffect]) -> None:
@@ -208,6 +256,35 @@ def _renewed(state: AgentState, message: HeartbeatResponse, now: float, out: lis
     for unit, assignment in message.granted:
         if unit in state.units:
             _unit(state, unit, Granted(assignment, deadline), now, out)
+    _configured(state, message, now, out)
+
+
+def _configured(state: AgentState, message: HeartbeatResponse, now: float, out: list[AgentEffect]) -> None:
+    """Have what is in force, and answer what is asked; one who does not say what it has (`config`) is not concerned."""
+    if state.config is None:
+        return
+    if message.config is None or message.config == state.config:
+        state.taking = None
+    elif message.config != state.taking or now >= state.take_at:
+        state.taking, state.take_at = message.config, now + TAKE_AGAIN
+        out.append(TakeConfig(message.config))
+    if message.ask > state.asked:
+        state.asked = message.ask
+        out.append(ReadFile(message.ask))
+
+
+def _config_taken(
+    state: AgentState, version: ConfigVersion | None, now: float, out: list[AgentEffect]
+) -> None:
+    if version is not None:
+        state.config = version
+        _speak_now(state, now, out)
+
+
+def _speak_now(state: AgentState, now: float, out: list[AgentEffect]) -> None:
+    """Somebody waits for it."""
+    state.next_beat = min(state.next_beat, now)
+    _tick(state, now, out)
 
 
 # what comes from here
@@ -249,7 +326,8 @@ def _beat(state: AgentState, now: float, out: list[AgentEffect]) -> None:
     if state.agent_epoch == 0:
         out.append(SendUp(Hello(_header(state), state.name, state.incarnation)))
         return
-    out.append(SendUp(Heartbeat(_header(state), state.name, now, statuses(state), state.liveness)))
+    header, said = _header(state), statuses(state)
+    out.append(SendUp(Heartbeat(header, state.name, now, said, state.liveness, state.config, state.file)))
 
 
 def _checkpoint(state: AgentState, out: list[AgentEffect]) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from coordinator.core.messages import Liveness
+from coordinator.core.messages import ConfigVersion, FileAnswer, Heartbeat, Liveness, Sync
 
 
 class MemberState(Enum):
@@ -27,7 +27,8 @@ class MemberState(Enum):
 class Member:
     """`seq`: op_seq of the last message applied. `echo`: agent's time of it. `heard_at`: ours. `durable`: registered.
 
-    `draining`: somebody wants its units gone; `liveness` is what it says itself.
+    `draining`: somebody wants its units gone; `liveness` is what it says itself. `config`: what it runs new units under, None: it is of a
+    version that does not say; `file`: what its file held when it was last asked.
     """
 
     name: str
@@ -40,6 +41,8 @@ class Member:
     echo: float = 0.0
     liveness: Liveness = Liveness.ALIVE
     draining: bool = False
+    config: ConfigVersion | None = None
+    file: FileAnswer | None = None
 
     @property
     def leaving(self) -> bool:
@@ -47,7 +50,7 @@ class Member:
 
     @property
     def accepts(self) -> bool:
-        """Whether it can be given units."""
+        """Tell whether it can be given units."""
         return self.state is MemberState.SYNCED and not self.leaving
 
 
@@ -74,10 +77,12 @@ def hear(
     return member, MessageVerdict.APPLY if member.state is MemberState.SYNCED else MessageVerdict.UNSYNCED
 
 
-def told(member: Member, sent: float, liveness: Liveness) -> Member:
+def told(member: Member, message: Sync | Heartbeat) -> Member:
     """Return the member with what its heartbeat says; liveness never becomes better."""
-    worse = liveness if member.liveness is Liveness.ALIVE else member.liveness
-    return replace(member, echo=max(sent, member.echo), liveness=worse)
+    worse = message.liveness if member.liveness is Liveness.ALIVE else member.liveness
+    file = message.file if isinstance(message, Heartbeat) else member.file
+    echo = max(message.sent, member.echo)
+    return replace(member, echo=echo, liveness=worse, config=message.config, file=file)
 
 
 def expire(member: Member, now: float, silence: float) -> Member | None:

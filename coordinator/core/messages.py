@@ -62,6 +62,22 @@ class UnitStatus(WirePart, frozen=True):
     steps: UInt32 = 0
 
 
+class ConfigVersion(WirePart, frozen=True):
+    """A configuration that is in force: what tells it from others, and the number of the reload that it came with (secrets are not in
+    `digest`, so that two in a row may have the same)."""
+
+    digest: str
+    revision: Int64 = 0
+
+
+class FileAnswer(WirePart, frozen=True):
+    """What an agent's file holds: the answer to `asked`. `problems`: why it could not take that, a line each."""
+
+    asked: Int64
+    digest: str
+    problems: tuple[str, ...] = ()
+
+
 class Hello(WireMessage, frozen=True):
     """The first message of an agent's incarnation, and again until it is announced to."""
 
@@ -90,6 +106,7 @@ class Sync(WireMessage, frozen=True):
     adding: tuple[UnitStatus, ...] = ()
     removing: tuple[UnitStatus, ...] = ()
     liveness: Liveness = Liveness.ALIVE
+    config: ConfigVersion | None = None
 
     @property
     def statuses(self) -> tuple[UnitStatus, ...]:
@@ -97,19 +114,23 @@ class Sync(WireMessage, frozen=True):
 
 
 class Heartbeat(WireMessage, frozen=True):
-    """The whole state of an agent: a unit that is not in `statuses` is absent. `sent` comes back as `echo`."""
+    """The whole state of an agent: a unit that is not in `statuses` is absent. `sent` comes back as `echo`. `config`: what units that it
+    is given from now on run under; `file`: what it has been asked for last."""
 
     header: Header
     agent: str
     sent: float
     statuses: tuple[UnitStatus, ...] = ()
     liveness: Liveness = Liveness.ALIVE
+    config: ConfigVersion | None = None
+    file: FileAnswer | None = None
 
 
 class HeartbeatResponse(WireMessage, frozen=True):
     """Renews the leases of `granted` (unit, assignment) to `echo` + `lease` on the agent's clock, of no other unit.
 
-    `draining`: its units are given away, for it to know; that may be undone, so the agent draws nothing from it.
+    `draining`: its units are given away, for it to know; that may be undone, so the agent draws nothing from it. `config`: what is in force,
+    None: not known; an agent that has another one takes it from its file. `ask`: above 0, it shall say what its file holds (FileAnswer).
     """
 
     header: Header
@@ -118,6 +139,8 @@ class HeartbeatResponse(WireMessage, frozen=True):
     interval: float
     granted: tuple[tuple[str, Int64], ...] = ()
     draining: bool = False
+    config: ConfigVersion | None = None
+    ask: Int64 = 0
 
 
 class Dispatch(WireMessage, frozen=True):

@@ -200,11 +200,11 @@ def check(current: ReplicationSet) -> None:
         fits,
         f"{current.state.value} with {primaries} primaries, {secondaries} secondaries, {leaving} leaving",
     )
-    require(assignments == sorted(set(assignments)), f"epochs {assignments} not distinct and in order")
+    require(assignments == sorted(set(assignments)), f"assignments {assignments} not distinct and in order")
     secondary, primary = current.secondary, current.primary
     require(
         secondary is None or secondary.assignment == assignments[-1],
-        "the secondary has not the highest epoch",
+        "the secondary has not the highest assignment",
     )
     require(
         primary is None or (primary.durable and primary.seen in {Seen.PREPARED, Seen.REPLICATING}),
@@ -368,7 +368,7 @@ def _assign(current: ReplicationSet, event: Assign, out: list[Output]) -> Replic
     if any(r.agent == event.agent for r in current.replicas):
         raise SetRefusedError(f"unit {current.unit} is on agent {event.agent} already")
     if any(r.assignment >= event.assignment for r in current.replicas):
-        raise AssertionError(f"unit {current.unit}: epoch {event.assignment} is not new")
+        raise AssertionError(f"unit {current.unit}: assignment {event.assignment} is not new")
     replica = Replica(event.agent, event.agent_epoch, event.assignment, Role.SECONDARY, durable=False)
     after = replace(current, state=SetState.PREPARE, replicas=(*current.replicas, replica))
     out.append(PersistReplicas(event.assignment, after.replicas))

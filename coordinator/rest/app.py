@@ -25,6 +25,7 @@ from coordinator.core.owner.state import (
 )
 from coordinator.rest import problems
 from coordinator.rest.access import Asker, described, same_system
+from coordinator.rest.copies import copy_paths
 from coordinator.rest.door import Door
 from coordinator.rest.models import (
     Accepted,
@@ -40,12 +41,15 @@ from coordinator.rest.models import (
     Pipeline,
     PipelineList,
     Problem,
+    Reloaded,
+    ReloadQuery,
     Unit,
     UnitList,
     UnitQuery,
 )
 from coordinator.rest.problems import UnknownError
 from coordinator.server.operators.api import CommandRefusedError, Control, NotLeaderError, View
+from coordinator.server.operators.copies import CopyDesk
 
 TITLE = "rowlock coordinator"
 _ABOUT = "What runs where, how far it is, and what is to change. Every error is `application/problem+json`."
@@ -56,10 +60,10 @@ UnitName = Annotated[
 AgentName = Annotated[str, Path(description="Name of the agent.")]
 
 
-def create_app(control: Control, *, token: SecretStr | None, prefix: str = "") -> FastAPI:
+def create_app(control: Control, copies: CopyDesk, *, token: SecretStr | None, prefix: str = "") -> FastAPI:
     """Return the application over `control`. `token`: what requests must bear; None: none, for loopback only.
 
-    `prefix`: the system's Kafka prefix; a request that names another is refused.
+    `copies`: where requests for copies go. `prefix`: the system's Kafka prefix; a request that names another is refused.
     """
     app = FastAPI(
         title=TITLE, version="1", description=_ABOUT, openapi_url=None, docs_url=None, redoc_url=None
@@ -69,6 +73,7 @@ def create_app(control: Control, *, token: SecretStr | None, prefix: str = "") -
     secured = APIRouter(prefix="/v1", dependencies=[Depends(described), Depends(same_system(prefix))])
     _listings(secured, control)
     _commands(secured, control)
+    copy_paths(secured, control, copies)
     _description(secured, app)
     app.include_router(secured)
     _health(app, control)
@@ -183,6 +188,18 @@ def _commands(router: APIRouter, control: Control) -> None:
     def rebalance(by: Asker) -> Accepted:
         """Even out the load now."""
         return give(Rebalance(), by)
+
+    @router.post("/reload", tags=["coordinators"])
+    def reload(by: Asker, wanted: Annotated[ReloadQuery, Query()]) -> Reloaded:
+        """Put in force what the configuration file holds now: of this coordinator, and the same of all agents."""
+        found = control.reload(dry_run=wanted.dry_run, by=by)
+        return Reloaded(
+            digest=found.digest,
+            changes=found.changes,
+            changed=sorted(found.changed),
+            gone=sorted(found.gone),
+            in_force=not wanted.dry_run,
+        )
 
     @router.post("/resign", tags=["coordinators"], status_code=202)
     def resign(by: Asker) -> Accepted:

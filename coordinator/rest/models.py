@@ -53,6 +53,14 @@ class Agent(Answer):
         "given units like any other."
     )
     counters: dict[str, int] = Field(description="Statistics of its messages, by name.")
+    configuration: str = Field(
+        description="What tells the configuration that it runs new units under from others (without secrets and paths); empty: "
+        "it does not say."
+    )
+    in_force: bool = Field(
+        description="Whether that is what is in force. Where not, it keeps what it has and is given no units: bring the file to its "
+        "machine; it looks again every few seconds."
+    )
 
 
 class Unit(Answer):
@@ -136,11 +144,11 @@ class ClusterEvent(Answer):
     ts_ms: int = Field(description="When, by the leader's wall clock.")
     rev: int = Field(description="The leader's term.")
     what: str = Field(
-        description="`elected`, `resigned`, `term lost`; `agent joined`, `agent is back`, `agent stops`, `agent gone`, `agent backs off`, `agent is trusted again`; `unit placed`, "
+        description="`elected`, `resigned`, `term lost`; `configuration in force`; `agent joined`, `agent is back`, `agent stops`, `agent gone`, `agent backs off`, `agent is trusted again`; `unit placed`, "
         "`unit moved`, `unit stopped`; `command accepted`, `command refused`; alarms, as the log has them."
     )
     about: dict[str, Any] = Field(
-        description="Its circumstances: `unit`, `agent`, `from`, `to`, `why`, `took_s`, `command`, `by`, as they apply."
+        description="Its circumstances: `unit`, `agent`, `from`, `to`, `why`, `took_s`, `command`, `by`, `digest`, `was`, `changed`, as they apply."
     )
 
 
@@ -173,6 +181,26 @@ class Accepted(Answer):
     durable: bool = Field(
         description="Whether it is stored, so that a later coordinator carries it out as well; a rebalance is not: ask again."
     )
+
+
+class ReloadQuery(BaseModel):
+    """Tell whether to reload, or only to look."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dry_run: bool = Field(default=False, description="Only read the file, and say what it would change.")
+
+
+class Reloaded(Answer):
+    """What the file changes of what was in force. Units of `changed` parts are placed anew, others go on."""
+
+    digest: str = Field(description="What tells this configuration from others (without secrets and paths).")
+    changes: tuple[str, ...] = Field(description="Key by key: `place: before → after`, secrets hidden.")
+    changed: list[str] = Field(
+        description="Parts that are new or different: `source/NAME` (its capture unit), `pipeline/NAME` (its apply units)."
+    )
+    gone: list[str] = Field(description="Parts that are no more: their units are removed.")
+    in_force: bool = Field(description="Whether it is in force now; with `dry_run` it is not.")
 
 
 class UnitQuery(BaseModel):
@@ -218,5 +246,6 @@ class Problem(BaseModel):
         default=None, description="With `not-leader`: who leads; null: nobody just now, ask again."
     )
     errors: list[str] | None = Field(
-        default=None, description="With `invalid`: each thing that is wrong with the request."
+        default=None,
+        description="With `invalid`: each thing that is wrong with the request; with `refused`: each reason, where there are several.",
     )

@@ -40,7 +40,7 @@ class UnknownError(Exception):
 def install(app: FastAPI) -> None:
     """Have `app` answer every error as a problem."""
     app.add_exception_handler(NotLeaderError, _not_leader)
-    app.add_exception_handler(CommandRefusedError, _of(409))
+    app.add_exception_handler(CommandRefusedError, _refused)
     app.add_exception_handler(NoAnswerError, _of(504))
     app.add_exception_handler(UnknownError, _of(404))
     app.add_exception_handler(HTTPException, _framework)
@@ -80,6 +80,11 @@ def _of(status: int) -> Callable[[Request, Exception], JSONResponse]:
         return answer(request, status, str(error))
 
     return handler
+
+
+def _refused(request: Request, error: Exception) -> JSONResponse:
+    errors = error.errors if isinstance(error, CommandRefusedError) else []
+    return answer(request, 409, str(error), errors=errors if len(errors) > 1 else None)
 
 
 def _not_leader(request: Request, error: Exception) -> JSONResponse:

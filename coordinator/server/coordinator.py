@@ -15,21 +15,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
 from coordinator.batch import BatchSystem
 from coordinator.control.codec import Candidate
-from coordinator.control.events import Heard, LogEvent, WriteConfirmed
+from coordinator.control.events import Elected, Heard, LogEvent, WriteConfirmed
 from coordinator.control.kafka_log import ControlLog
 from coordinator.core.messages import Up
-from coordinator.core.owner.state import Catalogue, Command
+from coordinator.core.owner.state import Catalogue, Command, ConfigRecord, Reload
 from coordinator.server.agent_streams import AgentStreams
 from coordinator.server.background import CataloguePoller, FencePool, Ticker
 from coordinator.server.batch_handler import AgentMachine, BatchHandler
 from coordinator.server.config import ServerConfig
-from coordinator.server.operators.api import LeaderView, View
+from coordinator.server.operators.api import CommandRefusedError, LeaderView, NotLeaderError, View
+from coordinator.server.operators.configuration import (
+    Configuration,
+    ConfigurationRefusedError,
+    FoundConfiguration,
+)
 from coordinator.server.operators.journal import EventRow
 from coordinator.server.owner_machine import OwnerMachine
 from coordinator.server.parts import Parts
@@ -46,12 +51,15 @@ from schemas.config.model import KafkaConfig
 
 log = structlog.get_logger("coordinator")
 
+RELOAD_S = 15.0
+"""How long a reload may take beyond the time that agents have to answer."""
+
 
 class Coordinator:
     """Implements `server.control.Control`. `catalogue` is asked about once a second while this leads, in its own thread.
 
     `fence(unit, uid, assignment)` makes the target refuse every lower assignment of the unit: it blocks, and raises if it could not; it
-    is called from several threads.
+    is called from several threads. `configuration`: what catalogue and fences go by; None: it cannot be read anew.
     """
 
     def __init__(
@@ -60,8 +68,11 @@ class Coordinator:
         kafka: KafkaConfig,
         catalogue: Callable[[], Catalogue],
         fence: Callable[[str, str, int], None],
+        configuration: Configuration | None = None,
     ) -> None:
         self._config, self._kafka = config, kafka
+        self._configuration, self._in_force = configuration, ""
+        self._reloading = threading.Lock()
         self._candidate = Candidate(config.name, config.listen, config.rest)
         self._view_lock = threading.Lock()
         self._viewed: tuple[float, View] | None = None
@@ -79,7 +90,9 @@ class Coordinator:
             transport,
             Ticker(config.tick, lambda: self._tell(TickDue())),
             CataloguePoller(
-                catalogue, lambda rev, found: self._tell(CatalogueRead(rev, found)), config.catalogue_every
+                lambda: self._caught_up(catalogue),
+                lambda rev, found: self._tell(CatalogueRead(rev, found)),
+                config.catalogue_every,
             ),
             FencePool(
                 fence,
@@ -87,6 +100,7 @@ class Coordinator:
                 config.fences,
             ),
             lambda: {**self._agents.counts, "owner.mailbox": len(self._system.router.control)},
+            lambda digest: configuration.take(digest) if configuration is not None else None,
         )
         self._machine = OwnerMachine(lambda: self._candidate, config.owner, self._parts)
         self._system: BatchSystem[AgentMachine, Up] = BatchSystem(
@@ -157,6 +171,10 @@ class Coordinator:
     def events(self, after: int, most: int) -> tuple[EventRow, ...]:
         return self._machine.journal.after(after, most)
 
+    def told(self, what: str, about: Mapping[str, object]) -> None:
+        leader = self.leader()
+        self._machine.journal.tell(leader.rev if leader is not None and leader.am_i else 0, what, about)
+
     def command(self, command: Command, timeout: float = 5.0, *, by: str = "") -> None:
         answer: PendingAnswer[None] = PendingAnswer()
         self._tell(CommandAsked(command, answer, by))
@@ -164,6 +182,32 @@ class Coordinator:
             answer.wait(timeout)
         finally:
             self._viewed = None  # whoever gave it wants to see what came of it
+
+    def reload(self, *, dry_run: bool = False, by: str = "") -> FoundConfiguration:
+        leader = self.leader()
+        if leader is None or not leader.am_i:
+            raise NotLeaderError(leader)
+        if self._configuration is None:
+            raise CommandRefusedError("this coordinator has no file to read: restart it")
+        with self._reloading:  # what was read is taken before anything else is
+            try:
+                found = self._configuration.read()
+            except ConfigurationRefusedError as refused:
+                about = {"command": "reload", "by": by or "unknown", "why": str(refused)}
+                if not dry_run:
+                    self._machine.journal.tell(leader.rev, "command refused", about)
+                raise CommandRefusedError(str(refused)) from refused
+            if not dry_run:
+                command = Reload(found.digest, found.parts, found.changed)
+                self.command(command, self._config.owner.reload_timeout + RELOAD_S, by=by)
+        return found
+
+    def _caught_up(self, catalogue: Callable[[], Catalogue]) -> Catalogue:
+        """Before a term's first catalogue: what an earlier owner has put in force may be in our file."""
+        wanted, self._in_force = self._in_force, ""
+        if wanted and self._configuration is not None:
+            self._configuration.catch_up(wanted)
+        return catalogue()
 
     # what comes in
 
@@ -174,6 +218,9 @@ class Coordinator:
         if isinstance(event, Heard):
             self._machine.leadership.heard = event
             return
+        if isinstance(event, Elected):
+            record = event.records.get("configuration")
+            self._in_force = record.digest if isinstance(record, ConfigRecord) else ""
         if isinstance(event, WriteConfirmed):
             self._machine.leadership.confirmed = event
         self._tell(event)

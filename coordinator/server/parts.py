@@ -16,13 +16,14 @@ from coordinator.transport.server import HeartbeatServer
 @dataclass(slots=True)
 class Parts:
     """Implements `server.terms.term.Outside`. `log`: None until the coordinator's address is known. `owner_counters`: of the machine itself,
-    and of what brings it its messages."""
+    and of what brings it its messages. `configured`: is told the digest of a configuration that is put in force."""
 
     transport: HeartbeatServer
     ticker: Ticker
     catalogue: CataloguePoller
     fences: FencePool
     owner_counters: Callable[[], dict[str, int]]
+    configured: Callable[[str], None]
     log: ControlLog | None = None
 
     def start(self) -> None:
@@ -53,6 +54,9 @@ class Parts:
 
     def fence(self, rev: int, unit: str, uid: str, assignment: int) -> None:
         self.fences.ask(rev, unit, uid, assignment)
+
+    def configure(self, digest: str) -> None:
+        self.configured(digest)
 
     def set_leader(self, leader: LeaderInfo) -> None:
         self.transport.set_leader(leader)

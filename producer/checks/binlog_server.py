@@ -21,6 +21,7 @@ from producer.sources.grants import Sight, hidden, missing_grants
 from schemas.config.model import SourceConfig
 from schemas.findings import Finding, no_table_yet, refusal, seen_and_remedy
 from schemas.io.endpoints import MYSQL, blamed
+from schemas.table.online_ddl import TableName, of_tools
 
 _ACCESS_DENIED = frozenset({1045, 1044, 1698})
 _UNREACHABLE = frozenset({2003, 2005, 2013})
@@ -76,7 +77,7 @@ def check_server(source: SourceConfig, place: str, topics: tuple[str, str]) -> S
     except (pymysql.MySQLError, RuntimeError, OSError) as error:
         return SourceCheck([_unreachable(place, source, error)], None)
     try:
-        return SourceCheck(list(_on_server(catalog, source, place)), catalog.table_names(source.tables))
+        return SourceCheck(list(_on_server(catalog, source, place)), _selected(catalog, source)[0])
     except pymysql.MySQLError as error:
         return SourceCheck([_unreachable(place, source, error)], None)
     finally:
@@ -169,9 +170,15 @@ def settings_findings(variables: dict[str, str], source: SourceConfig, place: st
 
 
 def _tables(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Finding]:
-    names = catalog.table_names(source.tables)
+    names, of_tool = _selected(catalog, source)
     if not names:
         yield no_table_yet(place, source.tables)
+    for (db, table), owner in sorted(of_tool.items()):
+        yield Finding(
+            "warning", f"{place}, table {db}.{table}",
+            f"it is left out as one in which gh-ost or pt-online-schema-change alters {owner[0]}.{owner[1]}",
+            "nothing, if it is; else name it in `tables:` as it is, or see `online_ddl`",
+        )  # fmt: skip
     for name, surveyed in catalog.survey(names).items():
         if surveyed.reason is not None:
             message, remedy = seen_and_remedy(surveyed.reason)
@@ -179,6 +186,14 @@ def _tables(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Find
     for pattern in source.tables:
         if not pattern.startswith("!") and names and not catalog.table_names([pattern]):
             yield no_table_yet(place, [pattern])
+
+
+def _selected(catalog: Catalog, source: SourceConfig) -> tuple[list[TableName], dict[TableName, TableName]]:
+    """Return the tables to capture, and those left out as tables of tools, each with the one that it is of."""
+    names = catalog.table_names(source.tables)
+    patterns = catalog.names.patterns(source.tables)
+    left_out = of_tools(names, source.online_ddl.names, patterns, set(names))
+    return [name for name in names if name not in left_out], left_out
 
 
 def _unreachable(place: str, source: SourceConfig, error: Exception) -> Finding:

@@ -17,7 +17,16 @@ from producer.snapshot.chunks import EmitChunk
 from schemas.table.model import Row, Table
 from schemas.wire.codec import encode_event, mark_undecodable
 from schemas.wire.copies import CopyMark
-from schemas.wire.event import ENVELOPE_VERSION, Chunk, Event, Op, Source, Transaction, Undecodable
+from schemas.wire.event import (
+    ENVELOPE_VERSION,
+    Chunk,
+    ColumnChanges,
+    Event,
+    Op,
+    Source,
+    Transaction,
+    Undecodable,
+)
 from schemas.wire.records import TableStop
 
 _RAW = b'{"undecodable":"'
@@ -34,14 +43,17 @@ def encode_definition(
     row: int,
     ddl: str | None = None,
     effect: str | None = None,
+    columns: ColumnChanges | None = None,
     copy: CopyMark | None = None,
 ) -> tuple[bytes, bytes]:
     """Return an `m` event with the definition in force from here on; `row` DEFINITION_ROW unless a DDL caused it.
 
-    `effect`: what the statement did to rows. `copy`: the copy that begins here.
+    `effect`, `columns`: what the statement did to rows, and says of columns. `copy`: the copy that begins here.
     """
     name = (table.db, table.name)
-    return _control("m", name, source, tail, tx, row, definition=table, ddl=ddl, effect=effect, copy=copy)
+    return _control(
+        "m", name, source, tail, tx, row, definition=table, ddl=ddl, effect=effect, copy=copy, columns=columns
+    )
 
 
 def encode_stop(  # noqa: PLR0917 - like its siblings

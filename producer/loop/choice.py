@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from producer.resume.startup import Started
+from producer.tables import TableName
 from schemas.io.mysql_catalog import is_selected
 from schemas.table.names import Names
+from schemas.table.online_ddl import NO_TOOLS, ToolNames, of_tools
 
 
 class TableChoice:
-    """By the configuration's patterns (`tables`), and by what became of a table."""
+    """By the configuration's patterns (`tables`), by what became of a table, and not those of `tools` for a table that is known."""
 
-    def __init__(self, tables: Sequence[str], names: Names, started: Started) -> None:
+    def __init__(
+        self, tables: Sequence[str], names: Names, started: Started, tools: ToolNames = NO_TOOLS
+    ) -> None:
+        self._tools = tools
         self._patterns = names.patterns(tables)
         self._names = names
         self._captured = started.captured
@@ -20,11 +25,15 @@ class TableChoice:
         self._late = started.late
 
     def selected(self, db: str, table: str) -> bool:
-        """Whether the configuration names the table."""
-        return is_selected(self._patterns, db, table)
+        """Tell whether the configuration names the table, and it is no tool's."""
+        return is_selected(self._patterns, db, table) and not self._of_tool((db, table))
+
+    def _of_tool(self, name: TableName) -> bool:
+        known = (self._captured.known, self._left_out, self._late)
+        return any(of_tools([name], self._tools, self._patterns, tables) for tables in known)
 
     def captured(self, db: str, table: str) -> bool:
-        """Whether rows of the table are published, as far as it is known before its first one."""
+        """Tell whether rows of the table are published, as far as it is known before its first one."""
         name = self._names.same((db, table))
         state = self._captured.tables.get(name)
         if state is not None:

@@ -24,7 +24,7 @@ from producer.ports import Ports
 from producer.resume.startup import Started
 from producer.snapshot.chunks import LogPoint
 from producer.snapshot.scheduler import Snapshots
-from producer.sources.changes import LogMoment
+from producer.sources.changes import Barrier, LogMoment
 from producer.tables import Begun, TableName, TableState, dotted
 from schemas.io.mysql_catalog import missing_table
 from schemas.table.model import Table
@@ -63,12 +63,12 @@ class TableCopies:
 
     @property
     def busy(self) -> bool:
-        """Whether a copy is asked for, waits or runs."""
+        """Tell whether a copy is asked for, waits or runs."""
         return bool(self._asked) or self._book.busy
 
     @property
     def due(self) -> bool:
-        """Whether `advance` has something to do."""
+        """Tell whether `advance` has something to do."""
         return bool(
             self._asked or self._book.pending or self._snapshots.unbegun or self._snapshots.refused or self._book.waiting
         )  # fmt: skip
@@ -99,6 +99,14 @@ class TableCopies:
                 break
 
     # --- requests
+
+    def made_again(self, name: TableName, barrier: Barrier) -> None:
+        """Have a table copied that was stopped because it was dropped, and that a statement has made again."""
+        at_ms, place = barrier.header.ts_ms, f"{barrier.header.file}:{barrier.start}"
+        request = CopyRequest(
+            id=f"made again at {place}", db=name[0], table=name[1], by="capture", cause="dropped", requested_ms=at_ms
+        )  # fmt: skip
+        self._book.asked(request, Seen(stopped="dropped"), at_ms)
 
     def _ask(self, request: CopyRequest, moment: LogMoment) -> None:
         db, table = self._ports.names.same((request.db, request.table))
@@ -155,7 +163,7 @@ class TableCopies:
     # --- begin
 
     def _passed(self, name: TableName, file: str, pos: int) -> bool:
-        """Whether an event here stands above everything in the table's topic."""
+        """Tell whether an event here stands above everything in the table's topic."""
         topic = self._captured.topic(name)
         topic.note()
         here = (self._context.epoch, binlog_file_number(file), pos, self._snapshots.next_row(topic))

@@ -26,6 +26,7 @@ from producer.snapshot.scheduler import Snapshots
 from producer.source import Change
 from producer.sources.changes import Barrier, Boundary, LogMoment, TransactionHeader, not_undone
 from producer.statements.ddl import Dml, Unknown, without_values
+from producer.statements.shadows import ShadowTables
 from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
 from schemas.wire.position import DEFINITION_ROW, binlog_file_number
@@ -45,7 +46,8 @@ class CaptureLoop:
     def __init__(self, source: SourceConfig, started: Started, ports: Ports) -> None:
         record, names, writer = started.record, ports.names, ports.writer
         self._started, self._ports, self._clock, self._writer = started, ports, ports.clock, writer
-        choice = TableChoice(source.tables, names, started)
+        choice = TableChoice(source.tables, names, started, source.online_ddl.names)
+        shadows = ShadowTables(source.online_ddl.names, names, record.shadows)
         self._log = log = ports.open_log(record, choice.captured)
         self._snapshots = snapshots = Snapshots(
             started, writer, ports.open_reader, ports.clock, ports.chunk_rows,
@@ -55,17 +57,18 @@ class CaptureLoop:
             started.context, started.captured, writer, ports.topics, choice.selected, started.errors,
             lambda state, at: snapshots.table_changed(state, LogMark((at.file_number, at.pos), at.gtid)),
             ports.definitions, started, source.snapshot != "never", names,
-            ports.reaches(lambda: log.objects_changed),
+            ports.reaches(lambda: log.objects_changed), shadows=shadows,
         )  # fmt: skip
         self._stops = TableStops(started, ports, choice, snapshots)
         self._watermarks = WatermarkSender(started, ports, stops=self._stops)
         self._rows = RowSender(
             started, ports, log=log, barriers=self._barriers, snapshots=snapshots, on_batch=self._batch_left
         )
-        self._position = CapturePosition(started, ports, log=log, snapshots=snapshots)
+        self._position = CapturePosition(started, ports, log=log, snapshots=snapshots, shadows=shadows)
         self._copies = TableCopies(
             started, ports, choice=choice, snapshots=snapshots, stops=self._stops, position=self._position
         )
+        self._barriers.made_again = self._copies.made_again
         self._ticker = CaptureTicker(
             started, ports, log=log, position=self._position, rows=self._rows, snapshots=snapshots, stops=self._stops,
             watermarks=self._watermarks, copies=self._copies, only_snapshot=source.snapshot == "only",
@@ -156,6 +159,7 @@ class CaptureLoop:
             self._position.store()
 
     def _barrier(self, barrier: Barrier) -> None:
+        self._barriers.note(barrier)
         verdicts = self._barriers.concerned(barrier)
         if not verdicts:
             return

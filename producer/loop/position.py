@@ -11,6 +11,8 @@ from producer.resume.startup import Started
 from producer.snapshot.scheduler import Snapshots
 from producer.source import SourceLog
 from producer.sources.changes import Boundary, Evidence, TransactionHeader
+from producer.statements.shadows import ShadowTables
+from schemas.wire.position import binlog_file_number
 from schemas.wire.records import Anchor
 
 
@@ -35,8 +37,10 @@ class CapturePosition:
         *,
         log: SourceLog,
         snapshots: Snapshots,
+        shadows: ShadowTables,
     ) -> None:
         self._started = started
+        self._shadows = shadows
         self._log = log
         self._snapshots = snapshots
         self._writer = ports.writer
@@ -94,6 +98,7 @@ class CapturePosition:
             self._record, file=boundary.file, pos=boundary.pos, ts_ms=self._clock.now_ms(),
             snapshot_done=tuple(sorted(done)), anchors=anchors,
             stops=captured.stops(), prepared=boundary.prepared, proof=proof.proofs,
+            shadows=self._shadows.stored((binlog_file_number(boundary.file), boundary.pos)),
             identity=msgspec.structs.replace(self._record.identity, gtid_set=proof.gtid_set),
             copies=copies.states, copy_requests=copies.requests,
         )  # fmt: skip

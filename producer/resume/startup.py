@@ -18,7 +18,7 @@ from producer.copies import CopyBook
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.index import LogPoint
 from producer.definitions.places import Place, Unproven
-from producer.errors import SourceRefusedError, SupersededError
+from producer.errors import SourceRefusedError, SupersededError, TransientSourceError
 from producer.kafka.control_events import encode_definition, encode_stop
 from producer.kafka.topics import EVENTS
 from producer.ports import EventWriter, TopicMaker, TopicRanges
@@ -32,7 +32,9 @@ from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
 from schemas.io.mysql_catalog import is_selected
 from schemas.table.model import Table
+from schemas.table.online_ddl import of_tools
 from schemas.wire.copies import CopyMark, copy_topic
+from schemas.wire.event import ColumnChanges
 from schemas.wire.position import Position, binlog_file_number
 from schemas.wire.records import Anchor, StoredPosition, TableStop
 
@@ -109,7 +111,7 @@ class Starter:
 
     def start(self, *, new_snapshot: bool) -> Started:
         """Claim, recover, define. Raises SourceRefusedError, KafkaRefusedError, TransientSourceError, DeliveryError."""
-        selected = self.source.tables.table_names(self.config.tables)
+        selected = self._without_tools(self.source.tables.table_names(self.config.tables))
         refused = {name: why for name in selected if (why := self.captured.refusal(name))}
         names = [name for name in selected if name not in refused]
         created = self.topics.ensure((self.captured.topic_of(name) for name in names), EVENTS)
@@ -130,6 +132,16 @@ class Starter:
         for name, why in refused.items():
             self._leave_out(started, name, why)
         return started
+
+    def _without_tools(self, names: list[TableName]) -> list[TableName]:
+        """Leave out the tables in which gh-ost and the like make the next form of another one."""
+        patterns = self.source.tables.names.patterns(self.config.tables)
+        left_out = of_tools(names, self.config.online_ddl.names, patterns, set(names))
+        for name, table in left_out.items():
+            _log.warning(
+                "table of a tool left out", source=self.captured.source, table=dotted(name), of=dotted(table)
+            )
+        return [name for name in names if name not in left_out]
 
     def _former(self, names: list[TableName], record: StoredPosition | None) -> list[TableName]:
         """Return the tables that the record knows, of which there are topics, and that are not to be captured (any more)."""
@@ -209,13 +221,15 @@ class Starter:
         for name in [*names, *former]:
             tails = found[self.captured.topic_of(name)]
             topic = self.captured.topic(name)
-            topic.ceiling = topic.tail.last = tails.highest
+            topic.ceiling, topic.tail.last, topic.end = tails.highest, tails.highest, tails.end
             tail = tails.tables.get(name)
             if tail is not None and self._restore(started, name, tail):
                 known.append(name)
         self._take_stops(started, names, former, found)
-        self._define_new(started, [name for name in names if name not in self.captured.tables])
+        new = [name for name in names if name not in self.captured.tables]
+        self._define_new(started, new)
         self.writer.drain()
+        self._require_alone(new)
         self._rescan(started, known, found)
 
     def _take_stops(
@@ -242,12 +256,15 @@ class Starter:
         before = merged(_not_ended(record, tails), said)
         surveyed = self.source.tables.survey([name for name in names if name in self.captured.known])
         patterns = self.source.tables.names.patterns(self.config.tables)  # once: the source is asked
+        of_a_tool = of_tools(
+            self.captured.known, self.config.online_ddl.names, patterns, {*names, *self.captured.known}
+        )
         cause = Cause(record.epoch, record.file, binlog_file_number(record.file), record.pos, now_ms())
         for name, tail in tails.items():
             if (begun := tail.begun_in(record.epoch)) is not None and dotted(name) not in before:
                 started.copies.found(dotted(name), begun, now_ms(), altered=tail.altered())
         for name in sorted(self.captured.known):
-            selected = is_selected(patterns, *name)
+            selected = is_selected(patterns, *name) and name not in of_a_tool
             stop = before.get(dotted(name)) or self._lost(cause, name, surveyed.get(name), selected=selected)
             if stop is None:
                 continue
@@ -338,6 +355,16 @@ class Starter:
         transaction = definition_context(record, position)
         send_definition(self.writer, started.context, state, transaction, copy=started.again(name))
 
+    def _require_alone(self, new: list[TableName]) -> None:
+        """Raise TransientSourceError where a predecessor, which has not ended, took up a new table since the topic was read: readers
+        take what it wrote, and would drop what we write below that. From now on they drop what it writes."""
+        for state in [self.captured.tables[name] for name in new if name in self.captured.tables]:
+            if state.definition_offset != state.topic.end:
+                raise TransientSourceError(
+                    f"an earlier capture process of source {self.captured.source} has just written to {state.topic.name}: it has "
+                    "not ended: capture starts again with what it wrote"
+                )
+
     def _rescan(self, started: Started, known: list[TableName], found: dict[str, TopicTails]) -> None:
         """Read what a zombie wrote between the first look and the repeated definitions."""
         names = {topic for topic, tails in found.items() if tails.tables}
@@ -404,6 +431,7 @@ def send_definition(
     ddl: str | None = None,
     *,
     effect: str | None = None,
+    columns: ColumnChanges | None = None,
     copy: CopyMark | None = None,
 ) -> None:
     """Send the definition in force at its own position, and remember its offset once acknowledged. `copy`: one begins with it."""
@@ -411,7 +439,8 @@ def send_definition(
         context = msgspec.structs.replace(context, epoch=state.defined_at[0])
     state.topic.note()  # the definition stands lower than what the topic has, and takes its place as the tail
     key, value = encode_definition(
-        state.table, context, state.topic.tail, transaction, row=state.defined_at[3], ddl=ddl, effect=effect, copy=copy
+        state.table, context, state.topic.tail, transaction, row=state.defined_at[3], ddl=ddl, effect=effect, columns=columns,
+        copy=copy,
     )  # fmt: skip
     state.topic.raise_ceiling()
     position = state.defined_at

@@ -84,7 +84,7 @@ class Tail:
         return self.begun if self.begun is not None and self.begun.position[0] == epoch else None
 
     def altered(self) -> bool:
-        """Whether the definition is another one since the last copy began."""
+        """Tell whether the definition is another one since the last copy began."""
         if self.begun is None or (was := self.definitions.get(self.begun.position)) is None:
             return False
         since = (table for at, table in self.definitions.items() if at > self.begun.position)

@@ -11,7 +11,7 @@ from typing import Any
 
 from producer.binlog_format.charsets import decoder_of
 from producer.errors import TableStoppedError
-from schemas.findings import START_OVER
+from schemas.findings import copy_again
 from schemas.table.model import Column, Kind, Row, Table
 from schemas.values.converter import Convert, to_base64
 from schemas.values.mysql import quote_name, row_from_select, select_list
@@ -66,5 +66,5 @@ def _undecodable_key(table: Table, column: Column) -> TableStoppedError:
     return TableStoppedError(
         frozenset([(table.db, table.name)]), "value",
         f"a row of {table.db}.{table.name} has bytes in column {column.name} of its key that are no {column.type.charset} text",
-        f"correct the row at the source, and {START_OVER}",
+        f"correct the row at the source, and {copy_again(table.db, table.name)}",
     )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from producer.errors import TableStoppedError
 from producer.statements import ddl
 from producer.statements.judgement import StatementVerdict
-from schemas.findings import START_OVER
+from schemas.findings import COPY_EACH
 from schemas.wire.records import Identity, LogProof
 
 TableName = tuple[str, str]  # database, table
@@ -66,7 +66,7 @@ class Barrier(NamedTuple):
     """
 
     header: TransactionHeader
-    statement: ddl.TableDdl | ddl.SchemaDrop | ddl.Unknown | ddl.Dml
+    statement: ddl.TableDdl | ddl.SchemaDrop | ddl.Unknown | ddl.Dml | ddl.Trigger
     sql: str
     row: int
     start: int = 0
@@ -100,5 +100,5 @@ def not_undone(engines: Mapping[TableName, str | None]) -> TableStoppedError | N
     listed = ", ".join(sorted(f"{db}.{table} ({engines[db, table]})" for db, table in tables))
     return TableStoppedError(
         tables, "log", f"rows of {listed} are rolled back in the log, and stay in a table without transactions",
-        f"ALTER TABLE … ENGINE=InnoDB, and {START_OVER}",
+        f"ALTER TABLE … ENGINE=InnoDB, and {COPY_EACH}",
     )  # fmt: skip

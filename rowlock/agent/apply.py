@@ -17,6 +17,7 @@ import structlog
 from deploy.embedded.patience import patient
 from rowlock.processes.child_process import ChildProcess, child_command
 from schemas.backoff import Backoff
+from schemas.config.changes import handed
 from schemas.config.model import Config
 from schemas.units import Ended, Mark, Op, Prepared, UnitCommand, UnitLine, WorkerEvent
 
@@ -56,6 +57,14 @@ class ApplyWorker:
         """Start the process if there is anything that it could apply."""
         if self._config.pipelines:
             self._start()
+
+    def take(self, config: Config) -> None:
+        """Units that are prepared from now on run under this configuration; the process is told, or started."""
+        with self._mutex:
+            self._config = config
+            if self._process is not None:
+                self._process.send(handed.encode(config).decode())
+        self.warm_up()
 
     def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None:
         """Raises ValueError for a pipeline that is not configured here."""
@@ -111,7 +120,9 @@ class ApplyWorker:
             number = self._number
             command = child_command("consumer.main", self._config.path)
             try:
-                process = ChildProcess("apply", command, self._said, lambda code: self._exited(number, code))
+                process = ChildProcess(
+                    "apply", command, self._said, lambda code: self._exited(number, code), self._config
+                )
             except OSError as error:
                 self._gone(f"the apply process cannot be started: {error}")
                 return

@@ -47,12 +47,13 @@ class Says(Protocol):
 class _Unit:
     """`finished`: its snapshot was all there was to do; it is kept as a unit that has nothing to do.
 
-    `trouble`: what it cannot go on for just now. `waits`: for a person, until `again` begins a new process; `looks`: how often it has.
+    `config`: it was prepared under, and goes on under. `trouble`: what it cannot go on for just now. `waits`: for a person, until `again` begins a new process; `looks`: how often it has.
     """
 
     name: str
     assignment: int
     source: str
+    config: Config
     process: ChildProcess | None = None
     mark: Mark | None = None
     error: str | None = None
@@ -68,7 +69,7 @@ class _Unit:
 
 
 class CaptureWorkers:
-    """The capture units of one agent; `ledger` is told what happens to them."""
+    """The capture units of one agent; `ledger` is told what happens to them. `config`: what units that are prepared now run under."""
 
     def __init__(
         self,
@@ -80,19 +81,19 @@ class CaptureWorkers:
         """`on_refusal(unit, error)`: called when a process ends because a person must act."""
         self._looks = looks
         self._on_refusal = on_refusal
-        self._config = config
+        self.config = config
         self._ledger = ledger
         self._mutex = threading.Lock()
         self._units: dict[str, _Unit] = {}
 
     def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None:
         """Start the process. Raises ValueError for a source that is not configured here."""
-        source = unit.partition("/")[2]
-        if source not in self._config.sources:
+        source, config = unit.partition("/")[2], self.config
+        if source not in config.sources:
             raise ValueError(f"{unit}: this agent's configuration has no source {source}")
-        if self._config.sources[source].events != "rowlock":
+        if config.sources[source].events != "rowlock":
             raise ValueError(f"{unit}: by this agent's configuration Debezium captures {source}")
-        new = _Unit(unit, assignment, source, mark=mark, looks=self._looks)
+        new = _Unit(unit, assignment, source, config, mark=mark, looks=self._looks)
         with self._mutex:
             self._units[unit] = new
         self._begin(new)
@@ -100,7 +101,7 @@ class CaptureWorkers:
     def _begin(self, unit: _Unit) -> None:
         command = child_command(
             "producer.main",
-            self._config.path,
+            unit.config.path,
             "--source",
             unit.source,
             "--wait",
@@ -113,6 +114,7 @@ class CaptureWorkers:
             command,
             lambda line: self._said(unit, line),
             lambda code: self._exited(unit, code),
+            unit.config,
         )
 
     def start(self, unit: str, assignment: int) -> None:
@@ -183,7 +185,7 @@ class CaptureWorkers:
         self._ledger.say(unit.name, Progressed(unit.assignment, mark, rate))
 
     def _exited(self, unit: _Unit, code: int) -> None:
-        only = self._config.sources[unit.source].snapshot == "only"
+        only = unit.config.sources[unit.source].snapshot == "only"
         if code == 0 and only and not unit.stopped:
             _LOG.info("snapshot complete", source=unit.source)
             unit.finished = True

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import structlog
 
 from coordinator.agent.shell import SUPERSEDED, AgentShell
+from rowlock.agent.configuration import AgentConfiguration
 from rowlock.agent.workers import LocalWorkers
 from rowlock.credentials import agent_token, security_of
 from rowlock.errors import CommandError
@@ -35,8 +36,9 @@ def run(config: Config, name: str, peers: Sequence[str], *, end_on_refusal: bool
 
         workers = LocalWorkers(config, on_refusal=on_refusal)
         token = agent_token(config.coordination)
+        file = AgentConfiguration(config, workers.take)
         agent = AgentShell.connect(
-            name, peers, workers, security=security, system=config.kafka.prefix, token=token
+            name, peers, workers, security=security, system=config.kafka.prefix, token=token, file=file
         )
         code = agent.run(stop)
     if code == SUPERSEDED:

@@ -93,6 +93,11 @@ class LocalWorkers:
         self._apply.warm_up()
         self._pulse.start()
 
+    def take(self, config: Config) -> None:
+        """Units that are prepared from now on run under this configuration; those that run go on under theirs."""
+        self._capture.config = config
+        self._apply.take(config)
+
     def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None:
         worker = self._worker(unit)
         self._ledger.taken_up(unit, assignment)

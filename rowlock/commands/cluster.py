@@ -1,6 +1,6 @@
 """The commands of a cluster: `rowlock coordinator | agent`, and what operators ask the coordinator that leads.
 
-`rowlock units | agents | pipelines | events | rebalance | resign` are REST calls (docs/reference/rest.md); `--output json` prints
+`rowlock units | agents | pipelines | events | copy | rebalance | reload | resign` are REST calls (docs/reference/rest.md); `--output json` prints
 what REST answers.
 """
 
@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
 
-from rowlock.commands.options import config_option, output_option, reported
+from rowlock.commands.options import config_option, handed_option, output_option, reported
+from schemas.config.changes.handed import load, say
 from schemas.config.model import load_config
 
 if TYPE_CHECKING:
@@ -36,6 +37,19 @@ def _show(name: str, rows: list[dict[str, Any]], output: str, table: Callable[[]
     from rowlock.commands.tables import console
 
     console().print(table())
+
+
+def reload_lines(answer: Mapping[str, Any]) -> list[str]:
+    """Return what a reload has changed, for people."""
+    lines = [str(each) for each in answer["changes"]] or ["nothing is different in the coordinator's file"]
+    lines += [f"placed anew: {_units_of(part)}" for part in answer["changed"]]
+    lines += [f"removed: {_units_of(part)}" for part in answer["gone"]]
+    return [*lines, f"in force: {answer['digest']}"]
+
+
+def _units_of(part: str) -> str:
+    kind, _, name = part.partition("/")
+    return f"capture of {name}" if kind == "source" else f"apply units of pipeline {name}"
 
 
 def _now_ms() -> int:
@@ -60,6 +74,7 @@ def _give(config_file: Path, path: str, done: str, body: dict[str, Any] | None =
     multiple=True,
     help="Leave out the apply units of source/NAME or pipeline/NAME.",
 )
+@handed_option
 @reported
 def coordinator(  # noqa: PLR0917 - click passes options by name
     config_file: Path,
@@ -68,13 +83,27 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
     rest: str | None,
     or_any_port: bool,
     without: tuple[str, ...],
+    handed: int | None,
 ) -> None:
     """Lead the agents, or follow and be ready to, until SIGTERM or Ctrl-C. Start two or three, on different machines."""
     given = (("listen", listen), ("rest", rest))
-    config = load_config(config_file, changes={("coordination", key): value for key, value in given if value})
+    config = load(config_file, handed, {("coordination", key): value for key, value in given if value})
+    from rowlock.coordinator.hangup import reload_on_hangup
     from rowlock.coordinator.run import default_name, run
+    from rowlock.inspect.copy_desk import KafkaCopyDesk
 
-    sys.exit(run(config, name or default_name(), or_any_port=or_any_port, without=without))
+    desk = KafkaCopyDesk(config)
+    with reload_on_hangup(config):
+        sys.exit(
+            run(
+                config,
+                name or default_name(),
+                desk,
+                or_any_port=or_any_port,
+                without=without,
+                on_taken=say if handed is not None else None,
+            )
+        )
 
 
 @click.command()
@@ -84,15 +113,21 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
     "--coordinator", "peers", metavar="HOST:PORT", multiple=True, help="Instead of coordination.coordinators."
 )
 @click.option("--end-on-refusal", is_flag=True, help="End with exit code 2 as soon as a unit needs a person.")
+@handed_option
 @reported
-def agent(config_file: Path, name: str, peers: tuple[str, ...], end_on_refusal: bool) -> None:
+def agent(
+    config_file: Path, name: str, peers: tuple[str, ...], end_on_refusal: bool, handed: int | None
+) -> None:
     """Run the units that the coordinator gives it, until SIGTERM or Ctrl-C."""
-    config = load_config(config_file)
+    config = load(config_file, handed)
     from rowlock.agent.run import run
+    from rowlock.coordinator.hangup import reload_on_hangup
     from rowlock.processes.spark_jars import provide_spark_jars
 
     provide_spark_jars()
-    sys.exit(run(config, name, peers or config.coordination.coordinators, end_on_refusal=end_on_refusal))
+    given = peers or config.coordination.coordinators
+    with reload_on_hangup(config):
+        sys.exit(run(config, name, given, end_on_refusal=end_on_refusal))
 
 
 @click.group()
@@ -227,10 +262,69 @@ def events(config_file: Path, output: str, limit: int, after: int) -> None:
 
 @click.command()
 @config_option
+@output_option
+@click.argument("table", required=False)
+@click.option("--source", help="The source that has it, where several may.")
+@click.option(
+    "--where",
+    metavar="CONDITION",
+    help="Copy only rows that match it (SQL of the source); nothing is deleted.",
+)
+@click.option("--max-rows-per-second", type=click.IntRange(min=1), help="Read no faster.")
+@click.option("--cancel", is_flag=True, help="Take a copy back that waits or runs.")
+@click.option(
+    "--wait", is_flag=True, help="Show how far it is until it has ended. Exit 1 when it is refused."
+)
+@reported
+def copy(  # noqa: PLR0917 - click passes options by name
+    config_file: Path,
+    output: str,
+    table: str | None,
+    source: str | None,
+    where: str | None,
+    max_rows_per_second: int | None,
+    cancel: bool,
+    wait: bool,
+) -> None:
+    """Copy TABLE (database.table) again while everything runs; without TABLE, show how far copies are.
+
+    The target's rows are replaced chunk by chunk, and rows that the source no longer has are deleted: readers never see the table empty. It
+    ends whatever stopped the table. `rowlock copy` afterwards shows how far it is.
+    """
+    from rowlock.commands.copying import ask, listing, wait_for
+
+    if table is None:
+        sys.exit(listing(config_file, output))
+    wanted = {"table": table, "source": source}
+    more = {} if cancel else {"where": where, "max_rows_per_second": max_rows_per_second}
+    taken = ask(config_file, {**wanted, **more}, cancel=cancel)
+    if wait and not cancel:
+        sys.exit(wait_for(config_file, taken["id"], output))
+
+
+@click.command()
+@config_option
 @reported
 def rebalance(config_file: Path) -> None:
     """Even out the load of the agents now."""
     _give(config_file, "/v1/rebalance", "the load is being evened out")
+
+
+@click.command()
+@config_option
+@output_option
+@reported
+def reload(config_file: Path, output: str) -> None:
+    """Take the configuration file, as it is now on the machines of the leader and of all agents, into the running system.
+
+    It is refused, with everything that is wrong, where one of them is bad or differs; what was in force then goes on.
+    """
+    with _client(config_file) as leader:
+        answer = leader.reload()
+    if output == "json":
+        click.echo(json.dumps({"version": 1, **answer}))
+        return
+    click.echo("\n".join(reload_lines(answer)))
 
 
 @click.command()
@@ -248,7 +342,9 @@ COMMANDS: tuple[click.Command, ...] = (
     agents,
     pipelines,
     events,
+    copy,
     rebalance,
+    reload,
     resign,
 )
 """What `rowlock` has of this module."""

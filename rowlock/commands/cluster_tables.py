@@ -49,6 +49,7 @@ def agents_table(agents: Sequence[Row]) -> Table:
         state = "draining" if agent["draining"] else agent["liveness"]
         shown = state if agent["state"] == "synced" and agent["connected"] else f"{state}, {_away(agent)}"
         shown += _backing_off(agent)
+        shown += "" if agent["in_force"] else f", another configuration ({agent['configuration']}): no units"
         cells = (agent["name"], shown, str(agent["units"]), f"{agent['rows_per_s']:,}")
         table.add_row(
             *map(plain, (*cells, f"{seconds(agent['last_heard_s'])} ago", str(agent["agent_epoch"])))

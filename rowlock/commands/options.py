@@ -24,6 +24,12 @@ config_option = click.option(
     type=click.Path(path_type=Path),
     help="The configuration.",
 )
+handed_option = click.option(
+    "--handed",
+    type=int,
+    hidden=True,
+    help="Descriptor at which `rowlock run` has handed the configuration over.",
+)
 output_option = click.option(
     "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
 )

@@ -110,6 +110,24 @@ def stops_table(status: Status) -> Table | None:
     return table if table.row_count else None
 
 
+def running_copies(status: Status) -> Table | None:
+    """Return the tables that are copied again, or whose copy waits or was refused; None: there is none."""
+    table = Table("source", "copied again", "phase", "rows", "left", "asked by", "asked", "reason")
+    for row in (row for source in status.sources for row in source.copies):
+        cells = (
+            row.source, row.table, row.phase, copied_rows(row.rows, row.estimate),
+            "" if row.eta_s is None else seconds(row.eta_s), f"{row.by} ({row.cause})" if row.cause else row.by,
+            since(row.requested_ms, status.time_ms), row.reason,
+        )  # fmt: skip
+        table.add_row(*(plain(cell) for cell in cells))
+    return table if table.row_count else None
+
+
+def copied_rows(rows: int, estimate: int | None) -> str:
+    """Return how far a copy is."""
+    return f"{rows:,}" + (f" of about {estimate:,}" if estimate else "") + " rows"
+
+
 def since(since_ms: int | None, now_ms: int) -> str:
     """Return how long ago something began."""
     return "" if since_ms is None else f"{seconds(max(0, now_ms - since_ms) / 1000)} ago"

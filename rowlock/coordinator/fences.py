@@ -8,6 +8,7 @@ anybody captures that source again, readers drop it by its lower `gen`.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import structlog
@@ -38,6 +39,12 @@ class Fences:
 
     def __init__(self, config: Config) -> None:
         self._config = config
+
+    def take(self, config: Config, changed: Collection[str]) -> None:
+        """Go by this configuration; a target that is no longer in it is still reached by what was known of it."""
+        del changed
+        gone = {name: each for name, each in self._config.targets.items() if name not in config.targets}
+        self._config = config.model_copy(update={"targets": {**gone, **config.targets}})
 
     def __call__(self, unit: str, uid: str, assignment: int) -> None:
         parts = parts_of(unit, uid)

@@ -30,6 +30,8 @@ UNHEARD_S = 6.0
 """How long it waits while no coordinator answers at all, by whatever way: they may be starting."""
 AGAIN_S = 0.3
 TIMEOUT_S = 10.0
+RELOAD_S = 60.0
+"""How long a reload may take: agents have half a minute to answer."""
 
 Json = dict[str, Any]
 
@@ -106,6 +108,13 @@ class LeaderClient:
 
     def post(self, path: str, body: Json | None = None) -> Json:
         return self._request("POST", path, json=body)
+
+    def reload(self, *, dry_run: bool = False) -> Json:
+        """Have the leader read its file; it asks all agents before it answers. `dry_run`: only say what the file would change."""
+        # another system's coordinator, of an earlier release, knows no such path, and could not say whose it is
+        self.get("/v1/leader")
+        params = {"dry_run": "true"} if dry_run else {}
+        return self._request("POST", "/v1/reload", params=params, timeout=patient(RELOAD_S))
 
     def all_units(self, wanted: Mapping[str, str]) -> list[Json]:
         """Return the units that fit `wanted` (query parameters of /v1/units), of all pages."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
@@ -17,6 +17,8 @@ from coordinator.core.schedulers import MoveLimits
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.listening import listening_socket
+from coordinator.server.operators.copies import CopyDesk
+from rowlock.coordinator.configuration import FollowingDesk, HeldConfiguration
 from rowlock.coordinator.fences import Fences
 from rowlock.coordinator.unit_catalogue import CatalogueReader
 from rowlock.credentials import agent_token, security_of
@@ -75,20 +77,26 @@ def owner_config(config: CoordinationConfig) -> OwnerConfig:
     )
 
 
-def run(config: Config, name: str, *, or_any_port: bool = False, without: Sequence[str] = ()) -> int:
+def run(
+    config: Config,
+    name: str,
+    copies: FollowingDesk,
+    *,
+    or_any_port: bool = False,
+    without: Sequence[str] = (),
+    on_taken: Callable[[Config], None] | None = None,
+) -> int:
     """Serve until SIGTERM or SIGINT. Returns the exit code; raises CommandError when it cannot begin.
 
-    `or_any_port`: REST takes a free port where the one that it shall have is taken. `without`: see rowlock.coordinator.unit_catalogue.
+    `copies`: where requests for copies go. `or_any_port`: REST takes a free port where the one that it shall have is taken. `without`: see
+    rowlock.coordinator.unit_catalogue. `on_taken`: is told of another configuration that is in force.
     """
     wanted = config.coordination
     with stopped_by_signals() as stop:
         listening, address = listen_for_rest(wanted, or_any_port=or_any_port)
-        coordinator = Coordinator(
-            server_config(wanted, name),
-            config.kafka,
-            CatalogueReader(config, without=without),
-            Fences(config),
-        )
+        catalogue, fences = CatalogueReader(config, without=without), Fences(config)
+        held = HeldConfiguration(config, (catalogue, fences, copies), on_taken)
+        coordinator = Coordinator(server_config(wanted, name), config.kafka, catalogue, fences, held)
         try:
             coordinator.start(rest=_reachable(wanted, address))
         except OSError as error:
@@ -97,14 +105,20 @@ def run(config: Config, name: str, *, or_any_port: bool = False, without: Sequen
         except ControlTopicError as error:
             listening.close()
             raise CommandError(str(error)) from error
-        return _serve(config, name, coordinator, listening, stop)
+        return _serve(config, name, coordinator, listening, stop, copies=copies)
 
 
 def _serve(
-    config: Config, name: str, coordinator: Coordinator, listening: socket.socket, stop: threading.Event
+    config: Config,
+    name: str,
+    coordinator: Coordinator,
+    listening: socket.socket,
+    stop: threading.Event,
+    *,
+    copies: CopyDesk,
 ) -> int:
     try:
-        rest = serve_rest(config.coordination, coordinator, config.kafka.prefix, listening)
+        rest = serve_rest(config.coordination, coordinator, copies, config.kafka.prefix, listening)
     except BaseException:
         listening.close()
         coordinator.close()
@@ -133,7 +147,11 @@ def listen_for_rest(config: CoordinationConfig, *, or_any_port: bool) -> tuple[s
 
 
 def serve_rest(
-    config: CoordinationConfig, coordinator: Coordinator, prefix: str, listening: socket.socket
+    config: CoordinationConfig,
+    coordinator: Coordinator,
+    copies: CopyDesk,
+    prefix: str,
+    listening: socket.socket,
 ) -> RestServer:
     """Return REST that serves on `listening`. Raises CommandError for a certificate that cannot be used."""
     # Here and not above: FastAPI is a third of what this process imports, and the election waits for Kafka meanwhile.
@@ -141,7 +159,7 @@ def serve_rest(
     from coordinator.rest.server import Certificate
 
     certificate = Certificate(config.tls.cert, config.tls.key) if config.tls else None
-    app = create_app(coordinator, token=config.token, prefix=prefix)
+    app = create_app(coordinator, copies, token=config.token, prefix=prefix)
     server = RestServer(app, config.rest, certificate, listening)
     try:
         server.start()

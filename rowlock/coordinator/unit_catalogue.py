@@ -10,6 +10,7 @@ from consumer.tables.discovery import Cluster
 from coordinator.core.owner.state import Catalogue
 from coordinator.core.schedulers import CatalogueUnit, UnitKind
 from rowlock.coordinator.units import UnitName, captured_sources, units
+from schemas.config.changes.parts import digest, part_digests, pipeline_part, source_part
 from schemas.config.model import Config
 
 IDS_EVERY_S = 10.0
@@ -35,19 +36,25 @@ class CatalogueReader:
         without: Collection[str] = (),
     ) -> None:
         """`without`: "source/NAME" and "pipeline/NAME" whose units shall not be."""
-        self._config, self._clock, self._without = config, clock, frozenset(without)
+        self._clock = clock
+        self._going_by: tuple[Config, frozenset[str]] = (config, frozenset(without))
         # librdkafka says for ever on stderr that a broker is away; whoever asks here gets an error that is logged once
         self._topics = topics or Cluster(config.kafka.bootstrap, {**config.kafka.options, "log_level": "2"})
         self._ids: dict[str, str] = {}
         self._asked: tuple[frozenset[str], float] = (frozenset(), float("-inf"))
 
+    def take(self, config: Config, changed: Collection[str]) -> None:
+        """Go by this configuration; what was left out and has changed is no longer left out."""
+        self._going_by = (config, self._going_by[1] - frozenset(changed))
+
     def __call__(self) -> Catalogue:
+        config, without = self._going_by
         found = [
             unit
-            for unit in units(self._config, self._topics.topics())
-            if self._without.isdisjoint((f"source/{unit.source}", f"pipeline/{unit.pipeline}"))
+            for unit in units(config, self._topics.topics())
+            if without.isdisjoint((source_part(unit.source), pipeline_part(unit.pipeline)))
         ]
-        return catalogue(self._config, found, self._ids_of(frozenset(unit.topic for unit in found)))
+        return catalogue(config, found, self._ids_of(frozenset(unit.topic for unit in found)))
 
     def _ids_of(self, topics: frozenset[str]) -> Mapping[str, str]:
         known, at = self._asked
@@ -80,7 +87,7 @@ def catalogue(config: Config, found: Sequence[UnitName], ids: Mapping[str, str])
         if unit.topic in ids
     ]
     sources = {name: tuple(pipeline.sources) for name, pipeline in config.pipelines.items()}
-    return Catalogue((*captures, *applies), sources)
+    return Catalogue((*captures, *applies), sources, digest(config), part_digests(config))
 
 
 def capture_unit(source: str) -> str:

@@ -32,12 +32,13 @@ from rowlock.inspect.debezium_check import debezium_findings
 from rowlock.inspect.scopes import Scope, ScopedFinding, about, of_source
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import selected_tables
-from schemas.config.model import Config
+from schemas.config.model import Config, PipelineConfig
 from schemas.config.target_kinds import target_kind
 from schemas.errors import SchemaError, ServerConnectError
 from schemas.findings import NO_TABLE, Finding, no_table_yet
 from schemas.io.endpoints import KAFKA, addresses, blamed
 from schemas.table.model import Table
+from schemas.table.patterns import matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def _spark(config: Config) -> Iterator[Finding]:
 
 
 def _state_dir(config: Config) -> Iterator[Finding]:
-    """Whether files can be made in `state_dir`: one is made, and removed again."""
+    """Tell whether files can be made in `state_dir`: one is made, and removed again."""
     folder = config.state_dir
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
@@ -180,7 +181,7 @@ def flows(config: Config, tables: dict[str, list[Table]]) -> list[Flow]:
     """Return every source table that a route takes, with where it goes. Pure."""
     out: list[Flow] = []
     for name, options in config.pipelines.items():
-        routes = [TableRoute.of(route) for route in options.routes]
+        routes = TableRoute.all_of(options)
         for source in options.sources:
             for table in tables[source]:
                 if routed := resolve(routes, source, table.db, table.name):
@@ -211,7 +212,10 @@ def _targets(config: Config, found: list[Flow], tables: dict[str, list[Table]]) 
                     Scope.TARGET, target, findings_for_session(cast(SqlSession, session), f"target {target}")
                 )
                 missing = cast(SqlSession, session).missing_rights(
-                    sorted({flow.place[1:] for flow in mine}), create=options.create_tables
+                    sorted({flow.place[1:] for flow in mine}),
+                    create=options.create_tables,
+                    alter={flow.place[1:] for flow in mine if _alters(options, flow)},
+                    drop={flow.place[1:] for flow in mine if options.on_drop == "drop"},
                 )
                 yield from _rights(target, missing)
                 hidden = hidden.union(*(each.hides for each in missing))
@@ -221,6 +225,16 @@ def _targets(config: Config, found: list[Flow], tables: dict[str, list[Table]]) 
             yield ScopedFinding(_unasked(config, target, error), Scope.TARGET, target)
         finally:
             session.close()
+
+
+def _alters(options: PipelineConfig, flow: Flow) -> bool:
+    """Tell whether the target's table is changed as the source's is."""
+    own = (
+        route.schema_changes
+        for route in options.routes
+        if matches(route.from_, flow.table.db, flow.table.name)
+    )
+    return (next(own, None) or options.schema_changes) in ("lenient", "evolve")
 
 
 def _rights(target: str, missing: list[MissingRight]) -> Iterator[ScopedFinding]:

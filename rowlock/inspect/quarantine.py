@@ -19,8 +19,10 @@ from consumer.errors import FencedError, RefusedError
 from consumer.ordering.fold import refolded
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable
 from consumer.spark.pipeline import modes_of
-from consumer.tables.definition import InForce, prepare, stored_table
+from consumer.tables.definition import InForce, prepare
+from consumer.tables.held_events import held_event
 from consumer.tables.router import TableRoute, key_function
+from consumer.tables.stored import decode_stored
 from consumer.tables.undecodable import refusal
 from consumer.targets.batches import BatchFenced, BatchTarget, ProgressChange
 from rowlock.errors import CommandError
@@ -165,8 +167,8 @@ class _Taken:
         guards, _, _ = session.begin(unit, epoch)
         options = config.pipelines[unit.pipeline]
         source = _source_of(config, unit)
-        routes = tuple(TableRoute.of(route) for route in options.routes)
-        table = stored_table(before.definition)
+        routes = TableRoute.all_of(options)
+        stored = decode_stored(before.definition)
         return cls(
             config,
             session,
@@ -174,7 +176,7 @@ class _Taken:
             guards,
             prepare(
                 session,
-                table,
+                stored,
                 source_name=source,
                 routes=routes,
                 create=False,
@@ -231,12 +233,12 @@ def final_change(in_force: InForce, entries: Iterable[Held]) -> NetChange:
 
 def _image(in_force: InForce, entry: Held) -> Row | None:
     """Return the row that an entry leaves under its own key; None: no row (a delete, or the half of a key move)."""
-    event = in_force.decode(entry.event.encode())
+    event = held_event(in_force, entry.event.encode())
     after, marked = event.after, getattr(event, "undecodable", None)
     if after is None:
         return None
     if marked is not None and marked.after:
-        raise RefusedError(refusal(in_force.source, marked.after))
+        raise RefusedError(refusal(in_force.written, marked.after))
     row = in_force.row(after)
     key = key_function(in_force.target)(row)
     return row if msgspec.json.encode(key).decode() == entry.key else None

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from coordinator.server.operators.copies import CopyRow
+from rowlock.inspect.copy_desk import copy_rows
 from rowlock.inspect.placement import Placement, Row
 from schemas.findings import split_remedy
 from schemas.wire.position import Position
@@ -48,7 +50,8 @@ class TableStatus:
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
     """state: running | restarting | stopped | silent | new (never captured) | finished (its snapshot was all there was to do) |
-    external (Debezium captures it: nothing else is known). `idle`: nothing is in its log behind the position."""
+    external (Debezium captures it: nothing else is known). `idle`: nothing is in its log behind the position. `copies`: of its tables, that
+    are not complete."""
 
     name: str
     state: str
@@ -64,6 +67,7 @@ class SourceStatus:
     remedy: str | None = None
     tables: tuple[TableStatus, ...] = ()
     headroom_seconds: float | None = None
+    copies: tuple[CopyRow, ...] = ()
 
 
 def source_status(
@@ -95,6 +99,7 @@ def source_status(
         reason=why.reason,
         remedy=why.remedy,
         tables=tables_of(seen),
+        copies=tuple(row for row in copy_rows({name: seen}) if row.phase != "done"),
     )
 
 

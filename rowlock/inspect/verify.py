@@ -13,9 +13,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable
-from consumer.tables.router import Routed, TableRoute, resolve, target_table, wanted_table
+from consumer.tables.router import Routed, TableRoute, resolve, target_table, wanted_table, written_part
+from consumer.tables.stored import decode_stored
 from rowlock.errors import CommandError
 from rowlock.inspect.compare import RowDifference, Shape, Suspects, compare_page
 from rowlock.views.source import selected_tables
@@ -105,7 +108,7 @@ def pairs(config: Config, pipelines: Iterable[str], pattern: str | None = None) 
     out: list[Pair] = []
     for pipeline in pipelines:
         options = config.pipelines[pipeline]
-        routes = [TableRoute.of(route) for route in options.routes]
+        routes = TableRoute.all_of(options)
         for source in options.sources:
             for table, problem in _tables(config.sources[source], source):
                 routed = resolve(routes, source, table.db, table.name)
@@ -174,14 +177,18 @@ class Sides:
     @classmethod
     def open(cls, pair: Pair, left: TargetView, right: TargetView, page: int) -> Sides:
         """Raises TargetConfigError when the target table does not fit, CommandError when it is missing."""
-        wanted = wanted_table(pair.table, pair.routed)
+        names = _target_names(pair, right)
         real = right.read_table(pair.routed.schema, pair.routed.table)
         if real is None:
             raise CommandError(f"the target has no table {pair.routed.schema}.{pair.routed.table}")
+        wanted = written_part(wanted_table(pair.table, pair.routed, names), real, pair.routed.policy)
         target = target_table(wanted, real, tuple(name for name, _ in pair.routed.added))
-        source = target_table(pair.table, pair.table)
+        written = set(wanted.column_names)
+        columns = tuple(each for each in pair.table.columns if names.get(each.name, each.name) in written)
+        shown = replace(pair.table, columns=columns, unique=())
+        source = target_table(shown, shown)
         values = tuple(value for _, value in pair.routed.added)
-        at = pair.table.indexes_of(pair.table.key.columns)
+        at = shown.indexes_of(shown.key.columns)
         return cls(left, right, source, target, Shape.of(target), values, pair.routed.where, page, at)
 
     def source_page(self, after: Row | None) -> list[Row]:
@@ -202,6 +209,22 @@ class Sides:
 
     def _key_of(self, row: Row | None) -> Key | None:
         return None if row is None else tuple(row[i] for i in self.source_key)
+
+
+def _target_names(pair: Pair, target: TargetView) -> Mapping[str, str]:
+    """Return the columns of the source that have another name in the target, by what the unit has stored."""
+    if pair.routed.policy != "lenient":
+        return {}
+    place = (pair.table.db, pair.table.name)
+    try:
+        units = target.units(pair.pipeline)
+    except TargetConfigError:  # nothing of rowlock is there, and nothing has another name
+        return {}
+    for topic, state in units.items():
+        stored = decode_stored(state.definition) if state.definition and f".{pair.source}." in topic else None
+        if stored is not None and (stored.table.db, stored.table.name) == place:
+            return stored.names
+    return {}
 
 
 @dataclass(slots=True)

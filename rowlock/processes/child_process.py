@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -21,6 +21,8 @@ import psutil
 import structlog
 
 from rowlock.processes import log_relay
+from schemas.config.changes import handed
+from schemas.config.model import Config
 
 _LOG = structlog.get_logger()
 
@@ -80,22 +82,42 @@ def _session_of(process: int) -> int | None:
     return None if state == "Z" else int(session)
 
 
-class ChildProcess:
-    """A running child. `on_line`: its JSON lines on stdout; `on_exit`: once, after the last line, when all is gone."""
+@contextlib.contextmanager
+def _handed_over(config: Config | None) -> Iterator[tuple[int, ...]]:
+    """Yield the descriptor of a nameless file with the configuration; nothing where there is none."""
+    if config is None:
+        yield ()
+        return
+    descriptor = handed.nameless_file(handed.encode(config))
+    try:
+        yield (descriptor,)
+    finally:
+        os.close(descriptor)
 
-    def __init__(self, name: str, command: Command, on_line: OnLine, on_exit: OnExit) -> None:
+
+class ChildProcess:
+    """A running child. `on_line`: its JSON lines on stdout; `on_exit`: once, after the last line, when all is gone.
+
+    `config`: is handed over to it (option `--handed`), so that it runs under this one, whatever its file says by now.
+    """
+
+    def __init__(
+        self, name: str, command: Command, on_line: OnLine, on_exit: OnExit, config: Config | None = None
+    ) -> None:
         self.name = name
         self._on_line = on_line
         self._on_exit = on_exit
         self._input: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._popen = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if log_relay.wants_log_lines() else None,
-            start_new_session=True,
-            env=environment(),
-        )
+        with _handed_over(config) as descriptors:
+            self._popen = subprocess.Popen(
+                [*command, *(word for each in descriptors for word in ("--handed", str(each)))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE if log_relay.wants_log_lines() else None,
+                start_new_session=True,
+                pass_fds=descriptors,
+                env=environment(),
+            )
         self.pid = self._popen.pid
         self._ended = threading.Event()
         self._reader = self._thread("read", self._read)

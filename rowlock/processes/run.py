@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import structlog
 
@@ -35,6 +36,7 @@ from rowlock.processes.supervisor import (
     Terminate,
 )
 from schemas.config.addresses import join_address, split_address
+from schemas.config.changes import handed
 from schemas.config.model import Config
 from schemas.io.signals import on_stop_signals
 
@@ -123,10 +125,16 @@ _LOOPBACK = "127.0.0.1"
 
 
 class Processes:
-    """The running children, by name. Their ends arrive in `exits`."""
+    """The running children, by name. Their ends arrive in `exits`.
 
-    def __init__(self, commands: Mapping[str, Command], exits: queue.SimpleQueue[Event]) -> None:
-        self._commands = commands
+    They are handed `config`, so that one that is started again runs under what is in force whatever the file says meanwhile; a child that
+    takes another one says so.
+    """
+
+    def __init__(
+        self, commands: Mapping[str, Command], exits: queue.SimpleQueue[Event], config: Config | None = None
+    ) -> None:
+        self._commands, self._config = commands, config
         self._exits = exits
         self._running: dict[str, ChildProcess] = {}
 
@@ -134,9 +142,17 @@ class Processes:
         self._running[name] = ChildProcess(
             name,
             self._commands[name],
-            lambda line: _LOG.debug("status", child=name, status=line),
+            lambda line: self._said(name, line),
             lambda code: self._exits.put(Exited(name, code)),
+            self._config,
         )
+
+    def _said(self, name: str, line: dict[str, Any]) -> None:
+        """The command line's changes are a child's own: they are in its command."""
+        if handed.is_said(line):
+            self._config = handed.said(line)
+        else:
+            _LOG.debug("status", child=name, status=line)
 
     def terminate(self, name: str) -> None:
         self._running[name].terminate()
@@ -165,7 +181,7 @@ def run(
     await_addresses(config)
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     children = commands(config, all_needed=goal is not None, without=without)
-    processes = Processes(children, events)
+    processes = Processes(children, events, config)
     state = supervisor.begin(children)
     done = threading.Event()
     try:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rowlock.errors import CommandError
 from rowlock.views.retention import Kept
 from schemas.config.model import SourceConfig
 from schemas.errors import SchemaError, TableNotFoundError
-from schemas.io.mysql_catalog import list_tables, read_tables
+from schemas.io.mysql_catalog import list_tables, names_of, read_tables
 from schemas.io.mysql_connection import connect_source
 from schemas.table.model import Table
+from schemas.table.online_ddl import of_tools
 from schemas.wire.position import binlog_file_number
 
 if TYPE_CHECKING:
@@ -106,6 +107,29 @@ def log_kept(variables: Mapping[str, str]) -> Kept:
     return Kept(age if age and purges else None, by, limit, limit_by)
 
 
+def estimates(
+    source: SourceConfig, name: str, tables: Sequence[tuple[str, str]]
+) -> dict[str, tuple[int, int]]:
+    """Return "db.table" → (rows, bytes) as the server estimates them, of those `tables` that there are. Raises CommandError."""
+    import pymysql
+
+    if not tables:
+        return {}
+    wanted = ", ".join(["(%s, %s)"] * len(tables))
+    query = (
+        "SELECT TABLE_SCHEMA, TABLE_NAME, COALESCE(TABLE_ROWS, 0), COALESCE(DATA_LENGTH, 0) "
+        f"FROM information_schema.TABLES WHERE (TABLE_SCHEMA, TABLE_NAME) IN ({wanted})"
+    )
+    with source_connection(source, name) as conn, conn.cursor() as cursor:
+        try:
+            cursor.execute(query, [part for table in tables for part in table])
+            return {f"{db}.{table}": (int(rows), int(size)) for db, table, rows, size in cursor.fetchall()}
+        except pymysql.MySQLError as error:
+            raise CommandError(
+                f"source {name}: the sizes of its tables cannot be read: {error.args[-1]}"
+            ) from error
+
+
 class Selected(NamedTuple):
     """The tables that a source's patterns select. `unfit`: (db, table) → why it cannot be replicated."""
 
@@ -117,7 +141,10 @@ def selected_tables(source: SourceConfig, name: str) -> Selected:
     """Read the definitions of the tables that the source's patterns select. Raises CommandError."""
     found = Selected([], {})
     with source_connection(source, name) as conn:
-        for place, entry in read_tables(conn, list_tables(conn, source.tables)).items():
+        listed = list_tables(conn, source.tables)
+        patterns = names_of(conn).patterns(source.tables)
+        left_out = of_tools(listed, source.online_ddl.names, patterns, set(listed))
+        for place, entry in read_tables(conn, [name for name in listed if name not in left_out]).items():
             if isinstance(entry.table, TableNotFoundError):
                 continue  # dropped since it was listed
             if isinstance(entry.table, SchemaError):

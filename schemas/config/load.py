@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from schemas.config import yaml_lines
+from schemas.config.changes.text import ConfigText
 from schemas.config.checks import ConfigParts, cross_check
 from schemas.config.model import (
     Config,
@@ -37,15 +38,23 @@ _SECTIONS: dict[str, type[BaseModel]] = {
 
 
 def build(
-    file: Path, text: str, env: Mapping[str, str], changes: Mapping[tuple[str, ...], str] | None = None
+    file: Path,
+    text: str,
+    env: Mapping[str, str],
+    changes: Mapping[tuple[str, ...], str] | None = None,
+    read_secret: Callable[[str], str] | None = None,
 ) -> Config:
-    """Make the Config of `text`, with `changes` of single values by place. Raises ConfigErrors with all problems."""
-    here = file.absolute().parent
+    """Make the Config of `text`, with `changes` of single values by place. Raises ConfigErrors with all problems.
 
-    def read_secret(name: str) -> str:
-        return (here / name).read_text(encoding="utf-8")
+    `read_secret`: returns the text of a file that the configuration names, or raises OSError (default: it is read).
+    """
+    read, secrets = read_secret or _reader(file), dict[str, str]()
 
-    document = yaml_lines.parse(text, env, read_secret)
+    def noted(name: str) -> str:
+        secrets[name] = found = read(name)
+        return found
+
+    document = yaml_lines.parse(text, env, noted)
     if document.data is None:
         raise ConfigErrors(str(file), document.problems)
     for place, value in (changes or {}).items():
@@ -54,7 +63,14 @@ def build(
     cross_check(_parts(document.data), document)
     if document.problems or config is None:
         raise ConfigErrors(str(file), document.problems)
-    return _placed(config, file, document.lines)
+    config = _placed(config, file, document.lines)
+    config._made_of = ConfigText(str(file.absolute()), text, secrets, tuple((changes or {}).items()))
+    return config
+
+
+def _reader(file: Path) -> Callable[[str], str]:
+    here = file.absolute().parent
+    return lambda name: (here / name).read_text(encoding="utf-8")
 
 
 def _change(data: Any, place: tuple[str, ...], value: str) -> None:

@@ -17,8 +17,10 @@ from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, model_valida
 from pydantic_core import PydanticCustomError
 
 from schemas.config.base import Model, Port, Text
+from schemas.config.changes.text import ConfigText
 from schemas.config.coordination import CoordinationConfig, CoordinationTls
 from schemas.config.errors import ConfigErrors, ConfigProblem
+from schemas.config.online_ddl import OnlineDdlConfig, all_tools
 from schemas.config.source_kinds import SOURCE_KINDS
 from schemas.config.target_kinds import TARGET_KINDS, target_kind
 
@@ -29,6 +31,7 @@ __all__ = [
     "CoordinationConfig",
     "CoordinationTls",
     "KafkaConfig",
+    "OnlineDdlConfig",
     "PipelineConfig",
     "RepairConfig",
     "Route",
@@ -114,6 +117,12 @@ class SourceConfig(Model):
         default="table",
         description="`table`: a topic a table.",
     )
+    online_ddl: OnlineDdlConfig = Field(
+        default_factory=all_tools,
+        description="Tools that alter a table by a copy of it which they put in its place: a list of `gh-ost` and `pt-osc` (default: both), or "
+        "the keys below. Their tables are left out of `tables:` unless a pattern names one as it is, and what they alter is followed "
+        "(docs/explanation/schema-tools.md). `[]`: none.",
+    )
     large_transactions: Literal["read-again", "spill"] = Field(
         default="read-again",
         description="A transaction above 64 MB: `read-again`: once it is known to be committed, the log is read a second time; "
@@ -175,7 +184,7 @@ SchemaChanges = Literal["ignore", "lenient", "evolve", "stop"]
 
 
 class RepairConfig(Model):
-    """What becomes of a table that cannot be followed. A bare `copy` or `stop` is its `mode`."""
+    """The way on for a table that cannot be followed. A bare `copy` or `stop` is its `mode`."""
 
     mode: Literal["copy", "stop"] = Field(
         default="copy",
@@ -234,7 +243,7 @@ class PipelineConfig(Model):
         default=4, ge=1, le=64, description="Ordered streams (threads, connections) per topic at work."
     )
     schema_changes: SchemaChanges = Field(
-        default="stop",
+        default="lenient",
         description="What an ALTER TABLE at the source does. `ignore`: nothing at the target; a row that no longer fits stops the table. "
         "`lenient`: what adds and widens is done, nothing is dropped or narrowed. `evolve`: the target follows. `stop`: the table waits "
         "for a person.",
@@ -313,6 +322,12 @@ class Config(Model):
 
     _path: Path = PrivateAttr(default=Path("config.yaml"))
     _lines: dict[tuple[str, ...], int] = PrivateAttr(default_factory=dict)
+    _made_of: ConfigText = PrivateAttr(default=ConfigText("config.yaml", ""))
+
+    @property
+    def made_of(self) -> ConfigText:
+        """Return what this was made of, to hand it to another process. It holds secrets."""
+        return self._made_of
 
     @property
     def path(self) -> Path:

@@ -35,16 +35,17 @@ def column(row: CatalogColumn, *, quoted_defaults: bool) -> Column:
     """Return the neutral column. `quoted_defaults`: the server shows defaults as SQL literals. Raises UnsupportedTypeError."""
     extra = row.extra.lower()
     type_ = column_type(row)
+    literal = None if "default_generated" in extra else _default(row.default, type_, quoted=quoted_defaults)
+    generated = " generated" in extra
     return Column(
         name=row.name,
         type=type_,
         nullable=row.nullable == "YES",
-        default=None
-        if "default_generated" in extra
-        else _default(row.default, type_, quoted=quoted_defaults),
+        default=literal,
         auto_increment="auto_increment" in extra,
-        generated=" generated" in extra,
-        expression=(row.expression or None) if " generated" in extra else None,
+        generated=generated,
+        expression=(row.expression or None) if generated else None,
+        default_expression=_default_expression(row.default, literal, quoted=quoted_defaults),
     )
 
 
@@ -138,12 +139,21 @@ def _default(shown: str | None, type_: ColumnType, *, quoted: bool) -> str | Non
         return None
     if type_.kind is Kind.BIT:
         return str(int(shown[2:-1], 2)) if shown.startswith("b'") else None
+    if type_.kind in (Kind.DATETIME, Kind.TIMESTAMP) and shown.upper().startswith("CURRENT_TIMESTAMP"):
+        return None  # MySQL before 8.0 does not mark it
     literal = re.fullmatch(r"'(.*)'", shown, re.DOTALL) if quoted else None
     if literal:
         shown = _unescape(literal[1])
     elif quoted and not _NUMBER.fullmatch(shown):
         return None
     return _without_padding(shown) if type_.kind in (Kind.INT, Kind.DECIMAL) else shown
+
+
+def _default_expression(shown: str | None, literal: str | None, *, quoted: bool) -> str | None:
+    """An expression that the server computes for rows that give no value, as it writes that: all that is no literal of this model."""
+    if literal is not None or (quoted and shown == "NULL"):
+        return None
+    return shown
 
 
 def _without_padding(number: str) -> str:

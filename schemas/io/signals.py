@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as what they mean to a long-running process: a wish that it ends."""
+"""Signals as what they mean to a long-running process. SIGTERM and SIGINT: a wish that it ends; SIGHUP: that it reads its file again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import queue
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 import structlog
@@ -14,8 +14,15 @@ import structlog
 _LOG = structlog.get_logger()
 
 
+def on_stop_signals(ask: Callable[[str], object]) -> contextlib.AbstractContextManager[None]:
+    """Have `ask(name of the signal)` called for SIGTERM and SIGINT (`on_signals`)."""
+    return on_signals(ask, (signal.SIGTERM, signal.SIGINT), "stop-signals")
+
+
 @contextlib.contextmanager
-def on_stop_signals(ask: Callable[[str], object]) -> Iterator[None]:
+def on_signals(
+    ask: Callable[[str], object], numbers: Sequence[signal.Signals], thread: str
+) -> Iterator[None]:
     """Have `ask(name of the signal)` called in a thread of its own. Elsewhere than in the main thread nothing is watched.
 
     A handler runs in the main thread, between any two of its steps: it may hold the lock of whatever the handler would set or log
@@ -29,8 +36,8 @@ def on_stop_signals(ask: Callable[[str], object]) -> Iterator[None]:
     def put(number: int, _: FrameType | None) -> None:
         asked.put(signal.Signals(number).name)
 
-    threading.Thread(target=_forward, args=(asked, ask), name="stop-signals", daemon=True).start()
-    before = {number: signal.signal(number, put) for number in (signal.SIGTERM, signal.SIGINT)}
+    threading.Thread(target=_forward, args=(asked, ask), name=thread, daemon=True).start()
+    before = {number: signal.signal(number, put) for number in numbers}
     try:
         yield
     finally:

@@ -84,6 +84,9 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     auto_increment: bool = False
     generated: bool = False
     expression: str | None = None  # of a generated column, as its server writes it; None also in older topics
+    #: A default that is no literal, as its server writes it: UUID(), CURRENT_TIMESTAMP, (a + b), and any of a binary kind. None also
+    #: in older topics.
+    default_expression: str | None = None
 
 
 class IndexPart(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -137,8 +140,8 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 def same_definition(known: Table, now: Table) -> bool:
     """Tell whether `now` is the definition `known`, as far as `known` goes.
 
-    Definitions of older topics lack the expressions of generated columns: such a one may be any. And they have collations
-    by whichever name MariaDB showed.
+    Definitions of older topics lack the expressions of generated columns, and those of defaults: such a one may be any. And
+    they have collations by whichever name MariaDB showed.
     """
     if known == now:
         return True
@@ -149,8 +152,9 @@ def same_definition(known: Table, now: Table) -> bool:
 
 def _as_known(old: Column, column: Column) -> Column:
     expression = None if old.generated and old.expression is None else column.expression
+    default = None if old.default_expression is None else column.default_expression
     type_ = replace(column.type, collation=_shown(old.type.collation, column.type.collation))
-    return replace(column, expression=expression, type=type_)
+    return replace(column, expression=expression, default_expression=default, type=type_)
 
 
 def _shown(old: str | None, now: str | None) -> str | None:

@@ -50,7 +50,7 @@ class CopyRequest(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
 
 
 class CopyState(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """What became of the last request for a table. Times in ms since 1970.
+    """State of the last request for a table. Times in ms since 1970.
 
     `begin`, `offset`: position and Kafka offset of the event with which the table's last copy begins in its topic. `rows`: published so
     far; `estimate`: how many there will be about, None: not known. `restarts`: how often it began anew because the table was

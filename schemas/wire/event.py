@@ -73,7 +73,7 @@ class Undecodable(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
 
 
 class ColumnChanges(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """What a statement says of columns, by name. A column that is dropped and added is another one, whatever its type.
+    """Columns of which a statement speaks, by name. A column that is dropped and added is another one, whatever its type.
 
     `renamed`: old name → new name. `modified`: columns that it defines anew, by their new names. `converted`: CONVERT TO CHARACTER SET.
     """

@@ -81,7 +81,7 @@ class Anchor(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class TableStop(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Why no event of a table is published any more, until a copy of the table has ended (until then: start over).
+    """A stop: no event of a table is published any more, until a copy of the table begins (`rowlock copy`).
 
     `cause`: one of producer.stops.CAUSES. `at`: of the cause in the source's log (`file`, `pos` for people).
     `reason`: what was seen, one sentence with the table in it; `remedy`: what to do. `since_ms`: when that was, at the source.
@@ -105,6 +105,26 @@ class LogProof(msgspec.Struct, kw_only=True, frozen=True):
     digest: str  # of time, type, server id, start and body (producer.sources.binlog.log_proof.digest)
 
 
+class Shadow(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Statements on `db`.`name`, the table in which gh-ost or pt-online-schema-change makes the next form of `table`: the position
+    moves past it, and it counts when the one takes the other's place.
+
+    `at`: (number of the log file, offset) of the last statement that counts here. `statements`: since its CREATE, as they were
+    executed in `db`. `triggers`: kinds of changes (INSERT …) that a trigger of `table` takes over into it. `unknown`: why nothing follows from them ("…"). `away`: `table` has left its place, and the shadow not come
+    yet. `over`: the shadow is gone, or has taken the place.
+    """
+
+    db: str
+    name: str
+    table: str
+    at: tuple[int, int]
+    statements: tuple[str, ...] = ()
+    triggers: tuple[str, ...] = ()
+    unknown: str = ""
+    away: bool = False
+    over: bool = False
+
+
 class StoredPosition(msgspec.Struct, kw_only=True):
     """Where capture resumes: a transaction boundary; everything before it is acknowledged by Kafka."""
 
@@ -119,7 +139,7 @@ class StoredPosition(msgspec.Struct, kw_only=True):
     snapshot_done: tuple[str, ...] = ()
     anchors: dict[str, Anchor] = {}  # "db.table" → where its definition and markers are (a hint, too)
     assigned: int = (
-        0  # the highest epoch of a coordinator under which the source was captured; 0: never under one
+        0  # the highest assignment of a coordinator under which the source was captured; 0: never under one
     )
     stops: dict[str, TableStop] = {}  # "db.table" → why nothing of it is published, whatever happens
     #: XA transactions prepared before `pos` and not ended there → the tables (database, name) that each changes
@@ -129,6 +149,7 @@ class StoredPosition(msgspec.Struct, kw_only=True):
     proof: tuple[LogProof, ...] = ()
     copies: dict[str, CopyState] = {}  # "db.table" → what became of the last request to copy it
     copy_requests: int = 0  # offset of the next request to read in `<prefix>.<source>.copy`
+    shadows: tuple[Shadow, ...] = ()  # of captured tables that a tool alters just now
 
 
 #: `Watermark.ended` of a source whose snapshot was all there was to do.

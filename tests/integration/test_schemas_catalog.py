@@ -84,6 +84,31 @@ def test_defaults_are_plain_text_on_both_servers(database: Database) -> None:
         "at": None, "day": "2024-02-29", "bin": None, "q": "'q'",
     }  # fmt: skip
     assert database.table().column("id").auto_increment
+    computed = {column.name for column in database.table().columns if column.default_expression is not None}
+    assert computed == {"at", "bin"}
+
+
+def test_defaults_that_are_no_literals_say_what_the_server_computes(database: Database) -> None:
+    database.run(
+        "CREATE TABLE t (id int PRIMARY KEY, u varchar(36) DEFAULT (uuid()), n datetime DEFAULT now(), stamp timestamp(3) NOT NULL DEFAULT "
+        "CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3), r double DEFAULT (rand()), s int DEFAULT (1 + 2), x blob DEFAULT ('ab'), "
+        "b binary(2) NOT NULL DEFAULT 'ab', none datetime NULL ON UPDATE CURRENT_TIMESTAMP, nn text, nul varchar(4) DEFAULT 'NULL', "
+        "now varchar(20) DEFAULT 'CURRENT_TIMESTAMP', g int AS (id + 1) VIRTUAL, zero timestamp NOT NULL DEFAULT '2001-01-01 00:00:00')"
+    )
+    found = {column.name: column for column in database.table().columns}
+    computed = {name for name, column in found.items() if column.default_expression is not None}
+    assert computed == {"u", "n", "stamp", "r", "s", "x", "b"}
+    assert all(found[name].default is None for name in computed)
+    assert "uuid()" in (found["u"].default_expression or "").lower()
+    assert (found["now"].default, found["zero"].default) == ("CURRENT_TIMESTAMP", "2001-01-01 00:00:00")
+
+
+def test_columns_that_are_invisible_are_columns_as_any_other(database: Database) -> None:
+    database.run("CREATE TABLE t (id int PRIMARY KEY, a int)", "ALTER TABLE t ADD b int INVISIBLE DEFAULT 7")
+    seen = database.table()
+    assert (seen.column_names, seen.column("b").default) == (("id", "a", "b"), "7")
+    database.run("ALTER TABLE t MODIFY b int DEFAULT 7")
+    assert database.table() == seen
 
 
 def test_charsets_collations_and_labels_per_column(database: Database) -> None:

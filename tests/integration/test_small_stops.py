@@ -19,7 +19,7 @@ from coordinator.rest import RestServer, create_app
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from rowlock.cli import main
 from schemas.config.model import CoordinationConfig
-from tests.fake_control import FakeControl
+from tests.fake_control import FakeControl, FakeDesk
 from tests.running import Run, end_readers_of_the_log, source_config, target_config, until, write_config
 
 pytestmark = pytest.mark.timeout(1200)
@@ -91,7 +91,8 @@ class System:
 def another_system() -> Iterator[None]:
     """On this machine another system's coordinator has the address that commands ask first; that of ours takes any port."""
     server = RestServer(
-        create_app(FakeControl(), token=SecretStr(""), prefix="another"), CoordinationConfig().rest
+        create_app(FakeControl(), FakeDesk(), token=SecretStr(""), prefix="another"),
+        CoordinationConfig().rest,
     )
     with contextlib.suppress(OSError):  # that of another test has it already
         server.start()

@@ -10,7 +10,8 @@ from typing import Any
 import pymysql
 import pytest
 
-from producer.statements.judgement import ACTIONS, judge
+from producer.statements.actions import ACTIONS
+from producer.statements.judgement import judge
 from schemas.io.mysql_catalog import read_table
 
 COLUMNS = "(id INT PRIMARY KEY, v VARCHAR(20), KEY v_index (v))"

@@ -8,6 +8,7 @@ import sys
 from tests.mutants import MUTANTS, SAMPLE
 from tests.mutants.fresh import drawn
 from tests.mutants.run import ROOT, TIMES, run
+from tests.mutants.survivors import known_survivor
 
 
 def main() -> int:
@@ -24,6 +25,10 @@ def main() -> int:
     chosen = SAMPLE if options.sample else MUTANTS
     if options.fresh is not None:
         chosen = drawn(ROOT, options.fresh, options.seed)
+        for mutant in chosen:
+            if why := known_survivor(mutant):
+                print(f"known    {mutant.name}: {why}", flush=True)
+        chosen = [mutant for mutant in chosen if not known_survivor(mutant)]
     mutants = [each for each in chosen if options.k in f"{each.name} {' '.join(each.tests)}"]
     if not mutants:
         parser.error(f"no mutant holds {options.k!r}")

@@ -24,7 +24,19 @@ PRODUCT = ("schemas", "producer", "consumer", "coordinator", "rowlock", "deploy"
 LIMIT_S = 120
 TIMES = 10
 """A mutant that keeps its tests from ending is found: after LIMIT_S, or as many TIMES what they take without it."""
-_COPIED = (*PRODUCT, "tools", "tests", "setup.cfg", "pyproject.toml")
+_LEFT_OUT = shutil.ignore_patterns(
+    ".git",
+    ".venv",
+    ".*_cache",
+    ".hypothesis",
+    "__pycache__",
+    "*.egg-info",
+    "build",
+    "dist",
+    "state",
+    "artifacts",
+)
+"""What git ignores, and git's own: everything else a test may read."""
 _OPTIONS = ("-q", "-x", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", "")
 _SAID = 15
 
@@ -36,11 +48,7 @@ class Copy:
         self._folder = folder
         self._environment = {**os.environ, "PYTHONPATH": str(folder)}
         self._times = count(1_000_000_000)
-        for name in _COPIED:
-            if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy(ROOT / name, folder / name)
+        shutil.copytree(ROOT, folder, ignore=_LEFT_OUT)
 
     def tests(self, tests: Iterable[str], limit_s: float | None = None) -> tuple[int, str]:
         """Run tests; return pytest's exit code (1: one failed, or none ended in time) and the end of what it says."""

@@ -18,7 +18,7 @@ from consumer.attempt.attempt import Attempt as Product
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.copies.keys import MemoryKeys
 from consumer.attempt.effects import Effect, Machine
-from consumer.attempt.lane_group import LaneGroup
+from consumer.attempt.lane_group import LaneGroup, Signals
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, initial_layout, prepared
@@ -43,6 +43,16 @@ class Fault(Exception):  # noqa: N818
     """The product failed where nobody foresaw it: never what a switched-off rule is found by."""
 
 
+class Woken(Signals):
+    """Remembers who was woken: whoever waits looks again only then, as a thread would."""
+
+    def __init__(self) -> None:
+        self.lanes: set[int | None] = set()
+
+    def wake(self, lane: int | None) -> None:
+        self.lanes.add(lane)
+
+
 class Attempt:
     """One task attempt over the topic up to offset `end` (exclusive)."""
 
@@ -55,6 +65,7 @@ class Attempt:
         self._at = begin
         self._reads: dict[type, tuple[int, Iterator[Slice]]] = {}
         self._lanes = 0
+        self._woken = Woken()
         self.actors: list[Steps] = [self._task()]
 
     def step(self, rng: random.Random) -> None:
@@ -73,7 +84,7 @@ class Attempt:
     # --- the actors
 
     def _task(self) -> Steps:
-        report: Report = yield from self._drive(Product(self.spec).run())
+        report: Report = yield from self._drive(Product(self.spec, lambda _lanes: self._woken).run(), None)
         self.world.note(f"{self.query.unit} attempt ends: {report.state} {report.message}")
         self.actors = []  # the lanes have ended
         if report.state == "ok":
@@ -104,19 +115,19 @@ class Attempt:
 
     def _lane(self, group: LaneGroup, number: int) -> Steps:
         try:
-            yield from self._drive(group.lane(number))
+            yield from self._drive(group.lane(number), number)
         except Wrong:
             raise
         except Exception as error:  # noqa: BLE001  # as the product's driver does it
             group.failed(error)
         self._lanes -= 1
 
-    def _drive(self, machine: Machine[Any]) -> Generator[None, None, Any]:
+    def _drive(self, machine: Machine[Any], lane: int | None) -> Generator[None, None, Any]:
         try:
             effect = next(machine)
             while True:
                 try:
-                    result = yield from self._carry_out(effect)
+                    result = yield from self._carry_out(effect, lane)
                 except ConsumerError as error:
                     effect = machine.throw(error)
                 else:
@@ -126,14 +137,13 @@ class Attempt:
 
     # --- effects
 
-    def _carry_out(self, effect: Effect) -> Generator[None, None, Any]:
+    def _carry_out(self, effect: Effect, lane: int | None) -> Generator[None, None, Any]:
         match effect:
             case fx.Transact():
                 yield from self.target.transact(self, self.query.unit, effect)
             case fx.Await():
                 yield
-                while not effect.ready():
-                    yield
+                yield from self._await(effect, lane)
             case fx.NextSlice():
                 yield
                 return self._next_slice()
@@ -161,6 +171,17 @@ class Attempt:
                 return (yield from self._ask(effect))
         return None
 
+    def _await(self, effect: fx.Await, lane: int | None) -> Steps:
+        """Raises Wrong where what is awaited has come and nobody said so: a thread would sleep on."""
+        while not effect.ready():
+            self._woken.lanes.discard(lane)
+            while lane not in self._woken.lanes:
+                yield
+                if lane not in self._woken.lanes and effect.ready():
+                    raise Wrong(
+                        f"nobody woke {'the attempt' if lane is None else f'lane {lane}'}: what it awaits is there"
+                    )
+
     def _ask(self, effect: Effect) -> Generator[None, None, Any]:
         unit = self.query.unit
         match effect:
@@ -179,7 +200,7 @@ class Attempt:
                 found = definition_in_force(self.spec, NOBODY, effect.text, self.query.tables)
                 return replace(found, ordered=found.ordered or self.target.alike)
             case fx.Prepare():
-                made = prepared(self.spec, NOBODY, effect.table, first=effect.first)
+                made = prepared(self.spec, NOBODY, effect.stored, first=effect.first)
                 return replace(made, ordered=made.ordered or self.target.alike)
             case fx.Explain() | fx.CheckSession() | fx.DropSession() | fx.Sleep():
                 yield

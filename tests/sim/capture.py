@@ -149,12 +149,16 @@ class Kept:
 
 
 class Capture:
-    """A capture task. `dead`: it failed, or was killed; `refused`: a person must act; `busy`: it waits for Kafka in the middle of a step."""
+    """A capture task. `dead`: it failed, or was killed; `refused`: a person must act; `busy`: it waits for Kafka in the middle of a step.
+
+    `gen`: the one that it has claimed, 0 before it has.
+    """
 
     def __init__(self, source: Source, broker: Broker, world: World) -> None:
         self.source, self.broker, self.world = source, broker, world
         self.dead = self.refused = self.killed = self.busy = False
         self.now = 0.0
+        self.gen = 0
         self.rng = world.rng
         self.loop: CaptureLoop | None = None
         self._log = Log(source, self.rng, lambda: self.now)
@@ -246,6 +250,7 @@ class Capture:
         started = Starter(
             port, config, self._writer, broker, broker, store, captured, CaptureAssignment()
         ).start(new_snapshot=False)
+        self.gen = started.record.gen
         return CaptureLoop(config, started, Ports(
             writer=self._writer, store=store, topics=broker,
             open_log=lambda record, is_captured: BinlogLog(

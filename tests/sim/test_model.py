@@ -23,6 +23,11 @@ def test_every_seed_ends_with_the_target_equal_to_the_source() -> None:
     assert sum(over_seeds(run_seed, range(SEEDS))) == SEEDS
 
 
+def test_a_seed_that_failed_once() -> None:
+    """A table was taken up by a predecessor that had not ended, and again by its successor further on in the log."""
+    run_seed(4478)
+
+
 def test_an_error_of_the_model_is_not_taken_for_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     for error in (AttributeError("stale"), TypeError("stale"), ValueError("not enough values to unpack")):
         monkeypatch.setattr(World, "run", mock.Mock(side_effect=error))

@@ -37,6 +37,7 @@ class Found:
     """Key → offset of its last event since the copy began, and whether that is no delete."""
     last: Position | None = None  # of what is no stop
     unread: bool = False  # a stop is there that readers drop
+    twice: str = ""  # what is wrong unless a stop follows
     _highest: Position | None = None
     _gen: int = 0
     _newest: dict[str, tuple[int, bool]] = field(default_factory=dict)
@@ -66,9 +67,7 @@ class Found:
             elif event.copy is not None:
                 return
             elif where.row < 0:
-                raise Wrong(
-                    f"{self.table}: taken up at {self.defined} and again at {where.position}: what stands between is missing"
-                )
+                self.twice = f"{self.table}: taken up at {self.defined} and again at {where.position}: what stands between is missing"
         elif event.stop is not None:
             self.stop = event.stop
         elif event.chunk is not None:
@@ -250,6 +249,12 @@ class TopicJudge:
     def at_the_end(self, table: str, topic: Topic, *, snapshot: bool, refused: bool) -> Found:
         """Judge a topic in which everything has come; `refused`: all that capture could read of the log."""
         found, history = self.found(table, topic), self._histories[table]
+        if (
+            found.twice
+        ):  # by a predecessor that had not ended: nobody knows what is missing, and the table stops
+            if found.stop is None:
+                raise Wrong(found.twice)
+            return found
         if refused:
             self._is_a_beginning(found)
             return found

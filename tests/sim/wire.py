@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from consumer.attempt.spec import known_table
 from consumer.tables.router import TableRoute, resolve, wanted_table
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from schemas.wire.codec import encode_table
 
 CI = "utf8mb4_general_ci"
 SOURCE = "s"
@@ -52,4 +52,4 @@ def real_table(branch: str) -> bytes:
     """Return the target table as it is in the target, as JSON."""
     routed = resolve(routes(branch), SOURCE, TABLE.db, TABLE.name)
     assert routed is not None
-    return encode_table(wanted_table(TABLE, routed))
+    return known_table(None, wanted_table(TABLE, routed))

@@ -261,8 +261,8 @@ class World:
         n = self.sources.index(source)
         stored = self.judges[n].stored
         self.note(f"capture {source.name} is refused: {why}")
-        if task is not self.captures[n][-1]:
-            return  # a zombie stands further back than what is stored
+        if task is not self.captures[n][-1] or (stored is not None and 0 < task.gen < stored.gen):
+            return  # a zombie, or one that a process assigned earlier and started later has replaced: what is stored is ahead of it
         places = [] if stored is None else [stored.file, max(proof.file for proof in stored.proof)]
         if all(binlog_file_number(file) >= source.binlog.purged for file in places):
             raise Wrong(f"capture of {source.name} ends: {why}")

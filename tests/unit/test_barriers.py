@@ -13,19 +13,24 @@ from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.places import Proven
 from producer.errors import TableStoppedError
 from producer.flavours.mariadb import MARIADB
+from producer.loop.choice import TableChoice
 from producer.resume.startup import Started
 from producer.sources.changes import Barrier, TransactionHeader
 from producer.statements import ddl
 from producer.statements.closure import Reach
+from producer.statements.shadows import ShadowTables
+from producer.stops import Stopped
 from producer.tables import Captured, TableState
+from schemas.config.online_ddl import all_tools
 from schemas.io.mysql_catalog import is_selected
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.table.names import Names
 from schemas.wire.codec import decode_event
-from schemas.wire.event import Event
+from schemas.wire.event import ColumnChanges, Event
 from schemas.wire.position import DEFINITION_ROW
 from schemas.wire.records import Identity, StoredPosition
 from tests.apply_kit import account_table
+from tests.unit.test_stops import a_stop
 
 CONTEXT = SourceContext(connector="mariadb", form=MARIADB.table_map, name="b1", epoch=0, gen=1)
 RECORD = StoredPosition(
@@ -36,9 +41,14 @@ HEADER = TransactionHeader("binlog.000003", 700, 7, 1, None)
 T, U = ("bank", "t"), ("bank", "u")
 
 
+def started(captured: Captured) -> Started:
+    return Started(RECORD, CONTEXT, captured, {}, {}, fresh=False)
+
+
 class Writer:
     def __init__(self) -> None:
         self.sent: list[Event] = []
+        self.offsets: dict[str, int] = {}
 
     def send(self, _topic: str, _key: bytes, value: bytes, _stored: object = None) -> None:
         self.sent.append(decode_event(value))
@@ -56,9 +66,14 @@ class Stage:
     names: Names = field(default_factory=Names)
     writer: Writer = field(default_factory=Writer)
     changed: list[tuple[str, str]] = field(default_factory=list)
+    again: list[tuple[str, str]] = field(default_factory=list)
+    snapshots: bool = True
+    tools: bool = False
+    offset: int = 720
     errors: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.shadows = ShadowTables(all_tools().names, self.names)
         self.captured = Captured("rowlock", "b1")
         for name, row in ((T, 0), (U, DEFINITION_ROW)):
             table = account_table(name=name[1])
@@ -86,25 +101,39 @@ class Stage:
         writer: Any = self.writer
         return Barriers(
             context=CONTEXT, captured=self.captured, writer=writer, topics=nothing,
-            selected=lambda db, table: is_selected(["bank.*"], db, table), errors=self.errors,
+            selected=lambda db, table: is_selected(["bank.*"], db, table)
+            and not (self.tools and table.startswith("_t_")), errors=self.errors,
             changed=lambda state, _: self.changed.append(state.name), definitions=nothing,
-            started=Started(RECORD, CONTEXT, self.captured, {}, {}, fresh=False), snapshots=True, names=self.names,
-            reaches=nothing,
+            started=started(self.captured), snapshots=self.snapshots,
+            names=self.names, reaches=nothing, shadows=self.shadows, made_again=lambda name, _: self.again.append(name),
         )  # fmt: skip
+
+    def error(self, sql: str, reach: Reach) -> TableStoppedError:
+        """Carry `sql` out, which stops a table."""
+        self.reach = reach
+        error = self._carried_out(sql)
+        assert isinstance(error, TableStoppedError)
+        return error
 
     def carry_out(self, sql: str) -> dict[tuple[str, str], str]:
         """Carry `sql` out; returns the causes of the tables that it stops."""
+        error = self._carried_out(sql)
+        parts = error.parts if isinstance(error, TableStoppedError) else ()
+        return {name: part.cause for part in parts for name in part.tables or ()}
+
+    def _carried_out(self, sql: str) -> TableStoppedError | None:
         statement = ddl.classify(sql, "bank")
         assert not isinstance(statement, ddl.TransactionControl | ddl.Harmless)
-        barrier = Barrier(HEADER, statement, sql, 0, 720, "bank")
-        barriers = self.barriers()
+        barrier = Barrier(HEADER, statement, sql, len(self.writer.sent), self.offset, "bank")
+        self.offset += 1
+        barriers, before = self.barriers(), len(self.writer.sent)
+        barriers.note(barrier)
         transaction = TransactionContext(
             id="x", gtid=None, file="binlog.000003", file_number=3, pos=700, ts_ms=7, server_id=1, made_ms=7
         )
         taken, error = barriers.carry_out(barrier, barriers.concerned(barrier), transaction)
-        assert taken == len(self.writer.sent)
-        parts = error.parts if isinstance(error, TableStoppedError) else ()
-        return {name: part.cause for part in parts for name in part.tables or ()}
+        assert taken == len(self.writer.sent) - before
+        return error
 
     @property
     def effects(self) -> list[tuple[str, str | None]]:
@@ -167,6 +196,27 @@ def test_a_new_definition_goes_into_the_topic_without_a_word_about_values() -> N
     assert stage.writer.sent[0].definition == stage.now[T]
 
 
+@pytest.mark.parametrize(
+    ("sql", "columns"),
+    [
+        ("ALTER TABLE t ADD COLUMN X INT", ColumnChanges(added=("x",))),
+        ("ALTER TABLE t ADD COLUMN x INT, DROP PARTITION p0", None),
+        ("ALTER TABLE t ADD COLUMN y INT", None),
+    ],
+)
+def test_a_definition_says_what_the_statement_did_to_columns(sql: str, columns: ColumnChanges | None) -> None:
+    stage = Stage(now={T: wider(account_table(name="t"))})
+    stopped = stage.carry_out(sql)
+    assert stopped == ({T: "rows-replaced"} if "PARTITION" in sql else {})
+    assert [event.columns for event in stage.writer.sent] == ([] if stopped else [columns])
+
+
+def test_a_statement_that_keeps_rows_says_that_no_column_is_another() -> None:
+    stage = Stage()
+    stage.carry_out("ALTER TABLE t ADD INDEX (id)")
+    assert [event.columns for event in stage.writer.sent] == [ColumnChanges()]
+
+
 def test_a_new_table_begins_with_its_definition() -> None:
     stage = Stage(now={("bank", "new"): account_table(name="new")})
     assert stage.carry_out("CREATE TABLE new (id INT)") == {}
@@ -193,9 +243,6 @@ def test_a_table_that_is_gone_behind_a_statement_is_dropped() -> None:
 
 def test_nothing_follows_for_a_table_that_is_stopped() -> None:
     stage = Stage()
-    from producer.stops import Stopped
-    from tests.unit.test_stops import a_stop
-
     stage.captured.stop(T, Stopped(a_stop()))
     for sql in (
         "TRUNCATE TABLE t",
@@ -205,6 +252,117 @@ def test_nothing_follows_for_a_table_that_is_stopped() -> None:
     ):
         assert stage.carry_out(sql) == {}
     assert stage.writer.sent == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "again"),
+    [
+        ("CREATE TABLE t (id INT)", [T]),
+        ("CREATE TABLE IF NOT EXISTS t LIKE other.x", [T]),
+        ("CREATE OR REPLACE TABLE t SELECT 1 AS id", [T]),
+        ("RENAME TABLE stage TO t", [T]),
+        ("RENAME TABLE stage TO t, other.x TO stage", [T]),
+        ("RENAME TABLE stage TO t, t TO x", [T]),  # it is left and taken: whatever the order, it is there
+        ("ALTER TABLE other.x RENAME TO bank.t", [T]),
+        ("CREATE TABLE other.t (id INT)", []),
+        ("ALTER TABLE t ADD INDEX (id)", []),
+        ("TRUNCATE TABLE t", []),
+        ("DROP TABLE t", []),
+        ("RENAME TABLE t TO stage", []),
+        ("DROP DATABASE bank", []),
+    ],
+)
+def test_a_dropped_table_that_is_there_again_is_told(sql: str, again: list[tuple[str, str]]) -> None:
+    """Capture asks for a copy of it; until that begins, nothing of it is sent."""
+    for cause, told in (("dropped", again), ("rows-replaced", [])):
+        stage = Stage()
+        stage.captured.stop(T, Stopped(a_stop(cause=cause)))
+        stage.carry_out(sql)
+        assert (stage.again, [e for e in stage.writer.sent if e.source.table == "t"]) == (told, [])
+
+
+def test_without_snapshots_a_table_that_comes_with_rows_stops() -> None:
+    new = ("bank", "new")
+    stage = Stage(now={new: account_table(name="new")}, snapshots=False)
+    assert stage.carry_out("RENAME TABLE other.x TO new") == {new: "rows-replaced"}
+    assert new in stage.captured.known
+    assert (
+        Stage(now={new: account_table(name="new")}, snapshots=False).carry_out("CREATE TABLE new (i INT)")
+        == {}
+    )
+
+
+GHOST = ("CREATE TABLE _t_gho LIKE t", "ALTER TABLE _t_gho ADD COLUMN x INT")
+
+
+@pytest.mark.parametrize(
+    "swap",
+    [
+        ("RENAME TABLE t TO _t_del, _t_gho TO t",),
+        ("ALTER TABLE t RENAME _t_del", "ALTER TABLE _t_gho RENAME t"),
+    ],
+)
+def test_a_swap_of_a_tool_is_an_alter(swap: tuple[str, ...]) -> None:
+    stage = Stage(now={T: wider(account_table(name="t")), ("bank", "_t_del"): account_table(name="_t_del")})
+    stage.tools = True
+    for sql in (*GHOST, *swap):
+        assert stage.carry_out(sql) == {}
+    (event,) = stage.writer.sent
+    assert (event.ddl, event.effect, event.columns) == (swap[-1], None, ColumnChanges(added=("x",)))
+    assert event.definition == stage.now[T]
+    assert stage.captured.tables[T].table == event.definition
+    assert stage.changed == [T]
+
+
+@pytest.mark.parametrize(
+    ("statements", "why"),
+    [
+        (("RENAME TABLE t TO _t_del, _t_gho TO t",), "CREATE TABLE was not seen"),
+        ((*GHOST, "RENAME TABLE t TO _t_del, other.x TO t"), "only one side"),
+        ((*GHOST, "RENAME TABLE t TO x, _t_gho TO t"), "only one side"),
+        ((*GHOST, "ALTER TABLE _t_gho ADD UNIQUE (x)", "RENAME TABLE t TO _t_del, _t_gho TO t"), "passes over rows"),
+        ((*GHOST, "ALTER TABLE t RENAME _t_del", "CREATE TABLE t (id INT)"), "has other rows now"),
+        ((*GHOST, "ALTER TABLE t RENAME _t_del", "RENAME TABLE other.x TO t"), "only one side"),
+    ],
+)  # fmt: skip
+def test_a_swap_that_no_tools_statements_explain_stops(statements: tuple[str, ...], why: str) -> None:
+    stage = Stage(now={T: wider(account_table(name="t"))})
+    stage.tools = True
+    if "CREATE" in why:
+        statements = ("ALTER TABLE _t_gho ADD COLUMN x INT", *statements)
+    for sql in statements[:-1]:
+        assert stage.carry_out(sql) == {}
+    error = stage.error(statements[-1], Reach(frozenset()))
+    assert (error.parts[0].cause, error.parts[0].tables) == ("rows-replaced", {T})
+    assert why in error.parts[0].reason
+    assert error.parts[0].remedy == "rowlock copy bank.t"
+    assert stage.writer.sent == []
+
+
+def test_a_swap_whose_definition_is_not_there_stops() -> None:
+    stage = Stage(now={T: "bank.t has no key: add one"})
+    stage.tools = True
+    for sql in GHOST:
+        stage.carry_out(sql)
+    assert stage.carry_out("RENAME TABLE t TO _t_del, _t_gho TO t") == {T: "unfit"}
+
+
+def test_a_table_in_which_a_tool_works_is_not_taken_up() -> None:
+    choice = TableChoice(["bank.*", "bank._u_new"], Names(), started(Stage().captured), all_tools().names)
+    selected = [
+        name for name in ("_t_gho", "_t_del", "_u_new", "_x_new", "t") if choice.selected("bank", name)
+    ]
+    assert selected == ["_u_new", "_x_new", "t"]
+
+
+def test_stops_say_how_the_table_is_copied_again() -> None:
+    stage = Stage()
+    for sql, remedy in (
+        ("DROP TABLE t", "rowlock copy bank.t where that is not seen"),
+        ("REPAIR TABLE t", "rowlock copy bank.t"),
+        ("UPDATE t SET a = 1", "rowlock copy bank.t"),
+    ):
+        assert stage.error(sql, Reach(frozenset([T]))).remedy.endswith(remedy)
 
 
 def test_logged_changes_stop_what_they_reach() -> None:

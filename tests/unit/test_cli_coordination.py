@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -28,6 +28,7 @@ from coordinator.core.owner.state import (
     Move,
     Pause,
     Rebalance,
+    Reload,
     Resign,
     Resume,
     Undrain,
@@ -50,7 +51,7 @@ from schemas.config.model import CoordinationConfig, KafkaConfig, load_config
 from tests import transport_kit
 from tests.certificates import Authority
 from tests.coordination_kit import Instant
-from tests.fake_control import FakeControl, agent, unit
+from tests.fake_control import FakeControl, FakeDesk, agent, unit
 
 CONFIG = """\
 kafka: {bootstrap: "127.0.0.1:1"}
@@ -73,7 +74,7 @@ def serve() -> Iterator[Serve]:
     servers: list[RestServer] = []
 
     def start(control: FakeControl, token: str = "", ssl: Certificate | None = None, prefix: str = "") -> str:
-        app = create_app(control, token=SecretStr(token), prefix=prefix)
+        app = create_app(control, control.desk, token=SecretStr(token), prefix=prefix)
         servers.append(RestServer(app, "127.0.0.1:0", ssl))
         return servers[-1].start()
 
@@ -168,7 +169,7 @@ def test_rest_may_take_another_port_where_its_own_is_taken() -> None:
         with pytest.raises(CommandError, match="cannot listen"):
             listen_for_rest(config, or_any_port=False)
         listening, address = listen_for_rest(config, or_any_port=True)
-        server = serve_rest(config, cast(Coordinator, FakeControl()), "p", listening)
+        server = serve_rest(config, cast(Coordinator, FakeControl()), FakeDesk(), "p", listening)
         try:
             assert server.address == address != config.rest
             assert httpx.get(f"http://{server.address}/v1/leader", trust_env=False).status_code in {200, 503}
@@ -341,6 +342,47 @@ def test_during_an_election_a_command_waits(
         leader.post("/v1/rebalance")
     assert len(waits) == 5
     assert control.commands == [Rebalance()]
+
+
+def test_a_reload_is_shown_and_a_refused_one_is_exit_2_with_every_line(
+    rowlock: Callable[..., Result], control: FakeControl
+) -> None:
+    shown = rowlock("reload")
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.splitlines() == [
+        "sources.b1.tables: [bank.*] → [bank.*, !bank.tmp]",
+        "pipelines.old: gone",
+        "placed anew: capture of b1",
+        "removed: apply units of pipeline old",
+        "in force: abc",
+    ]
+    said = json.loads(rowlock("reload --output json").stdout)
+    assert (said["version"], said["digest"], control.reloads) == (1, "abc", [False, False])
+    control.fails = {Reload: CommandRefusedError("c.yaml:3: wrong\nagent b: c.yaml:4: wrong")}
+    refused = rowlock("reload")
+    assert refused.exit_code == 2
+    assert refused.stderr.splitlines() == ["rowlock: c.yaml:3: wrong", "rowlock: agent b: c.yaml:4: wrong"]
+
+
+def test_a_coordinator_of_another_system_that_knows_no_reload_is_passed_over(
+    rowlock: Callable[..., Result], serve: Serve, control: FakeControl, led: list[str]
+) -> None:
+    """It is of an earlier release: there is nothing at that path, and so nobody to say whose it is."""
+    led.append(serve(control, prefix="rowlock"))
+    other = FakeControl()
+    app = create_app(other, other.desk, token=None, prefix="other")
+
+    async def earlier(scope: Any, receive: Any, send: Any) -> None:
+        if scope.get("path") == "/v1/reload":
+            scope = {**scope, "path": "/v1/nothing", "raw_path": b"/v1/nothing"}
+        await app(scope, receive, send)
+
+    theirs = RestServer(cast(Any, earlier), "127.0.0.1:0")
+    try:
+        assert rowlock("reload", theirs.start()).exit_code == 0
+    finally:
+        theirs.close()
+    assert control.reloads == [False]
 
 
 def test_an_election_that_takes_too_long(control: FakeControl, serve: Serve) -> None:

@@ -15,13 +15,15 @@ from consumer.errors import RefusedError
 from consumer.ordering.model import ApplyUnit, Held, UnitState
 from consumer.tables.definition import InForce
 from consumer.tables.event_decoder import event_decoder, image_row, row_decoder
+from consumer.tables.held_events import held_event
 from consumer.tables.router import TableRoute, resolve, target_table, wanted_table
+from consumer.tables.stored import Stored
 from rowlock.inspect import quarantine
 from rowlock.inspect.quarantine import HeldEvent, Selection, final_change, held_lines
 from schemas.config.model import load_config
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from schemas.wire.codec import encode_table
-from tests.apply_kit import account_table
+from schemas.wire.codec import encode_event, encode_table
+from tests.apply_kit import FakeSource, account_table
 from tests.debezium_kit import Connector, Values
 from tests.fake_target import FakeSession, FakeTarget
 
@@ -36,15 +38,15 @@ SOURCE = Table(
 )
 
 
-def in_force() -> InForce:
+def in_force(source: Table = SOURCE) -> InForce:
     routed = resolve(
         [TableRoute("bank.*", "public.{table}", (("branch", "{source}"),))], "b1", "bank", "acct"
     )
     assert routed is not None
-    wanted = wanted_table(SOURCE, routed)
+    wanted = wanted_table(source, routed)
     return InForce(
-        text="", source=SOURCE, routed=routed, wanted=wanted, target=target_table(wanted, wanted, ("branch",)),
-        decode=event_decoder(SOURCE), decode_row=row_decoder(SOURCE, {"id"}), row=image_row(SOURCE, routed.added),
+        text="", stored=Stored(source), written=source, routed=routed, wanted=wanted, target=target_table(wanted, wanted, ("branch",)),
+        decode=event_decoder(source), decode_row=row_decoder(source, {"id"}), row=image_row(source, routed.added),
     )  # fmt: skip
 
 
@@ -156,3 +158,19 @@ targets:
 pipelines:
   p: {sources: [b1], target: hq, routes: [{from: bank.*, to: "public.{table}"}]}
 """
+
+
+def test_an_event_that_was_held_before_a_column_came_has_there_what_the_source_gave_to_its_row() -> None:
+    """ADD COLUMN gives the rows that are there a value without a row event; a retry that left it out would crash, or lose it."""
+    raw = encode_event(FakeSource(table=SOURCE).event("c", None, {"id": 1, "name": "old"}))
+    extra = Column(name="w", type=ColumnType(kind=Kind.INT, bits=32), default="7", nullable=False)
+    nullable = structs.replace(extra, default=None, nullable=True)
+    for column, found in ((extra, 7), (nullable, None)):
+        known = in_force(structs.replace(SOURCE, columns=(*SOURCE.columns, column)))
+        assert known.row(held_event(known, raw).after) == (1, "old", found, "b1")
+    unknown = structs.replace(nullable, default_expression="uuid()")
+    known = in_force(structs.replace(SOURCE, columns=(*SOURCE.columns, unknown)))
+    with pytest.raises(RefusedError, match="column w"):
+        held_event(known, raw)
+    with pytest.raises(RefusedError, match="cannot be read"):
+        held_event(known, b"{}")

@@ -287,7 +287,6 @@ def test_what_is_not_built_yet_is_refused_as_such(tmp_path: Path, section: str, 
         ("sources", "topics"): (6, ("host: 127.0.0.1", "topics: {}\n    host: 127.0.0.1"), "use 'table'"),
         ("targets", "type"): (12, ("type: postgres", "type: {}"), "use 'mysql', 'mariadb' or 'postgres'"),
         ("pipelines", "consistency"): (21, ("target: hq", "consistency: {}\n    target: hq"), "use 'row'"),
-        ("pipelines", "schema_changes"): (21, ("target: hq", "schema_changes: {}\n    target: hq"), "use 'stop'"),
     }[section, key]  # fmt: skip
     (found,) = problems(tmp_path, GOOD.replace(old, new.format(value), 1))
     name = {"sources": "branch1", "targets": "hq", "pipelines": "to-hq"}[section]

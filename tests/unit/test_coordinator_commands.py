@@ -232,6 +232,20 @@ def test_one_that_is_well_again_ends_the_doubt_and_the_time_begins_anew() -> Non
     assert set(made.state.catalogue or ()) == {"capture/s", "apply/p/x", "apply/p/y"}
 
 
+def test_two_looks_with_nothing_between_them_are_no_long_time() -> None:
+    """An owner that stood still has not seen that all was well meanwhile."""
+    made = Cluster()
+    made.do(applies("x", "y"))
+    made.do(applies())
+    made.now += 31.0
+    assert not [each for each in made.do(applies()) if isinstance(each, Alarm)]
+    for _ in range(2):
+        made.now += 15.0
+        assert set(made.state.catalogue or ()) == {"capture/s", "apply/p/x", "apply/p/y"}
+        made.do(applies())
+    assert set(made.state.catalogue or ()) == {"capture/s"}, "it is believed once it has been looked at"
+
+
 def test_a_new_owner_doubts_it_as_well() -> None:
     made = Cluster()
     made.join("a")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from producer.statements.judgement import ACTIONS
+from producer.statements.actions import ACTIONS
 from producer.stops import CAUSES
 from tools.docs.effects import logged, page, statements
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
-from schemas.findings import Finding, no_table_yet, refusal, split_remedy
+from schemas.findings import Finding, copy_again, no_table_yet, refusal, split_remedy
+from schemas.table.patterns import check_pattern, matches
 
 OFF = Finding(
     "error",
@@ -44,3 +47,23 @@ def test_patterns_that_take_no_table_yet_are_a_warning_that_names_both_reasons()
     found = no_table_yet("source b1", ["bank.*", "!bank.tmp"])
     assert (found.level, found.message) == ("warning", "no table matches bank.*, !bank.tmp yet")
     assert "GRANT" in found.remedy.upper()
+
+
+@pytest.mark.parametrize(
+    ("db", "table", "command"),
+    [
+        ("bank", "acct", "rowlock copy bank.acct"),
+        ("bank", "a.b", "rowlock copy 'bank.`a.b`'"),
+        ("bank", "it`s *", "rowlock copy 'bank.`it``s *`'"),
+        ("bank", "a$b", "rowlock copy 'bank.a$b'"),
+        ("bank", "o'hare", "rowlock copy 'bank.`o'\"'\"'hare`'"),
+    ],
+)
+def test_the_command_that_copies_a_table_again_can_be_pasted_into_a_shell(
+    db: str, table: str, command: str
+) -> None:
+    assert copy_again(db, table) == command
+    pattern = shlex.split(command)[-1]
+    check_pattern(pattern)
+    assert matches(pattern, db, table)
+    assert not matches(pattern, db, f"{table}x")

@@ -13,6 +13,7 @@ from consumer.errors import UnitStoppedError
 from consumer.tables.definition import prepare
 from consumer.tables.fitness import misfit
 from consumer.tables.router import TableRoute, resolve, wanted_table
+from consumer.tables.stored import Stored
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from schemas.table.model import Table
 from tests.apply_kit import account_table
@@ -61,7 +62,7 @@ def test_what_check_refuses_stops_the_unit_with_a_remedy(
     assert why.startswith("target table public.acct: ")
     assert all(word in why for word in words), why
     with pytest.raises(UnitStoppedError) as stopped:
-        prepare(session, SOURCE, source_name="b1", routes=ROUTES, create=True)
+        prepare(session, Stored(SOURCE), source_name="b1", routes=ROUTES, create=True)
     assert str(stopped.value) == why
 
 
@@ -95,6 +96,6 @@ def test_a_table_that_was_judged_at_the_take_over_is_not_asked_for_again() -> No
         raise AssertionError("asked again")
 
     session: Any = SimpleNamespace(read_table=never, facts=never)
-    prepare(session, SOURCE, source_name="b1", routes=ROUTES, create=False, real=real_table())
+    prepare(session, Stored(SOURCE), source_name="b1", routes=ROUTES, create=False, real=real_table())
     session.read_table = lambda *_: real_table()
-    prepare(session, SOURCE, source_name="b1", routes=ROUTES, create=False, gone=True)
+    prepare(session, Stored(SOURCE), source_name="b1", routes=ROUTES, create=False, gone=True)

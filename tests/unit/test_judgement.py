@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from producer.statements.actions import ACTIONS
 from producer.statements.ddl import TableDdl, classify
-from producer.statements.judgement import ACTIONS, StatementVerdict, judge
+from producer.statements.judgement import StatementVerdict, judge
 
 T = ("db", "t")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from producer.barriers import Barriers
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.places import Place, Proof, Proven, Unproven
-from producer.errors import TableStoppedError
+from producer.errors import TableStoppedError, TransientSourceError
 from producer.flavours.mariadb import MARIADB
 from producer.loop.loop import CaptureLoop
 from producer.loop.rows import RowSender
@@ -21,6 +22,7 @@ from producer.sources.changes import Barrier, TransactionHeader
 from producer.statements import ddl
 from producer.stops import Stopped
 from producer.tables import Captured, TableName, TableState
+from schemas.config.online_ddl import all_tools
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.table.names import Names
 from schemas.wire.position import DEFINITION_ROW, FIRST_SNAPSHOT_ROW, Position
@@ -58,8 +60,9 @@ class World:
         self.captured = Captured("rowlock", "b1")
         self.errors: dict[TableName, str] = {}
         self.started = Started(RECORD, CONTEXT, self.captured, {}, self.errors, fresh=False)
+        self.there = 0  # messages that a predecessor has written since the start
         nothing: Any = SimpleNamespace(
-            send=lambda *_: None, drain=lambda: None, ensure=lambda *_: None, at=self.proof
+            send=self.send, drain=lambda: None, ensure=lambda *_: None, at=self.proof, offsets={}
         )
         self.barriers = Barriers(
             CONTEXT, self.captured, nothing, nothing, lambda *_: True, self.errors, self.changed,
@@ -77,6 +80,9 @@ class World:
             state = self.captured.tables[NAME]
             state.ahead = {at: table for at, table in tail.definitions.items() if at > state.defined_at}
         return self
+
+    def send(self, _topic: str, _key: bytes, _value: bytes, stored: Callable[[int], None]) -> None:
+        stored(self.there)
 
     def statements(self, upto: int) -> list[int]:
         return [at for at, what in enumerate(self.history[:upto]) if what == "statement"]
@@ -179,6 +185,33 @@ def test_a_start_before_where_a_table_was_taken_up_publishes_the_same_rows_again
     assert late > 10 or not snapshots
 
 
+@pytest.mark.parametrize(("late", "sql"), [(False, None), (True, None), (True, "ALTER TABLE n …")])
+def test_a_table_that_a_predecessor_took_up_meanwhile_stops(late: bool, sql: str | None) -> None:
+    """It had not ended, and wrote after our start had read the topic: readers take what it wrote, and then ours, without what is between."""
+    for there, taken in ((0, True), (2, False)):
+        world = World(["statement", "row"], 0, snapshots=True)
+        world.there, world.here = there, 1
+        if late:
+            world.started.late[NAME] = (3, 0)
+        takes_up: Any = world.barriers._take_up
+        arguments = (NAME, version(1), (0, 3, 1, DEFINITION_ROW), world.transaction(), sql)
+        if taken:
+            takes_up(*arguments)
+            assert world.snapshot_at == 1
+        else:
+            with pytest.raises(TableStoppedError, match="taken up at two places"):
+                takes_up(*arguments)
+            assert world.snapshot_at is None
+
+
+def test_a_table_that_both_take_up_at_its_statement_goes_on() -> None:
+    """What the predecessor wrote is written again, at the same positions."""
+    world = World(["statement", "row"], 0, snapshots=True)
+    world.there = 5
+    world.run()
+    assert (world.published, world.stopped_at) == ([(1, 1)], None)
+
+
 @pytest.mark.parametrize("row", [DEFINITION_ROW, 0])
 def test_what_stands_before_the_beginning_of_a_table_concerns_nobody(row: int) -> None:
     """A row or a statement led to it: rows at its place count; the statement takes the position that its definition has."""
@@ -231,6 +264,46 @@ def test_a_table_waits_until_its_definition_stands_above_all_that_its_topic_has(
     assert (taken, started.late) == ([NAME], {})
 
 
+@pytest.mark.parametrize(("there", "begins"), [(7, True), (9, False)])
+def test_a_start_begins_anew_where_a_predecessor_has_just_taken_a_table_up(there: int, begins: bool) -> None:
+    """Ours stands behind what it wrote, and what we write below that readers would take for repetitions."""
+    captured = Captured("rowlock", "b1")
+    starter: Any = object.__new__(Starter)
+    starter.captured = captured
+    topic = captured.topic(NAME)
+    topic.end = 7
+    captured.tables[NAME] = TableState(
+        NAME, topic, version(1), (0, 3, 5, DEFINITION_ROW), definition_offset=there
+    )
+    if begins:
+        starter._require_alone([NAME, ("bank", "left_out")])
+    else:
+        with pytest.raises(
+            TransientSourceError,
+            match=r"an earlier capture process .* has just written to rowlock\.b1\.bank\.n: ",
+        ):
+            starter._require_alone([NAME])
+
+
+def test_a_start_asks_for_definitions_where_it_has_seen_nothing_before() -> None:
+    """Else it would not wait until the source has carried out what its log has."""
+    asked: list[Place] = []
+
+    class Definitions:
+        def all_at(self, place: Place, names: list[TableName]) -> dict[TableName, Proof]:
+            asked.append(place)
+            return dict.fromkeys(names, Proven(None, "it is a view"))
+
+    captured = Captured("rowlock", "b1")
+    starter: Any = object.__new__(Starter)
+    starter.captured, starter.source = captured, SimpleNamespace(definitions=Definitions())
+    started = Started(RECORD, CONTEXT, captured, {}, {}, fresh=False)
+    starter._define_new(started, [NAME])
+    starter._define_new(started, [])
+    assert asked == [Place("binlog.000003", 0, beginning=True)]
+    assert started.errors == {NAME: "it is a view"}
+
+
 def test_a_start_asks_once_how_names_compare_however_many_tables_there_are() -> None:
     """The source is asked for it, and a bank has hundreds of tables."""
     asked = []
@@ -247,7 +320,7 @@ def test_a_start_asks_once_how_names_compare_however_many_tables_there_are() -> 
     captured = Captured("rowlock", "b1")
     gone = [("bank", f"n{number}") for number in range(5)]
     starter: Any = object.__new__(Starter)
-    starter.captured, starter.config = captured, SimpleNamespace(tables=["bank.*"])
+    starter.captured, starter.config = captured, SimpleNamespace(tables=["bank.*"], online_ddl=all_tools())
     starter.source = SimpleNamespace(tables=Tables())
     found = {captured.topic_of(name): TopicTails(tables={name: Tail()}) for name in gone}
     starter._take_stops(Started(RECORD, CONTEXT, captured, {}, {}, fresh=False), [], gone, found)

@@ -13,6 +13,8 @@ from pathlib import Path
 import grimp
 import pytest
 
+from tests.figures import lines, steps
+
 ROOT = Path(__file__).resolve().parents[2]
 #: Package → the packages of this repository that it may import. rowlock/ puts them together.
 MAY_IMPORT = {
@@ -199,3 +201,9 @@ def test_the_page_says_what_is_in_each_folder() -> None:
         if file.parent != ROOT / package
     }
     assert shown == folders
+
+
+def test_the_way_of_a_row_is_read_in_an_evening() -> None:
+    files = steps("The way of a row")
+    assert len(files) <= 30
+    assert lines([ROOT / name for name in files]) <= 6_000

@@ -228,7 +228,7 @@ def test_rows_a_second_of_a_capture_unit(config: Config, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(capture_worker, "monotonic", lambda: now)
     capture = capture_worker.CaptureWorkers(config, Rates())
-    unit = capture_worker._Unit("capture/s", 7, "s", counted_at=now)
+    unit = capture_worker._Unit("capture/s", 7, "s", config, counted_at=now)
     for seconds, events in ((2.0, 1_000), (2.0, 1_600), (0.0, 1_610), (5.0, 1_610), (1.0, 5_610)):
         now += seconds
         line = {"kind": "captured", "commit_ts_ms": 5, "position": [0, 1, 2, -1], "events": events}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 from tests.mutants import MUTANTS, SAMPLE
 from tests.mutants.fresh import changes, drawn
 from tests.mutants.mutant import Mutant
-from tests.mutants.run import PRODUCT, ROOT, run
+from tests.mutants.run import PRODUCT, ROOT, Copy, run
+from tests.mutants.survivors import SURVIVORS
 
 SOURCES = {
     str(path.relative_to(ROOT)): path.read_text()
@@ -63,6 +65,16 @@ def test_who_is_found_and_who_survives() -> None:
         list(run([Mutant(file, "no such text", "", tests)], 1))
 
 
+def test_a_copy_has_all_that_a_test_may_read(tmp_path: Path) -> None:
+    """Tests read pages and settings, too; without them those of a fresh mutant fail before there is one."""
+    Copy(tmp_path / "0")
+    known = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    named = [name for name in known.splitlines() if (ROOT / name).exists()]
+    for name in (*named, "docs/how-to/add-a-target.md", "README.md", "tests/unit/test_mutants.py"):
+        assert (tmp_path / "0" / name).is_file(), name
+    assert not (tmp_path / "0" / ".git").exists()
+
+
 FRESH = '''"""What it is."""
 from dataclasses import dataclass
 
@@ -96,6 +108,13 @@ def test_fresh_mutants_change_what_runs_and_nothing_else(tmp_path: Path) -> None
     ]
     for each in found:
         compile(each.made(FRESH), "lane.py", "exec")
+
+
+def test_every_survivor_is_one_that_may_be_drawn() -> None:
+    """A reason is about a line as it is: where that has changed, the mutant has to be found again, or a reason."""
+    every = {mutant[:3] for mutant in drawn(ROOT, 10**6, 1)}
+    assert [each for each in SURVIVORS if each[:3] not in every] == []
+    assert all(each.why for each in SURVIVORS)
 
 
 def test_a_drawn_mutant_stands_once_in_its_file_and_has_tests() -> None:

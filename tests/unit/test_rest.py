@@ -22,6 +22,7 @@ from coordinator.core.owner.state import (
     Move,
     Pause,
     Rebalance,
+    Reload,
     Resign,
     Resume,
     Undrain,
@@ -32,13 +33,14 @@ from coordinator.rest.door import BODY_LIMIT, Door
 from coordinator.rest.problems import KINDS
 from coordinator.rest.server import Certificate
 from coordinator.server.operators.api import CommandRefusedError, LeaderView, NoAnswerError
-from schemas.config.addresses import SYSTEM
+from schemas.config.addresses import ASKED_BY, SYSTEM
 from tests.certificates import Authority
-from tests.fake_control import FakeControl, unit
+from tests.fake_control import FakeControl, FakeDesk, unit
 from tools.docs.rest import render
 
 OTHER = LeaderView(8, "c2", "10.0.0.2:7701", "10.0.0.2:7780", 1.0)
 UNIT = "apply/p/t.b1.bank.acct"
+DESK = FakeDesk()
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def served() -> Iterator[tuple[Shared, dict[str, str]]]:
     """Yield a shared control, and by token the URL of a server over it."""
     shared, tokens = Shared(), ("", "topsecret")
     servers = {
-        token: RestServer(create_app(shared, token=SecretStr(token)), "127.0.0.1:0") for token in tokens
+        token: RestServer(create_app(shared, DESK, token=SecretStr(token)), "127.0.0.1:0") for token in tokens
     }
     yield shared, {token: f"http://{server.start()}" for token, server in servers.items()}
     for server in servers.values():
@@ -168,6 +170,23 @@ def test_a_refused_command_is_409_and_one_about_nothing_404(client: Client, cont
     problem(rest.post("/v1/agents/a1/drain"), 409, "refused")
 
 
+def test_a_reload_says_what_it_changes(client: Client, control: FakeControl) -> None:
+    answer = client().post("/v1/reload")
+    said = answer.json()
+    assert (answer.status_code, said["digest"], said["in_force"]) == (200, "abc", True)
+    assert (said["changed"], said["gone"]) == (["source/b1"], ["pipeline/old"])
+    assert said["changes"][1] == "pipelines.old: gone"
+    assert client().post("/v1/reload", params={"dry_run": "true"}).json()["in_force"] is False
+    assert control.reloads == [False, True]
+    problem(client().post("/v1/reload", params={"dry": "true"}), 422, "invalid")
+
+
+def test_a_refused_reload_lists_everything(client: Client, control: FakeControl) -> None:
+    control.fails = {Reload: CommandRefusedError("c.yaml:3: wrong\nagent b: c.yaml:4: wrong")}
+    body = problem(client().post("/v1/reload"), 409, "refused")
+    assert body["errors"] == ["c.yaml:3: wrong", "agent b: c.yaml:4: wrong"]
+
+
 def test_an_owner_that_does_not_answer(client: Client, control: FakeControl) -> None:
     control.fails = {Rebalance: NoAnswerError("the owner did not answer within 5 s")}
     problem(client().post("/v1/rebalance"), 504, "no-answer")
@@ -229,7 +248,7 @@ def test_without_the_token_nothing_is_told_or_done(
 @pytest.mark.parametrize(("asked_as", "status"), [("other", 421), ("", 202), (None, 202), ("rowlock", 202)])
 def test_who_means_another_system_is_refused(control: FakeControl, asked_as: str | None, status: int) -> None:
     """Two systems on one machine: the second one's command at the first one's address. Who names none is not refused."""
-    server = RestServer(create_app(control, token=None, prefix="rowlock"), "127.0.0.1:0")
+    server = RestServer(create_app(control, FakeDesk(), token=None, prefix="rowlock"), "127.0.0.1:0")
     headers = {} if asked_as is None else {SYSTEM: asked_as}
     try:
         with httpx.Client(base_url=f"http://{server.start()}", headers=headers, trust_env=False) as rest:
@@ -301,7 +320,7 @@ def _head(path: str, *lines: str) -> str:
 @pytest.mark.parametrize("path", [MOVE, "/v1/rebalance", "/v1/nothing"])
 def test_a_stranger_is_refused_before_a_byte_of_the_body_is_read(control: FakeControl, path: str) -> None:
     """No body is sent at all: a server that waited for it would not answer."""
-    server = RestServer(create_app(control, token=SecretStr("topsecret")), "127.0.0.1:0")
+    server = RestServer(create_app(control, FakeDesk(), token=SecretStr("topsecret")), "127.0.0.1:0")
     try:
         said, _ = _raw(server.start(), _head(path, "Content-Length: 400000000"), [])
     finally:
@@ -313,7 +332,7 @@ def test_a_stranger_is_refused_before_a_byte_of_the_body_is_read(control: FakeCo
 
 @pytest.mark.parametrize("token", ["", "topsecret"])
 def test_a_body_that_is_too_long_is_not_read(control: FakeControl, token: str) -> None:
-    server = RestServer(create_app(control, token=SecretStr(token)), "127.0.0.1:0")
+    server = RestServer(create_app(control, FakeDesk(), token=SecretStr(token)), "127.0.0.1:0")
     known = [f"Authorization: Bearer {token}"] if token else []
     piece = b"10000\r\n" + b"x" * 65536 + b"\r\n"
     try:
@@ -330,7 +349,7 @@ def test_a_body_that_is_too_long_is_not_read(control: FakeControl, token: str) -
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(control: FakeControl) -> None:
-    app = Door(create_app(control, token=None), None, body_s=0.05)
+    app = Door(create_app(control, FakeDesk(), token=None), None, body_s=0.05)
     server = RestServer(app, "127.0.0.1:0")
     try:
         said, _ = _raw(server.start(), _head(MOVE, "Content-Length: 10"), [b"{"])
@@ -377,7 +396,7 @@ def test_the_description_says_what_the_interface_does(client: Client, control: F
         "/v1/leader", "/v1/counters", "/v1/agents", "/v1/agents/{name}", "/v1/agents/{name}/drain", "/v1/pipelines",
         "/v1/agents/{name}/undrain", "/v1/units/{unit}/cancel",
         "/v1/units", "/v1/units/{unit}", "/v1/units/{unit}/pause", "/v1/units/{unit}/resume", "/v1/units/{unit}/move",
-        "/v1/events", "/v1/rebalance", "/v1/resign", "/healthz", "/readyz",
+        "/v1/copies", "/v1/copies/cancel", "/v1/events", "/v1/rebalance", "/v1/reload", "/v1/resign", "/healthz", "/readyz",
     }  # fmt: skip
     assert "ValidationError" not in str(said)
     for path, methods in said["paths"].items():
@@ -394,7 +413,7 @@ def test_the_description_says_what_the_interface_does(client: Client, control: F
 
 
 def test_the_description_names_the_token(control: FakeControl) -> None:
-    with_token: FastAPI = create_app(control, token=SecretStr("x"))
+    with_token: FastAPI = create_app(control, FakeDesk(), token=SecretStr("x"))
     said = describe(with_token)
     assert said["paths"]["/v1/units"]["get"]["security"] == [{"HTTPBearer": []}]
     assert "security" not in said["paths"]["/healthz"]["get"]
@@ -407,7 +426,7 @@ def server(request: pytest.FixtureRequest, control: FakeControl, tmp_path: Path)
     if request.param == "https":
         issued = Authority(tmp_path).issue("127.0.0.1")
         ssl, verify = Certificate(issued.cert, issued.key), str(issued.ca)
-    server = RestServer(create_app(control, token=None), "127.0.0.1:0", ssl)
+    server = RestServer(create_app(control, FakeDesk(), token=None), "127.0.0.1:0", ssl)
     yield f"{request.param}://{server.start()}", verify
     server.close()
 
@@ -424,7 +443,7 @@ def test_a_real_server(server: tuple[str, Any], control: FakeControl) -> None:
 
 
 def test_a_server_ends_and_frees_its_port(control: FakeControl) -> None:
-    app = create_app(control, token=None)
+    app = create_app(control, FakeDesk(), token=None)
     first = RestServer(app, "127.0.0.1:0")
     address = first.start()
     with pytest.raises(OSError, match="in use"):
@@ -439,3 +458,34 @@ def test_a_server_ends_and_frees_its_port(control: FakeControl) -> None:
 def test_the_reference_is_current() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "rest.md"
     assert page.read_text() == render(), "run: python -m tools.docs.rest > docs/reference/rest.md"
+
+
+def test_copies(client: Client, control: FakeControl, served: tuple[Shared, dict[str, str]]) -> None:
+    rest, desk = client(), DESK
+    desk.asked.clear()
+    answer = rest.post("/v1/copies", json={"table": "bank.acct", "where": "id > 3"}, headers={ASKED_BY: "me"})
+    assert answer.status_code == 202
+    assert answer.json() == {"id": "7f3c", "source": "b1", "table": "bank.acct"}
+    assert rest.post("/v1/copies/cancel", json={"table": "bank.acct", "source": "b2"}).status_code == 202
+    (asked, by), (cancelled, _) = desk.asked
+    assert (asked.table, asked.where, asked.cancel, cancelled.cancel) == ("bank.acct", "id > 3", False, True)
+    assert by.startswith("me at ")
+    told = [row for row in control.journal.after(0, 10) if row.what == "copy asked for"]
+    assert told[0].about["table"] == "bank.acct"
+    assert rest.get("/v1/copies").json() == {"copies": []}
+
+
+def test_a_copy_that_cannot_be(client: Client, control: FakeControl) -> None:
+    rest = client()
+    problem(rest.post("/v1/copies", json={"table": "t"}), 422, "invalid")
+    DESK.refuses = "no such table"
+    try:
+        assert (
+            problem(rest.post("/v1/copies", json={"table": "bank.x"}), 409, "refused")["detail"]
+            == "no such table"
+        )
+    finally:
+        DESK.refuses = None
+    control.seen_leader = OTHER
+    problem(rest.post("/v1/copies", json={"table": "bank.acct"}), 503, "not-leader")
+    problem(rest.get("/v1/copies"), 503, "not-leader")

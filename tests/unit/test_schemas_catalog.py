@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from schemas.errors import NoKeyError, UnsupportedTypeError
 from schemas.io.mysql_catalog import choose_key, is_selected
-from schemas.io.mysql_columns import CatalogColumn, column_type, parse_members
-from schemas.table.model import Column, ColumnType, IndexPart, Kind, UniqueIndex
+from schemas.io.mysql_columns import CatalogColumn, column, column_type, parse_members
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, same_definition
 
 
 @pytest.mark.parametrize(
@@ -109,3 +109,41 @@ def test_without_one_the_first_not_null_unique_index_by_columns_then_name() -> N
 def test_no_key_at_all_is_refused() -> None:
     with pytest.raises(NoKeyError, match=r"d\.t has neither a primary key.*add a primary key"):
         choose_key(_columns(a=True), [_index("a", "a")], "d.t")
+
+
+@pytest.mark.parametrize(
+    ("data_type", "shown", "extra", "quoted", "default", "computed"),
+    [
+        ("int", "5", "", False, "5", None),
+        ("int", "5", "", True, "5", None),
+        ("varchar", "'x'", "", True, "x", None),
+        ("varchar", "NULL", "", True, None, None),
+        ("varchar", "'NULL'", "", True, "NULL", None),
+        ("varchar", "NULL", "", False, "NULL", None),
+        ("varchar", None, "", False, None, None),
+        ("varchar", "uuid()", "", True, None, "uuid()"),
+        ("varchar", "uuid()", "DEFAULT_GENERATED", False, None, "uuid()"),
+        ("datetime", "CURRENT_TIMESTAMP", "on update CURRENT_TIMESTAMP", False, None, "CURRENT_TIMESTAMP"),
+        ("datetime", None, "on update CURRENT_TIMESTAMP", False, None, None),
+        ("int", "`a` + `b`", "", True, None, "`a` + `b`"),
+        ("binary", "0x4142", "", False, None, "0x4142"),
+        ("binary", "'AB'", "", True, None, "'AB'"),
+        ("bit", "b'101'", "", True, "5", None),
+    ],
+)
+def test_a_default_is_a_literal_or_an_expression(
+    data_type: str, shown: str | None, extra: str, quoted: bool, default: str | None, computed: str | None
+) -> None:
+    row = _row(data_type, data_type)._replace(default=shown, extra=extra)
+    found = column(row, quoted_defaults=quoted)
+    assert (found.default, found.default_expression) == (default, computed)
+
+
+def test_a_default_that_an_older_topic_lacks_may_be_any() -> None:
+    def table(computed: str | None) -> Table:
+        columns = (Column(name="a", type=ColumnType(kind=Kind.INT, bits=32), default_expression=computed),)
+        return Table(db="d", name="t", columns=columns, key=UniqueIndex(name="u", parts=()))
+
+    assert same_definition(table(None), table("rand()"))
+    assert not same_definition(table("rand()"), table("uuid()"))
+    assert not same_definition(table("rand()"), table(None))

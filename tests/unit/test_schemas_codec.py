@@ -27,13 +27,13 @@ from schemas.wire.event import (
     Undecodable,
 )
 from schemas.wire.position import FIRST_SNAPSHOT_ROW
-from schemas.wire.records import Anchor, Identity, LogProof, StoredPosition, TableStop, Watermark
+from schemas.wire.records import Anchor, Identity, LogProof, Shadow, StoredPosition, TableStop, Watermark
 from tests.schemas_strategies import TABLE, rows
 
 SCHEMAS = Path(codec.__file__).parent.parent
 GOLDEN = SCHEMAS / "golden" / "v1"
 EVENTS = (
-    "c", "u", "u-undecodable", "d", "r", "t", "m-definition", "m-expression", "m-ddl", "m-ddl-kept", "m-ddl-columns",
+    "c", "u", "u-undecodable", "d", "r", "t", "m-definition", "m-expression", "m-default-expression", "m-ddl", "m-ddl-kept", "m-ddl-columns",
     "m-chunk", "m-copy", "m-copy-chunk", "m-stop",
 )  # fmt: skip
 RECORDS: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]] = {
@@ -85,6 +85,7 @@ _DESCRIBED: dict[str, type[msgspec.Struct]] = {
     "index": UniqueIndex, "part": IndexPart, "stored_position": StoredPosition, "identity": Identity, "anchor": Anchor,
     "watermark": Watermark, "stop": TableStop, "proof": LogProof, "undecodable": Undecodable,
     "copy_mark": CopyMark, "columns": ColumnChanges, "copy_state": CopyState, "copy_request": CopyRequest, "limits": RepairLimits,
+    "shadow": Shadow,
 }  # fmt: skip
 
 

@@ -139,19 +139,6 @@ def test_mariadb_takes_the_place_that_belongs_to_its_snapshot() -> None:
     assert low.point == (1, (server.view + 1) * SIZE)
 
 
-@pytest.mark.parametrize(("code", "again"), [(2013, True), (1146, True), (1142, False), (1064, False)])
-def test_a_chunk_is_read_again_where_that_may_heal(server: Server, code: int, again: bool) -> None:
-    kind = pymysql.err.ProgrammingError if code in (1146, 1064) else pymysql.err.OperationalError
-    server.fails = kind(code, "no")
-    if again:
-        found = read(server)
-        assert isinstance(found, ChunkFailed)
-        assert found.request == 7
-    else:
-        with pytest.raises(kind):
-            read(server)
-
-
 def test_what_was_logged_before_the_stream_must_be_visible_first(server: Server) -> None:
     """MariaDB's LOW is a position, which the machine compares; MySQL's says nothing of what the stream did not deliver."""
     for first, waits in ((1, 3), True), ((1, 4), False), ((1, 9), False), (None, False):
@@ -161,3 +148,35 @@ def test_what_was_logged_before_the_stream_must_be_visible_first(server: Server)
 
 def _select(server: Server) -> str:
     return next(sql for sql in server.said if "FROM `d`.`t`" in sql)
+
+
+TRIED_AGAIN = {
+    pymysql.err.ProgrammingError: (1054, 1146, 1412),  # unknown column, no such table, definition changed
+    pymysql.err.OperationalError: (1205, 2006, 2013),
+    pymysql.err.InterfaceError: (0,),
+}
+FOR_A_PERSON = {
+    pymysql.err.ProgrammingError: (1064,),
+    pymysql.err.OperationalError: (1044, 1045, 1142, 1143, 1227, 1370, 1698),
+}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(error, code) for error, codes in TRIED_AGAIN.items() for code in codes]
+)
+def test_a_chunk_that_fails_for_the_moment_is_asked_for_again(
+    server: Server, error: type[Exception], code: int
+) -> None:
+    server.fails = error(code, "why")
+    found = read(server)
+    assert isinstance(found, ChunkFailed)
+    assert (found.request, "why" in found.reason) == (7, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(error, code) for error, codes in FOR_A_PERSON.items() for code in codes]
+)
+def test_a_chunk_that_nobody_may_read_is_said(server: Server, error: type[Exception], code: int) -> None:
+    server.fails = error(code, "why")
+    with pytest.raises(error, match="why"):
+        read(server)

@@ -16,6 +16,7 @@ import pytest
 from consumer.attempt.reports import Report
 from consumer.errors import TransientError, UnitStoppedError
 from consumer.process import instructions as process_module
+from consumer.process import shells as shells_module
 from consumer.process import spark_beside as module
 from consumer.process.instructions import NO_SPARK, AssignedProcess
 from consumer.process.pipeline_queries import PipelineQueries
@@ -134,7 +135,7 @@ def test_a_shell_gets_spark_whichever_comes_first(monkeypatch: pytest.MonkeyPatc
     given: list[Any] = []
     shell = SimpleNamespace(spark_up=given.append, start=lambda: None)
     monkeypatch.setattr(process_module, "PipelineShell", lambda *_: shell)
-    monkeypatch.setattr(process_module, "PipelineSettings", SimpleNamespace(of=lambda *_: None))
+    monkeypatch.setattr(shells_module, "PipelineSettings", SimpleNamespace(of=lambda *_: None))
     monkeypatch.setattr(process_module, "end_with_java", lambda *_: None)
     config = SimpleNamespace(sources={}, kafka=SimpleNamespace(prefix="p", bootstrap="b", options={}))
     out = io.StringIO()
@@ -142,7 +143,7 @@ def test_a_shell_gets_spark_whichever_comes_first(monkeypatch: pytest.MonkeyPatc
     spark = SimpleNamespace(java=None, warm_up=lambda *_, **__: True)
     steps: list[Callable[[], Any]] = [
         lambda: process._spark_is_up(cast(Any, spark), 1.25, threading.Event()),
-        lambda: process._shell("p"),
+        lambda: process._shells.preparing("apply/p/t", "p"),
     ]
     for step in steps if spark_first else reversed(steps):
         step()

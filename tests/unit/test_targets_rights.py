@@ -50,13 +50,20 @@ def test_what_postgresql_refuses(message: str, grant: str) -> None:
     assert postgres_rights.grant_for(message, 'the "one"', hint) == f'GRANT {grant} TO "the ""one""";'
 
 
+def test_a_table_that_is_to_be_changed_needs_its_owner() -> None:
+    statement = 'LOCK TABLE "hq"."people" IN ACCESS EXCLUSIVE MODE'
+    for message in ("must be owner of table people", "must be owner of relation people"):
+        found = postgres_rights.grant_for(message, "u", statement)
+        assert found == 'ALTER TABLE "hq"."people" OWNER TO "u";'
+
+
 @pytest.mark.parametrize(
     "message",
     [
         "permission denied to terminate process\nDETAIL:  Only roles with the SUPERUSER attribute may terminate processes of roles with the SUPERUSER attribute.",
         "must be a superuser to terminate superuser process",
         'new row violates row-level security policy for table "people"',
-        "must be owner of table people",
+        "must be owner of function f",
         "keine Berechtigung für Tabelle people",
     ],
 )
@@ -160,6 +167,23 @@ def test_each_right_that_a_role_of_postgresql_lacks() -> None:
     assert missing(replace(HAS, tables=tables)) == ['GRANT UPDATE ON TABLE "public"."rowlock_unit" TO "u";']
 
 
+def test_who_changes_or_drops_a_table_of_postgresql_owns_it() -> None:
+    wanted = replace(WANTED, alter=frozenset({PEOPLE, DOGS}))
+    own = ['ALTER TABLE "public"."people" OWNER TO "u";']
+    assert missing(HAS, wanted) == own, "what is not there yet will be the role's own"
+    assert missing(HAS, replace(WANTED, drop=frozenset({PEOPLE}))) == own
+    assert missing(replace(HAS, owned=frozenset({PEOPLE})), wanted) == []
+    schemas = {"public": (True, True), "bank": (True, False)}
+    acct = ("bank", "acct")
+    there = {**HAS.tables, acct: frozenset(ROW_RIGHTS)}
+    has = replace(HAS, schemas=schemas, tables=there, owned=frozenset({acct}))
+    wanted = replace(WANTED, tables=(acct,))
+    assert missing(has, wanted) == []
+    assert missing(has, replace(wanted, alter=frozenset({acct}))) == [
+        'GRANT CREATE ON SCHEMA "bank" TO "u";'
+    ], "an index"
+
+
 def test_a_schema_of_a_route() -> None:
     wanted = replace(WANTED, tables=(("bank", "acct"), ("shop", "order")))
     assert missing(HAS, wanted) == ['GRANT CREATE ON DATABASE "hq" TO "u";']
@@ -223,6 +247,19 @@ def test_what_a_user_of_mysql_lacks_is_one_statement_a_database() -> None:
         lacks("GRANT PROXY ON ''@'%' TO 'u'@'%'", "GRANT EXECUTE ON PROCEDURE `h_q`.`p` TO `u`@`%`", OTHER)
         != []
     )
+
+
+def test_who_changes_or_drops_a_table_of_mysql_needs_a_right_for_that() -> None:
+    everywhere = f"{ROWS_}, CREATE ON *.* TO `u`@`%`"
+    place = ("other", "people")
+    alter, drop = replace(MY, alter=frozenset({place})), replace(MY, drop=frozenset({place}))
+    assert lacks(everywhere) == []
+    assert lacks(everywhere, wanted=alter) == ["GRANT ALTER ON `other`.* TO `u`@`%`;"]
+    assert lacks(everywhere, wanted=drop, there=(place,)) == ["GRANT DROP ON `other`.* TO `u`@`%`;"]
+    assert lacks(wanted=replace(alter, drop=alter.alter, create=True))[1:] == [
+        f"GRANT {ALL}, CREATE, ALTER, DROP ON `other`.* TO `u`@`%`;"
+    ]
+    assert lacks(everywhere, "GRANT ALTER ON `other`.`people` TO `u`@`%`", wanted=alter) == []
 
 
 def test_a_role_that_is_not_active_gives_nothing() -> None:

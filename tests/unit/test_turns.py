@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.services import NO_MYSQL, pytest_terminal_summary, without_mysql
-from tests.turns import CASES, TOO_LONG, of_turn
+from tests.turns import CASES, TOO_LONG, by_length, of_turn
 
 MANY = next(iter(CASES))
 NAMES = ["b.py::one", *(f"{MANY}[{n}]" for n in range(15)), "a.py::two[x]", "a.py::two[y]"]
@@ -50,3 +51,10 @@ def test_the_end_of_a_run_says_how_many_tests_had_no_mysql(reasons: tuple[str, .
     )
     pytest_terminal_summary(reporter)
     assert (said in "\n".join(lines)) if said else not lines
+
+
+def test_modules_that_need_services_come_first() -> None:
+    """They take minutes with few tests: at the end one process would wait for the other."""
+    tests = Path(__file__).parents[1]
+    names = ("unit/test_turns.py", "sim/test_model.py", "integration/test_demo.py", "faults/test_cluster.py")
+    assert sorted(names, key=lambda name: by_length(tests / name)) == list(reversed(names))

@@ -18,11 +18,12 @@ from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.reader import EnvelopeReader, Rows, Slice
 from consumer.attempt.reports import CopyNeed, Report
 from consumer.attempt.spec import UnitSpec, initial_layout
-from consumer.errors import CommitUnknownError, RefusedError, TransientError, UnitStoppedError
+from consumer.errors import CommitUnknownError, RefusedError, TransientError
 from consumer.ordering.lanes import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import ApplyUnit, RowChange
-from consumer.tables.definition import InForce, definition_change
+from consumer.tables.definition import InForce
+from consumer.tables.evolution.decisions import NeedsCopy, Pass, decide
 from consumer.tables.router import TableRoute
 from schemas.findings import START_OVER
 from schemas.table.model import Column, ColumnType, Kind, Table
@@ -39,8 +40,11 @@ FAST = LaneLimits(pause=0.001, max_pause=0.002)
 class Bench:
     """A unit, its topic as a list of records, and the target."""
 
-    def __init__(self, *, lanes: int = 3, routes: tuple[TableRoute, ...] = ROUTES, **spec: object) -> None:
+    def __init__(
+        self, *, lanes: int = 3, routes: tuple[TableRoute, ...] = ROUTES, topic: str = "t", **spec: object
+    ) -> None:
         self.target = FakeTarget()
+        self.unit = ApplyUnit("p", topic)
         self.topic: list[bytes] = []
         self.lanes, self.routes, self.more = lanes, routes, {"limits": FAST, **spec}
         self.tables: dict[tuple[str, int], InForce] = {}
@@ -50,10 +54,6 @@ class Bench:
     def take_over(self) -> None:
         layout = initial_layout(self.routes, self.lanes).encode()
         self.epoch, _, _ = FakeSession(self.target).take_over(self.unit, "id", layout, self.lanes)
-
-    @property
-    def unit(self) -> ApplyUnit:
-        return ApplyUnit("p", "t")
 
     def write(self, events: Iterable[Event]) -> None:
         self.topic += [encode_event(event) for event in events]
@@ -199,7 +199,7 @@ def test_a_stopped_unit_goes_on_where_it_stopped_once_the_cause_is_gone() -> Non
 
 @pytest.mark.parametrize("ddl", ["ALTER TABLE acct ADD x INT", "RENAME TABLE acct TO b"])
 def test_a_changed_definition_stops_the_unit_before_it(ddl: str) -> None:
-    bench, source = started()
+    bench, source = started(routes=(TableRoute("bank.*", "public.{table}", policy="stop"),))
     table = source.table
     wider = Table(
         db=table.db,
@@ -292,13 +292,11 @@ def test_expressions_that_an_older_topic_lacks_are_learnt_and_then_compared() ->
     """Capture older than the expressions, upgraded: its next definition is no change, the one behind it is."""
     source = FakeSource()
     old, now = with_generated(source.table, None), with_generated(source.table, "a + 1")
-    learnt = definition_change(old, source.definition(None, now), "t")
-    assert learnt == now
-    assert definition_change(learnt, source.definition(None, now), "t") is None
-    with pytest.raises(UnitStoppedError):
-        definition_change(learnt, source.definition(None, with_generated(source.table, "a + 100")), "t")
-    with pytest.raises(UnitStoppedError):
-        definition_change(with_generated(source.table, None), source.definition(None, source.table), "t")
+    found = decide(old, source.definition(None, now), "evolve")
+    assert found == Pass(now)
+    assert decide(now, source.definition(None, now), "evolve") == Pass()
+    for known, then in ((now, with_generated(source.table, "a + 100")), (old, source.table)):
+        assert isinstance(decide(known, source.definition(None, then), "evolve"), NeedsCopy)
 
 
 def test_rows_before_any_definition_stop_the_unit() -> None:

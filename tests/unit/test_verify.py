@@ -50,6 +50,9 @@ class Side:
     def read_table(self, schema: str, name: str) -> Table | None:
         return table(name)
 
+    def units(self, pipeline: str) -> dict[str, Any]:
+        return {}
+
     def fetch_rows(
         self, of: TargetTable, after: Key | None, limit: int, where: dict[str, str] | None = None
     ) -> list[Row]:

@@ -1,4 +1,4 @@
-"""What the markers of a copy's chunks make of the target, in one attempt (docs/adr/0026-applying-a-copy.md)."""
+"""Applies the markers of a copy's chunks to the target, in one attempt (docs/adr/0026-applying-a-copy.md)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CopyChunk:
     last: bool
 
     def sweeps(self, in_force: InForce) -> bool:
-        """Whether rows that are gone can be told now: in its range, where that is the same range at the target, or in the whole table."""
+        """Tell whether rows that are gone can be told now: in its range, where that is the same range at the target, or in the whole table."""
         return in_force.ordered or self.last
 
 

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, assert_never
 
 from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.drivers.records import AttemptRecords, open_keys
 from consumer.attempt.effects import Effect, Machine, T
+from consumer.attempt.evolution.in_target import routed_place, unaltered
 from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepared
-from consumer.errors import FencedError
+from consumer.errors import FencedError, TargetConfigError
 from consumer.ordering.model import Held
 from consumer.tables.fitness import explained
 from consumer.targets.batches import BatchFenced, BatchTarget, Clearing, ProgressChange, RowsChange
@@ -122,19 +124,33 @@ class BatchDriver:
             case fx.Restore():
                 return definition_in_force(spec, targets.get(0), effect.text, self._tables)
             case fx.Prepare():
-                return prepared(spec, targets.get(0), effect.table, first=effect.first)
+                return prepared(spec, targets.get(0), effect.stored, first=effect.first)
             case fx.Explain():
-                return explained(targets.get(0), effect.source, spec.source, spec.routes)
+                stored = effect.stored
+                return explained(targets.get(0), stored.table, spec.source, spec.routes, stored.names)
+            case fx.OwnConnection():
+                return None
+            case fx.ReadTable():
+                return targets.get(0).read_table(*routed_place(spec, effect.source))
+            case fx.ReadSharers():
+                return []
             case _:
                 raise NotImplementedError(f"no driver carries out {effect}")
 
     def _commit(self, effect: fx.Transact) -> None:
-        outcome = self._targets.get(0).apply(self._spec.unit, *commit_of(effect))
+        plain = replace(effect, operations=[self._plain(each) for each in effect.operations])
+        outcome = self._targets.get(0).apply(self._spec.unit, *commit_of(plain))
         if isinstance(outcome, BatchFenced):
             raise FencedError(
                 f"another worker owns {self._spec.unit.topic} of pipeline {self._spec.unit.pipeline} now: expected "
                 f"{list(effect.guards)}, the target has {outcome.seen}"
             )
+
+    def _plain(self, operation: fx.Operation) -> fx.Operation:
+        """Return what a commit can say of an operation. Raises TargetConfigError for a table that would have to be changed."""
+        if isinstance(operation, fx.FollowDefinition):
+            return fx.WriteUnit(unaltered(self._spec, self._targets.get(0), operation))
+        return operation
 
     def _list(self, effect: fx.ListKeys) -> Sequence[Key]:
         """Return the next of the target's keys, in whatever order it has them."""
@@ -204,6 +220,10 @@ def commit_of(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]:
                 made["state"] = operation.state
             case fx.WriteProgress() | fx.Relayout():
                 made["rows"] = operation.rows
+            case fx.FollowDefinition() | fx.DropTarget():
+                raise TargetConfigError(
+                    "a target of whole batches is not altered by this version: alter it by hand"
+                )
             case _:
                 assert_never(operation)
     return changes, ProgressChange(held=held, **made)

@@ -14,7 +14,8 @@ from typing import Any, Protocol, assert_never
 from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.drivers.records import AttemptRecords, open_keys
-from consumer.attempt.effects import Effect, Machine, Operation, T
+from consumer.attempt.effects import Effect, Machine, PlainOperation, T
+from consumer.attempt.evolution.in_target import drop_target, follow, routed_place, sharing
 from consumer.attempt.lane_group import LaneGroup, Signals
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepared
 from consumer.tables.fitness import explained
@@ -145,9 +146,28 @@ class ThreadDriver:
             case fx.Restore():
                 return definition_in_force(spec, self._sessions.get(0), effect.text, self._tables)
             case fx.Prepare():
-                return prepared(spec, self._sessions.get(0), effect.table, first=effect.first)
+                return prepared(spec, self._sessions.get(0), effect.stored, first=effect.first)
             case fx.Explain():
-                return explained(self._sessions.get(0), effect.source, spec.source, spec.routes)
+                stored = effect.stored
+                return explained(self._sessions.get(0), stored.table, spec.source, spec.routes, stored.names)
+            case _:
+                return self._table(effect, self._sessions.get(0))
+        return None
+
+    def _table(self, effect: Effect, session: Session) -> Any:
+        """Carry out what changes of the target table ask."""
+        spec = self._spec
+        match effect:
+            case fx.OwnConnection():
+                return None if session.transactional_ddl else session.connection()
+            case fx.Alter():
+                session.alter(effect.change, connection=effect.connection)
+            case fx.EndConnection():
+                session.end_connection(effect.connection)
+            case fx.ReadTable():
+                return session.read_table(*routed_place(spec, effect.source))
+            case fx.ReadSharers():
+                return sharing(spec, session.units(spec.unit.pipeline), effect.source)
             case _:
                 raise NotImplementedError(f"no driver carries out {effect}")
         return None
@@ -156,7 +176,13 @@ class ThreadDriver:
         session = self._sessions.get(effect.number)
         with session.transaction(self._spec.unit, effect.guards) as transaction:
             for operation in effect.operations:
-                carry_out(transaction, operation, effect.displaced)
+                match operation:
+                    case fx.FollowDefinition():
+                        follow(self._spec, session, transaction, operation)
+                    case fx.DropTarget():
+                        drop_target(self._spec, session, transaction, operation)
+                    case _:
+                        carry_out(transaction, operation, effect.displaced)
 
     def _keys(self, effect: fx.ListKeys | fx.LookUp) -> Sequence[Key]:
         self._records.go_on()
@@ -198,7 +224,7 @@ class ThreadDriver:
             self._signals.wait(lane, lambda: group.stopping, effect.seconds)
 
 
-def carry_out(transaction: TargetTransaction, operation: Operation, displaced: list[int]) -> None:
+def carry_out(transaction: TargetTransaction, operation: PlainOperation, displaced: list[int]) -> None:
     """Carry out one operation of a transaction; the number of rows that a `Write` displaced is added to `displaced`."""
     match operation:
         case fx.Write():

@@ -32,9 +32,13 @@ Send = Callable[[str, CopyRequest], None]
 """(source, request): send it. Raises KafkaException."""
 
 
+#: Causes that a copy does not heal by itself: of a table that is gone capture asks once it is there again; the other waits for a person.
+NEVER_ASKED = ("dropped", "policy")
+
+
 @dataclass(frozen=True, slots=True)
 class CopySeen:
-    """What a unit that needs a copy may wait for. `begun`: one begins behind what it cannot follow; `said`: in place of its reason, None: that
+    """Things that a unit which needs a copy may wait for. `begun`: one begins behind what it cannot follow; `said`: in place of its reason, None: that
     stands; `digest`: changes when there is something new."""
 
     begun: bool
@@ -66,7 +70,7 @@ class CopyDesk:
             return CopySeen(False, None, None)
         state, request = self._state(unit), self._request(unit, need)
         begun = state is not None and state.offset is not None and state.offset > need.after
-        repair = self._pipeline.config.repair.mode == "copy"
+        repair = self._pipeline.config.repair.mode == "copy" and need.cause not in NEVER_ASKED
         if repair and not begun and (state is None or state.id != request.id):
             self._ask(unit, request)
         digest = None if state is None else (state.id, state.offset, state.reason)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from consumer.attempt.spec import known_table
 from consumer.ordering.model import ApplyUnit
 from consumer.spark.pipeline import PipelineSettings
-from consumer.tables.definition import read_real, stored_table, wanted_of
+from consumer.tables.definition import read_real, wanted_of
 from consumer.tables.fitness import explained, misfit
+from consumer.tables.stored import decode_stored
 from consumer.targets.base import UnitTarget
 from consumer.units.messages import About
-from schemas.wire.codec import encode_table
 
 
 class TargetLooks:
@@ -27,37 +28,39 @@ class TargetLooks:
     def real_table(self, session: UnitTarget, unit: About) -> bytes:
         """Return the target table that the unit's stored definition leads to, as JSON; empty when there is none yet."""
         _, state = session.read(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
-        if state is None or state.definition is None:
-            return b""
+        if state is None or state.definition is None or state.ddl is not None:
+            return b""  # there is none, or it is being changed: who takes the unit over goes on with that
         if self.misfit(session, unit, state.definition) is not None:
             self._misfits.add((unit.topic, unit.assignment))
-        real = read_real(session, stored_table(state.definition), unit.source, self._pipeline.routes)
-        return b"" if real is None else encode_table(real)
+        real = read_real(session, decode_stored(state.definition), unit.source, self._pipeline.routes)
+        return b"" if real is None else known_table(state.definition, real)
 
     def misfit(self, session: UnitTarget, unit: About, definition: str | None) -> str | None:
         """Return why the target table must not be written as it is now; None: it fits, or has no definition yet."""
         if definition is None:
             return None
-        return misfit(session, stored_table(definition), unit.source, self._pipeline.routes)
+        stored = decode_stored(definition)
+        return misfit(session, stored.table, unit.source, self._pipeline.routes, stored.names)
 
     def in_front(self, session: UnitTarget, unit: About) -> tuple[object, bytes]:
         """Return all that may matter of the target to a unit that waits, and the target table as JSON (empty: there is none)."""
         _, state = session.read(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
         if state is None or state.definition is None:
             return state and state.ddl, b""
-        wanted = wanted_of(stored_table(state.definition), unit.source, self._pipeline.routes)
+        wanted = wanted_of(decode_stored(state.definition), unit.source, self._pipeline.routes)
         about = (state.definition, state.ddl)  # what it is stopped by every try writes anew
         if wanted is None:
             return about, b""
         real = session.read_table(wanted.db, wanted.name)
         if real is None:
             return about, b""
-        text = encode_table(real)
+        text = known_table(state.definition, real)
         return (about, text, session.surroundings(wanted.db, wanted.name)), text
 
     def unfit(self, session: UnitTarget, unit: About) -> str | None:
         """Return why the target table of a unit that runs does not fit any more, in full; None: it does, or has no definition yet."""
         _, state = session.read(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
-        if state is None or state.definition is None:
+        if state is None or state.definition is None or state.ddl is not None:
             return None
-        return explained(session, stored_table(state.definition), unit.source, self._pipeline.routes)
+        stored = decode_stored(state.definition)
+        return explained(session, stored.table, unit.source, self._pipeline.routes, stored.names)

@@ -15,13 +15,16 @@ Place = tuple[str, str]
 class Wanted:
     """What a pipeline does in a target. `books`: bookkeeping table → rights on it; `tables`: what its routes write.
 
-    `create`: rowlock makes the tables that are missing.
+    `create`: rowlock makes the tables that are missing. `alter`: tables that it changes as the source's are (schema_changes), `drop`:
+    those that go with the source's (on_drop).
     """
 
     books_schema: str
     books: Mapping[str, tuple[str, ...]]
     tables: tuple[Place, ...]
     create: bool
+    alter: frozenset[Place] = frozenset()
+    drop: frozenset[Place] = frozenset()
 
     def in_schema(self, schema: str) -> list[str]:
         """Return the names of the target tables in `schema`, sorted."""

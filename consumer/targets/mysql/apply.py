@@ -56,6 +56,7 @@ class MySqlApplier:
         self._link = link
         self._books = books
         self._tables = PerTable(_prepare)
+        self.forget = self._tables.forget
 
     def ended(self, *, committed: bool) -> None:
         """Nothing here outlives a statement."""

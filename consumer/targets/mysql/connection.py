@@ -29,9 +29,9 @@ from consumer.targets.mysql.errors import (
     CONNECTION_LOST,
     DENIED,
     ENTRY,
-    REMEDIES,
     code_of,
     kind_of,
+    remedy_for,
 )
 from consumer.targets.mysql.rights import account_of, grant_for, grant_to_connect
 from consumer.targets.mysql.values import literal
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 LOCK_WAIT_S = 10
 """For locks of rows and, LOCK TABLES and ALTER TABLE, of tables: the servers' own patience with the latter is a day and more."""
-#: A statement of a dead server ends after this; no statement of ours comes near it.
+#: A statement of a dead server ends after this. None of ours comes near it but a change of a table (altering.STATEMENT_S).
 READ_TIMEOUT_S = 300
 
 
@@ -221,9 +221,10 @@ class MySqlLink:
                 f"{error.seen}: to end a dead worker's connection rowlock must see who holds a lock",
                 f"GRANT {self._flavour.grant} TO {self.account};",
             ) from error
-        return [each for each in found if self._kill(each)]
+        return [each for each in found if self.kill(each)]
 
-    def _kill(self, connection: int) -> bool:
+    def kill(self, connection: int) -> bool:
+        """End a connection; tell whether it was there."""
         try:
             self.execute(f"KILL {connection:d}", [])
         except TransientError:  # it ended by itself
@@ -267,7 +268,7 @@ class MySqlLink:
         if code in DENIED and (grant := grant_for(str(text), self.account, statement)):
             return MissingGrantError(message, grant)
         kind = kind_of(error)
-        remedy = REMEDIES.get(code, UNDO if issubclass(kind, TargetConfigError) else "")
+        remedy = remedy_for(code, said) or (UNDO if issubclass(kind, TargetConfigError) else "")
         return kind(message + (f": {remedy}" if remedy else ""))
 
 
@@ -285,4 +286,4 @@ def tls_arguments(target: TargetConfig) -> dict[str, Any]:
 
 
 def _foreign(connection: int) -> str:
-    return f"connection {connection} of another user holds the progress rows (let all workers of a target use one user)"
+    return f"connection {connection} of another user is in the way (let all workers of a target use one user)"

@@ -8,6 +8,7 @@ import pymysql
 
 from consumer.errors import (
     ConsumerError,
+    LockWaitError,
     RefusedError,
     TargetConfigError,
     TransientError,
@@ -24,14 +25,16 @@ _UNIQUE = frozenset({1062, 1169, 1586})
 _CONFIG = frozenset({
     1044, 1045, 1049, 1054, 1064, 1095, 1109, 1142, 1143, 1146, 1227, 1305, 1370, 1698, 1103, 1115, 1273, 3730,
     1031, 1036, 1288, 1348, 1471, 1906, 3105,  # views, tables that cannot be written, generated columns
+    1488, 1503, 1553, 1828, 1829, 1832, 1833, 1834, 3108, 3780, 3837, 3855, 3959,  # what uses a column or index that would change
 })  # fmt: skip
 _REFUSED = frozenset({
     1048, 1138, 1118, 1136, 1153, 1216, 1217, 1263, 1264, 1265, 1292, 1300, 1364, 1365, 1366, 1367, 1406, 1411,
     1416, 1425, 1426, 1439, 1441, 1451, 1452, 1526, 1644, 1690, 1748, 3032, 3036, 3037, 3140, 3141, 3143, 3146,
     3156, 3617, 3643, 3819, 3903, 4025, 4078,
 })  # fmt: skip
-#: Deadlock, lock wait, changed since read, read-only server (failover), disk full, too many connections, interrupted.
-_TRANSIENT = frozenset({1020, 1021, 1040, 1114, 1203, 1205, 1213, 1226, 1290, 1317, 1836, 3024, 3572})
+_LOCK_WAIT = frozenset({1205})
+#: Deadlock, changed since read, read-only server (failover), disk full, too many connections, interrupted.
+_TRANSIENT = frozenset({1020, 1021, 1040, 1114, 1203, 1213, 1226, 1290, 1317, 1836, 3024, 3572})
 _CLASSES: dict[str, type[ConsumerError]] = {"22": RefusedError, "23": RefusedError, "42": TargetConfigError}
 #: A right is missing: on a database, table, column or routine, or one of the server.
 DENIED = frozenset({1044, 1142, 1143, 1227, 1370})
@@ -41,6 +44,16 @@ REMEDIES = {
     **dict.fromkeys(
         DENIED,
         "give the user the right that it lacks, `rowlock check` prints the GRANT (docs/how-to/target-setup.md)",
+    ),
+    **dict.fromkeys(
+        (3108, 3837),
+        "drop the generated column or the index in the target that is made of it, and make it anew afterwards",
+    ),
+    3959: "drop the check constraint in the target, and make it anew afterwards",
+    **dict.fromkeys((1488, 1503, 3855), "partition the target table by columns that stay, or not at all"),
+    **dict.fromkeys(
+        (1553, 1828, 1829, 1832, 1833, 1834, 3730, 3780),
+        "drop the foreign key in the target, for the source already guarantees it",
     ),
     1146: "create the table, or let rowlock create it (create_tables)",
     **dict.fromkeys(
@@ -56,6 +69,17 @@ def code_of(error: pymysql.MySQLError) -> int:
     return error.args[0] if error.args and isinstance(error.args[0], int) else 0
 
 
+#: What MariaDB says where an expression of the table uses a column that would go.
+_USED = re.compile(r"Unknown column .* in '(?:GENERATED ALWAYS AS|CHECK|DEFAULT)'")
+
+
+def remedy_for(code: int, message: str) -> str | None:
+    """Return what a person does about an error; None: nothing special is known."""
+    if _USED.search(message):
+        return "drop what uses the column in the target (generated column, check constraint, default), and make it anew afterwards"
+    return REMEDIES.get(code)
+
+
 def kind_of(error: pymysql.MySQLError) -> type[ConsumerError]:
     """By number, else by class of SQLSTATE. What neither knows is transient: retries are bounded, and a wrong
     "refused" would quarantine good rows."""
@@ -64,6 +88,7 @@ def kind_of(error: pymysql.MySQLError) -> type[ConsumerError]:
         (_UNIQUE, UniqueViolationError),
         (_REFUSED, RefusedError),
         (_CONFIG, TargetConfigError),
+        (_LOCK_WAIT, LockWaitError),
         (_TRANSIENT | CONNECTION_LOST, TransientError),
     )
     by_class = _CLASSES.get(str(getattr(error, "sqlstate", None))[:2], TransientError)

@@ -12,8 +12,9 @@ from consumer.targets.mysql.sql import bare
 _NAME = r"(?:\*|`(?:[^`]|``)*`)"
 _GRANT = re.compile(rf"GRANT (?P<what>.+?) ON (?:TABLE )?(?P<db>{_NAME})\.(?P<table>{_NAME}) TO ", re.I)
 _ALL = frozenset({"ALL", "ALL PRIVILEGES"})
+_CREATING = (*ROW_RIGHTS, "CREATE")
 #: The order in which a statement names rights.
-_ORDER = (*ROW_RIGHTS, "CREATE")
+_ORDER = (*_CREATING, "ALTER", "DROP")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,12 @@ def _needed(wanted: Wanted, schema: str, there: Collection[Place]) -> dict[str, 
     out: dict[str, tuple[str, ...]] = {}
     for table in wanted.in_schema(schema):
         creates = wanted.create and (schema, table) not in there
-        out[table] = _ORDER if creates else ROW_RIGHTS
+        changes = [
+            right
+            for right, places in (("ALTER", wanted.alter), ("DROP", wanted.drop))
+            if (schema, table) in places
+        ]
+        out[table] = (*(_CREATING if creates else ROW_RIGHTS), *changes)
     if schema == wanted.books_schema:
         out |= {table: (*rights, "CREATE") for table, rights in wanted.books.items()}
     return out
@@ -154,7 +160,7 @@ _DATABASE = re.compile(
 _SPECIFIC = re.compile(r"you need \(at least one of\) the (?P<what>.+?) privilege\(s\)")
 _LOCKING = "SELECT WITH LOCKING CLAUSE"
 #: What tables can be granted; a message may name other things in this place.
-_GRANTABLE = frozenset({*_ORDER, "DROP", "ALTER", "INDEX", "REFERENCES", "TRIGGER", "LOCK TABLES"})
+_GRANTABLE = frozenset({*_ORDER, "INDEX", "REFERENCES", "TRIGGER", "LOCK TABLES"})
 
 
 def grant_for(message: str, account: str, statement: str = "") -> str | None:
@@ -168,7 +174,7 @@ def grant_for(message: str, account: str, statement: str = "") -> str | None:
     if found := _ROUTINE.search(message):
         return _grant([found["what"].upper()], f"{_pattern(found['db'])}.*", account)
     if found := _DATABASE.search(message):
-        return _grant(_ORDER, f"{_pattern(found['db'])}.*", account)
+        return _grant(_CREATING, f"{_pattern(found['db'])}.*", account)
     if found := _SPECIFIC.search(message):
         rights = re.split(r",\s*|\s+or\s+", found["what"], flags=re.I)
         narrow = [right for right in rights if right != "SUPER"] or rights
@@ -181,7 +187,7 @@ def grant_to_connect(message: str) -> str | None:
     found = _DATABASE.search(message)
     if found is None:
         return None
-    return _grant(_ORDER, f"{_pattern(found['db'])}.*", f"{bare(found['user'])}@{bare(found['host'])}")
+    return _grant(_CREATING, f"{_pattern(found['db'])}.*", f"{bare(found['user'])}@{bare(found['host'])}")
 
 
 def _for_table(what: str, place: str, account: str, statement: str) -> str | None:

@@ -48,6 +48,7 @@ class PostgresApplier:
         self._link = link
         self._books = books
         self._tables = PerTable(self._prepare, self._drop)
+        self.forget = self._tables.forget
         self._numbers = itertools.count()
         self._connection: object = None
         self._temporary: set[str] = set()

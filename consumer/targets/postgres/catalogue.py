@@ -54,7 +54,7 @@ class PostgresCatalogue(KeyedReads):
         self._link = link
 
     def read_table(self, schema: str, name: str) -> Table | None:
-        _require_short(f"{schema}.{name}", schema, name)
+        require_short(f"{schema}.{name}", schema, name)
         with inspecting(self._target, "postgresql+psycopg", tls_arguments(self._target)) as inspector:
             if not inspector.has_table(name, schema=schema):
                 return None
@@ -86,12 +86,13 @@ class PostgresCatalogue(KeyedReads):
                 (str(schema), str(name)): frozenset(compress(ROW_RIGHTS, given))
                 for schema, name, *given in tables
             },
+            owned=frozenset((str(schema), str(name)) for schema, name, *_, owned in tables if owned),
         )
         return rights.lacking(has, wanted)
 
     def create_statements(self, table: Table) -> list[str]:
         name = qualified(quote, table.db, table.name)
-        _require_short(f"{table.db}.{table.name}", table.db, table.name, *table.column_names)
+        require_short(f"{table.db}.{table.name}", table.db, table.name, *table.column_names)
         body = [_column_ddl(column) for column in table.columns]
         body.append(f"PRIMARY KEY ({_columns(table.key)})")
         body += [_unique_ddl(table, index) for index in table.unique]
@@ -113,7 +114,7 @@ class PostgresCatalogue(KeyedReads):
             return list(to_postgres_columns(table.table, table.table.key.columns)(key))
 
 
-def _require_short(place: str, *names: str) -> None:
+def require_short(place: str, *names: str) -> None:
     """PostgreSQL cuts longer names without an error: two of them may come to one. Raises TargetConfigError."""
     long = [name for name in names if len(name.encode()) > IDENTIFIER_BYTES]
     if long:
@@ -147,10 +148,10 @@ def _column_ddl(column: Column) -> str:
 
 def _unique_ddl(table: Table, index: UniqueIndex) -> str:
     nulls = "" if index.nulls_distinct else " NULLS NOT DISTINCT"
-    return f"CONSTRAINT {quote(_index_name(table.name, index.name))} UNIQUE{nulls} ({_columns(index)})"
+    return f"CONSTRAINT {quote(index_name(table.name, index.name))} UNIQUE{nulls} ({_columns(index)})"
 
 
-def _index_name(table: str, index: str) -> str:
+def index_name(table: str, index: str) -> str:
     """Index names are unique per schema in PostgreSQL, per table in MySQL."""
     name = f"{table}_{index}_key"
     if len(name.encode()) <= IDENTIFIER_BYTES:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from consumer.targets.bookkeeping import Books
 from consumer.targets.dialect import Dialect
 from consumer.targets.dialect_components import DialectComponents
+from consumer.targets.postgres.altering import PostgresAlterer
 from consumer.targets.postgres.apply import PostgresApplier
 from consumer.targets.postgres.catalogue import PostgresCatalogue
 from consumer.targets.postgres.connection import PostgresLink
@@ -56,6 +57,7 @@ def open_postgres(target: TargetConfig, name: str) -> SqlSession:
             books=kept,
             catalogue=PostgresCatalogue(target, link),
             applier=PostgresApplier(link, kept),
+            alterer=PostgresAlterer(link),
             fresh=lambda: PostgresLink(target, f"{name} take-over"),
         )
     )

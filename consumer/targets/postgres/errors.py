@@ -7,6 +7,7 @@ import psycopg
 from consumer.errors import (
     AlreadyThereError,
     ConsumerError,
+    LockWaitError,
     RefusedError,
     TargetConfigError,
     TransientError,
@@ -22,6 +23,8 @@ ERRORS: dict[str, type[ConsumerError]] = {
     "44": RefusedError,  # WITH CHECK OPTION of a view
     "P0001": RefusedError,  # a trigger's RAISE EXCEPTION
     "55000": TargetConfigError,  # what is no table that can be written
+    "55P03": LockWaitError,
+    "2BP01": TargetConfigError,  # something depends on what would go
     **dict.fromkeys(("42P06", "42P07", "42710"), AlreadyThereError),  # also while somebody else makes the same
     "42": TargetConfigError,  # missing table, column or grant
     "28": TargetConfigError,
@@ -35,6 +38,7 @@ REMEDIES = {
     DENIED: "give the user the right that it lacks, `rowlock check` prints the GRANT (docs/how-to/target-setup.md)",
     "42P01": "create it, or let rowlock create it (create_tables)",
     "428C9": "make the column an ordinary one (no GENERATED ALWAYS), for its values come from the source",
+    "2BP01": "drop what depends on it in the target, and make it anew afterwards",
     "42703": "add the column to the target table, or leave it out of the route",
     "42P10": "the target table needs a primary key or unique index over exactly these columns",
     "28P01": "correct user or password in the configuration",

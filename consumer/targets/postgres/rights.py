@@ -18,7 +18,7 @@ SELECT nspname, has_schema_privilege(oid, 'USAGE'), has_schema_privilege(oid, 'C
 FROM pg_catalog.pg_namespace WHERE nspname = ANY(%s)"""
 TABLES = """
 SELECT n.nspname, c.relname, has_any_column_privilege(c.oid, 'SELECT'), has_any_column_privilege(c.oid, 'INSERT'),
-  has_any_column_privilege(c.oid, 'UPDATE'), has_table_privilege(c.oid, 'DELETE')
+  has_any_column_privilege(c.oid, 'UPDATE'), has_table_privilege(c.oid, 'DELETE'), pg_has_role(c.relowner, 'USAGE')
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm')
   AND (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"""
@@ -26,7 +26,8 @@ WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm')
 
 @dataclass(frozen=True, slots=True)
 class Has:
-    """What a role may do. `schemas`: those that exist, with (USAGE, CREATE); `tables`: likewise, with their rights."""
+    """Rights of a role. `schemas`: those that exist, with (USAGE, CREATE); `tables`: likewise, with their rights. `owned`: tables
+    that are the role's, or a role's that it is in."""
 
     user: str
     database: str
@@ -34,6 +35,7 @@ class Has:
     temporary: bool
     schemas: Mapping[str, tuple[bool, bool]]
     tables: Mapping[Place, frozenset[str]]
+    owned: frozenset[Place] = frozenset()
 
 
 def lacking(has: Has, wanted: Wanted) -> list[MissingRight]:
@@ -54,15 +56,18 @@ def lacking(has: Has, wanted: Wanted) -> list[MissingRight]:
     for schema in wanted.schemas():
         if schema in has.schemas:
             missing += [*_in_schema(has, wanted, schema), *_on_tables(has, wanted, schema)]
-    return missing
+    return [*missing, *_owned(has, wanted)]
 
 
 def _in_schema(has: Has, wanted: Wanted, schema: str) -> Iterator[MissingRight]:
-    """CREATE … IF NOT EXISTS needs the right to create, also when there is nothing to do: the bookkeeping's always."""
+    """CREATE … IF NOT EXISTS needs the right to create, also when there is nothing to do: the bookkeeping's always. An index is made
+    in the schema of its table, too."""
     usage, create = has.schemas[schema]
     names = wanted.in_schema(schema)
-    creates = schema == wanted.books_schema or (
-        wanted.create and any((schema, name) not in has.tables for name in names)
+    creates = (
+        schema == wanted.books_schema
+        or (wanted.create and any((schema, name) not in has.tables for name in names))
+        or any(place == schema for place, _ in wanted.alter)
     )
     lacks = [right for right, given in (("USAGE", usage), ("CREATE", create or not creates)) if not given]
     if lacks:
@@ -88,6 +93,18 @@ def _on_tables(has: Has, wanted: Wanted, schema: str) -> Iterator[MissingRight]:
         yield MissingRight(message, _grant(lacks, f"TABLE {places}", has.user))
 
 
+def _owned(has: Has, wanted: Wanted) -> Iterator[MissingRight]:
+    """Only the owner of a table changes or drops it: no GRANT gives that right. What rowlock made is its own."""
+    for place in sorted((wanted.alter | wanted.drop) & has.tables.keys() - has.owned):
+        schema, name = place
+        message = f"user {has.user} does not own {schema}.{name}, and may not change it as the source's table is changed"
+        yield MissingRight(message, _own(f"{bare(schema)}.{bare(name)}", has.user))
+
+
+def _own(place: str, user: str) -> str:
+    return f"ALTER TABLE {place} OWNER TO {bare(user)};"
+
+
 def _grant(rights: list[str] | tuple[str, ...], where: str, user: str) -> str:
     return f"GRANT {', '.join(rights)} ON {where} TO {bare(user)};"
 
@@ -101,6 +118,7 @@ def _database(right: str, database: str, user: str) -> str:
 _TABLE = re.compile(
     r"permission denied for (?:table|relation|view|materialized view|foreign table) (?P<name>.+)$", re.M
 )
+_OWNER = re.compile(r"must be owner of (?:table|relation) (?P<name>.+)$", re.M)
 _SCHEMA = re.compile(r"permission denied for schema (?P<name>.+)$", re.M)
 _SEQUENCE = re.compile(r"permission denied for sequence (?P<name>.+)$", re.M)
 _DATABASE = re.compile(r"permission denied for database (?P<name>.+)$", re.M)
@@ -119,6 +137,8 @@ def grant_for(message: str, user: str, hint: str = "") -> str | None:
     """
     if found := _TABLE.search(message):
         return _grant(ROW_RIGHTS, f"TABLE {_qualified(found['name'], hint)}", user)
+    if found := _OWNER.search(message):
+        return _own(_qualified(found["name"], hint), user)
     if found := _SEQUENCE.search(message):
         return _grant(["USAGE", "SELECT"], f"SEQUENCE {_qualified(found['name'], hint)}", user)
     if found := _SCHEMA.search(message):

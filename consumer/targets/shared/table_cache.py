@@ -18,13 +18,11 @@ LIMIT = 256
 
 
 class PerTable(Generic[P]):
-    """At most LIMIT prepared tables. `forget` is told which one had to go."""
+    """At most LIMIT prepared tables. `gone` is told which one had to go."""
 
-    def __init__(
-        self, make: Callable[[TargetTable], P], forget: Callable[[P], None] = lambda _: None
-    ) -> None:
+    def __init__(self, make: Callable[[TargetTable], P], gone: Callable[[P], None] = lambda _: None) -> None:
         self._make = make
-        self._forget = forget
+        self._gone = gone
         self._kept: OrderedDict[int, tuple[TargetTable, P]] = OrderedDict()
 
     def get(self, table: TargetTable) -> P:
@@ -32,7 +30,14 @@ class PerTable(Generic[P]):
         if found is None:  # the kept reference to the table keeps its identity from being used again
             found = self._kept[id(table)] = (table, self._make(table))
             if len(self._kept) > LIMIT:
-                self._forget(self._kept.popitem(last=False)[1][1])
+                self._gone(self._kept.popitem(last=False)[1][1])
         else:
             self._kept.move_to_end(id(table))
         return found[1]
+
+    def forget(self, schema: str, name: str) -> None:
+        """Let go of what was made for a table, in whichever form it was."""
+        for number, (table, made) in list(self._kept.items()):
+            if (table.schema, table.name) == (schema, name):
+                del self._kept[number]
+                self._gone(made)

@@ -6,7 +6,7 @@ from coordinator.core import members
 from coordinator.core.handlers.context import Context
 from coordinator.core.members import Member, MemberState, MessageVerdict
 from coordinator.core.messages import Heartbeat, HeartbeatResponse, Sync
-from coordinator.core.owner import story
+from coordinator.core.owner import configuration, story
 from coordinator.core.owner.agents import announce, other_incarnation
 from coordinator.core.owner.sets import header, interval
 from coordinator.core.owner.state import OwnerState, Send
@@ -29,8 +29,8 @@ class KeepLease:
             state.dropped["late"] += 1
             return False
         if isinstance(message, Sync | Heartbeat):
-            member = members.told(member, message.sent, message.liveness)
-        if member.accepts is not context.member.accepts:
+            member = members.told(member, message)
+        if member.accepts is not context.member.accepts or member.config != context.member.config:
             state.work = True
         if member.liveness is not context.member.liveness:
             story.stopping(state, member)
@@ -53,7 +53,14 @@ class GrantLeases:
             granted = tuple(_granted(state, member))
             head = header(state, member.agent_epoch)
             response = HeartbeatResponse(
-                head, member.echo, config.lease, interval(state), granted, member.draining
+                head,
+                member.echo,
+                config.lease,
+                interval(state),
+                granted,
+                member.draining,
+                configuration.version(state),
+                configuration.question(state, member),
             )
             context.out.append(Send(member.name, response))
         return True

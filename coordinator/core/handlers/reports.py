@@ -63,7 +63,7 @@ class CollectStatistics:
 
 
 def _as_it_was(state: OwnerState, member: Member, status: UnitStatus) -> bool:
-    """Whether the unit replicates as it did. The replication set would change nothing."""
+    """Tell whether the unit replicates as it did. The replication set would change nothing."""
     current = state.sets.get(status.unit)
     if current is None or current.state is not SetState.REPLICATING or len(current.replicas) != 1:
         return False
@@ -139,9 +139,7 @@ def report(state: OwnerState, member: Member, status: UnitStatus, now: float, ou
     """Feed one status to its replication set."""
     unit = status.unit
     if status.assignment > state.counter:
-        seen = (
-            f"it holds {unit} under epoch {status.assignment}, and none above {state.counter} was ever given"
-        )
+        seen = f"it holds {unit} under assignment {status.assignment}, and none above {state.counter} was ever given"
         refuse(state, member.name, now, out, what="epoch refused", about=seen)
     if status.state is UnitPhase.PREPARING and unit in state.memos:
         got_on(state, member.name, status, now)

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
-from coordinator.core.owner import periodic
+from coordinator.core.owner import configuration, periodic
 from coordinator.core.owner.doubt import doubted, pipeline_of
 from coordinator.core.owner.sets import fence_unless_wanted
 from coordinator.core.owner.state import Alarm, Catalogue, Doubt, Effect, OwnerState, UnitMemo
 from coordinator.core.replication import ReplicationSet
+from schemas.config.changes.parts import pipeline_part
 
 
 def read(state: OwnerState, event: Catalogue, now: float, out: list[Effect]) -> None:
     """A catalogue was read: the same object as last time while nothing is different. Take it, unless it is doubted."""
+    if not configuration.fits(state, event, now, out):
+        state.dropped["catalogue of another configuration"] += 1
+        return
     if event is state.offered and state.doubt is None:
         return
-    state.offered = event
-    missing = doubted(_known(state), [spec.unit for spec in event.units], event.sources)
+    before, state.offered = state.offered, event
+    missing = doubted(_known(state), [spec.unit for spec in event.units], _unchanged(before, event))
     if not missing:
         state.doubt = None
         _take(state, event, now, out)
         return
     if state.doubt is None:
-        state.doubt = Doubt(now)
+        state.doubt = Doubt(now, now)
         told = ", ".join(f"{count} of pipeline {pipeline}" for pipeline, count in missing.items())
         wait = f"they are stopped if that is so for {state.config.doubt:g} s"
         out.append(Alarm("topics are missing", f"Kafka does not list the topics of units: {told}; {wait}"))
+    # Nobody looked for so long (the process stood still, or Kafka did not answer): between two bad answers may have been good ones.
+    unseen = now - state.doubt.last > state.config.doubt / 2
+    state.doubt = Doubt(now if unseen else state.doubt.since, now)
     if now >= state.doubt.since + state.config.doubt:
         state.doubt = None
         out.append(Alarm("topics are gone", f"units are stopped: {', '.join(sorted(missing))}"))
         _take(state, event, now, out)
+
+
+def _unchanged(before: Catalogue | None, now: Catalogue) -> list[str]:
+    """Return the pipelines that are configured as they were: of others it is no wonder where units are missing."""
+    parts = {} if before is None else before.parts
+    return [name for name in now.sources if (part := pipeline_part(name)) not in parts or parts[part] == now.parts.get(part)]  # fmt: skip
 
 
 def _known(state: OwnerState) -> dict[str, str]:

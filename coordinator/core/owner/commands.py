@@ -8,6 +8,7 @@ from coordinator.core import replication
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Liveness
 from coordinator.core.owner import agents as owner_members
+from coordinator.core.owner import configuration
 from coordinator.core.owner.sets import feed, fence_unless_wanted, persist
 from coordinator.core.owner.state import (
     AgentRecord,
@@ -22,6 +23,7 @@ from coordinator.core.owner.state import (
     PausedRecord,
     Rebalance,
     Refused,
+    Reload,
     Resign,
     Resume,
     Undrain,
@@ -58,6 +60,8 @@ def carry_out(state: OwnerState, command: Command, now: float, out: list[Effect]
         case Resume(unit):
             state.paused.pop(unit, None)
             persist(state, [], now, out, delete=[f"paused/{unit}"])
+        case Reload():
+            configuration.begin(state, command, now, out)
         case Resign():
             owner_members.step_down(state, "asked to resign", out)
 
@@ -99,7 +103,7 @@ def refusal(state: OwnerState, command: Command) -> str | None:
         case Drain(agent):
             if agent not in state.members:
                 return f"there is no agent {agent}"
-            others = any(m.accepts for name, m in state.members.items() if name != agent)
+            others = any(configuration.takes(state, m) for name, m in state.members.items() if name != agent)
             return None if others else "no other agent could take its units"
         case Undrain(agent):
             return _no_undrain(state, agent)
@@ -117,6 +121,8 @@ def _no_move(state: OwnerState, unit: str, agent: str) -> str | None:
         return f"unit {unit} is being removed"
     if agent not in state.members or not state.members[agent].accepts:
         return f"agent {agent} is unknown, away or draining"
+    if not configuration.in_force(state, state.members[agent]):
+        return f"agent {agent} does not have the configuration in force: see `rowlock agents list`"
     primary = state.sets[unit].primary
     return f"unit {unit} is on agent {agent} already" if primary and primary.agent == agent else None
 

@@ -15,12 +15,13 @@ from collections.abc import Mapping
 from coordinator.core import handlers, replication
 from coordinator.core.members import Member
 from coordinator.core.owner import agents as owner_members
-from coordinator.core.owner import catalogue, failures, periodic
+from coordinator.core.owner import catalogue, configuration, failures, periodic
 from coordinator.core.owner import commands as owner_commands
 from coordinator.core.owner.sets import feed, fence_stored, fenced
 from coordinator.core.owner.state import (
     AgentRecord,
     Catalogue,
+    ConfigRecord,
     Confirmed,
     CounterRecord,
     Effect,
@@ -107,6 +108,8 @@ def _restore(state: OwnerState, record: Record, now: float) -> None:
             state.moves = (*state.moves, MoveRequest(unit, agent))
         case PipelineRecord(pipeline, progress):
             state.pipelines[pipeline] = state.recorded_pipelines[pipeline] = progress
+        case ConfigRecord():
+            configuration.restore(state, record)
 
 
 def step(state: OwnerState, event: Event, now: float) -> tuple[OwnerState, list[Effect]]:
@@ -141,6 +144,7 @@ def _tick(state: OwnerState, now: float, out: list[Effect]) -> None:
     periodic.give_up(state, now, out)
     periodic.fence_again(state, now, out)
     failures.recover(state, now)
+    configuration.go_on(state, now, out)
     if not state.silent:
         periodic.schedule(state, now, out)
     periodic.progress(state, now, out)
@@ -167,9 +171,9 @@ def check(state: OwnerState) -> None:
         replication.check(current)
         for replica in current.replicas:
             other = assignments.setdefault(replica.assignment, unit)
-            replication.require(other == unit, f"epoch {replica.assignment} of {unit} and of {other}")
+            replication.require(other == unit, f"assignment {replica.assignment} of {unit} and of {other}")
             replication.require(
-                replica.assignment <= state.counter, f"epoch {replica.assignment} above the counter"
+                replica.assignment <= state.counter, f"assignment {replica.assignment} above the counter"
             )
             held.setdefault(replica.agent, set()).add(unit)
     index = {agent: set(units) for agent, units in state.by_agent.items() if units}

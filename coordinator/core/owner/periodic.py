@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from coordinator.core.members import MemberState
 from coordinator.core.owner import story
+from coordinator.core.owner.configuration import stale, takes
 from coordinator.core.owner.failures import avoided, failed, room, wake
 from coordinator.core.owner.patience import impatient
 from coordinator.core.owner.sets import feed, fence_unless_wanted, fresh_number, persist, wanted
@@ -122,7 +123,7 @@ def _anything_to_do(state: OwnerState, now: float) -> bool:
 
 
 def _movers(state: OwnerState, wishes: Wishes) -> bool:
-    """Whether anything may be moved: then the units that replicate undisturbed are looked at one by one."""
+    """Tell whether anything may be moved: then the units that replicate undisturbed are looked at one by one."""
     leaving = any(m.leaving and state.by_agent.get(name) for name, m in state.members.items())
     return leaving or bool(wishes.moves) or wishes.rebalance or wishes.balance
 
@@ -130,7 +131,7 @@ def _movers(state: OwnerState, wishes: Wishes) -> bool:
 def view(state: OwnerState, now: float, *, whole: bool) -> SchedulerView:
     """Return what the schedulers see. Not `whole`: of the units that replicate undisturbed (nearly all) only their sum."""
     agents = tuple(
-        AgentView(name, member.accepts, member.leaving, room=room(state, name, now))
+        AgentView(name, takes(state, member), member.leaving, room=room(state, name, now))
         for name, member in sorted(state.members.items())
     )
     if whole:
@@ -151,11 +152,12 @@ def _steady(state: OwnerState) -> tuple[list[str], Counter[Place], Counter[Place
     number: Counter[Place] = Counter()
     rows: Counter[Place] = Counter()
     catalogue, memos, paused = state.catalogue or {}, state.memos, state.paused
+    since = any(state.since.values())
     for unit, current in state.sets.items():
         spec = catalogue.get(unit)
         memo = memos[unit]
         undisturbed = current.state is SetState.REPLICATING and len(current.replicas) == 1
-        if not undisturbed or spec is None or memo.uid != spec.uid or unit in paused:
+        if not undisturbed or spec is None or memo.uid != spec.uid or unit in paused or (since and stale(state, spec, current)):  # fmt: skip
             others.append(unit)
             continue
         place = (current.replicas[0].agent, spec.kind, spec.apart)
@@ -166,7 +168,9 @@ def _steady(state: OwnerState) -> tuple[list[str], Counter[Place], Counter[Place
 
 def _unit_view(state: OwnerState, current: ReplicationSet, now: float) -> UnitView:
     memo, spec = state.memos[current.unit], wanted(state, current.unit)
-    same = spec is not None and (current.state is SetState.ABSENT or memo.uid == spec.uid)
+    same = spec is not None and (
+        current.state is SetState.ABSENT or (memo.uid == spec.uid and not stale(state, spec, current))
+    )
     primary = current.primary
     return UnitView(
         spec or CatalogueUnit(current.unit, UnitKind.APPLY, ""),

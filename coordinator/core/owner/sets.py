@@ -81,7 +81,9 @@ def feed(state: OwnerState, unit: str, event: Input, now: float, out: list[Effec
             case Impossible(cell, agent, assignment):
                 words = "/".join(part.value for part in cell)
                 out.append(
-                    Alarm("impossible report", f"unit {unit}, agent {agent}, epoch {assignment}: {words}")
+                    Alarm(
+                        "impossible report", f"unit {unit}, agent {agent}, assignment {assignment}: {words}"
+                    )
                 )
     if after != before:
         _changed(state, before, after, now, out)

@@ -30,7 +30,7 @@ class OwnerConfig:
     `prepare_timeout`: for a preparation or a start that does not get on; then it is given up. `prepare_most`: however it does. `retry_first`, `retry_most`: wait before a unit
     that failed is tried again, doubled each time; after `stable_after` without failure it starts from the first, and may go
     where it failed again. `doubt`: how long a catalogue that lacks most units of a pipeline has to be read so before it is
-    believed. `ahead`: how far a source's clock may be ahead of this one's. `agents`: known at once at most. `health`: when an agent as a whole is given nothing for a while.
+    believed. `ahead`: how far a source's clock may be ahead of this one's. `reload_timeout`: how long agents may take to say what their files hold. `agents`: known at once at most. `health`: when an agent as a whole is given nothing for a while.
     """
 
     interval: float = 1.0
@@ -47,6 +47,7 @@ class OwnerConfig:
     progress_every: float = 5.0
     doubt: float = 30.0
     ahead: float = 900.0
+    reload_timeout: float = 30.0
     agents: int = 1000
     retire_after: float = 3600.0
     limits: MoveLimits = field(default_factory=MoveLimits)
@@ -103,7 +104,17 @@ class PipelineRecord:
     progress: PipelineProgress
 
 
-Record = CounterRecord | AgentRecord | UnitRecord | PausedRecord | MoveRecord | PipelineRecord
+@dataclass(frozen=True, slots=True)
+class ConfigRecord:
+    """The configuration in force. `revision`: number of the reload that it came with. `parts`: (part, its digest, since which number it is as it
+    is): a unit of the part whose assignment is lower was placed under what was before."""
+
+    digest: str
+    revision: int
+    parts: tuple[tuple[str, str, int], ...]
+
+
+Record = CounterRecord | AgentRecord | UnitRecord | PausedRecord | MoveRecord | PipelineRecord | ConfigRecord
 
 
 def key_of(record: Record) -> str:
@@ -121,6 +132,8 @@ def key_of(record: Record) -> str:
             return f"move/{unit}"
         case PipelineRecord(pipeline):
             return f"pipeline/{pipeline}"
+        case ConfigRecord():
+            return "configuration"
 
 
 # events
@@ -155,10 +168,14 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The desired set of units. Until the first one nothing is removed and nothing is added."""
+    """The desired set of units. Until the first one nothing is removed and nothing is added.
+
+    `digest`, `parts`: of the configuration that it is made of, and of each of its parts; "": not known."""
 
     units: tuple[CatalogueUnit, ...]
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    digest: str = ""
+    parts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +228,18 @@ class Resign:
     pass
 
 
-Command = Move | CancelMove | Drain | Undrain | Rebalance | Pause | Resume | Resign
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """Put this configuration in force, if the files of all agents hold the same. `changed`: parts that differ from what is in force, if
+    only in a secret. It ends with `ReloadEnded`."""
+
+    __match_args__ = ("digest",)
+    digest: str
+    parts: Mapping[str, str]
+    changed: frozenset[str] = frozenset()
+
+
+Command = Move | CancelMove | Drain | Undrain | Rebalance | Pause | Resume | Resign | Reload
 Event = Received | Persisted | Confirmed | Fenced | Catalogue | Tick | Command
 
 
@@ -265,7 +293,16 @@ class StepDown:
     why: str
 
 
-Effect = Send | Persist | Fence | Alarm | Refused | StepDown
+@dataclass(frozen=True, slots=True)
+class ReloadEnded:
+    """The configuration `digest` is in force once Persist `token` is committed; `refused`: or why it is not."""
+
+    digest: str
+    token: int = 0
+    refused: str | None = None
+
+
+Effect = Send | Persist | Fence | Alarm | Refused | StepDown | ReloadEnded
 
 
 @dataclass(slots=True)
@@ -315,14 +352,24 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A catalogue is not believed yet; it has been read like that `since`."""
+    """A catalogue is not believed yet; it has been read like that `since`, and at the `last` look too."""
 
+    since: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reloading:
+    """A reload that waits for agents to say what their files hold. `number`: of the question; `since`: owner's seconds."""
+
+    command: Reload
+    number: int
     since: float
 
 
 @dataclass(slots=True)
 class OwnerState:
-    """`floor`: the clock of the day (ms) when the term `began`; 0: not known. `alarmed`: (agent, what) → when last. `offered`: the catalogue that was last read, `doubt`: it is not believed yet. `by_agent`: units with a replica there, in a fixed order. `waiting`: by Persist's token. `fencing`: units that are absent and not wanted, and when
+    """`configuration`: what is in force, None: not known; `adopted`: a catalogue of it has been read; `since`: of its parts. `floor`: the clock of the day (ms) when the term `began`; 0: not known. `alarmed`: (agent, what) → when last. `offered`: the catalogue that was last read, `doubt`: it is not believed yet. `by_agent`: units with a replica there, in a fixed order. `waiting`: by Persist's token. `fencing`: units that are absent and not wanted, and when
     their fence was last asked for. `health`: of agents on which
     units failed; `backing`: those of them that back off. `pipelines`: as last computed; `recording`: the Persist under way and what it stores of
     them; `recorded_pipelines`: as they are stored. Only these are shown: a later owner begins with them. `told`: what happened (a phrase,
@@ -340,6 +387,10 @@ class OwnerState:
     stepped_down: bool = False
     silent: bool = False
     catalogue: dict[str, CatalogueUnit] | None = None
+    configuration: ConfigRecord | None = None
+    adopted: bool = False
+    since: dict[str, int] = field(default_factory=dict)
+    reloading: Reloading | None = None
     offered: Catalogue | None = None
     doubt: Doubt | None = None
     sources: dict[str, tuple[str, ...]] = field(default_factory=dict)

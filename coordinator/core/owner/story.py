@@ -39,8 +39,9 @@ def unwanted(state: OwnerState, unit: str) -> None:
     """Say why the unit is removed."""
     if unit in state.paused:
         because(state, unit, "paused")
-    elif unit in (state.catalogue or {}):
-        because(state, unit, "its topic was made anew")
+    elif (spec := (state.catalogue or {}).get(unit)) is not None:
+        anew = state.memos[unit].uid != spec.uid
+        because(state, unit, "its topic was made anew" if anew else "its configuration has changed")
     else:
         because(state, unit, "it is no longer configured, or its topic is gone")
 

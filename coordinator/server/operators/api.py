@@ -12,6 +12,7 @@ from typing import Protocol
 
 from coordinator.core.owner.state import Command
 from coordinator.server.operators.condition import condition
+from coordinator.server.operators.configuration import FoundConfiguration
 from coordinator.server.operators.journal import EventRow
 
 
@@ -33,7 +34,8 @@ class AgentRow:
     """`state`: registered, synced, expired. `liveness`: alive, stopping (what it says itself); `draining`: asked to give its
     units away. `units`: that it holds in whatever state; `rows_per_s`: over those it writes. `connected`: a stream is open.
     `failures`: preparations that failed there since one last succeeded; `backs_off_s`: for how many more seconds it is given no
-    units because of them, 0: it is on trial; None: it is trusted."""
+    units because of them, 0: it is on trial; None: it is trusted. `configuration`: digest of what it runs new units under, "": it does not say;
+    `in_force`: whether that is what is in force: only then it is given units."""
 
     name: str
     incarnation: str
@@ -48,12 +50,14 @@ class AgentRow:
     counters: Mapping[str, int] = field(default_factory=dict)
     failures: int = 0
     backs_off_s: float | None = None
+    configuration: str = ""
+    in_force: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class UnitRow:
     """`kind`: capture, apply. `state`: of the replication set (absent, recovering, prepare, commit, replicating, removing).
-    `agent`, `epoch`: of the primary, else of the one that gets ready; `moving_to`: the new agent of a move under way.
+    `agent`, `epoch` (its assignment): of the primary, else of the one that gets ready; `moving_to`: the new agent of a move under way.
     `checkpoint_ts`, `resolved_ts`: source commit time in ms; None: not known yet. `error`: why it last stopped by itself, until
     it replicates again. `since_s`: seconds in this state."""
 
@@ -115,7 +119,7 @@ class View:
 
     @property
     def leading(self) -> bool:
-        """Whether the asked coordinator leads: the rows count only then."""
+        """Tell whether the asked coordinator leads: the rows count only then."""
         return self.leader is not None and self.leader.am_i
 
 
@@ -129,6 +133,11 @@ class CommandRefusedError(ControlError):
     def __init__(self, why: str) -> None:
         super().__init__(why)
         self.why = why
+
+    @property
+    def errors(self) -> list[str]:
+        """Everything that is wrong, where that is more than one thing."""
+        return self.why.splitlines()
 
 
 class NotLeaderError(ControlError):
@@ -155,6 +164,13 @@ class Control(Protocol):
 
     def events(self, after: int, most: int) -> tuple[EventRow, ...]:
         """Return what happened behind event `after`, oldest first, the newest `most`; never waits."""
+
+    def told(self, what: str, about: Mapping[str, object]) -> None:
+        """Note something that this coordinator did for somebody among its events."""
+
+    def reload(self, *, dry_run: bool = False, by: str = "") -> FoundConfiguration:
+        """Read the configuration anew, and put it in force where every agent's file holds the same. Returns what it changes. Raises
+        CommandRefusedError, NotLeaderError, NoAnswerError. `dry_run`: only read it, and say what it would change."""
 
     def command(self, command: Command, timeout: float = 5.0, *, by: str = "") -> None:
         """Carry out a command that `by` gave; returns once it is accepted, and durable where it is to outlive this owner. `timeout` in

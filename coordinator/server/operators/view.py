@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from coordinator.core.health import WELL
 from coordinator.core.members import Member
+from coordinator.core.owner.configuration import in_force
 from coordinator.core.owner.state import OwnerState
 from coordinator.core.progress import PipelineProgress
 from coordinator.core.replication import Replica, ReplicationSet
@@ -113,4 +114,6 @@ def _agent(
         dict(stream or {}),
         health.failures,
         None if rest is None else round(rest, 1),
+        member.config.digest if member.config is not None else "",
+        in_force(state, member),
     )

@@ -28,6 +28,10 @@ class PendingCommands:
         if self._now is not None:
             self._waiting[token] = self._now
 
+    def await_durable(self, token: int, asked: CommandAsked) -> None:
+        """A command that has ended is answered once what was stored under `token` is durable."""
+        self._waiting[token] = asked
+
     def refused(self, why: str) -> None:
         if self._now is not None:
             self._now.answer.fail(CommandRefusedError(why))

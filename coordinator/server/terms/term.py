@@ -19,9 +19,11 @@ from coordinator.core.owner.state import (
     OwnerState,
     Persist,
     Refused,
+    Reload,
+    ReloadEnded,
     Send,
 )
-from coordinator.server.operators.api import LeaderView, NotLeaderError, View
+from coordinator.server.operators.api import CommandRefusedError, LeaderView, NotLeaderError, View
 from coordinator.server.operators.journal import Journal
 from coordinator.server.operators.view import build
 from coordinator.server.requests import CommandAsked
@@ -42,6 +44,9 @@ class Outside(Protocol):
     def resign(self, why: str) -> None: ...
 
     def fence(self, rev: int, unit: str, uid: str, assignment: int) -> None: ...
+
+    def configure(self, digest: str) -> None:
+        """What the file was last found to hold is in force."""
 
     def set_leader(self, leader: LeaderInfo) -> None: ...
 
@@ -77,10 +82,11 @@ class OwnerTerm:
         self._lasting, self._step_down = lasting, step_down
         self._round = Round()
         self._commands = PendingCommands()
+        self._reload: CommandAsked | None = None
         self._errors: dict[str, str] = {}
 
     def speaks(self) -> bool:
-        """Whether this owner may still say something: its claim was confirmed not long ago."""
+        """Tell whether this owner may still say something: its claim was confirmed not long ago."""
         return not self._closed and not self.state.silent
 
     @property
@@ -90,6 +96,8 @@ class OwnerTerm:
     def close(self) -> None:
         self._closed = True
         self._commands.close()
+        if self._reload is not None:
+            self._reload.answer.fail(NotLeaderError(None))
 
     # events of the core
 
@@ -143,9 +151,24 @@ class OwnerTerm:
                 self._lasting.counts[f"alarm.{what}"] += 1
             case Refused(_, why):
                 self._commands.refused(why)
+            case ReloadEnded():
+                self._reload_ended(effect)
             case core.StepDown(why):
                 self._commands.done()
                 self._step_down(why)
+
+    def _reload_ended(self, ended: ReloadEnded) -> None:
+        """It is answered, as a command is, once what it has stored is durable."""
+        asked, self._reload = self._reload, None
+        if ended.refused is None:
+            self._lasting.outside.configure(ended.digest)
+        if asked is None:
+            return
+        if ended.refused is not None:
+            asked.answer.fail(CommandRefusedError(ended.refused))
+        else:
+            self._commands.await_durable(ended.token, asked)
+        self._note(asked)
 
     def hand_on(self) -> None:
         """The round is over: what it decided becomes one write of the log, and then what it says goes out."""
@@ -162,6 +185,10 @@ class OwnerTerm:
         """Carry out a command; it is answered when what it has stored is durable, at once if it stores nothing."""
         if not self.speaks():
             asked.answer.fail(NotLeaderError(None))
+            return
+        if isinstance(asked.command, Reload) and self._reload is None:
+            self._reload = asked  # it is answered when it has ended: agents are asked before
+            self.step(asked.command)
             return
         self._commands.carry_out(asked, lambda: self.step(asked.command))
         self._note(asked)

@@ -33,7 +33,7 @@ from producer.errors import StreamStoppedError, TableStoppedError
 from producer.sources.binlog.assembly import ONE_PHASE, UNDONE
 from producer.sources.changes import Barrier, Boundary, TableName, Tables, TransactionHeader
 from producer.statements import ddl
-from schemas.findings import START_OVER
+from schemas.findings import COPY_EACH, START_OVER, copy_again
 from schemas.table.model import Key
 from schemas.wire.position import binlog_file_number
 
@@ -127,7 +127,7 @@ class TransactionAssembler:
 
     @property
     def inside(self) -> bool:
-        """Whether a transaction is open."""
+        """Tell whether a transaction is open."""
         return self._open is not None
 
     def counted(self, rows: int) -> None:
@@ -237,7 +237,9 @@ class TransactionAssembler:
         transaction = self._open or self._start(event, None, event.timestamp * 1000)
         if not isinstance(statement, ddl.Dml) and statement != ddl.Harmless():
             self.objects_changed = (binlog_file_number(event.file), event.start)
-        if isinstance(statement, ddl.Harmless) or transaction.announced:
+        if transaction.announced or (
+            isinstance(statement, ddl.Harmless) and not isinstance(statement, ddl.Trigger)
+        ):
             return None if transaction.grouped else self._end(event)
         self._count_deferred(transaction)
         return Barrier(
@@ -294,7 +296,7 @@ class TransactionAssembler:
             return TableStoppedError(
                 None, "xa",
                 f"XA COMMIT of a transaction that was prepared before capture began ({xid}): which rows it changed is unknown",
-                START_OVER,
+                COPY_EACH,
             )  # fmt: skip
         tables = frozenset(name for name in changed if self._captured(*name))
         if not tables:
@@ -302,7 +304,7 @@ class TransactionAssembler:
         listed = ", ".join(sorted(f"{db}.{table}" for db, table in tables))
         return TableStoppedError(
             tables, "xa", f"an XA transaction ({xid}) changes {listed}; XA is not supported yet",
-            f"exclude the table, or end the use of XA on it, and {START_OVER}",
+            f"exclude the table, or end the use of XA on it, and {COPY_EACH}",
         )  # fmt: skip
 
     # --- the rest
@@ -332,7 +334,7 @@ def _partial(table_map: TableMap) -> TableStoppedError:
     name = (table_map.db, table_map.name)
     return TableStoppedError(
         frozenset([name]), "log", f"a partial JSON image (PARTIAL_UPDATE_ROWS) of {name[0]}.{name[1]}",
-        f"SET GLOBAL binlog_row_value_options='' at the source, reconnect its clients, and {START_OVER}",
+        f"SET GLOBAL binlog_row_value_options='' at the source, reconnect its clients, and {copy_again(*name)}",
     )  # fmt: skip
 
 

@@ -1,0 +1,135 @@
+"""Carries out what a session does in a transaction for a change of its target table: the part of `Transact` that asks the target (see effects)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from consumer.attempt.effects import DropTarget, FollowDefinition
+from consumer.attempt.spec import UnitSpec
+from consumer.errors import StepsLeftError, TargetConfigError, TransientError, UnitStoppedError
+from consumer.ordering.model import TargetTable, UnitState
+from consumer.tables.evolution.plans import Planned, mark_of, plan_change, sharers
+from consumer.tables.fitness import gone
+from consumer.tables.router import Routed, resolve
+from consumer.targets.alterations import AlterTable, DropTable
+from schemas.table.model import Table
+
+
+class Reading(Protocol):
+    """The part of a session that this needs."""
+
+    def read_table(self, schema: str, name: str) -> Table | None: ...
+
+
+class Changing(Protocol):
+    """The part of an open transaction that this needs."""
+
+    def lock_units(self) -> dict[str, UnitState]: ...
+
+    def alter(self, change: AlterTable | DropTable) -> None: ...
+
+    def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None: ...
+
+    def write_unit(self, state: UnitState) -> None: ...
+
+
+def routed_table(spec: UnitSpec, source: Table) -> Routed:
+    """Return where the unit's table goes. Raises UnitStoppedError: nowhere."""
+    routed = resolve(spec.routes, spec.source, source.db, source.name)
+    if routed is None:
+        raise UnitStoppedError(
+            f"{spec.unit.topic}: no route of pipeline {spec.unit.pipeline} takes {source.db}.{source.name} any more: add one, or take the "
+            "table out of the source's `tables`"
+        )
+    return routed
+
+
+def routed_place(spec: UnitSpec, source: Table) -> tuple[str, str]:
+    """Return (schema, name) of the target table of `source`."""
+    routed = routed_table(spec, source)
+    return routed.schema, routed.table
+
+
+def sharing(spec: UnitSpec, units: dict[str, UnitState], source: Table) -> list[str]:
+    """Return the topics of the other units that write the target table of `source`."""
+    place = routed_place(spec, source)
+    return sorted(sharers(units, spec.unit.topic, spec.source, spec.routes, place))
+
+
+def drop_target(spec: UnitSpec, session: Reading, transaction: Changing, asked: DropTarget) -> None:
+    """Carry out a DropTarget."""
+    real = session.read_table(*routed_place(spec, asked.source))
+    if real is not None:
+        transaction.alter(DropTable(real))
+
+
+def follow(spec: UnitSpec, session: Reading, transaction: Changing, asked: FollowDefinition) -> None:
+    """Carry out a FollowDefinition. Raises StepsLeftError, TransientError (another unit changes the table), and what the target raises."""
+    change = asked.change
+    routed = routed_table(spec, change.after)
+    others = _others(spec, transaction, routed)
+    real = session.read_table(routed.schema, routed.table)
+    if real is None:
+        raise TargetConfigError(gone(f"{routed.schema}.{routed.table}"))
+    planned = plan_change(change, real, routed, list(others.values()))
+    asked.found.append(planned)
+    if asked.how == "end" and planned.alter is not None:
+        raise StepsLeftError(f"{routed.schema}.{routed.table} is not as {spec.unit.topic} needs it yet")
+    if change.emptied and not change.settled and asked.how != "end":
+        transaction.truncate(_whole(real, routed), routed.where)
+    if asked.how == "mark":
+        _mark(change_state(asked), transaction, asked, planned)
+        return
+    if planned.alter is not None:
+        transaction.alter(planned.alter)
+    transaction.write_unit(UnitState(planned.stored.encode(), None, None))
+
+
+def change_state(asked: FollowDefinition) -> str | None:
+    """Return the text of the definition that is in force while the change is under way."""
+    before = asked.change.before
+    return None if before is None else before.encode()
+
+
+def unaltered(spec: UnitSpec, session: Reading, asked: FollowDefinition) -> UnitState:
+    """Return the unit's state behind a change for which a target of whole batches need not be altered.
+
+    Raises TargetConfigError: it would have to be.
+    """
+    routed = routed_table(spec, asked.change.after)
+    real = session.read_table(routed.schema, routed.table)
+    if real is None:
+        raise TargetConfigError(gone(f"{routed.schema}.{routed.table}"))
+    planned = plan_change(asked.change, real, routed, ())
+    asked.found.append(planned)
+    if planned.alter is not None:
+        raise TargetConfigError(
+            f"{routed.schema}.{routed.table} of {spec.unit.topic} would have to be altered ({len(planned.alter.steps)} steps), which this "
+            "version does not do for a target that takes whole batches: alter it by hand as the source's table was"
+        )
+    return UnitState(planned.stored.encode(), None, None)
+
+
+def _mark(text: str | None, transaction: Changing, asked: FollowDefinition, planned: Planned) -> None:
+    mark = mark_of(asked.change, planned, asked.at, asked.connection)
+    transaction.write_unit(UnitState(text, mark.encode(), None))
+
+
+def _others(spec: UnitSpec, transaction: Changing, routed: Routed) -> dict[str, Table]:
+    """Return what other units want of the target table; their rows stay locked, so that none of them changes it meanwhile."""
+    if not routed.added:
+        return {}
+    units = transaction.lock_units()
+    place = (routed.schema, routed.table)
+    found = sharers(units, spec.unit.topic, spec.source, spec.routes, place)
+    for topic in found:
+        if units[topic].ddl is not None:
+            raise TransientError(
+                f"{routed.schema}.{routed.table} is being changed for {topic}: {spec.unit.topic} waits for that"
+            )
+    return found
+
+
+def _whole(real: Table, routed: Routed) -> TargetTable:
+    key_at = real.indexes_of(real.key.columns)
+    return TargetTable(real, key_at, (), tuple(name for name, _ in routed.added))

@@ -1,0 +1,350 @@
+"""The machines that change a unit's target table (docs/adr/0027-following-schema-changes.md). All lanes stand in front of the event.
+
+A target whose statements commit with its transactions gets table, definition and progress in one of them. Elsewhere a mark is
+committed first; then come the statements, and at last definition and progress, which take the mark away. Whoever finds a mark
+ends the connection that it names, and takes the change up from the table as it is then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import structlog
+
+from consumer.attempt.effects import (
+    Alter,
+    CloseHeldBefore,
+    DropTarget,
+    EndConnection,
+    Explain,
+    FollowDefinition,
+    Machine,
+    Operation,
+    OwnConnection,
+    ReadSharers,
+    ReadTable,
+    Restore,
+    Truncate,
+    WriteUnit,
+    ask,
+)
+from consumer.attempt.evolution.in_target import routed_table
+from consumer.attempt.spec import UnitSpec
+from consumer.attempt.transactions import Progress, retried
+from consumer.errors import (
+    COPY,
+    CopyNeededError,
+    MissingGrantError,
+    RefusedError,
+    StepsLeftError,
+    TargetConfigError,
+    UnitStoppedError,
+)
+from consumer.ordering.model import UnitState
+from consumer.ordering.progress import Mark
+from consumer.tables.definition import InForce
+from consumer.tables.evolution.decisions import (
+    DROPPED,
+    Adopt,
+    Gone,
+    NeedsCopy,
+    Stop,
+    Verdict,
+    decide,
+)
+from consumer.tables.evolution.plans import ChangeMark, Planned, TableChange, decode_mark, refused
+from consumer.tables.stored import Stored, decode_stored
+from consumer.targets.alterations import (
+    AddColumn,
+    AddUnique,
+    Alteration,
+    ChangeColumn,
+    ChangeKey,
+    DropColumn,
+    DropTable,
+    DropUnique,
+    RenameColumn,
+)
+from schemas.findings import START_OVER
+from schemas.table.model import Table
+from schemas.wire.event import Event
+
+log = structlog.get_logger(__name__)
+
+ROUNDS = 6
+"""How often statements are carried out for one change: other units may widen or narrow what is wanted meanwhile."""
+
+
+class TableChanges:
+    """Changes of one unit's target table in one attempt. `before`: the stored definition; `unfit`: why the target table does not fit it,
+    which may be the next one's: then nothing is applied but the begin of a copy."""
+
+    def __init__(self, spec: UnitSpec, progress: Callable[[], Progress]) -> None:
+        """`progress`: as it is when a change is carried out."""
+        self._spec = spec
+        self._now = progress
+        self.before: Stored | None = None
+        self.unfit: UnitStoppedError | None = None
+
+    @property
+    def _progress(self) -> Progress:
+        return self._now()
+
+    def restore(self, text: str | None) -> Machine[InForce | None]:
+        """Build what follows from the stored definition; None: there is none, or the target table does not fit it."""
+        self.before, self.unfit = None if text is None else decode_stored(text), None
+        if text is None:
+            return None
+        try:
+            in_force: InForce = yield from retried(lambda: ask(Restore(text)))
+        except UnitStoppedError as error:
+            self.unfit = error
+            return None
+        return in_force
+
+    def judge(self, event: Event) -> Machine[Verdict]:
+        """Say what an event means under the policy of the table's route."""
+        before = self.before
+        if before is None:
+            return decide(None, event, "lenient")
+        routed = routed_table(self._spec, before.table)
+        sharing: Sequence[str] = ()
+        if routed.added and event.definition is not None:
+            sharing = yield from retried(lambda: ask(ReadSharers(before.table)))
+        return decide(before.table, event, routed.policy, many=bool(sharing), left=before.left)
+
+    # --- a definition
+
+    def adopt(self, before: Stored, table: Table, verdict: Adopt, at: Mark) -> Machine[None]:
+        """Put `table` in force after `before`; afterwards all lanes stand at `at`. Raises consumer.errors, as `follow`; and
+        UnitStoppedError if the target does not fit what is in force now."""
+        policy = routed_table(self._spec, table).policy
+        change = TableChange(before, table, policy, verdict.columns, verdict.rewrite)
+        stored = yield from self.follow(change, at)
+        why: str | None = yield from retried(lambda: ask(Explain(stored)))
+        if why is not None:
+            raise UnitStoppedError(why)
+
+    def follow(self, change: TableChange, at: Mark) -> Machine[Stored]:
+        """Put a definition in force, and end with what is stored; afterwards all lanes stand at `at`. Raises consumer.errors: then the old
+        one is in force, and no statement is under way; TransientError: it is taken up again by the next attempt."""
+        connection: int | None = yield from retried(lambda: ask(OwnConnection()))
+        if connection is None:
+            return (yield from self._whole(change, at))
+        return (yield from self._by_statements(change, at, connection))
+
+    def _whole(self, change: TableChange, at: Mark) -> Machine[Stored]:
+        lanes = range(len(self._progress.rows))
+        while True:
+            asked = FollowDefinition(change, "whole", at)
+            try:
+                yield from self._progress.move(lanes, at, [asked, *_closing(change, at)])
+            except (RefusedError, TargetConfigError) as error:
+                change = self._otherwise(change, asked.found, error)
+                continue
+            self._say(change, asked.found[-1])
+            return asked.found[-1].stored
+
+    def _by_statements(self, change: TableChange, at: Mark, connection: int) -> Machine[Stored]:
+        planned = yield from self._mark(change, at, connection)
+        lanes = range(len(self._progress.rows))
+        said = planned
+        for _ in range(ROUNDS):
+            change = replace(change, planned=planned.stored)
+            try:
+                if planned.alter is not None:
+                    yield Alter(planned.alter, connection)
+            except (RefusedError, TargetConfigError) as error:
+                try:
+                    change = self._otherwise(change, [planned], error)
+                except (RefusedError, TargetConfigError):
+                    yield from self._unmark(change)
+                    raise
+                planned = yield from self._mark(change, at, connection)
+                continue
+            end = FollowDefinition(replace(change, settled=True), "end", at)
+            try:
+                yield from self._progress.move(lanes, at, [end, *_closing(change, at)])
+            except StepsLeftError:
+                change, planned = end.change, end.found[-1]
+                continue
+            self._say(change, said)
+            return planned.stored
+        yield from self._unmark(change)
+        raise UnitStoppedError(
+            f"{self._spec.unit.topic}: the target's table does not come out as its statements say ({_named(planned)}): "
+            "alter it by hand as `rowlock check` says"
+        )
+
+    def _mark(self, change: TableChange, at: Mark, connection: int) -> Machine[Planned]:
+        asked = FollowDefinition(change, "mark", at, connection)
+        yield from self._progress.guarded([asked])
+        return asked.found[-1]
+
+    def _unmark(self, change: TableChange) -> Machine[None]:
+        """Nothing is under way any more: other units of the table need not wait."""
+        before = None if change.before is None else change.before.encode()
+        yield from self._progress.guarded([WriteUnit(UnitState(before, None, None))])
+
+    def _otherwise(
+        self, change: TableChange, found: list[Planned], error: RefusedError | TargetConfigError
+    ) -> TableChange:
+        """Return what to try instead of statements that the target refused because of its rows. Raises `error`."""
+        other = refused(change, found[-1]) if found and not isinstance(error, MissingGrantError) else None
+        if other is None or (other.emptied and not isinstance(error, RefusedError)):
+            raise error
+        what = (
+            "deletes the unit's rows first, the copy brings them again"
+            if other.emptied
+            else "leaves new unique indexes out"
+        )
+        log.warning(
+            "the target refused to change a table with its rows",
+            pipeline=self._spec.unit.pipeline, topic=self._spec.unit.topic, steps=_named(found[-1]), reason=str(error)[:300],
+            rowlock=what,
+        )  # fmt: skip
+        return other
+
+    def _say(self, change: TableChange, planned: Planned) -> None:
+        if planned.alter is not None:
+            log.info(
+                "the target table follows the source", pipeline=self._spec.unit.pipeline, topic=self._spec.unit.topic,
+                steps=_named(planned),
+            )  # fmt: skip
+        known = {} if change.before is None else change.before.names
+        for name, column in planned.stored.names.items():
+            if known.get(name) != column:
+                log.warning(
+                    "a column has a new one beside it: its values do not fit into the old one, which stays as it is",
+                    pipeline=self._spec.unit.pipeline, topic=self._spec.unit.topic, source=name, target=column,
+                )  # fmt: skip
+
+    # --- what an attempt finds
+
+    def recover(self, state: UnitState) -> Machine[None]:
+        """Take up the change of a mark; afterwards it is carried out, and there is none any more."""
+        mark = decode_mark(state.ddl or "")
+        if mark is None:
+            raise UnitStoppedError(
+                f"{self._spec.unit.topic}: a statement was interrupted ({state.ddl}); finish it by hand, then clear "
+                f"`ddl` of the unit in rowlock_unit"
+            )
+        connection: int | None = yield from retried(lambda: ask(OwnConnection()))
+        if connection is None:
+            raise UnitStoppedError(
+                f"{self._spec.unit.topic}: a mark of another kind of target stands in rowlock_unit: {state.ddl}"
+            )
+        if mark.connection != connection:
+            yield from retried(lambda: ask(EndConnection(mark.connection)))
+        log.info(
+            "a change of the target table is taken up again",
+            pipeline=self._spec.unit.pipeline,
+            topic=self._spec.unit.topic,
+        )
+        change = mark.change(None if state.definition is None else decode_stored(state.definition))
+        if change is None:
+            yield from self._drop_by_statement(state, mark, connection)
+        else:
+            yield from self._by_statements(change, mark.at, connection)
+
+    # --- a dropped table
+
+    def gone(self, in_force: InForce, at: Mark) -> Machine[bool]:
+        """Do what `on_drop` says, before the stop is raised; no lane moves. Ends with whether the definition is given up as well."""
+        how = self._spec.on_drop
+        if how == "keep":
+            return False
+        sharing = (
+            (yield from retried(lambda: ask(ReadSharers(in_force.source)))) if in_force.routed.added else ()
+        )
+        if how == "empty" or sharing:
+            yield from self._progress.guarded([Truncate(in_force.target, in_force.routed.where), _closed(at)])
+            return False
+        connection: int | None = yield from retried(lambda: ask(OwnConnection()))
+        if connection is None:
+            given_up = WriteUnit(UnitState(None, None, None))
+            yield from self._progress.guarded([DropTarget(in_force.source), given_up, _closed(at)])
+        else:
+            mark = ChangeMark(connection, at, None)
+            state = UnitState(in_force.text, mark.encode(), None)
+            yield from self._progress.guarded([WriteUnit(state), _closed(at)])
+            yield from self._drop_by_statement(state, mark, connection)
+        return True
+
+    def _drop_by_statement(self, state: UnitState, mark: ChangeMark, connection: int) -> Machine[None]:
+        if state.definition is not None:
+            real = yield from retried(lambda: ask(ReadTable(decode_stored(state.definition or "").table)))
+            if real is not None:
+                if mark.connection != connection:
+                    named = replace(state, ddl=ChangeMark(connection, mark.at, None).encode())
+                    yield from self._progress.guarded([WriteUnit(named)])
+                yield Alter(DropTable(real), connection)
+        yield from self._progress.guarded([WriteUnit(UnitState(None, None, None))])
+
+
+def _closing(change: TableChange, at: Mark) -> list[Operation]:
+    """Entries of the quarantine under another key mean nothing any more; their rows come anew."""
+    if not change.rewrite or change.before is None:
+        return []
+    old = [change.columns.renamed.get(name, name) for name in change.before.table.key.columns]
+    return (
+        []
+        if sorted(old) == sorted(change.after.key.columns)
+        else [CloseHeldBefore(at[0], "the table's key became another one")]
+    )
+
+
+def _closed(at: Mark) -> CloseHeldBefore:
+    return CloseHeldBefore(at[0], f"the source's table was dropped at offset {at[0]}")
+
+
+def _named(planned: Planned) -> list[str]:
+    """Return the steps for people."""
+    if planned.alter is None:
+        return []
+    return [_step(step) for step in planned.alter.steps]
+
+
+def _step(step: Alteration) -> str:
+    match step:
+        case RenameColumn():
+            what = f"{step.old} to {step.new}"
+        case AddColumn():
+            what = f"{step.column.name} {step.column.type.kind}"
+        case DropColumn():
+            what = step.name
+        case ChangeColumn():
+            null = " NULL" if step.wanted.nullable and not step.now.nullable else ""
+            what = f"{step.wanted.name} {step.now.type.kind} to {step.wanted.type.kind}{null}"
+        case AddUnique() | DropUnique():
+            what = f"({', '.join(step.index.columns)})"
+        case ChangeKey():
+            what = f"({', '.join(step.wanted.columns)})"
+    return f"{type(step).__name__} {what}"
+
+
+def stop_of(verdict: Verdict, event: Event, place: str) -> CopyNeededError:
+    """Return why a unit stops at an event; `place`: where that is."""
+    table = f"{event.source.db}.{event.source.table}"
+    match verdict:
+        case NeedsCopy():
+            first = before_a_copy(verdict.remedy)
+            return CopyNeededError(f"{place}: {verdict.why}", cause=verdict.cause, table=table, first=first)
+        case Gone():
+            first = before_a_copy(verdict.remedy)
+            return CopyNeededError(f"{place}: {verdict.why}", cause=DROPPED, table=table, first=first)
+        case Stop():
+            return CopyNeededError(
+                f"{place}: {verdict.why}: the definition of the table is another one, and `schema_changes` is stop", cause="policy",
+                table=table, first="alter the target table by hand as the source's was",
+            )  # fmt: skip
+        case _:
+            raise ValueError(f"{place}: {verdict} stops nothing")
+
+
+def before_a_copy(remedy: str) -> str:
+    """Return what a person must do, by the remedy of a stop, before a copy helps; "": nothing. Older topics say to start over."""
+    for copy in (START_OVER, COPY):
+        remedy = remedy.partition(copy)[0]
+    return remedy.strip(" ,:;").removesuffix("then").removesuffix("and").strip(" ,:;")

@@ -1,0 +1,110 @@
+"""The shells of an apply process: one for each pipeline that has units, and those of pipelines that a new configuration has changed.
+
+Such a pipeline has two for a while: what is prepared comes to the new one, and what was prepared before stays with the old one, which ends with
+its last unit. Both may run at once: no unit is in both, for it is prepared anew only once it has ended.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from consumer.process.pipeline_shell import PipelineShell, fault_ends_process
+from consumer.spark.pipeline import PipelineSettings
+from schemas.config.changes.parts import parts, pipeline_part
+from schemas.config.model import Config
+
+if TYPE_CHECKING:
+    from consumer.process.spark_session import Spark
+
+
+class PipelineShells:
+    """Instructions come from one thread; Spark from another. `make`: a shell, not started. `slots`: see PipelineSettings."""
+
+    def __init__(self, config: Config, make: Callable[[PipelineSettings], PipelineShell], slots: int) -> None:
+        self._config, self._make, self._slots = config, make, slots
+        self._mutex = threading.Lock()
+        self._now: dict[str, PipelineShell] = {}
+        self._before: list[PipelineShell] = []
+        self._of: dict[str, PipelineShell] = {}
+        self._made: Counter[str] = Counter()
+        self._spark: Spark | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Tell whether no unit has come yet."""
+        return not self._made
+
+    def knows(self, unit: str, pipeline: str) -> bool:
+        """Tell whether the unit is here, or could be prepared."""
+        return unit in self._of or pipeline in self._config.pipelines
+
+    def preparing(self, unit: str, pipeline: str) -> PipelineShell:
+        """Return the shell that is to prepare the unit. Raises KeyError for a pipeline that is not configured."""
+        shell = self._now.get(pipeline)
+        if shell is None:
+            shell = self._started(pipeline)
+        with self._mutex:
+            self._of[unit] = shell
+        return shell
+
+    def of(self, unit: str, pipeline: str) -> PipelineShell:
+        """Return the shell that has prepared the unit, else the pipeline's. Raises KeyError as `preparing` does."""
+        return self._of.get(unit) or self.preparing(unit, pipeline)
+
+    def _started(self, name: str) -> PipelineShell:
+        pipeline = PipelineSettings.of(self._config, name, self._slots)
+        if made := self._made[name]:  # the folder of the one before is still in use
+            pipeline = replace(pipeline, state_dir=pipeline.state_dir.with_name(f"{name}.{made}"))
+        shell = self._make(pipeline)
+        with self._mutex:
+            self._made[name] += 1
+            self._now[name], spark = shell, self._spark
+        if spark is not None:
+            shell.spark_up(spark)
+        shell.start()
+        return shell
+
+    def spark_up(self, spark: Spark) -> None:
+        """Spark has started: the shells that are here, and those to come, have it."""
+        with self._mutex:
+            self._spark, shells = spark, [*self._now.values(), *self._before]
+        for shell in shells:
+            shell.spark_up(spark)
+
+    def configure(self, config: Config) -> set[str]:
+        """Take a new configuration; return the pipelines that it changes, or no longer has."""
+        before, after = parts(self._config), parts(config)
+        changed = {
+            name
+            for name in self._config.pipelines
+            if before[pipeline_part(name)] != after.get(pipeline_part(name))
+        }
+        self._config = config
+        for name in changed & set(self._now):
+            with self._mutex:
+                shell = self._now.pop(name)
+                self._before.append(shell)
+            threading.Thread(
+                target=self._retire, args=(name, shell), name=f"retire {name}", daemon=True
+            ).start()
+        return changed
+
+    def _retire(self, name: str, shell: PipelineShell) -> None:
+        with fault_ends_process(name):
+            shell.close(once_without_units=True)
+            with self._mutex:
+                self._before.remove(shell)
+                self._of = {unit: its for unit, its in self._of.items() if its is not shell}
+
+    def close(self) -> None:
+        """Stop all units; when this returns nothing can write any more."""
+        with self._mutex:
+            shells = [*self._now.values(), *self._before]
+        with ThreadPoolExecutor(max(1, len(shells)), "close") as pool:
+            for shell in shells:
+                pool.submit(shell.close)

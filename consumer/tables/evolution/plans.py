@@ -1,0 +1,201 @@
+"""Putting a definition in force: what is left to do in the target table, and what is stored when nothing is. Pure.
+
+A `TableChange` is planned anew whenever it is taken up, from the table as it is then; only what the first plan *chose* (names of columns) is
+carried along, in the mark that a target without transactional DDL has of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from consumer.errors import CopyNeededError
+from consumer.ordering.model import UnitState
+from consumer.ordering.progress import Mark
+from consumer.tables.evolution.steps import Wish, kept_columns, names_beside, steps
+from consumer.tables.router import Policy, Routed, TableRoute, resolve, wanted_table
+from consumer.tables.stored import Stored, decode_stored
+from consumer.targets.alterations import AddUnique, AlterTable
+from schemas.table.model import Table
+from schemas.wire.event import ColumnChanges
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """`before`: the definition in force, None where the unit has none; `after`: the one that it becomes. `rewrite`: every row comes anew.
+
+    `planned`: what a plan that was begun already has chosen. `settled`, `uniques`: see steps.Wish. `emptied`: the rows of the
+    unit are deleted first, because the target cannot change the table with them; all of them come anew.
+    """
+
+    before: Stored | None
+    after: Table
+    policy: Policy
+    columns: ColumnChanges = field(default_factory=ColumnChanges)
+    rewrite: bool = False
+    planned: Stored | None = None
+    settled: bool = False
+    uniques: bool = True
+    emptied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """`alter`: what is left to do; None: nothing. `stored`: what is in force then."""
+
+    alter: AlterTable | None
+    stored: Stored
+
+
+def plan_change(change: TableChange, real: Table, routed: Routed, others: Sequence[Table]) -> Planned:
+    """Plan `change` for the target table `real`. `others`: what other units want of it.
+
+    Raises CopyNeededError where the target's rows would not have the source's values, UnitStoppedError where no table fits all units.
+    """
+    before = change.before
+    names = _names(change)
+    if change.planned is None and change.rewrite:
+        wanted = wanted_table(change.after, routed, names)
+        beside = names_beside(real, wanted, change.policy, {there: name for name, there in names.items()})
+        names |= {
+            each.name: beside[at]
+            for each in change.after.columns
+            if (at := names.get(each.name, each.name)) in beside
+        }
+    wish = Wish(
+        wanted=wanted_table(change.after, routed, names),
+        before=None if before is None else wanted_table(before.table, routed, before.names),
+        policy=change.policy,
+        columns=_in_target_names(change, names),
+        others=others,
+        rewrite=change.rewrite,
+        settled=change.settled,
+        uniques=change.uniques,
+    )
+    if change.planned is None and not change.rewrite:
+        _refuse_old_values(wish, real)
+    left = {*_still_left(before, wish), *kept_columns(real, wish)} - {*wish.wanted.column_names}
+    return Planned(steps(real, wish), Stored(change.after, names, tuple(sorted(left))))
+
+
+def _names(change: TableChange) -> dict[str, str]:
+    """Columns of the new definition that have another name in the target, as they had before, or as was chosen."""
+    if change.planned is not None:
+        return dict(change.planned.names)
+    if change.before is None:
+        return {}
+    fresh = {*change.columns.dropped}
+    now = {old: change.columns.renamed.get(old, old) for old in change.before.names if old not in fresh}
+    there = set(change.after.column_names)
+    return {now[old]: name for old, name in change.before.names.items() if now.get(old) in there}
+
+
+def _in_target_names(change: TableChange, names: Mapping[str, str]) -> ColumnChanges:
+    """Return what the statement says of columns, in the target's names; one that keeps its name there is not renamed."""
+    old = {} if change.before is None else change.before.names
+    said = change.columns
+    return msgspec.structs.replace(
+        said,
+        renamed={a: b for a, b in said.renamed.items() if a not in old and b not in names},
+        added=tuple(names.get(name, name) for name in said.added),
+        dropped=tuple(old.get(name, name) for name in said.dropped),
+    )
+
+
+def _still_left(before: Stored | None, wish: Wish) -> tuple[str, ...]:
+    return () if before is None else tuple(map(wish.renamed, before.left))
+
+
+def _refuse_old_values(wish: Wish, real: Table) -> None:
+    """A column that is new at the source and there in the target has values of which nobody knows that they are right."""
+    if wish.policy in ("ignore", "stop"):
+        return
+    goes = {*wish.columns.dropped, *wish.columns.renamed}
+    for name in wish.columns.added:
+        if name in real.column_names and name not in goes and not wish.shared(name):
+            raise CopyNeededError(
+                f"the target table {real.db}.{real.name} has a column {name} already, and nothing tells whether its rows have the values "
+                "that the source gave to its new column",
+                cause="definition",
+            )
+
+
+# --- other units of one target table
+
+
+def sharers(
+    units: Mapping[str, UnitState],
+    topic: str,
+    source: str,
+    routes: Sequence[TableRoute],
+    place: tuple[str, str],
+) -> dict[str, Table]:
+    """Return topic → what it wants of the target table `place`, of the other units of a pipeline that write it.
+
+    `topic`, `source`: of this unit: a topic's name is the prefix, its source, and the table.
+    """
+    head, dot, _ = topic.partition(f".{source}.")
+    found: dict[str, Table] = {}
+    for other, state in units.items():
+        if not dot or other == topic or state.definition is None or not other.startswith(head + "."):
+            continue
+        stored, theirs = decode_stored(state.definition), other[len(head) + 1 :].partition(".")[0]
+        routed = resolve(routes, theirs, stored.table.db, stored.table.name)
+        if routed is not None and (routed.schema, routed.table) == place:
+            found[other] = wanted_table(stored.table, routed, stored.names)
+    return found
+
+
+# --- the mark
+
+
+class ChangeMark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Content of `UnitState.ddl` while statements run that commit by themselves. `connection`: over which they run.
+
+    `at`: the event, (offset, position, gen, commit ms). `after`: what is stored when all is done; None: the table is dropped.
+    """
+
+    connection: int
+    at: Mark
+    after: str | None
+    policy: Policy = "lenient"
+    columns: ColumnChanges = ColumnChanges()
+    rewrite: bool = False
+
+    def encode(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    def change(self, before: Stored | None) -> TableChange | None:
+        """Return the change to take up again; None: the table is dropped."""
+        if self.after is None:
+            return None
+        planned = decode_stored(self.after)
+        return TableChange(before, planned.table, self.policy, self.columns, self.rewrite, planned)
+
+
+def mark_of(change: TableChange, planned: Planned, at: Mark, connection: int) -> ChangeMark:
+    """Return the mark of a change that begins."""
+    return ChangeMark(connection, at, planned.stored.encode(), change.policy, change.columns, change.rewrite)
+
+
+def decode_mark(text: str) -> ChangeMark | None:
+    """Parse `UnitState.ddl`; None: it is none of this version."""
+    try:
+        return msgspec.json.decode(text, type=ChangeMark)
+    except msgspec.MsgspecError:
+        return None
+
+
+def refused(change: TableChange, planned: Planned) -> TableChange | None:
+    """Return what else to try when the target refuses the statements because of its rows; None: nothing.
+
+    A unique index that cannot be built is left out first. Rows that all come anew make room at last.
+    """
+    alter = planned.alter
+    if alter is not None and change.uniques and any(isinstance(step, AddUnique) for step in alter.steps):
+        return replace(change, uniques=False)
+    if alter is not None and change.rewrite and not change.emptied:
+        return replace(change, emptied=True, uniques=True)
+    return None

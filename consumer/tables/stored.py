@@ -1,0 +1,43 @@
+"""The definition in force as a unit's row in the target has it: the source's table, and what became of its columns there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from schemas.table.model import Table
+from schemas.wire.codec import decode_table, encode_table
+
+
+class _Beside(msgspec.Struct, omit_defaults=True):
+    """Fields beside the table's own, which readers of tables ignore."""
+
+    written_as: dict[str, str] = {}
+    left: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """`names`: columns of the source that have another name in the target. `left`: columns of the target that this unit wrote once, and
+    that have its old values still."""
+
+    table: Table
+    names: Mapping[str, str] = field(default_factory=dict)
+    left: tuple[str, ...] = ()
+
+    def target_name(self, column: str) -> str:
+        return self.names.get(column, column)
+
+    def encode(self) -> str:
+        """Return the text that `UnitState.definition` has."""
+        text = encode_table(self.table).decode()
+        beside = msgspec.json.encode(_Beside(dict(self.names), self.left)).decode()
+        return text if beside == "{}" else f"{text[:-1]},{beside[1:]}"
+
+
+def decode_stored(text: str) -> Stored:
+    """Parse `UnitState.definition`. Raises EnvelopeError."""
+    beside = msgspec.json.decode(text, type=_Beside)
+    return Stored(decode_table(text), beside.written_as, beside.left)

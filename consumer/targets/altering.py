@@ -1,0 +1,158 @@
+"""Changing a target table: the same for every dialect, whose `TableAlterer` renders the statements and knows its server's locks.
+
+Nobody waits long: a statement that waits for the table's lock lets every reader behind it wait, so it gives up after
+LOCK_WAIT_S, says who holds the lock, and is tried again with the unit's next attempt (R36).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from time import monotonic, sleep
+
+from consumer.errors import (
+    UNDO,
+    ConsumerError,
+    LockWaitError,
+    NotUniqueError,
+    RefusedError,
+    TargetConfigError,
+    TransientError,
+    UniqueViolationError,
+)
+from consumer.targets.alterations import AddUnique, AlterTable, ChangeKey, DropTable
+from consumer.targets.dialect_components import Holders, Link, LockHolder, TableAlterer
+from schemas.table.model import Table
+
+#: Seconds that a statement waits for the lock of its table.
+LOCK_WAIT_S = 3.0
+#: Seconds after which a statement that is not done is asked about, and how often from then on.
+PATIENCE_S, POLL_S = 0.5, 0.5
+#: Seconds that an ended connection has to take back what it did.
+END_S, END_POLL_S = 20.0, 0.05
+_STATEMENT = 60
+#: The remedy for what nothing more is known of.
+_BY_HAND = (
+    "make the target table what the source's is, by hand, or take away what keeps it from being changed"
+)
+
+
+class Altering:
+    """Carries changes out over `link`. `fresh`: makes a second connection, which looks at what the first one waits for."""
+
+    def __init__(self, link: Link, alterer: TableAlterer, fresh: Callable[[], Link]) -> None:
+        self._link = link
+        self._alterer = alterer
+        self._fresh = fresh
+
+    @property
+    def transactional(self) -> bool:
+        return self._alterer.transactional
+
+    def run(self, change: AlterTable | DropTable) -> None:
+        """Raises LockWaitError (who holds the lock), NotUniqueError, TargetConfigError."""
+        with self._alterer.patient(LOCK_WAIT_S):
+            try:
+                self._watched(change)
+            except UniqueViolationError as error:
+                raise _not_unique(self._alterer, change, error) from error
+            except RefusedError as error:
+                if not isinstance(change, DropTable):
+                    raise
+                raise TargetConfigError(
+                    f"{error}: drop what refers to the table in the target, for the source already guarantees it"
+                ) from error
+            except TargetConfigError as error:
+                if not str(error).endswith(UNDO):
+                    raise
+                raise TargetConfigError(str(error).removesuffix(UNDO) + _BY_HAND) from error
+
+    def _watched(self, change: AlterTable | DropTable) -> None:
+        def work() -> None:
+            for text in self._alterer.statements(change):
+                self._link.execute(text, [])
+
+        waiting_for = self._link.identity()
+        with ThreadPoolExecutor(1, "alter") as pool:
+            working = pool.submit(work)
+            seen = Holders()
+            if not wait([working], PATIENCE_S).done:
+                seen = self._watch(working, waiting_for, change.table)
+            try:
+                working.result()
+            except LockWaitError as error:
+                raise LockWaitError(waits_for(change.table, seen)) from error
+
+    def _watch(self, working: Future[None], identity: int, table: Table) -> Holders:
+        """Ask from a second connection who is in the way; return whom it saw last. What cannot be asked does no harm to the work."""
+        seen = Holders()
+        second = self._fresh()
+        try:
+            second.connect()
+            while not working.done():
+                seen = self._alterer.holders(second, identity, table) or seen
+                wait([working], POLL_S)
+        except ConsumerError as error:
+            return seen or Holders(unseen=str(error))
+        finally:
+            second.close()
+        return seen
+
+    def end(self, connection: int) -> None:
+        """End a connection, and wait until what it did is taken back. Raises TransientError where that takes long."""
+        self._link.connect()
+        if connection == self._link.identity():
+            return
+        deadline = monotonic() + END_S
+        while self._alterer.end(connection):
+            if monotonic() > deadline:
+                raise TransientError(
+                    f"connection {connection} of an earlier attempt was ended {END_S:.0f} s ago and still takes back what it did "
+                    "to its table: it is waited for"
+                )
+            sleep(END_POLL_S)
+
+
+def waits_for(table: Table, seen: Holders) -> str:
+    """Return who holds the lock of `table`, for people."""
+    place = f"the change of target table {table.db}.{table.name} waits for a lock"
+    tried = "nothing was changed, and it is tried again: end what they do if they do not end it themselves"
+    if not seen.found:
+        reason = f" ({seen.unseen})" if seen.unseen else ""
+        return f"{place} whose holder was not seen{reason}; {tried}"
+    held = "that may be held" if seen.guessed else "held"
+    listed = ", ".join(map(_said, seen.found))
+    unseen = f" ({seen.unseen})" if seen.unseen else ""
+    return f"{place} {held} by {listed}{unseen}; {tried}"
+
+
+def _said(holder: LockHolder) -> str:
+    statement = " ".join((holder.statement or "").split())
+    facts = [
+        holder.user,
+        None if holder.seconds is None else f"for {holder.seconds} s",
+        (statement[:_STATEMENT] + ("…" if len(statement) > _STATEMENT else "")) or None,
+    ]
+    return f"connection {holder.connection} ({', '.join(fact for fact in facts if fact)})"
+
+
+def _not_unique(
+    alterer: TableAlterer, change: AlterTable | DropTable, error: UniqueViolationError
+) -> UniqueViolationError:
+    """Tell which index it is: by its name in the server's message, where several are built."""
+    steps = change.steps if isinstance(change, AlterTable) else ()
+    added = [step.index for step in steps if isinstance(step, AddUnique)]
+    keys = [step.wanted for step in steps if isinstance(step, ChangeKey)]
+    said, table = str(error), change.table
+    named = [index for index in added if alterer.index_name(table, index) in said]
+    named.sort(key=lambda index: len(index.name), reverse=True)
+    guilty = [*named, *keys, *added]
+    if not guilty:
+        return error
+    columns, place = ", ".join(guilty[0].columns), f"{table.db}.{table.name}"
+    return NotUniqueError(
+        f"rows of target table {place} are equal in ({columns}), so that index {guilty[0].name} cannot be built ({said}): copy the "
+        f"table again, or change those rows, which are shown by SELECT {columns}, COUNT(*) FROM {place} GROUP BY {columns} "
+        "HAVING COUNT(*) > 1",
+        guilty[0],
+    )

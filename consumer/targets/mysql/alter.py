@@ -1,0 +1,268 @@
+"""Pure rendering of the statement of MySQL and MariaDB that changes a table: neutral steps to one ALTER TABLE.
+
+It is one because each statement commits by itself: so a table is in its old form or in the new one, whenever a server or a
+worker dies. In it every column goes by the name that it had before; steps go by the names of their turn, which are traced back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from msgspec.structs import replace
+
+from consumer.errors import TargetConfigError
+from consumer.targets.alterations import (
+    AddColumn,
+    AddUnique,
+    AlterTable,
+    ChangeColumn,
+    ChangeKey,
+    DropColumn,
+    DropUnique,
+    RenameColumn,
+    altered,
+    keyed,
+    renames_of,
+)
+from consumer.targets.mysql.sql import quote
+from consumer.targets.mysql.values import literal
+from consumer.targets.shared.column_values import default_value, implicit_value, value_for_rows
+from consumer.targets.sql import qualified
+from schemas.errors import SchemaError
+from schemas.io.mysql_connection import SQL_MODE
+from schemas.table.collations import Choose
+from schemas.table.model import Column, IndexPart, Kind, Table, UniqueIndex, Value
+from schemas.table.typemap import mysql_type
+from schemas.values.mysql import to_mysql
+
+#: Values that the new type does not hold come nearest to it, NULL becomes the implicit value: no row stops the statement.
+LENIENT = f"SET SESSION sql_mode = '{SQL_MODE.removeprefix('STRICT_ALL_TABLES,')}'"
+#: A default of these must be an expression.
+_EXPRESSED = frozenset({Kind.TEXT, Kind.BLOB, Kind.JSON, Kind.GEOMETRY})
+#: NOT NULL without a default means something else than the implicit value in rows that are there: the time of the statement, or what
+#: a check of the server refuses.
+_SPELT_OUT = frozenset({Kind.TIMESTAMP, Kind.JSON})
+#: No conversion from or to these goes through for every value.
+_APART = frozenset({Kind.JSON, Kind.GEOMETRY})
+
+
+@dataclass(frozen=True, slots=True)
+class MySqlRealTable:
+    """Facts of the real table and its server that the statement rests on. `unique`: name → columns; `names`: of all indexes.
+
+    `exact`, `near`: choose collations, for columns of keys and for others (schemas.table.collations). `renames`: the server
+    has RENAME COLUMN (MySQL 8.0, MariaDB 10.5.2).
+    """
+
+    unique: Mapping[str, tuple[str, ...]]
+    names: frozenset[str]
+    exact: Choose
+    near: Choose
+    renames: bool = True
+
+
+@dataclass(slots=True)
+class _Column:
+    """`before`: its name before the first step, None where it is new; `changed`: it gets another definition."""
+
+    column: Column
+    before: str | None
+    changed: bool = False
+
+
+@dataclass(slots=True)
+class _Whole:
+    """All steps together. `ending`: the table once they are done; `gone` are names of columns and `dropped` of indexes, as they were before; `fills`: what new columns get in rows that are
+    there."""
+
+    change: AlterTable
+    real: MySqlRealTable
+    ending: Table
+    columns: dict[str, _Column]
+    gone: list[str] = field(default_factory=list)
+    dropped: dict[str, None] = field(default_factory=dict)
+    added: list[UniqueIndex] = field(default_factory=list)
+    fills: dict[str, object] = field(default_factory=dict)
+    key: UniqueIndex | None = None
+    lenient: bool = False
+
+
+def statements(change: AlterTable, real: MySqlRealTable) -> Iterator[str]:
+    """Yield the one statement, before it what makes the session lenient, and behind it what drops defaults that only the rows
+    needed that were there. Raises TargetConfigError where a column cannot be had there."""
+    columns = {each.name: _Column(each, each.name) for each in change.table.columns}
+    whole = _Whole(change, real, altered(change), columns)
+    for renames, steps in groupby(change.steps, lambda step: isinstance(step, RenameColumn)):
+        if renames:
+            _rename(whole, renames_of(steps))
+        else:
+            for step in steps:
+                _STEPS[type(step)](whole, step)
+    actions, after = _actions(whole)
+    name = qualified(quote, change.table.db, change.table.name)
+    if whole.lenient:
+        yield LENIENT
+    if actions:
+        yield f"ALTER TABLE {name} {', '.join(actions)}"
+    if after:
+        yield f"ALTER TABLE {name} {', '.join(after)}"
+
+
+# -- steps, put together
+
+
+def _rename(whole: _Whole, names: dict[str, str]) -> None:
+    def renamed(each: _Column) -> _Column:
+        name = names.get(each.column.name, each.column.name)
+        return _Column(replace(each.column, name=name), each.before, each.changed)
+
+    whole.columns = {new.column.name: new for new in map(renamed, whole.columns.values())}
+    whole.fills = {names.get(name, name): fill for name, fill in whole.fills.items()}
+
+
+def _add(whole: _Whole, step: AddColumn) -> None:
+    whole.columns[step.column.name] = _Column(step.column, None)
+    whole.fills[step.column.name] = step.fill
+
+
+def _drop(whole: _Whole, step: DropColumn) -> None:
+    """Left to itself the server takes the column out of its indexes, and what is left of a unique one is stricter."""
+    before = whole.columns.pop(step.name).before
+    if before is not None:
+        whole.gone.append(before)
+        whole.dropped |= dict.fromkeys(
+            name for name, columns in whole.real.unique.items() if before in columns
+        )
+
+
+def _change(whole: _Whole, step: ChangeColumn) -> None:
+    there, wanted = whole.columns[step.wanted.name], step.wanted
+    now, kinds = step.now, {step.now.type.kind, step.wanted.type.kind}
+    if not step.lossless and len(kinds) == 2 and kinds & _APART and wanted.name not in keyed(whole.ending):
+        _drop(whole, DropColumn(wanted.name))
+        _add(whole, AddColumn(wanted))
+        return
+    whole.columns[wanted.name] = _Column(wanted, there.before, changed=True)
+    whole.lenient |= not step.lossless or (now.nullable and not wanted.nullable)
+
+
+def _add_unique(whole: _Whole, step: AddUnique) -> None:
+    whole.added.append(step.index)
+
+
+def _drop_unique(whole: _Whole, step: DropUnique) -> None:
+    columns = tuple(_before(whole, column) for column in step.index.columns)
+    found = [name for name, real in whole.real.unique.items() if real == columns and name != "PRIMARY"]
+    whole.dropped |= dict.fromkeys([name for name in found if name == step.index.name] or found)
+
+
+def _before(whole: _Whole, column: str) -> str | None:
+    there = whole.columns.get(column)
+    return there.before if there else column
+
+
+def _change_key(whole: _Whole, step: ChangeKey) -> None:
+    if "PRIMARY" in whole.real.unique:
+        whole.dropped["PRIMARY"] = None
+    else:
+        _drop_unique(whole, DropUnique(step.now))
+    whole.key = step.wanted
+    for each in whole.columns.values():  # the server has such a column in front of a key only
+        each.changed |= each.column.auto_increment
+
+
+_STEPS: dict[type, Callable[[_Whole, Any], None]] = {
+    AddColumn: _add,
+    DropColumn: _drop,
+    ChangeColumn: _change,
+    AddUnique: _add_unique,
+    DropUnique: _drop_unique,
+    ChangeKey: _change_key,
+}
+
+
+# -- actions of the statement
+
+
+def _actions(whole: _Whole) -> tuple[list[str], list[str]]:
+    """Return those of the statement, and those of the one behind it."""
+    actions = [_drop_index(name) for name in whole.dropped]
+    actions += [f"DROP COLUMN {quote(name)}" for name in whole.gone]
+    after: list[str] = []
+    for name, each in whole.columns.items():
+        if each.before is None:
+            text, later = _new_column(whole, AddColumn(each.column, whole.fills[name]))
+            actions.append(text)
+            after += later
+        elif each.changed or (each.before != name and not whole.real.renames):
+            verb = "MODIFY COLUMN" if each.before == name else f"CHANGE COLUMN {quote(each.before)}"
+            actions.append(f"{verb} {_definition(whole, each.column)}{_default(each.column)}")
+        elif each.before != name:
+            actions.append(f"RENAME COLUMN {quote(each.before)} TO {quote(name)}")
+    if whole.key is not None:
+        actions.append(f"ADD PRIMARY KEY ({parts(whole.key)})")
+    actions += [f"ADD UNIQUE KEY {quote(_free(whole, index.name))} ({parts(index)})" for index in whole.added]
+    return actions, after
+
+
+def _drop_index(name: str) -> str:
+    return "DROP PRIMARY KEY" if name == "PRIMARY" else f"DROP INDEX {quote(name)}"
+
+
+def _new_column(whole: _Whole, step: AddColumn) -> tuple[str, list[str]]:
+    """Return the action that adds a column, and those that take away what only the rows needed that are there."""
+    column, rows, default = step.column, value_for_rows(step), default_value(step.column)
+    if rows is None and not column.nullable:  # of a kind without an implicit value
+        column = replace(column, nullable=True)
+    text = f"ADD COLUMN {_definition(whole, column)}"
+    implicit = not column.nullable and rows == implicit_value(column.type)
+    if default is None and (rows is None or (implicit and column.type.kind not in _SPELT_OUT)):
+        return text, []
+    text += f" DEFAULT {_value(column, rows)}"
+    name = quote(column.name)
+    if default is None:
+        return text, [f"ALTER COLUMN {name} DROP DEFAULT"]
+    return text, [] if rows == default else [f"ALTER COLUMN {name} SET DEFAULT {_value(column, default)}"]
+
+
+def _definition(whole: _Whole, column: Column) -> str:
+    """Columns of keys, and labels, keep apart all that the source does: the same rule as in a table that is made."""
+    exact = column.name in keyed(whole.ending) or column.type.members
+    try:
+        type_ = mysql_type(column.type, whole.real.exact if exact else whole.real.near)
+    except SchemaError as error:
+        place = f"{whole.change.table.db}.{whole.change.table.name}"
+        raise TargetConfigError(f"target table {place}: {error}") from error
+    null = "NULL" if column.nullable else "NOT NULL"
+    return f"{quote(column.name)} {type_.replace('%', '%%')} {null}"
+
+
+def _default(column: Column) -> str:
+    default = default_value(column)
+    return "" if default is None else f" DEFAULT {_value(column, default)}"
+
+
+def _value(column: Column, value: Value) -> str:
+    alone = Table(db="", name="", columns=(column,), key=UniqueIndex(name="", parts=()))
+    (given,) = to_mysql(alone)((value,))
+    text = literal(given).replace("%", "%%")
+    return f"({text})" if column.type.kind in _EXPRESSED and value is not None else text
+
+
+def _free(whole: _Whole, name: str) -> str:
+    """Return `name`, or one like it where an index that stays has it."""
+    taken = whole.real.names - whole.dropped.keys()
+    numbered = (f"{name[:60]}_{at}" for at in range(2, 1000))
+    return name if name not in taken else next(each for each in numbered if each not in taken)
+
+
+def parts(index: UniqueIndex) -> str:
+    """Return the columns of an index, with their prefixes."""
+    return ", ".join(map(_part, index.parts))
+
+
+def _part(part: IndexPart) -> str:
+    return quote(part.column) + (f"({part.prefix})" if part.prefix else "")

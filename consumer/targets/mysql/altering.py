@@ -1,0 +1,122 @@
+"""MySQL's and MariaDB's changes of tables, carried out: what the real table and the server have, and the session's patience.
+
+A statement commits by itself, so a connection carries one out for its unit only as long as it is the connection that the unit's
+mark names (consumer.targets.base.Session.alter): whoever takes the unit over ends it.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pymysql
+
+from consumer.errors import ConsumerError
+from consumer.targets.alterations import AlterTable, DropTable, require_same
+from consumer.targets.dialect_components import Holders, Link
+from consumer.targets.mysql.alter import MySqlRealTable, statements
+from consumer.targets.mysql.locks import Ask
+from consumer.targets.mysql.sql import quote
+from consumer.targets.sql import qualified
+from schemas.io import mysql_catalog
+from schemas.table.collations import chooser, key_chooser
+from schemas.table.model import Table, UniqueIndex
+
+if TYPE_CHECKING:
+    from consumer.targets.mysql.connection import MySqlLink
+
+_INDEXES = """
+SELECT index_name, non_unique, column_name FROM information_schema.statistics
+WHERE table_schema = %s AND table_name = %s ORDER BY index_name, seq_in_index"""
+_COLUMNS = "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+_SETTINGS = ("lock_wait_timeout", "innodb_lock_wait_timeout", "sql_mode")
+#: Seconds that a statement may take which builds a table anew. A server that is gone is noticed by TCP (seconds, and tries).
+STATEMENT_S = 7 * 24 * 3600
+_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 6}
+#: Since when the servers have RENAME COLUMN.
+_RENAMES, _RENAMES_MARIADB = (8, 0, 0), (10, 5, 2)
+
+
+class MySqlAlterer:
+    """`consumer.targets.dialect_components.TableAlterer`."""
+
+    transactional = False
+
+    def __init__(self, link: MySqlLink, ask: Ask) -> None:
+        """`ask`: how the server is asked who holds a lock (consumer.targets.mysql.locks)."""
+        self._link = link
+        self._ask = ask
+
+    def statements(self, change: AlterTable | DropTable) -> Iterator[str]:
+        if isinstance(change, DropTable):
+            yield f"DROP TABLE IF EXISTS {qualified(quote, change.table.db, change.table.name)}"
+        else:
+            place: list[object] = [change.table.db, change.table.name]
+            require_same(change.table, [str(row[0]) for row in self._link.execute(_COLUMNS, place)])
+            yield from statements(change, self._real(change.table))
+
+    def _real(self, table: Table) -> MySqlRealTable:
+        unique: dict[str, tuple[str, ...]] = {}
+        names = set[str]()
+        for index, repeated, column in self._link.execute(_INDEXES, [table.db, table.name]):
+            names.add(str(index))
+            if not int(str(repeated)):
+                unique[str(index)] = (*unique.get(str(index), ()), str(column))
+        with self._link.translated():
+            available = mysql_catalog.collations(self._link.raw)
+        [(version,)] = self._link.execute("SELECT VERSION()", [])
+        return MySqlRealTable(
+            unique, frozenset(names), key_chooser(available), chooser(available), has_renames(str(version))
+        )
+
+    def index_name(self, table: Table, index: UniqueIndex) -> str:
+        return index.name
+
+    @contextmanager
+    def patient(self, lock_wait_s: float) -> Iterator[None]:
+        link, wait = self._link, max(1, round(lock_wait_s))
+        [before] = link.execute(f"SELECT {', '.join(f'@@SESSION.{name}' for name in _SETTINGS)}", [])
+        link.execute(f"SET SESSION lock_wait_timeout = {wait}, innodb_lock_wait_timeout = {wait}", [])
+        raw = link.raw
+        timeout, raw._read_timeout = raw._read_timeout, STATEMENT_S  # type: ignore[attr-defined]
+        _keep_alive(raw._sock)  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            raw._read_timeout = timeout  # type: ignore[attr-defined]
+            self._restore(raw, before)
+
+    def _restore(self, raw: object, before: tuple[object, ...]) -> None:
+        """A connection that does not take its settings back is of no use; the next one has its own."""
+        try:
+            if self._link.raw is raw:
+                marks = ", ".join(f"{name} = %s" for name in _SETTINGS)
+                self._link.execute(f"SET SESSION {marks}", list(before))
+        except (ConsumerError, pymysql.MySQLError):
+            self._link.close()
+
+    def holders(self, asking: Link, waiting: int, table: Table) -> Holders:
+        return self._ask(asking, waiting, table)
+
+    def end(self, connection: int) -> bool:
+        there = self._link.kill(connection)
+        return (
+            self._link.raw is not None and there
+        )  # a link that was lost instead says nothing: TransientError
+
+
+def has_renames(version: str) -> bool:
+    """Tell by VERSION() whether the server has RENAME COLUMN."""
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+    return numbers >= (_RENAMES_MARIADB if "MariaDB" in version else _RENAMES)
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    if connection.family in (socket.AF_INET, socket.AF_INET6):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _ALIVE.items():
+            if hasattr(socket, name):
+                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

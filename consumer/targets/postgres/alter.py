@@ -1,0 +1,283 @@
+"""Pure rendering of PostgreSQL's statements that change a table: neutral steps, and what the real table has, to texts.
+
+All of them run in one transaction, so their number is no danger. Steps that do not meet in a column share a statement, so that a
+table is rewritten once. Where rows would keep a change from being made (values that the new type does not hold, NULL in what
+becomes NOT NULL) they get another value: such a change is followed by a copy of every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+from consumer.errors import TargetConfigError
+from consumer.targets.alterations import (
+    AddColumn,
+    AddUnique,
+    Alteration,
+    AlterTable,
+    ChangeColumn,
+    ChangeKey,
+    DropColumn,
+    DropUnique,
+    RenameColumn,
+    altered,
+    keyed,
+    renames_of,
+)
+from consumer.targets.postgres.sql import quote
+from consumer.targets.shared.column_values import default_value, implicit_value, value_for_rows
+from consumer.targets.sql import qualified
+from schemas.errors import SchemaError, ValueRefusedError
+from schemas.table.model import Column, Kind, Table, UniqueIndex, Value
+from schemas.table.typemap import postgres_type
+from schemas.values.postgres import to_postgres
+
+#: From this version on the server can be asked whether a text is a value of a type.
+ASKS_VALIDITY = 160000
+
+
+@dataclass(frozen=True, slots=True)
+class RealIndex:
+    """A unique index of the real table. `constraint`: it is one's, and goes with it."""
+
+    name: str
+    columns: tuple[str, ...]
+    constraint: bool = True
+    primary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresRealTable:
+    """Facts of the real table beside its definition that the statements rest on. `version`: the server's, as a number."""
+
+    indexes: tuple[RealIndex, ...] = ()
+    version: int = ASKS_VALIDITY
+
+
+@dataclass(slots=True)
+class _Statement:
+    """One ALTER TABLE: `before` and `after` are statements of their own, `columns` those that its actions concern."""
+
+    before: list[str] = field(default_factory=list)
+    actions: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
+    columns: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """`name`: quoted; `ending`: the table as it is once all steps are done; `index_name`: the name for a new unique index;
+    `before`: name of a column now → its name before the first step, where that is another."""
+
+    name: str
+    change: AlterTable
+    real: PostgresRealTable
+    ending: Table
+    index_name: Callable[[UniqueIndex], str]
+    before: Mapping[str, str]
+
+
+def statements(
+    change: AlterTable, real: PostgresRealTable, index_name: Callable[[UniqueIndex], str]
+) -> Iterator[str]:
+    """Yield the statements, in order. Raises TargetConfigError where PostgreSQL has no type for a column."""
+    table = change.table
+    whole = _Change(
+        qualified(quote, table.db, table.name), change, real, altered(change), index_name, before={}
+    )
+    for renames, steps in groupby(change.steps, lambda step: isinstance(step, RenameColumn)):
+        if renames:
+            names = renames_of(steps)
+            yield from _renames(whole.name, names)
+            earlier = {new: whole.before.get(old, old) for old, new in names.items()}
+            whole = replace(whole, before={**whole.before, **earlier})
+        else:
+            yield from _grouped(whole, steps)
+
+
+def _renames(name: str, names: Mapping[str, str]) -> Iterator[str]:
+    """One column can be renamed in a statement: names that change places go by others."""
+    taken = names.keys() & set(names.values())
+    between = {old: f"rowlock renames {at}" for at, old in enumerate(names) if old in taken}
+    for old, other in between.items():
+        yield f"ALTER TABLE {name} RENAME COLUMN {quote(old)} TO {quote(other)}"
+    for old, new in names.items():
+        yield f"ALTER TABLE {name} RENAME COLUMN {quote(between.get(old, old))} TO {quote(new)}"
+
+
+def _grouped(whole: _Change, steps: Iterable[Alteration]) -> Iterator[str]:
+    """The server puts the actions of a statement into an order of its own: those of one column come one after the other."""
+    statement = _Statement()
+    for step in steps:
+        added = _Statement()
+        _STEPS[type(step)](whole, step, added)
+        if statement.columns & added.columns or added.before:
+            yield from _rendered(whole.name, statement)
+            statement = added
+        else:
+            statement.actions += added.actions
+            statement.after += added.after
+            statement.columns |= added.columns
+    yield from _rendered(whole.name, statement)
+
+
+def _rendered(name: str, statement: _Statement) -> Iterator[str]:
+    yield from statement.before
+    if statement.actions:
+        yield f"ALTER TABLE {name} {', '.join(statement.actions)}"
+    if statement.after:
+        yield f"ALTER TABLE {name} {', '.join(statement.after)}"
+
+
+def _add(_: _Change, step: AddColumn, out: _Statement) -> None:
+    """The server remembers the default for the rows that are there, and rewrites none of them."""
+    column, name = step.column, quote(step.column.name)
+    rows, default = _literal(column, value_for_rows(step)), _literal(column, default_value(column))
+    text = f"ADD COLUMN {name} {_type(column)}"
+    if rows is not None:
+        # without a value for rows (a zero date) it stays nullable
+        text += f" DEFAULT {rows}{'' if column.nullable else ' NOT NULL'}"
+    out.actions.append(text)
+    if rows is not None and default is None:
+        out.after.append(f"ALTER COLUMN {name} DROP DEFAULT")
+    elif default is not None and default != rows:
+        out.after.append(f"ALTER COLUMN {name} SET DEFAULT {default}")
+    out.columns.add(column.name)
+
+
+def _drop(_: _Change, step: DropColumn, out: _Statement) -> None:
+    out.actions.append(f"DROP COLUMN {quote(step.name)}")
+    out.columns.add(step.name)
+
+
+def _change(whole: _Change, step: ChangeColumn, out: _Statement) -> None:
+    now, wanted = step.now, step.wanted
+    name, new = quote(wanted.name), _type(wanted)
+    in_key = wanted.name in whole.ending.key.columns
+    # rows may get the implicit value instead of NULL, but not where they would become equal by it
+    filled = None if wanted.name in keyed(whole.ending) else _literal(wanted, implicit_value(wanted.type))
+    nulls = now.nullable or not step.lossless
+    required = not wanted.nullable and (in_key or not nulls or filled is not None)
+    if not now.nullable and not required and not in_key:
+        out.actions.append(f"ALTER COLUMN {name} DROP NOT NULL")
+    if retyped(step):
+        if now.default is not None:  # one of the old type may not be one of the new
+            out.actions.append(f"ALTER COLUMN {name} DROP DEFAULT")
+        value = _kept(step, name, new) if step.lossless else _converted(whole, step, name, new)
+        if required and nulls and filled is not None:
+            value = f"COALESCE({value}, {filled}::{new})"
+        out.actions.append(f"ALTER COLUMN {name} TYPE {new} USING {value}")
+    elif required and now.nullable and filled is not None:
+        out.before.append(f"UPDATE {whole.name} SET {name} = {filled} WHERE {name} IS NULL")
+    if required and now.nullable:
+        out.actions.append(f"ALTER COLUMN {name} SET NOT NULL")
+    out.columns.add(wanted.name)
+
+
+def retyped(step: ChangeColumn) -> bool:
+    """Tell whether the column gets another type, and not only another say about NULL."""
+    return _type(step.wanted) != _type_or_none(step.now)
+
+
+def _kept(step: ChangeColumn, name: str, new: str) -> str:
+    """Return the expression of the same value in the new type. A number of bits grows at its front."""
+    if step.now.type.kind is step.wanted.type.kind is Kind.BIT:
+        return f"lpad({name}::text, {step.wanted.type.length}, '0')::{new}"
+    return f"{name}::{new}"
+
+
+_NUMBERS = frozenset({Kind.INT, Kind.YEAR, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
+_TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET})
+_TIMES = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
+#: Kinds whose texts are alike: a value that is one of the new type, too, may be shown until the copy has come.
+_ALIKE = (_NUMBERS | _TEXTS, _TIMES | _TEXTS)
+
+
+def _converted(whole: _Change, step: ChangeColumn, name: str, new: str) -> str:
+    """Return an expression that fails for no value; in a key it may, for there every row needs one of its own."""
+    if step.wanted.name in whole.ending.key.columns:
+        return f"{name}::text::{new}"
+    kinds = {step.now.type.kind, step.wanted.type.kind}
+    if whole.real.version < ASKS_VALIDITY or not any(kinds <= alike for alike in _ALIKE):
+        return f"NULL::{new}"
+    return f"CASE WHEN pg_input_is_valid({name}::text, '{new}') THEN {name}::text::{new} END"
+
+
+def _add_unique(whole: _Change, step: AddUnique, out: _Statement) -> None:
+    nulls = "" if step.index.nulls_distinct else " NULLS NOT DISTINCT"
+    name = quote(whole.index_name(step.index))
+    out.actions.append(f"ADD CONSTRAINT {name} UNIQUE{nulls} ({_columns(step.index)})")
+
+
+def _drop_unique(whole: _Change, step: DropUnique, out: _Statement) -> None:
+    for index in real_indexes(whole, step.index):
+        _drop_index(whole, index, out)
+
+
+def _drop_index(whole: _Change, index: RealIndex, out: _Statement) -> None:
+    if index.constraint:  # it may have gone with a column
+        out.actions.append(f"DROP CONSTRAINT IF EXISTS {quote(index.name)}")
+    else:
+        out.before.append(f"DROP INDEX IF EXISTS {qualified(quote, whole.change.table.db, index.name)}")
+
+
+def real_indexes(whole: _Change, index: UniqueIndex) -> list[RealIndex]:
+    """Return the real indexes that are `index`: over the same columns, and the one of its name where several are."""
+    columns = tuple(whole.before.get(column, column) for column in index.columns)
+    found = [each for each in whole.real.indexes if each.columns == columns and not each.primary]
+    return [each for each in found if each.name == index.name] or found
+
+
+def _change_key(whole: _Change, step: ChangeKey, out: _Statement) -> None:
+    primary = [index for index in whole.real.indexes if index.primary]
+    for index in primary or real_indexes(whole, step.now):
+        _drop_index(whole, index, out)
+    out.actions.append(f"ADD PRIMARY KEY ({_columns(step.wanted)})")
+
+
+_STEPS: dict[type[Alteration], Callable[[_Change, Any, _Statement], None]] = {
+    AddColumn: _add,
+    DropColumn: _drop,
+    ChangeColumn: _change,
+    AddUnique: _add_unique,
+    DropUnique: _drop_unique,
+    ChangeKey: _change_key,
+}
+
+
+def _columns(index: UniqueIndex) -> str:
+    return ", ".join(map(quote, index.columns))
+
+
+def _type(column: Column) -> str:
+    try:
+        return postgres_type(column.type)
+    except SchemaError as error:
+        raise TargetConfigError(f"column {column.name}: {error}") from error
+
+
+def _type_or_none(column: Column) -> str | None:
+    """A table that a person made may have a type that the map does not make."""
+    try:
+        return postgres_type(column.type)
+    except SchemaError:
+        return None
+
+
+def _literal(column: Column, value: Value) -> str | None:
+    """Return the value as it stands in a statement; None: NULL, also for what PostgreSQL cannot hold (a zero date)."""
+    alone = Table(db="", name="", columns=(column,), key=UniqueIndex(name="", parts=()))
+    try:
+        (text,) = to_postgres(alone)((value,))
+    except ValueRefusedError:
+        return None
+    return None if text is None else literal(text)
+
+
+def literal(text: str) -> str:
+    """Return a string literal, the same whatever standard_conforming_strings says, for a text in which "%" is doubled."""
+    quoted = "'" + text.replace("'", "''").replace("%", "%%") + "'"
+    return "E" + quoted.replace("\\", "\\\\") if "\\" in text else quoted

@@ -1,0 +1,166 @@
+"""PostgreSQL's changes of tables, carried out: what the real table has, its locks, and who holds them.
+
+The table's lock comes first, so that it is waited for once, and what is read of the table afterwards stays true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from consumer.errors import TargetConfigError
+from consumer.targets.alterations import (
+    AddColumn,
+    AddUnique,
+    AlterTable,
+    ChangeColumn,
+    DropColumn,
+    DropTable,
+    RenameColumn,
+    require_same,
+)
+from consumer.targets.dialect_components import Holders, Link, LockHolder
+from consumer.targets.postgres.alter import PostgresRealTable, RealIndex, retyped, statements
+from consumer.targets.postgres.catalogue import index_name, require_short
+from consumer.targets.postgres.sql import bare, quote
+from consumer.targets.sql import qualified
+from schemas.table.model import Table, UniqueIndex
+
+if TYPE_CHECKING:
+    from consumer.targets.postgres.connection import PostgresLink
+
+_COLUMNS = """
+SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"""
+_INDEXES = """
+SELECT i.relname::text, k.oid IS NOT NULL, x.indisprimary, ARRAY(
+  SELECT a.attname::text FROM unnest(x.indkey::int2[]) WITH ORDINALITY AS c (number, place)
+  JOIN pg_catalog.pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = c.number
+  WHERE c.place <= x.indnkeyatts ORDER BY c.place)
+FROM pg_catalog.pg_index x JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid
+LEFT JOIN pg_catalog.pg_constraint k ON k.conindid = x.indexrelid AND k.conrelid = x.indrelid AND k.contype IN ('p', 'u')
+WHERE x.indrelid = %s::regclass AND x.indisunique ORDER BY i.relname"""
+_TAKEN = """
+SELECT c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = ANY(%s)"""
+#: (column, what uses it, its name, the statement that takes it away)
+_USED = """
+SELECT a.attname::text, u.what, u.name, u.remedy FROM (
+  SELECT d.refobjsubid AS number, k.what, v.oid::regclass::text AS name, 'DROP ' || upper(k.what) || ' ' || v.oid::regclass AS remedy
+  FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_rewrite r ON r.oid = d.objid JOIN pg_catalog.pg_class v ON v.oid = r.ev_class
+  CROSS JOIN LATERAL (SELECT CASE v.relkind WHEN 'm' THEN 'materialized view' ELSE 'view' END AS what) AS k
+  WHERE d.classid = 'pg_rewrite'::regclass AND d.refobjid = %s::regclass AND v.oid <> d.refobjid
+  UNION SELECT d.refobjsubid, 'generated column', g.attname::text,
+    'ALTER TABLE ' || f.adrelid::regclass || ' DROP COLUMN ' || quote_ident(g.attname)
+  FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_attrdef f ON f.oid = d.objid
+  JOIN pg_catalog.pg_attribute g ON g.attrelid = f.adrelid AND g.attnum = f.adnum
+  WHERE d.classid = 'pg_attrdef'::regclass AND d.refobjid = %s::regclass AND d.refobjsubid <> f.adnum
+  UNION SELECT unnest(c.conkey), 'check constraint', c.conname::text,
+    'ALTER TABLE ' || c.conrelid::regclass || ' DROP CONSTRAINT ' || quote_ident(c.conname)
+  FROM pg_catalog.pg_constraint c WHERE c.contype = 'c' AND c.conrelid = %s::regclass
+) AS u JOIN pg_catalog.pg_attribute a ON a.attnum = u.number WHERE a.attrelid = %s::regclass ORDER BY 1, 2, 3"""
+_HOLDERS = """
+SELECT DISTINCT a.pid, coalesce(a.usename::text, a.backend_type),
+  extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, a.query_start))::bigint, a.query
+FROM unnest(pg_blocking_pids(%s)) AS b JOIN pg_catalog.pg_stat_activity a ON a.pid = b"""
+_OF_TYPES = frozenset({"view", "materialized view", "generated column"})
+_HIDDEN = "<insufficient privilege>"
+
+
+class PostgresAlterer:
+    """`consumer.targets.dialect_components.TableAlterer`."""
+
+    transactional = True
+
+    def __init__(self, link: PostgresLink) -> None:
+        self._link = link
+
+    def statements(self, change: AlterTable | DropTable) -> Iterator[str]:
+        table = change.table
+        name = qualified(quote, table.db, table.name)
+        if isinstance(change, DropTable):
+            yield f"DROP TABLE IF EXISTS {name}"
+            return
+        require_short(f"{table.db}.{table.name}", *_new_names(change))
+        yield f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"
+        place = qualified(bare, table.db, table.name)
+        require_same(table, [str(row[0]) for row in self._link.execute(_COLUMNS, [place])])
+        self._refuse_what_is_used(change, place)
+        taken = self._taken(change)
+
+        def free_name(index: UniqueIndex) -> str:
+            own = self.index_name(table, index)
+            return own if own not in taken else index_name(table.name, "_".join((index.name, *index.columns)))
+
+        yield from statements(change, self._real(place), free_name)
+
+    def _real(self, place: str) -> PostgresRealTable:
+        found = self._link.execute(_INDEXES, [place])
+        indexes = tuple(
+            RealIndex(str(name), tuple(columns), bool(constraint), bool(primary))  # type: ignore[arg-type]
+            for name, constraint, primary, columns in found
+        )
+        [(version,)] = self._link.execute("SELECT current_setting('server_version_num')", [])
+        return PostgresRealTable(indexes, int(str(version)))
+
+    def _taken(self, change: AlterTable) -> frozenset[str]:
+        added = [step.index for step in change.steps if isinstance(step, AddUnique)]
+        names = [self.index_name(change.table, index) for index in added]
+        return frozenset(str(row[0]) for row in self._link.execute(_TAKEN, [change.table.db, names]))
+
+    def _refuse_what_is_used(self, change: AlterTable, place: str) -> None:
+        """The server would refuse it without a remedy, or take a check constraint away with its column, without a word."""
+        concerned = _concerned(change)
+        if not concerned:
+            return
+        for column, what, name, remedy in self._link.execute(_USED, [place] * 4):
+            if what in concerned.get(str(column), ()):
+                table = change.table
+                raise TargetConfigError(
+                    f"target table {table.db}.{table.name}: column {column} cannot be changed as at the source, for {what} {name} uses it: "
+                    f"run {remedy} in the target, and make it anew afterwards"
+                )
+
+    def index_name(self, table: Table, index: UniqueIndex) -> str:
+        return index_name(table.name, index.name)
+
+    @contextmanager
+    def patient(self, lock_wait_s: float) -> Iterator[None]:
+        """In the open transaction: where it fails, its end takes the setting back."""
+        setting = "SELECT set_config('lock_timeout', %s, true)"
+        [(before,)] = self._link.execute("SELECT current_setting('lock_timeout')", [])
+        self._link.execute(setting, [f"{round(lock_wait_s * 1000)}ms"])
+        yield
+        self._link.execute(setting, [before])
+
+    def holders(self, asking: Link, waiting: int, table: Table) -> Holders:
+        found = asking.execute(_HOLDERS, [waiting])
+        hidden = any(row[3] == _HIDDEN for row in found)
+        [(user,)] = asking.execute("SELECT current_user", []) if hidden else [("",)]
+        unseen = f"what it does is shown after GRANT pg_read_all_stats TO {bare(str(user))}"
+        return Holders(tuple(_holder(*row) for row in found), unseen=unseen if hidden else "")
+
+    def end(self, connection: int) -> bool:
+        query = "SELECT pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity WHERE pid = %s"
+        return bool(self._link.execute(query, [connection]))
+
+
+def _holder(pid: object, user: object, seconds: object, query: object) -> LockHolder:
+    statement = None if query in (None, _HIDDEN) else str(query)
+    return LockHolder(int(str(pid)), str(user), None if seconds is None else int(str(seconds)), statement)
+
+
+def _new_names(change: AlterTable) -> list[str]:
+    added = [step.column.name for step in change.steps if isinstance(step, AddColumn)]
+    return added + [step.new for step in change.steps if isinstance(step, RenameColumn)]
+
+
+def _concerned(change: AlterTable) -> dict[str, frozenset[str]]:
+    """Return which columns what stands in the way of: a check constraint may take another type, and goes with its column."""
+    found: dict[str, frozenset[str]] = {}
+    for step in change.steps:
+        if isinstance(step, DropColumn):
+            found[step.name] = _OF_TYPES | {"check constraint"}
+        elif isinstance(step, ChangeColumn) and retyped(step):
+            found[step.wanted.name] = _OF_TYPES
+    return found

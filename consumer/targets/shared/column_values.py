@@ -1,0 +1,56 @@
+"""Values that a new column has in rows that were there before it: what the source's server put there by itself. Pure, wire values."""
+
+from __future__ import annotations
+
+import base64
+
+from consumer.targets.alterations import AddColumn
+from schemas.table.model import Column, ColumnType, Kind, Value
+
+_EXACT = 1 << 53
+_IMPLICIT: dict[Kind, Value] = {
+    **dict.fromkeys((Kind.INT, Kind.YEAR, Kind.BIT), 0), **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), 0.0),
+    Kind.DATE: "0000-00-00", Kind.JSON: "null",
+}  # fmt: skip
+_EMPTY = (Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.VARBINARY, Kind.BLOB, Kind.SET)
+
+
+def value_for_rows(step: AddColumn) -> Value:
+    """Return what rows get that are there: what the step says, else the default, else the implicit value; None: NULL."""
+    if step.fill is not None:
+        return step.fill  # type: ignore[return-value]
+    column = step.column
+    if column.default is not None:
+        return default_value(column)
+    return None if column.nullable else implicit_value(column.type)
+
+
+def default_value(column: Column) -> Value:
+    """Return the column's default as a wire value; None: it has none."""
+    text, kind = column.default, column.type.kind
+    if text is None:
+        return None
+    if kind in (Kind.INT, Kind.YEAR, Kind.BIT):
+        return text if abs(int(text)) > _EXACT else int(text)
+    if kind in (Kind.FLOAT, Kind.DOUBLE):
+        return float(text)
+    if kind is Kind.TIMESTAMP and not text.startswith("0000-00-00"):
+        return f"{text[:10]}T{text[11:].removesuffix('Z')}Z"
+    return text
+
+
+def implicit_value(type_: ColumnType) -> Value:
+    """Return what MySQL and MariaDB put into a NOT NULL column that has no default; None where there is no such value."""
+    kind = type_.kind
+    fraction = "." + "0" * type_.fsp if type_.fsp else ""
+    if kind in _EMPTY:
+        return ""
+    if kind is Kind.DECIMAL:
+        return "0" + ("." + "0" * type_.scale if type_.scale else "")
+    if kind is Kind.BINARY:
+        return base64.b64encode(bytes(type_.length)).decode()
+    if kind is Kind.ENUM:
+        return type_.members[0] if type_.members else None
+    if kind in (Kind.DATETIME, Kind.TIMESTAMP):
+        return f"0000-00-00 00:00:00{fraction}"
+    return f"00:00:00{fraction}" if kind is Kind.TIME else _IMPLICIT.get(kind)

@@ -1,0 +1,117 @@
+"""Paths of copies: ask for one, take it back, see how far they are."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from coordinator.rest.access import Asker
+from coordinator.rest.models import Answer
+from coordinator.server.operators.api import CommandRefusedError, Control, NotLeaderError
+from coordinator.server.operators.copies import CopyAsked, CopyDesk, CopyRefusedError
+
+
+class CopyTable(BaseModel):
+    """The table to copy again."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    table: str = Field(min_length=3, description="`database.table` at the source; odd names in backticks.")
+    source: str | None = Field(
+        default=None, description="Name of the source; not needed where one source has such a table."
+    )
+    where: str | None = Field(
+        default=None,
+        min_length=1,
+        description="An SQL condition of the source: only rows that match are copied, and nothing is deleted for it.",
+    )
+    max_rows_per_second: int | None = Field(
+        default=None, ge=1, description="Most rows a second that are read."
+    )
+
+
+class CancelCopy(BaseModel):
+    """The copy to take back."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    table: str = Field(min_length=3, description="`database.table` at the source; odd names in backticks.")
+    source: str | None = Field(
+        default=None, description="Name of the source; not needed where one source has such a table."
+    )
+
+
+class CopyAccepted(Answer):
+    """The request is durable; the listing shows what becomes of it."""
+
+    id: str = Field(description="Of the request.")
+    source: str = Field(description="The source that copies.")
+    table: str = Field(description="The table.")
+
+
+class Copy(Answer):
+    """State of the last request to copy a table again."""
+
+    source: str = Field(description="The source.")
+    table: str = Field(description="The table.")
+    id: str = Field(description="Of the request.")
+    phase: str = Field(description="`waiting`, `running`, `done`, `refused` (see `reason`) or `cancelled`.")
+    by: str = Field(
+        description="Who asked: `operator`, `pipeline NAME` (a unit that cannot go on), `capture`."
+    )
+    cause: str = Field(description="Why a unit needs it; empty for an operator's.")
+    where: str | None = Field(description="The condition of its rows; null: all.")
+    rows: int = Field(description="Rows published so far.")
+    estimate: int | None = Field(description="About how many there are; null: not known.")
+    eta_s: float | None = Field(
+        description="Seconds until all are read, by the rate so far; null: not known."
+    )
+    requested_ms: int = Field(description="When it was asked for, in ms since 1970.")
+    began_ms: int | None = Field(description="When it began; null: not yet.")
+    ended_ms: int | None = Field(description="When it ended; null: not yet.")
+    restarts: int = Field(description="How often it began anew because the table was altered.")
+    reason: str = Field(description="Of one that is refused or cancelled: what was seen, and what to do.")
+
+
+class CopyList(Answer):
+    """Copies, by source and table."""
+
+    copies: list[Copy] = Field(description="The last request of each table, for a day after its end.")
+
+
+def copy_paths(router: APIRouter, control: Control, desk: CopyDesk) -> None:
+    """Add the paths; only the leader answers."""
+
+    def leading() -> None:
+        leader = control.leader()
+        if leader is None or not leader.am_i:
+            raise NotLeaderError(leader)
+
+    def given(asked: CopyAsked, by: str) -> CopyAccepted:
+        leading()
+        try:
+            taken = desk.ask(asked, by=by)
+        except CopyRefusedError as refused:
+            raise CommandRefusedError(str(refused)) from refused
+        what = "copy taken back" if asked.cancel else "copy asked for"
+        control.told(what, {"source": taken.source, "table": taken.table, "by": by, "id": taken.id})
+        return CopyAccepted.model_validate(taken)
+
+    @router.post("/copies", tags=["copies"], status_code=202)
+    def ask(wanted: CopyTable, by: Asker) -> CopyAccepted:
+        """Copy one table again while everything runs."""
+        return given(CopyAsked(**wanted.model_dump()), by)
+
+    @router.post("/copies/cancel", tags=["copies"], status_code=202)
+    def cancel(wanted: CancelCopy, by: Asker) -> CopyAccepted:
+        """Take a copy back that waits or runs."""
+        return given(CopyAsked(**wanted.model_dump(), cancel=True), by)
+
+    @router.get("/copies", tags=["copies"])
+    def copies() -> CopyList:
+        """Show how far copies are."""
+        leading()
+        try:
+            return CopyList(copies=[Copy.model_validate(row) for row in desk.rows()])
+        except CopyRefusedError as refused:
+            raise CommandRefusedError(str(refused)) from refused

@@ -1,0 +1,64 @@
+"""Copies of one table, as operators ask for them and see them. What carries them out is capture (schemas/wire/copies.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class CopyAsked:
+    """A copy that somebody asks for, or takes back (`cancel`). `table`: "database.table", odd names in backticks. `source`: None: the one that has the
+    table."""
+
+    table: str
+    source: str | None = None
+    where: str | None = None
+    max_rows_per_second: int | None = None
+    cancel: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRow:
+    """State of the last request for a table. `phase`: waiting, running, done, refused, cancelled. `eta_s`: seconds until it has read all rows, by
+    its rate so far; None: not known. Times in ms since 1970."""
+
+    source: str
+    table: str
+    id: str
+    phase: str
+    by: str
+    cause: str
+    where: str | None
+    rows: int
+    estimate: int | None
+    requested_ms: int
+    began_ms: int | None
+    ended_ms: int | None
+    restarts: int
+    reason: str
+    eta_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTaken:
+    """The request is in Kafka. `id`: by which the listing shows what becomes of it."""
+
+    id: str
+    source: str
+    table: str
+
+
+class CopyRefusedError(Exception):
+    """The request cannot be carried out; the message is for the one who asked."""
+
+
+class CopyDesk(Protocol):
+    """The place where requests go, and where their state is read. May be called from any thread, and waits for Kafka."""
+
+    def ask(self, asked: CopyAsked, *, by: str) -> CopyTaken:
+        """Put the request where capture reads it. Raises CopyRefusedError."""
+
+    def rows(self) -> Sequence[CopyRow]:
+        """Return the copies of all sources, by source and table. Raises CopyRefusedError when Kafka does not answer."""

@@ -1,0 +1,228 @@
+"""The actions of ALTER TABLE and what each does to rows and to the definition: an allow-list, and how a text is read by it. Pure.
+
+`ACTIONS` names what is known; an action, option or form that is not in it counts as one that may have changed any row. The list is the
+judgement, the table in the docs, and the cases of the test that counts rows on real servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from producer.statements.ddl import Token
+
+Rows = Literal["kept", "emptied", "replaced", "gone", "unknown"]
+Definition = Literal["kept", "changed"]
+Needs = Literal["", "no list", "same definition", "other definition"]
+"""Proof that is needed besides. "no list": the table is not partitioned by LIST (or by anything unknown). "same definition": rows
+and values are kept if the definition comes out as it was. "other definition": nobody knows of the values if it does."""
+
+
+class Action(NamedTuple):
+    """An action of ALTER TABLE: the words it begins with ("A|B": either), and what it does. `example`: for the test and the docs."""
+
+    words: str
+    rows: Rows
+    definition: Definition = "kept"
+    needs: Needs = ""
+    example: str = ""
+    servers: str = "both"
+
+
+#: The first that fits counts. COLUMN and IF [NOT] EXISTS are passed over before the words behind the verb.
+ACTIONS: tuple[Action, ...] = (
+    Action("ADD INDEX|KEY|FULLTEXT|SPATIAL", "kept", example="ADD INDEX i (v)"),
+    Action("ADD VECTOR INDEX|KEY", "kept"),
+    Action("ADD UNIQUE|PRIMARY", "kept", "changed", example="ADD UNIQUE u (id, v)"),
+    Action("ADD CONSTRAINT|FOREIGN|CHECK", "kept", "changed", example="ADD CONSTRAINT positive CHECK (id > 0)"),
+    Action("ADD PARTITION", "kept", example="ADD PARTITION (PARTITION p3 VALUES LESS THAN (400))"),
+    Action("ADD PERIOD|SYSTEM FOR|VERSIONING", "unknown"),
+    Action("ADD", "unknown", "changed", "other definition", "ADD COLUMN w INT DEFAULT 7"),
+    Action("ALTER INDEX|KEY|CHECK|CONSTRAINT", "kept", example="ALTER INDEX v_index INVISIBLE", servers="mysql"),
+    Action("ALTER", "kept", "changed", example="ALTER COLUMN v SET DEFAULT 'x'"),
+    Action("ANALYZE PARTITION", "kept", needs="no list", example="ANALYZE PARTITION p0"),
+    Action("CHECK PARTITION", "kept", needs="no list", example="CHECK PARTITION p0"),
+    Action("OPTIMIZE PARTITION", "kept", needs="no list", example="OPTIMIZE PARTITION p0"),
+    Action("REBUILD PARTITION", "kept", needs="no list", example="REBUILD PARTITION p0"),
+    Action("COALESCE PARTITION", "kept", example="COALESCE PARTITION 1"),
+    Action("REMOVE PARTITIONING", "kept", example="REMOVE PARTITIONING"),
+    Action("PARTITION BY", "kept", example="PARTITION BY HASH (id) PARTITIONS 3"),
+    Action("UPGRADE PARTITIONING", "kept"),
+    Action("REPAIR PARTITION", "unknown", example="REPAIR PARTITION p0"),
+    Action("CHANGE", "unknown", "changed", "other definition", "CHANGE v w VARCHAR(20)"),
+    Action("MODIFY", "unknown", "changed", "other definition", "MODIFY v VARCHAR(30)"),
+    Action("CONVERT TO", "unknown", "changed", "same definition", "CONVERT TO CHARACTER SET utf8mb4"),
+    Action("CONVERT PARTITION|TABLE", "replaced", example="CONVERT PARTITION p0 TO TABLE {other}", servers="mariadb"),
+    Action("DEFAULT|CHARACTER|CHARSET|COLLATE", "kept", "changed", example="DEFAULT CHARACTER SET latin1"),
+    Action("DISABLE|ENABLE KEYS", "kept", example="DISABLE KEYS"),
+    Action("DISCARD", "emptied", example="DISCARD TABLESPACE"),
+    Action("IMPORT", "replaced", example="IMPORT TABLESPACE"),
+    Action("DROP INDEX|KEY|PRIMARY|FOREIGN|CHECK|CONSTRAINT", "kept", "changed", example="DROP INDEX v_index"),
+    Action("DROP PARTITION", "emptied", example="DROP PARTITION p0"),
+    Action("DROP PERIOD|SYSTEM FOR|VERSIONING", "unknown"),
+    Action("DROP", "unknown", "changed", "other definition", "DROP COLUMN v"),
+    Action("TRUNCATE PARTITION", "emptied", example="TRUNCATE PARTITION p0"),
+    Action("EXCHANGE PARTITION", "replaced", example="EXCHANGE PARTITION p0 WITH TABLE {other}"),
+    Action("FORCE", "kept", example="FORCE"),
+    Action("ORDER BY", "kept", example="ORDER BY v, id"),
+    Action("RENAME INDEX|KEY", "kept", "changed", example="RENAME INDEX v_index TO v_other"),
+    Action("RENAME COLUMN", "unknown", "changed", "other definition", "RENAME COLUMN v TO w"),
+    Action("WITH|WITHOUT VALIDATION", "kept"),
+    Action("SECONDARY_LOAD|SECONDARY_UNLOAD", "kept"),
+    Action("WAIT|NOWAIT", "kept", servers="mariadb", example="WAIT 5 FORCE"),
+)  # fmt: skip
+
+#: Table options that change no row. ENGINE only where it names InnoDB: another engine may keep no row at all.
+OPTIONS: frozenset[str] = frozenset(
+    {
+        "ALGORITHM", "LOCK", "AUTO_INCREMENT", "AUTOEXTEND_SIZE", "AVG_ROW_LENGTH", "CHECKSUM", "TABLE_CHECKSUM", "COMMENT",
+        "COMPRESSION", "DELAY_KEY_WRITE", "ENCRYPTED", "ENCRYPTION", "ENCRYPTION_KEY_ID", "ENGINE_ATTRIBUTE",
+        "SECONDARY_ENGINE", "SECONDARY_ENGINE_ATTRIBUTE", "IETF_QUOTES", "KEY_BLOCK_SIZE", "MAX_ROWS", "MIN_ROWS",
+        "PACK_KEYS", "PAGE_CHECKSUM", "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL", "ROW_FORMAT", "STATS_AUTO_RECALC",
+        "STATS_PERSISTENT", "STATS_SAMPLE_PAGES", "TABLESPACE", "TRANSACTIONAL",
+    }
+)  # fmt: skip
+#: Types of which the definition says all that values depend on: MODIFY to an equal definition changes no value then.
+WHOLE_TYPES = frozenset(
+    {
+        "TINYINT", "SMALLINT", "MEDIUMINT", "INT", "INTEGER", "BIGINT", "DECIMAL", "NUMERIC", "DEC", "BIT", "BOOL",
+        "BOOLEAN", "CHAR", "VARCHAR", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "ENUM", "SET", "BINARY", "VARBINARY",
+        "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB", "DATE", "TIME", "DATETIME", "TIMESTAMP", "YEAR", "JSON",
+    }
+)  # fmt: skip
+_GENERATED = frozenset(["AS", "GENERATED", "VIRTUAL", "STORED", "PERSISTENT"])
+
+
+def ignores(tokens: list[Token]) -> bool:
+    """Tell whether it is ALTER IGNORE TABLE, which removes rows that are in the way."""
+    table = next((at for at, token in enumerate(tokens) if token.upper == "TABLE"), len(tokens))
+    return any(token.upper == "IGNORE" for token in tokens[:table])
+
+
+def behind_name(tokens: list[Token]) -> list[Token]:
+    """Return what follows the table's name in ALTER … TABLE [IF EXISTS] name."""
+    at = next(at for at, token in enumerate(tokens) if token.upper == "TABLE") + 1
+    while at < len(tokens) and tokens[at].upper in ("IF", "EXISTS"):
+        at += 1
+    at += 3 if at + 1 < len(tokens) and tokens[at + 1].text == "." and not tokens[at + 1].quoted else 1
+    return tokens[at:]
+
+
+def pieces(tokens: list[Token]) -> Iterator[list[Token]]:
+    """Divide at commas outside of parentheses; the columns that ORDER BY lists are no actions."""
+    depth, pieces = 0, [[]] if tokens else []  # type: tuple[int, list[list[Token]]]
+    for token in tokens:
+        plain = not token.quoted and not token.string
+        depth += (plain and token.text == "(") - (plain and token.text == ")")
+        if plain and token.text == "," and depth == 0:
+            pieces.append([])
+        else:
+            pieces[-1].append(token)
+    yield from _joined(pieces)
+
+
+def _joined(pieces: list[list[Token]]) -> Iterator[list[Token]]:
+    """Put the columns that ORDER BY lists, and the partitions that a partition statement lists, back to their action."""
+    whole: list[Token] | None = None
+    for piece in pieces:
+        words = [token.upper for token in piece[:2]]
+        listed = len(piece) == 1 or words[1:] in (["ASC"], ["DESC"], ["INTO"])
+        if whole is not None and listed and _lists([token.upper for token in whole[:2]]):
+            whole += piece
+            continue
+        if whole is not None:
+            yield whole
+        whole = list(piece)
+    if whole is not None:
+        yield whole
+
+
+def _lists(words: list[str]) -> bool:
+    return words == ["ORDER", "BY"] or words[1:] == ["PARTITION"]
+
+
+_UNKNOWN = Action("", "unknown")
+
+
+def action_of(piece: list[Token]) -> Action:
+    """Return what a piece of ALTER TABLE does (see `pieces`)."""
+    words = [token.upper for token in piece]
+    if not words:
+        return _UNKNOWN
+    if words[0] in ("WAIT", "NOWAIT"):
+        return action_of(piece[2 if words[0] == "WAIT" else 1 :])
+    if words[0] in OPTIONS or words[0] in _FIRST_OF_OPTIONS:
+        return _options(piece)
+    if words[:2] == ["REORGANIZE", "PARTITION"]:
+        return _reorganize(words)
+    conditional, column = "EXISTS" in words[:5], words[1:2] == ["COLUMN"] and words[0] in _OF_COLUMNS
+    if words[0] != "RENAME":
+        piece = [token for at, token in enumerate(piece) if not (0 < at < 5 and token.upper in _PASSED)]
+        words = [token.upper for token in piece]
+    known = _OF_COLUMNS[words[0]] if column else ACTIONS
+    found = next((action for action in known if _fits(action.words, words)), _UNKNOWN)
+    same = len(piece) > 2 and piece[1].text == piece[2].text  # CHANGE v v … is MODIFY v …
+    stays = (found.words == "MODIFY" and _values_stay(words)) or (
+        found.words == "CHANGE" and same and _values_stay(words[1:])
+    )
+    if stays or (found.words in ("ADD", "DROP") and conditional):
+        return found._replace(needs="same definition")
+    return found
+
+
+#: Where COLUMN stands behind the verb, whatever the column is called ("vector", "period").
+_OF_COLUMNS = {
+    verb: tuple(each for each in ACTIONS if each.words == verb) for verb in ("ADD", "DROP", "ALTER")
+}
+_PASSED = ("COLUMN", "IF", "NOT", "EXISTS")
+_FIRST_OF_OPTIONS = ("DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "DATA", "INDEX", "ENGINE", "START")
+
+
+def _fits(pattern: str, words: list[str]) -> bool:
+    wanted = pattern.split()
+    return len(words) >= len(wanted) and all(
+        word in each.split("|") for each, word in zip(wanted, words, strict=False)
+    )
+
+
+def _values_stay(words: list[str]) -> bool:
+    """Tell whether MODIFY leaves every value as it is if the definition stays the same. `words`: … name TYPE …"""
+    return len(words) > 2 and words[2] in WHOLE_TYPES and _GENERATED.isdisjoint(words)
+
+
+def _reorganize(words: list[str]) -> Action:
+    """By its own clauses: VALUES LESS THAN is RANGE, none at all HASH or KEY; VALUES IN and DEFAULT are LIST."""
+    kinds = {words[at + 1] for at, word in enumerate(words[:-1]) if word == "VALUES"}
+    list_like = not {"DEFAULT", "HISTORY", "CURRENT"}.isdisjoint(words)
+    known = kinds <= {"LESS"} and not list_like
+    return Action("REORGANIZE PARTITION", "kept" if known else "unknown")
+
+
+def _options(piece: list[Token]) -> Action:
+    """Table options behind each other, perhaps with PARTITION BY or REMOVE PARTITIONING at the end."""
+    at, definition = 0, "kept"
+    while at < len(piece):
+        word = piece[at].upper
+        following = piece[at + 1].upper if at + 1 < len(piece) else ""
+        if (word, following) in (("PARTITION", "BY"), ("REMOVE", "PARTITIONING")):
+            break
+        if word == "DEFAULT" and following in ("CHARACTER", "CHARSET", "COLLATE"):
+            at += 1
+            continue
+        if word in ("CHARACTER", "CHARSET", "COLLATE"):
+            definition = "changed"
+            at += 2 if word == "CHARACTER" else 1
+        elif word in ("DATA", "INDEX") and following == "DIRECTORY":
+            at += 2
+        elif (word, following) == ("START", "TRANSACTION"):
+            at += 2
+            continue
+        elif word in OPTIONS or word == "ENGINE":
+            at += 1
+        else:
+            return _UNKNOWN
+        at += 1 if at < len(piece) and piece[at].text == "=" else 0
+        if at >= len(piece) or (word == "ENGINE" and piece[at].text.upper() != "INNODB"):
+            return _UNKNOWN
+        at += 1
+    return Action("", "kept", "changed" if definition == "changed" else "kept")

@@ -1,0 +1,287 @@
+"""Columns in statements on a table, and what becomes of each: pure.
+
+The definitions before and after do not tell a column that was renamed from one that was dropped beside another that was added. The
+statement does. `said` reads it; `changes` holds what was said against the two definitions and answers only where both agree: names are
+those of the definitions, however the statement spells them (the servers compare names of columns in any case).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from msgspec.structs import replace
+
+from producer.statements import ddl
+from producer.statements.actions import WHOLE_TYPES, action_of, behind_name, ignores, pieces
+from producer.statements.ddl import TableDdl, Token
+from schemas.table.collations import own_name
+from schemas.table.model import Column, ColumnType, Kind, Table
+from schemas.wire.event import ColumnChanges
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One action on a column `name`. `new`: what it is called then. `conditional`: IF [NOT] EXISTS.
+
+    `sure`: definitions say all that the column's values depend on (not so of FLOAT(5,1)).
+    """
+
+    what: Literal["add", "drop", "rename", "define", "convert"]
+    name: str = ""
+    new: str = ""
+    conditional: bool = False
+    sure: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column behind some statements. `origin`: its name before them; None: they added it."""
+
+    origin: str | None
+    defined: bool = False
+    sure: bool = True
+
+
+def changes(statements: Iterable[Sequence[Said]], before: Table, after: Table) -> ColumnChanges | None:
+    """Return what statements, one behind the other, made of the columns of `before`; None: not all of it is known.
+
+    They have led from `before` to `after`: where the names or types there say otherwise, nothing is known.
+    """
+    columns = {_fold(name): _Column(name) for name in before.column_names}
+    converted = False
+    for statement in statements:
+        followed = _followed(columns, statement)
+        if followed is None:
+            return None
+        columns = followed
+        converted = converted or any(action.what == "convert" for action in statement)
+    spelled = {_fold(name): name for name in after.column_names}
+    if spelled.keys() != columns.keys():
+        return None
+    now = {spelled[name]: columns[name] for name in spelled}
+    if not _agree(before, after, now, converted=converted):
+        return None
+    kept = {each.origin: name for name, each in now.items() if each.origin is not None}
+    return ColumnChanges(
+        renamed={old: name for old, name in kept.items() if old != name},
+        added=tuple(name for name, each in now.items() if each.origin is None),
+        dropped=tuple(name for name in before.column_names if name not in kept),
+        modified=tuple(name for name in kept.values() if now[name].defined),
+        converted=converted,
+    )
+
+
+def _fold(name: str) -> str:
+    """Return a column's name in the form in which the servers compare it."""
+    return name.lower()
+
+
+def _followed(columns: Mapping[str, _Column], statement: Sequence[Said]) -> dict[str, _Column] | None:
+    """Return the columns behind a statement, whose actions speak of the columns before it; None: they do not fit together."""
+    moved: dict[str, str | None] = {}  # what becomes of columns that it speaks of; None: nothing
+    made: dict[str, _Column] = {}
+    for action in (each for each in statement if each.what not in ("add", "convert")):
+        name, new = _fold(action.name), _fold(action.new or action.name)
+        if name not in columns and name not in made:
+            if action.conditional:
+                continue
+            return None
+        if (
+            name in moved or name not in columns
+        ):  # RENAME a TO b, ALTER b SET DEFAULT …: about one column, or unknown
+            name = moved.get(name) or name
+            if action.what != "define" or action.new or name not in made:
+                return None
+            made[name] = _Column(made[name].origin, defined=True, sure=made[name].sure and action.sure)
+            continue
+        moved[name] = None if action.what == "drop" else new
+        if action.what != "drop":
+            was = columns[name]
+            if new in made:
+                return None
+            made[new] = _Column(was.origin, was.defined or action.what == "define", was.sure and action.sure)
+    for action in (each for each in statement if each.what == "add"):
+        name = _fold(action.name)
+        if action.conditional and name in columns:
+            continue
+        if name in made or (name in columns and name not in moved):
+            return None
+        made[name] = _Column(None)
+    stay = {name: each for name, each in columns.items() if name not in moved}
+    return None if stay.keys() & made.keys() else stay | made
+
+
+def _agree(before: Table, after: Table, now: Mapping[str, _Column], *, converted: bool) -> bool:
+    """Tell whether the definitions are those that the statements lead to, and say all that becomes of values.
+
+    Not all: of a column that numbers its rows, of a TIMESTAMP's default (which is of some session's time zone), of what is computed from a column
+    that is of another type now.
+    """
+    retyped = set[str]()
+    for column in after.columns:
+        each = now[column.name]
+        if each.origin is None:
+            if column.auto_increment or (column.type.kind is Kind.TIMESTAMP and column.default is not None):
+                return False
+            continue
+        was = before.column(each.origin)
+        if not each.sure or (column.auto_increment and not was.auto_increment):
+            return False
+        if not _same_type(was.type, column.type):
+            if not each.defined and not (converted and was.type.charset is not None):
+                return False
+            retyped |= {_fold(was.name), _fold(column.name)}
+    return not any(_computed_from(column, retyped) for column in after.columns)
+
+
+def _same_type(was: ColumnType, now: ColumnType) -> bool:
+    """Tell whether it is one type. Older topics have collations by other names of them."""
+    if was == now:
+        return True
+    if was.collation is None or own_name(was.collation) != now.collation:
+        return False
+    return replace(was, collation=now.collation) == now
+
+
+def _computed_from(column: Column, names: set[str]) -> bool:
+    if not column.generated or not names:
+        return False
+    expression = column.expression
+    return expression is None or any(f"`{name.replace('`', '``')}`" in expression.lower() for name in names)
+
+
+# --- what the text says
+
+
+def said(sql: str, db: str, *, escapes: bool = True) -> tuple[Said, ...] | None:
+    """Return the actions on columns of a statement on one table that does nothing else to rows and values; None: it may.
+
+    Of ALTER TABLE, CREATE INDEX and DROP INDEX. `escapes`: see `ddl.tokenize`.
+    """
+    statement, tokens = ddl.read(sql, db, escapes=escapes)
+    if not isinstance(statement, TableDdl) or statement.action != "alter" or len(set(statement.tables)) != 1:
+        return None
+    if tokens[0].upper in ("CREATE", "DROP"):  # an index
+        return ()
+    if ignores(tokens):
+        return None
+    found = [_actions(_behind_wait(piece)) for piece in pieces(behind_name(tokens))]
+    known = [actions for actions in found if actions is not None]
+    return tuple(each for actions in known for each in actions) if known and known == found else None
+
+
+def _behind_wait(piece: list[Token]) -> list[Token]:
+    first = piece[0].upper if piece else ""
+    return piece[2:] if first == "WAIT" else piece[1:] if first == "NOWAIT" else piece
+
+
+def _actions(piece: list[Token]) -> list[Said] | None:
+    """Return what one piece of ALTER TABLE says of columns; None: it does something else."""
+    action = action_of(piece)
+    match action.words:
+        case "ADD":
+            return _added(piece)
+        case "ALTER" | "DROP" | "CHANGE" | "MODIFY":
+            one = _one(piece, action.words)
+            return None if one is None else [one]
+        case "RENAME COLUMN":
+            one = _renamed(piece)
+            return None if one is None else [one]
+        case "CONVERT TO":
+            return [Said("convert")]
+    return [] if action.rows == "kept" and not action.needs else None
+
+
+def _one(piece: list[Token], verb: str) -> Said | None:
+    name, conditional, rest = _name(piece[1:])
+    if name is None:
+        return None
+    if verb == "DROP":
+        return Said("drop", name, conditional=conditional)
+    if verb == "ALTER":
+        return Said("define", name, conditional=conditional)
+    if verb == "MODIFY":
+        return Said("define", name, name, conditional, _sure(rest))
+    new, _, rest = _name(rest)
+    return None if new is None else Said("define", name, new, conditional, _sure(rest))
+
+
+def _renamed(piece: list[Token]) -> Said | None:
+    name, conditional, rest = _name(piece[1:])
+    if name is None or not rest or rest[0].upper != "TO":
+        return None
+    new, _, rest = _name(rest[1:])
+    return None if new is None or rest else Said("rename", name, new, conditional)
+
+
+def _added(piece: list[Token]) -> list[Said] | None:
+    """ADD [COLUMN] [IF NOT EXISTS] name … or ( name …, name …, INDEX … )."""
+    name, conditional, rest = _name(piece[1:])
+    if name is not None:
+        return [Said("add", name, conditional=conditional)]
+    if not rest or not _is(rest[0], "("):
+        return None
+    inside = rest[1 : _closing(rest)]
+    found: list[Said] = []
+    for item in pieces(inside):
+        if item[0].upper in _NO_COLUMNS:
+            if action_of([piece[0], *item]).rows != "kept":
+                return None
+            continue
+        name, _, _ = _name(item)
+        if name is None:
+            return None
+        found.append(Said("add", name, conditional=conditional))
+    return found or None
+
+
+_NO_COLUMNS = frozenset(
+    ["INDEX", "KEY", "UNIQUE", "PRIMARY", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK"]
+)
+
+
+def _closing(tokens: list[Token]) -> int:
+    """Return where the parenthesis closes that `tokens` begins with."""
+    depth = 0
+    for at, token in enumerate(tokens):
+        depth += _is(token, "(") - _is(token, ")")
+        if depth == 0:
+            return at
+    return len(tokens)
+
+
+def _is(token: Token, sign: str) -> bool:
+    return token.text == sign and not token.quoted and not token.string
+
+
+def _name(tokens: list[Token]) -> tuple[str | None, bool, list[Token]]:
+    """Return (name, whether IF [NOT] EXISTS stands before it, what follows) behind [COLUMN]; a name with dots is none."""
+    at = 1 if tokens and tokens[0].upper == "COLUMN" else 0
+    conditional = [token.upper for token in tokens[at : at + 2]] in (["IF", "EXISTS"], ["IF", "NOT"])
+    while conditional and at < len(tokens) and tokens[at].upper in ("IF", "NOT", "EXISTS"):
+        at += 1
+    name, end = ddl.names_at(tokens, at)
+    if name is None or name[0]:
+        return None, conditional, tokens[at:]
+    return name[1], conditional, tokens[end:]
+
+
+_MORE_WHOLE_TYPES = frozenset(
+    {
+        "INT1", "INT2", "INT3", "INT4", "INT8", "MIDDLEINT", "FIXED", "CHARACTER", "NCHAR", "NVARCHAR", "NATIONAL", "LONG", "SERIAL",
+        "GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON", "GEOMETRYCOLLECTION",
+        "GEOMCOLLECTION",
+    }
+)  # fmt: skip
+_FLOATS = frozenset({"FLOAT", "FLOAT4", "FLOAT8", "DOUBLE", "REAL"})
+
+
+def _sure(type_: list[Token]) -> bool:
+    """Tell whether a neutral type says all that the values of a column depend on that is declared like this."""
+    words = [token.upper for token in type_]
+    if words[:1] and words[0] in _FLOATS:  # FLOAT(5,1) rounds, and the catalogue's type does not say so
+        head = words[: words.index(")")] if ")" in words else words
+        return (words[1:2] != ["("] and words[1:3] != ["PRECISION", "("]) or "," not in head
+    return bool(words) and (words[0] in WHOLE_TYPES or words[0] in _MORE_WHOLE_TYPES)

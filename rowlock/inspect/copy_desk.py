@@ -1,0 +1,167 @@
+"""Requests to copy a table again: into Kafka, where capture reads them, and from its watermarks, which say how far it is."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from coordinator.server.operators.copies import CopyAsked, CopyRefusedError, CopyRow, CopyTaken
+from deploy.embedded.patience import patient
+from rowlock.errors import CommandError
+from rowlock.views.kafka import KafkaView
+from schemas.config.model import Config
+from schemas.io.kafka_clients import ClientLog, client_settings, ignored, open_producer
+from schemas.table.patterns import PatternError, selects, split_parts
+from schemas.wire.codec import encode_copy_request
+from schemas.wire.copies import CopyRequest, CopyState, copy_topic
+from schemas.wire.records import Watermark
+
+SEND_S = 10.0
+BY_HAND = "operator"
+"""`CopyRequest.by` of what people ask for."""
+
+
+class KafkaCopyDesk:
+    """`coordinator.server.operators.copies.CopyDesk` over the configuration's Kafka."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def take(self, config: Config, changed: Collection[str]) -> None:
+        """Go by this configuration."""
+        del changed
+        self._config = config
+
+    def ask(self, asked: CopyAsked, *, by: str) -> CopyTaken:
+        """Send the request of `by`. Raises CopyRefusedError: no such table or source, a capture that has never run, Kafka."""
+        del by  # the leader's events say who; capture only tells people from programs
+        db, table = table_name(asked.table)
+        source = self._source(asked, db, table)
+        request = CopyRequest(
+            id=uuid.uuid4().hex, db=db, table=table, by=BY_HAND, requested_ms=time.time_ns() // 1_000_000,
+            where=asked.where, cancel=asked.cancel, max_rows_per_second=asked.max_rows_per_second,
+        )  # fmt: skip
+        self._send(copy_topic(self._config.kafka.prefix, source), request)
+        return CopyTaken(request.id, source, f"{db}.{table}")
+
+    def rows(self) -> Sequence[CopyRow]:
+        """Raises CopyRefusedError when Kafka does not answer."""
+        with self._view() as view:
+            marks = {name: self._watermark(view, name) for name in self._config.sources}
+        return copy_rows(marks)
+
+    def _source(self, asked: CopyAsked, db: str, table: str) -> str:
+        """Return the source that has the table by the configuration's patterns."""
+        sources = self._config.sources
+        if asked.source is not None and asked.source not in sources:
+            raise CopyRefusedError(f"there is no source {asked.source!r}: name one of {', '.join(sources)}")
+        named = [asked.source] if asked.source is not None else list(sources)
+        having = [name for name in named if selects(sources[name].tables, db, table)]
+        if not having:
+            whose = f"source {asked.source}" if asked.source else "any source"
+            raise CopyRefusedError(
+                f"{db}.{table} is not among the `tables:` of {whose}: add it to them, or correct the name (database.table)"
+            )
+        if len(having) > 1:
+            raise CopyRefusedError(
+                f"{db}.{table} may be a table of {', '.join(having)}: say which with --source"
+            )
+        if sources[having[0]].events == "debezium":
+            raise CopyRefusedError(debezium_signal(having[0], db, table))
+        return having[0]
+
+    def _send(self, topic: str, request: CopyRequest) -> None:
+        kafka = self._config.kafka
+        with self._view() as view:
+            known = topic in view.all_topics()
+        if not known:
+            raise CopyRefusedError(
+                f"there is no topic {topic}: capture of the source makes it when it starts: start `rowlock run` (or the agents) first"
+            )
+        settings = client_settings(
+            kafka.bootstrap, kafka.options, {"acks": "all", "enable.idempotence": True, "linger.ms": 0}
+        )
+        failed: list[str] = []
+
+        def delivered(error: Any, _: object) -> None:
+            if error is not None:
+                failed.append(error.str())
+
+        producer = open_producer(settings, log=ClientLog.QUIET, on_error=ignored)
+        try:
+            producer.produce(topic, encode_copy_request(request), request.id.encode(), on_delivery=delivered)
+            left = producer.flush(patient(SEND_S))
+        except KafkaException as error:
+            raise CopyRefusedError(
+                f"Kafka did not take the request: {error.args[0].str()}: ask again"
+            ) from error
+        if left or failed:
+            seen = failed[0] if failed else "no answer in time"
+            raise CopyRefusedError(
+                f"Kafka did not take the request ({seen}): look whether it came (`rowlock copy`), and ask again"
+            )
+
+    @contextlib.contextmanager
+    def _view(self) -> Iterator[KafkaView]:
+        view = KafkaView(self._config.kafka)
+        try:
+            yield view
+        except CommandError as error:
+            raise CopyRefusedError(str(error)) from error
+        finally:
+            view.close()
+
+    def _watermark(self, view: KafkaView, source: str) -> Watermark | None:
+        if self._config.sources[source].events == "debezium":
+            return None
+        return (view.watermark(source) or (0, None))[1]
+
+
+def table_name(text: str) -> tuple[str, str]:
+    """Return (database, table) of "database.table". Raises CopyRefusedError."""
+    try:
+        db, table = ("".join(piece for piece, _ in part) for part in split_parts(text))
+    except PatternError as error:
+        raise CopyRefusedError(
+            f"{text!r} is no table: {error}: write database.table, odd names in backticks"
+        ) from error
+    return db, table
+
+
+def copy_rows(marks: Mapping[str, Watermark | None]) -> list[CopyRow]:
+    """Return the copies that the sources' last watermarks tell of, by source and table."""
+    return [
+        _row(source, state, mark.ts_ms)
+        for source, mark in sorted(marks.items())
+        if mark is not None
+        for _, state in sorted(mark.copies.items())
+    ]
+
+
+def _row(source: str, state: CopyState, now_ms: int) -> CopyRow:
+    return CopyRow(
+        source, f"{state.db}.{state.table}", state.id, state.phase, state.by, state.cause, state.where, state.rows,
+        state.estimate, state.requested_ms, state.began_ms, state.ended_ms, state.restarts, state.reason, eta(state, now_ms),
+    )  # fmt: skip
+
+
+def eta(state: CopyState, now_ms: int) -> float | None:
+    """Return in how many seconds a copy that runs has read all its rows, at its rate so far; None: not known."""
+    if state.phase != "running" or state.began_ms is None or not state.rows or state.estimate is None:
+        return None
+    return max(0, state.estimate - state.rows) * max(1, now_ms - state.began_ms) / 1000 / state.rows
+
+
+def debezium_signal(source: str, db: str, table: str) -> str:
+    """Return what to do where Debezium captures the table: its own signal (R31)."""
+    collection = f"{db}.{table}".replace('"', '\\"')
+    data = f'{{"data-collections": ["{collection}"], "type": "incremental"}}'
+    return (
+        f"Debezium captures {source}, so Debezium copies {db}.{table}: send its signal: INSERT INTO <signal.data.collection> (id, type, data) "
+        f"VALUES (UUID(), 'execute-snapshot', '{data}')"
+    )

@@ -1,0 +1,1 @@
+"""`rowlock check --plan`: what a configuration would change of what is stored, before anything is done."""

@@ -1,0 +1,213 @@
+"""Finds what a configuration would change: tables captured or no more, topics, copies and their size, target tables, layouts. Pure.
+
+It is compared with what is stored (position records, topics, target tables, progress), so it is true whether anything runs or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rowlock.views.retention import in_bytes
+
+NEW, AGAIN, NO_MORE = "new", "selected again", "no more"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSource:
+    """Of one source that rowlock captures. `selected`: "db.table" → its topic, by the file, of tables that can be captured.
+
+    `known`: of the position record, "db.table" that is captured; `stops`: "db.table" → cause. `topics`: that Kafka has. `sizes`: "db.table" → (rows,
+    bytes), estimated by the server. `copies`: whether a new table's rows are copied (`snapshot`).
+    """
+
+    name: str
+    selected: Mapping[str, str]
+    known: frozenset[str] = frozenset()
+    stops: Mapping[str, str] = field(default_factory=dict)
+    topics: frozenset[str] = frozenset()
+    sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    copies: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFlow:
+    """A source table on its way. `wanted`: columns of the target table as rowlock would make it; `there`: of the real one, None: there is none.
+
+    `create`: whether the pipeline makes tables. `layout`, `stored`: (lanes, fingerprint of the routes) by the file, and of the unit's progress, None: it
+    has none.
+    """
+
+    pipeline: str
+    source: str
+    table: str
+    target: str
+    place: str
+    wanted: tuple[str, ...]
+    there: tuple[str, ...] | None
+    create: bool
+    layout: tuple[int, str]
+    stored: tuple[int, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTable:
+    """`what`: new, selected again, no more. `rows`, `bytes`: of the copy that follows, estimated; None: none follows."""
+
+    source: str
+    table: str
+    what: str
+    topic: str
+    creates_topic: bool = False
+    rows: int | None = None
+    bytes: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTarget:
+    """`creates`: the table is made; else `columns` are what it lacks."""
+
+    pipeline: str
+    target: str
+    table: str
+    creates: bool
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLayout:
+    """`why`: what is different of a unit that has been applied; it is switched at its next takeover."""
+
+    pipeline: str
+    table: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """`asked`: what the running leader would make of its own file (REST's Reloaded), or why it would refuse; None: nothing runs."""
+
+    tables: tuple[PlannedTable, ...] = ()
+    targets: tuple[PlannedTarget, ...] = ()
+    layouts: tuple[PlannedLayout, ...] = ()
+    asked: Mapping[str, Any] | None = None
+
+    @property
+    def copies(self) -> tuple[PlannedTable, ...]:
+        return tuple(each for each in self.tables if each.rows is not None)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the documented JSON object."""
+        return {
+            "tables": [asdict(each) for each in self.tables],
+            "targets": [asdict(each) for each in self.targets],
+            "layouts": [asdict(each) for each in self.layouts],
+            "copies": {
+                "tables": len(self.copies),
+                "rows": sum(each.rows or 0 for each in self.copies),
+                "bytes": sum(each.bytes or 0 for each in self.copies),
+            },
+            "reload": self.asked,
+        }
+
+
+def planned(
+    sources: Iterable[StoredSource], flows: Iterable[StoredFlow], asked: Mapping[str, Any] | None = None
+) -> RunPlan:
+    """Return what the configuration changes."""
+    flows = list(flows)
+    tables = [each for source in sources for each in _tables(source)]
+    return RunPlan(tuple(tables), tuple(dict.fromkeys(_targets(flows))), tuple(_layouts(flows)), asked)
+
+
+def _tables(source: StoredSource) -> Iterator[PlannedTable]:
+    taken_out = {table for table, cause in source.stops.items() if cause == "deselected"}
+    for table, topic in sorted(source.selected.items()):
+        if table in taken_out:
+            note = f"it stays as it is until it is copied: rowlock copy {table}"
+            yield PlannedTable(source.name, table, AGAIN, topic, note=note)
+        elif table not in source.known:
+            rows, size = source.sizes.get(table, (0, 0)) if source.copies else (None, None)
+            yield PlannedTable(source.name, table, NEW, topic, topic not in source.topics, rows, size)
+    for table in sorted(source.known - taken_out - set(source.selected)):
+        note = "its topic and the target's rows stay; selected again later, it has to be copied"
+        yield PlannedTable(source.name, table, NO_MORE, "", note=note)
+
+
+def _targets(flows: Iterable[StoredFlow]) -> Iterator[PlannedTarget]:
+    for flow in flows:
+        if flow.there is None:
+            if flow.create:
+                yield PlannedTarget(flow.pipeline, flow.target, flow.place, True, flow.wanted)
+            continue
+        lacking = tuple(name for name in flow.wanted if name not in flow.there)
+        if lacking:
+            yield PlannedTarget(flow.pipeline, flow.target, flow.place, False, lacking)
+
+
+def _layouts(flows: Iterable[StoredFlow]) -> Iterator[PlannedLayout]:
+    for flow in flows:
+        if flow.stored is None or flow.stored == flow.layout:
+            continue
+        (lanes, routes), (before, were) = flow.layout, flow.stored
+        why = [f"lanes {before} → {lanes}"] if lanes != before else []
+        why += ["routes"] if routes != were else []
+        yield PlannedLayout(flow.pipeline, f"{flow.source}:{flow.table}", " and ".join(why))
+
+
+def plan_lines(plan: RunPlan) -> list[str]:
+    """Return the plan for people, a line for each change."""
+    lines = [_table_line(each) for each in plan.tables]
+    lines += [_target_line(each) for each in plan.targets]
+    lines += [
+        f"pipeline {each.pipeline}: the layout of {each.table} changes ({each.why})" for each in plan.layouts
+    ]
+    if plan.copies:
+        rows, size = sum(each.rows or 0 for each in plan.copies), sum(each.bytes or 0 for each in plan.copies)
+        lines.append(f"copies: {len(plan.copies)} tables, about {rows:,} rows, {in_bytes(size)}")
+    return [*(lines or ["nothing changes in what is stored"]), *_asked_lines(plan.asked)]
+
+
+def _table_line(each: PlannedTable) -> str:
+    place = f"source {each.source}: {each.table}"
+    if each.what == NO_MORE:
+        return f"{place} is no more captured; {each.note}"
+    if each.what == AGAIN:
+        return f"{place} is selected again; {each.note}"
+    topic = (
+        f", topic {each.topic} is made"
+        if each.creates_topic
+        else f" into the topic {each.topic} that is there"
+    )
+    copy = (
+        "its existing rows are not copied"
+        if each.rows is None
+        else f"about {each.rows:,} rows ({in_bytes(each.bytes or 0)}) are copied"
+    )
+    return f"{place} is captured newly{topic}; {copy}"
+
+
+def _target_line(each: PlannedTarget) -> str:
+    place = f"target {each.target}: {each.table}"
+    if each.creates:
+        return f"{place} is made with columns {', '.join(each.columns)} (pipeline {each.pipeline})"
+    return f"{place} lacks columns {', '.join(each.columns)} (pipeline {each.pipeline})"
+
+
+def _asked_lines(asked: Mapping[str, Any] | None) -> list[str]:
+    if asked is None:
+        return ["no coordinator answers: a start takes the file as it is then"]
+    if "refused" in asked:
+        return [
+            "the coordinator that leads would refuse its file:",
+            *(f"  {line}" for line in asked["refused"]),
+        ]
+    lines = [f"  {each}" for each in asked["changes"]] or ["  nothing is different"]
+    concerned = ", ".join([*asked["changed"], *(f"{each} (removed)" for each in asked["gone"])])
+    return [
+        "its own file, to the coordinator that leads:",
+        *lines,
+        f"  placed anew: {concerned or 'nothing'}",
+    ]

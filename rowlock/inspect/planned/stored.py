@@ -1,0 +1,126 @@
+"""Reads what is stored of a system, for `check --plan`: asked of the sources, of Kafka, of the targets and of the leader. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from consumer.errors import ConsumerError
+from consumer.ordering.layout import Layout
+from consumer.ordering.model import ApplyUnit
+from consumer.spark.pipeline import PipelineSettings
+from consumer.tables.router import wanted_table
+from consumer.targets.base import UnitTarget
+from consumer.targets.dialect import open_target
+from producer.errors import CaptureError
+from producer.kafka.topic_reader import TopicReader
+from producer.resume.positions import PositionStore
+from rowlock.coordinator.leader_client import LeaderClient
+from rowlock.coordinator.units import captured_sources
+from rowlock.errors import CommandError
+from rowlock.inspect.check import Flow, flows
+from rowlock.inspect.planned.plan import RunPlan, StoredFlow, StoredSource, planned
+from rowlock.views.kafka import KafkaView
+from rowlock.views.source import estimates, selected_tables
+from rowlock.views.target import TargetView, known_topics, progress
+from schemas.config.model import Config
+from schemas.errors import EnvelopeError
+from schemas.table.model import Table
+from schemas.wire.records import StoredPosition, position_topic, table_topic
+
+
+def plan_of(config: Config) -> RunPlan:
+    """Return what the configuration would change. Raises CommandError where a server does not answer."""
+    topics = _topics(config)
+    tables = {name: selected_tables(source, name) for name, source in config.sources.items()}
+    sources = [_source(config, name, tables[name].tables, topics) for name in captured_sources(config)]
+    found = flows(config, {name: each.tables for name, each in tables.items()})
+    stored = [each for pipeline in config.pipelines for each in _flows(config, pipeline, found)]
+    return planned(sources, stored, _asked(config))
+
+
+def _topics(config: Config) -> frozenset[str]:
+    view = KafkaView(config.kafka)
+    try:
+        return frozenset(view.all_topics())
+    finally:
+        view.close()
+
+
+def _source(config: Config, name: str, tables: list[Table], topics: frozenset[str]) -> StoredSource:
+    prefix, source = config.kafka.prefix, config.sources[name]
+    record = _position(config, name) if position_topic(prefix, name) in topics else None
+    known = frozenset(record.anchors) | frozenset(record.snapshot_done) if record else frozenset[str]()
+    new = [table for table in tables if f"{table.db}.{table.name}" not in known]
+    return StoredSource(
+        name,
+        {f"{table.db}.{table.name}": table_topic(prefix, name, table.db, table.name) for table in tables},
+        known=known,
+        stops={table: stop.cause for table, stop in record.stops.items()} if record else {},
+        topics=topics,
+        sizes=estimates(source, name, [(table.db, table.name) for table in new]),
+        copies=source.snapshot != "never",
+    )
+
+
+def _position(config: Config, name: str) -> StoredPosition | None:
+    try:
+        with TopicReader(config.kafka) as reader:
+            return PositionStore(position_topic(config.kafka.prefix, name)).load(reader).newest
+    except (CaptureError, EnvelopeError) as error:
+        raise CommandError(f"source {name}: its stored position cannot be read: {error}") from error
+
+
+def _flows(config: Config, pipeline: str, found: list[Flow]) -> Iterator[StoredFlow]:
+    options = config.pipelines[pipeline]
+    settings = PipelineSettings.of(config, pipeline, slots=1)
+    layout = _layout(settings.layout)
+    mine = [flow for flow in found if flow.pipeline == pipeline]
+    try:
+        session = open_target(config.targets[options.target], name="rowlock check")
+    except ConsumerError as error:
+        raise CommandError(f"target {options.target}: {error}") from error
+    try:
+        known = known_topics(cast(TargetView, session), pipeline)
+        for flow in mine:
+            yield _flow(config, flow, cast(UnitTarget, session), known, layout)
+    except ConsumerError as error:
+        raise CommandError(f"target {options.target}: {error}") from error
+    finally:
+        session.close()
+
+
+def _flow(
+    config: Config, flow: Flow, session: UnitTarget, known: set[str], layout: tuple[int, str]
+) -> StoredFlow:
+    wanted = wanted_table(flow.table, flow.routed)
+    real = session.read_table(wanted.db, wanted.name)
+    topic = table_topic(config.kafka.prefix, flow.source, flow.table.db, flow.table.name)
+    rows, _ = progress(cast(TargetView, session), known, ApplyUnit(flow.pipeline, topic))
+    return StoredFlow(
+        flow.pipeline,
+        flow.source,
+        f"{flow.table.db}.{flow.table.name}",
+        flow.target,
+        f"{wanted.db}.{wanted.name}",
+        tuple(column.name for column in wanted.columns),
+        tuple(column.name for column in real.columns) if real is not None else None,
+        config.pipelines[flow.pipeline].create_tables,
+        layout,
+        _layout(rows[0].layout) if rows else None,
+    )
+
+
+def _layout(text: str) -> tuple[int, str]:
+    found = Layout.decode(text)
+    return found.lanes, found.routes
+
+
+def _asked(config: Config) -> Mapping[str, Any] | None:
+    """Return what the leader would make of its file; None: nobody leads."""
+    try:
+        with LeaderClient.of(config) as leader:
+            return leader.reload(dry_run=True)
+    except CommandError as error:
+        text = str(error)
+        return None if text.startswith("no coordinator took the command") else {"refused": text.splitlines()}

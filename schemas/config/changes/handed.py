@@ -1,0 +1,92 @@
+"""A configuration that one process hands to another: in a nameless file whose descriptor the child inherits, or in a line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from schemas.config.changes.text import ConfigText
+from schemas.config.load import build
+from schemas.config.model import Config, load_config
+
+_DECODER = msgspec.json.Decoder(ConfigText)
+_BEGINS = b'{"kind":"configuration"'
+
+
+def is_handed(line: bytes) -> bool:
+    """Tell whether a line of a process's input is a configuration, and not an instruction."""
+    return line.startswith(_BEGINS)
+
+
+def encode(config: Config) -> bytes:
+    """Return the configuration's text as one line of JSON. It holds secrets."""
+    return msgspec.json.encode(config.made_of)
+
+
+def say(config: Config) -> None:
+    """Tell the parent, as a line on stdout, that this is what goes from now on."""
+    line = msgspec.json.encode(msgspec.structs.replace(config.made_of, changes=()))
+    with contextlib.suppress(BrokenPipeError):
+        print(line.decode(), flush=True)  # noqa: T201
+
+
+def is_said(line: Mapping[str, Any]) -> bool:
+    """Tell whether a line on a child's stdout is what `say` says."""
+    return line.get("kind") == "configuration"
+
+
+def said(line: Mapping[str, Any]) -> Config:
+    """Return what `say` was given, without the changes of that command line. Raises ConfigErrors."""
+    return rebuild(msgspec.json.encode(line))
+
+
+def rebuild(data: bytes, changes: Mapping[tuple[str, ...], str] | None = None) -> Config:
+    """Return the configuration of `encode`'s line. Raises msgspec.DecodeError, ConfigErrors.
+
+    `changes`: values that this command line gives instead, beside those of whoever has made the line."""
+    handed = _DECODER.decode(data)
+    secrets = handed.secrets
+
+    def read_secret(name: str) -> str:
+        if name not in secrets:  # it could not be read there either
+            raise FileNotFoundError(2, "it was not there when the configuration was read", name)
+        return secrets[name]
+
+    return build(
+        Path(handed.file), handed.text, os.environ, {**dict(handed.changes), **(changes or {})}, read_secret
+    )
+
+
+def read_again(config: Config) -> Config:
+    """Return what the file of `config` holds now, under the same changes of the command line. Raises ConfigErrors."""
+    return load_config(config.path, changes=dict(config.made_of.changes))
+
+
+def nameless_file(data: bytes) -> int:
+    """Return the descriptor of a file without a name, at its beginning, that a child may inherit; to be closed by whoever asks."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("rowlock-config", 0)
+    else:
+        with tempfile.TemporaryFile() as nameless:
+            descriptor = os.dup(nameless.fileno())
+    with os.fdopen(descriptor, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def load(path: Path, descriptor: int | None, changes: Mapping[tuple[str, ...], str] | None = None) -> Config:
+    """Return the configuration that the parent has handed over at `descriptor`; None: that of the file. Raises ConfigErrors.
+
+    `changes`: values that the command line gives instead.
+    """
+    if descriptor is None:
+        return load_config(path, changes=changes)
+    with os.fdopen(descriptor, "rb") as handed:
+        return rebuild(handed.read(), changes)

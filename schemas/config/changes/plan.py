@@ -1,0 +1,118 @@
+"""Finds what a new configuration changes of the one that is in force: key by key, and which units that concerns. Pure.
+
+It walks the models' fields, so a key that is added to them is compared without anything here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, SecretStr
+
+from schemas.config.changes.parts import parts
+from schemas.config.model import Config
+
+#: Sections that a running process has built on: connections, folders, addresses, the Spark session.
+FIXED = ("kafka", "state_dir", "coordination", "spark")
+HIDDEN = "(hidden)"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ConfigChange:
+    """One key. `place`: its path with dots; `before`, `after`: as text, None: it is not there. Secrets are hidden."""
+
+    place: str
+    before: str | None
+    after: str | None
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"{self.place}: new"
+        if self.after is None:
+            return f"{self.place}: gone"
+        if self.before == self.after:
+            return f"{self.place}: another value"
+        return f"{self.place}: {self.before} → {self.after}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigPlan:
+    """`changes`: in the order of their places. `parts`: what they concern (schemas.config.changes.parts), of those that are left or new.
+
+    `gone`: parts that are no more. `refused`: why this cannot be taken into a running system, a line each.
+    """
+
+    changes: tuple[ConfigChange, ...] = ()
+    parts: frozenset[str] = frozenset()
+    gone: frozenset[str] = frozenset()
+    refused: tuple[str, ...] = ()
+
+
+def plan(old: Config, new: Config) -> ConfigPlan:
+    """Return what `new` changes of `old`."""
+    changes = tuple(sorted(_changes("", old, new)))
+    fixed = [each for each in changes if each.place.partition(".")[0] in FIXED]
+    before, after = parts(old), parts(new)
+    concerned = {part for part, sections in after.items() if before.get(part) != sections}
+    refused = (f"{new.path}: {each}; this cannot change while rowlock runs: restart it" for each in fixed)
+    return ConfigPlan(changes, frozenset(concerned), frozenset(set(before) - set(after)), tuple(refused))
+
+
+def _changes(place: str, old: Any, new: Any, *, hidden: bool = False) -> Iterator[ConfigChange]:
+    if old == new:
+        return
+    if isinstance(old, BaseModel) and type(old) is type(new):
+        for name, field in type(old).model_fields.items():
+            inner = _at(place, field.alias or name)
+            yield from _changes(inner, getattr(old, name), getattr(new, name), hidden=field.repr is False)
+    elif isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in _keys(old, new):
+            if key not in old or key not in new:
+                there = _shown(old[key] if key in old else new[key], hidden=hidden)
+                yield ConfigChange(_at(place, key), *((there, None) if key in old else (None, there)))
+            else:
+                yield from _changes(_at(place, key), old[key], new[key], hidden=hidden)
+    else:
+        yield ConfigChange(place, _shown(old, hidden=hidden), _shown(new, hidden=hidden))
+
+
+def _keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterable[str]:
+    return dict.fromkeys([*old, *new])
+
+
+def _at(place: str, name: str) -> str:
+    return f"{place}.{name}" if place else name
+
+
+def _shown(value: Any, *, hidden: bool) -> str:
+    if hidden or isinstance(value, SecretStr):
+        return HIDDEN
+    if isinstance(value, BaseModel):
+        set_by_hand = {field.alias or name: getattr(value, name) for name, field in _set_fields(value)}
+        return (
+            "{"
+            + ", ".join(f"{name}: {_shown(each, hidden=False)}" for name, each in set_by_hand.items())
+            + "}"
+        )
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_shown(each, hidden=False)}" for key, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_shown(each, hidden=False) for each in value) + "]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return (
+        str(value)
+        if isinstance(value, str | int | float | Path)
+        else "default"
+        if value is None
+        else repr(value)
+    )
+
+
+def _set_fields(model: BaseModel) -> Iterator[tuple[str, Any]]:
+    return (
+        (name, field) for name, field in type(model).model_fields.items() if name in model.model_fields_set
+    )

@@ -1,0 +1,17 @@
+"""Holds what a configuration was made of: enough to make the same again in another process, whatever the files say by then."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ConfigText(msgspec.Struct, frozen=True, tag_field="kind", tag="configuration"):
+    """`file`: its absolute path; `text`: what stood in it; `secrets`: what stood in the files that it names, by the name given there.
+
+    `changes`: values that the command line gave instead of the file's, by place. It holds secrets: never log it.
+    """
+
+    file: str
+    text: str
+    secrets: dict[str, str] = {}
+    changes: tuple[tuple[tuple[str, ...], str], ...] = ()

@@ -1,0 +1,60 @@
+"""`sources.NAME.online_ddl`: tools that alter a table by a copy of it which they put in its place."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from schemas.config.base import Model
+from schemas.table.online_ddl import TOOLS, ToolNames, refuse_template, tool_names
+
+
+def _template(text: str) -> str:
+    why = refuse_template(text)
+    if why is not None:
+        raise PydanticCustomError(
+            "template", "{text} is no name of a table: {why}", {"text": text, "why": why}
+        )
+    return text
+
+
+Template = Annotated[str, AfterValidator(_template)]
+
+
+class OnlineDdlConfig(Model):
+    """Names of the tables in which the tools make the next form of a table `t`. A bare list names tools: `gh-ost`, `pt-osc`. `{table}` stands
+    for the table's own name, `{time}` for fourteen digits: gh-ost's are `_{table}_gho`, and `_{table}_ghc`, `_{table}_del`, `_{table}_{time}_del`."""
+
+    shadow: list[Template] = Field(
+        default_factory=list, description="Names of the table that takes the place of `t` in the end."
+    )
+    trash: list[Template] = Field(
+        default_factory=list, description="Names that `t` gets then, and of what else a tool leaves."
+    )
+    triggered: list[Template] = Field(
+        default_factory=list,
+        description="Those of `shadow` that count only where triggers of `t` keep the table up to date, as pt-osc's do.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_list(cls, value: object) -> object:
+        tools = [value] if isinstance(value, str) else value
+        if not isinstance(tools, list):
+            return value
+        unknown = [each for each in tools if each not in TOOLS]
+        if unknown:
+            known = {"seen": ", ".join(map(str, unknown)), "known": " and ".join(TOOLS)}
+            raise PydanticCustomError("tool", "no tool is called {seen}: {known} are known", known)
+        names = tool_names(tools)
+        return {kind: list(getattr(names, kind)) for kind in ("shadow", "trash", "triggered")}
+
+    @property
+    def names(self) -> ToolNames:
+        return ToolNames(tuple(self.shadow), tuple(self.trash), tuple(self.triggered))
+
+
+def all_tools() -> OnlineDdlConfig:
+    return OnlineDdlConfig.model_validate(list(TOOLS))

@@ -1,0 +1,128 @@
+"""The tables in which gh-ost and pt-online-schema-change make the next form of a table, by their names. Pure.
+
+Both copy a table `t` into a shadow (`_t_gho`, `_t_new`), keep that up to date, and swap the two by RENAME; what was `t` is trash then (`_t_del`,
+`_t_old`). A name is told by a template: `{table}` is the table's own, `{time}` fourteen digits.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from schemas.table.patterns import is_literal, matches
+
+TableName = tuple[str, str]
+
+_LENGTH = 64  # characters of a table's name; gh-ost cuts the table's own part off to that
+_UNDERSCORES = 10  # pt-online-schema-change puts so many before a name at most, until it is free
+
+
+@dataclass(frozen=True, slots=True)
+class ToolNames:
+    """Templates of the names of shadow tables, and of those that are left over.
+
+    `triggered`: those of shadows that triggers keep up to date: without these, such a name says nothing. People call tables so, too.
+    """
+
+    shadow: tuple[str, ...] = ()
+    trash: tuple[str, ...] = ()
+    triggered: tuple[str, ...] = ()
+
+    def is_shadow(self, name: TableName, table: TableName) -> bool:
+        """Tell whether `name` is that of a shadow of `table`."""
+        return name[0] == table[0] and any(_fits(each, name[1], table[1]) for each in self.shadow)
+
+    def is_trash(self, name: TableName, table: TableName) -> bool:
+        """Tell whether `name` is one that `table` gets when it is done with."""
+        return name[0] == table[0] and any(_fits(each, name[1], table[1]) for each in self.trash)
+
+    def needs_triggers(self, name: TableName, table: TableName) -> bool:
+        """Tell whether the name of a shadow of `table` is one of a tool that works by triggers, and of no other."""
+        fitting = [each for each in self.shadow if _fits(each, name[1], table[1])]
+        return all(each in self.triggered for each in fitting)
+
+    def shadow_of(self, name: TableName, tables: Collection[TableName]) -> TableName | None:
+        """Return the one of `tables` whose shadow `name` is; None: it is none."""
+        return _owner(self.shadow, name, tables)
+
+    def owner(self, name: TableName, tables: Collection[TableName]) -> TableName | None:
+        """Return the one of `tables` whose shadow or trash `name` is; None: it is an ordinary table."""
+        return _owner(self.shadow, name, tables) or _owner(self.trash, name, tables)
+
+
+NO_TOOLS = ToolNames()
+#: What each tool calls its tables.
+TOOLS: Mapping[str, ToolNames] = {
+    "gh-ost": ToolNames(("_{table}_gho",), ("_{table}_del", "_{table}_ghc", "_{table}_{time}_del")),
+    "pt-osc": ToolNames(
+        tuple(f"{'_' * each}{{table}}_new" for each in range(1, _UNDERSCORES + 1)),
+        tuple(f"{'_' * each}{{table}}_old" for each in range(1, _UNDERSCORES + 1)),
+        tuple(f"{'_' * each}{{table}}_new" for each in range(1, _UNDERSCORES + 1)),
+    ),
+}
+
+
+def tool_names(tools: Iterable[str]) -> ToolNames:
+    """Return the names of several of TOOLS."""
+    chosen = [TOOLS[each] for each in tools]
+    return ToolNames(
+        tuple(name for each in chosen for name in each.shadow),
+        tuple(name for each in chosen for name in each.trash),
+        tuple(name for each in chosen for name in each.triggered),
+    )
+
+
+def refuse_template(template: str) -> str | None:
+    """Return why a text is no template of a table's name; None: it is one."""
+    if template.count("{table}") != 1 or template == "{table}":
+        return "it must hold {table} once, and something beside it"
+    if "{" in template.replace("{table}", "").replace("{time}", ""):
+        return "it holds a placeholder that is neither {table} nor {time}"
+    return None
+
+
+def of_tools(
+    names: Iterable[TableName], tools: ToolNames, patterns: Collection[str], tables: Collection[TableName]
+) -> dict[TableName, TableName]:
+    """Return which of `names` are shadow or trash tables, and of which of `tables`. One that a pattern names as it is, is taken."""
+    literal = [each for each in patterns if not each.startswith("!") and is_literal(each)]
+    found = {}
+    for name in names:
+        owner = tools.owner(name, tables)
+        if owner is not None and not any(matches(each, *name) for each in literal):
+            found[name] = owner
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(template: str) -> re.Pattern[str]:
+    pattern = re.escape(template).replace(r"\{table\}", "(.+)").replace(r"\{time\}", r"\d{14}")
+    return re.compile(pattern, re.DOTALL)
+
+
+@functools.lru_cache(maxsize=4096)
+def _own_parts(templates: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """Return what may be a table's own name in that of another."""
+    return tuple(found[1] for each in templates if (found := _compiled(each).fullmatch(name)))
+
+
+def _owner(templates: tuple[str, ...], name: TableName, tables: Collection[TableName]) -> TableName | None:
+    parts = _own_parts(templates, name[1])
+    for part in parts:
+        if (name[0], part) in tables:
+            return (name[0], part)
+    if not parts or len(name[1]) < _LENGTH:
+        return None
+    longer = (each for each in tables if each[0] == name[0] and each[1].startswith(parts))
+    return next((each for each in longer if any(_fits(one, name[1], each[1]) for one in templates)), None)
+
+
+def _fits(template: str, name: str, table: str) -> bool:
+    found = _compiled(template).fullmatch(name)
+    if found is None:
+        return False
+    return found[1] == table or (
+        len(name) == _LENGTH and len(found[1]) < len(table) and table.startswith(found[1])
+    )

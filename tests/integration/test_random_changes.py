@@ -1,0 +1,223 @@
+"""Random histories of rows and of tables at real sources, captured in stretches and with kills, applied under each policy: target = source.
+
+Where a unit needs a copy it is asked for, as the apply process would; capture makes it while statements go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from consumer.attempt.copies.begin import find_begin
+from consumer.attempt.drivers.run import apply_topic
+from consumer.attempt.reports import Report
+from consumer.attempt.spec import UnitSpec
+from consumer.process.operations.copy_desk import send_request
+from consumer.tables.router import Policy, target_table
+from consumer.targets.dialect import open_session
+from deploy.embedded.services import Kafka
+from schemas.config.model import KafkaConfig, TargetConfig
+from schemas.table.model import Row
+from schemas.wire.copies import CopyRequest
+from tests.capture_kit import messages, running, size, source, until, watermarks, write_config
+from tests.changed_tables import History, statements
+from tests.integration.test_apply_targets import Real
+from tests.integration.test_schema_changes import TopicUnit
+from tests.targets_kit import fresh
+
+TABLES = 6
+ROUNDS = 8
+"""Copies that one unit may need: a history has so many changes at most, with all of them apart."""
+
+
+class Play:
+    """Histories of the tables of one source."""
+
+    def __init__(self, kafka: Kafka, database: Any, db: str, folder: Path, seed: int) -> None:
+        self.kafka, self.database, self.db = kafka, database, db
+        self.rng = random.Random(seed)
+        self.histories = [History(f"h{n}", random.Random(seed * 100 + n)) for n in range(TABLES)]
+        self.kind = "mariadb" if type(database).__name__ == "MariaDB" else "mysql"
+        self.config = write_config(folder, kafka.bootstrap, db, {"s": source(database, [f"{db}.*"])})
+        self.ran: list[str] = []
+        with database.connect(db) as connection, connection.cursor() as cursor:
+            for history in self.histories:
+                cursor.execute(history.create)
+
+    def change(self, count: int, ddl: float) -> None:
+        with contextlib.closing(self.database.connect(self.db)) as connection, connection.cursor() as cursor:
+            for history, text in statements(self.histories, self.rng, count, ddl):
+                try:
+                    cursor.execute(text)
+                except pymysql.MySQLError as error:
+                    self.ran.append(f"-- {text} ({error.args[0]})")
+                else:
+                    history.done()
+                    self.ran.append(text)
+            connection.commit()
+
+    @contextlib.contextmanager
+    def capture(self) -> Iterator[Any]:
+        before = self._gen()
+        with running(self.config, "s") as unit:
+            until(lambda: self._gen() > before, f"a start; {unit.says()[-3000:]}", 300)
+            yield unit
+
+    def _gen(self) -> int:
+        found = watermarks(self.kafka.bootstrap, self.db, "s")
+        return max((each.gen for each in found), default=0)
+
+    def captured(self, unit: Any) -> None:
+        """Await that capture has all that the source did, and no copy is under way."""
+        mark = len(self.ran)
+        self.database.execute(f"CREATE TABLE IF NOT EXISTS {self.db}.beat (id INT PRIMARY KEY)")
+        self.database.execute(f"REPLACE INTO {self.db}.beat VALUES ({mark})")
+        topic = f"{self.db}.s.{self.db}.beat"
+        wanted = f'"after":{{"id":{mark}}}'.encode()
+        until(
+            lambda: size(self.kafka.bootstrap, topic) and any(wanted in (m.value() or b"") for m in messages(self.kafka.bootstrap, topic)),
+            f"captured; {unit.says()[-3000:]}", 300,
+        )  # fmt: skip
+
+        def quiet() -> bool:
+            found = watermarks(self.kafka.bootstrap, self.db, "s")
+            last = max(found, key=lambda each: (each.gen, each.ts_ms))
+            busy = [each for each in last.copies.values() if each.phase in ("waiting", "running")]
+            return not busy and not last.snapshot_pending
+
+        until(quiet, f"no copy under way; {unit.says()[-3000:]}", 300)
+
+    def topic(self, name: str) -> str:
+        return f"{self.db}.s.{self.db}.{name}"
+
+    def rows(self, name: str) -> tuple[tuple[str, ...], list[Row]]:
+        values = {
+            "type": self.kind, "host": self.database.host, "port": self.database.port, "user": self.database.user, "password": "",
+            "database": self.db,
+        }  # fmt: skip
+        with contextlib.closing(open_session(TargetConfig.model_validate(values), name="judge")) as session:
+            table = session.read_table(self.db, name)
+            assert table is not None
+            return table.column_names, session.fetch_rows(target_table(table, table), None, 1000)
+
+    def ask(self, name: str, after: int, policy: str) -> None:
+        request = CopyRequest(
+            id=f"{name} {policy} {after} {self.rng.random()}",
+            db=self.db,
+            table=name,
+            by="operator",
+            requested_ms=0,
+            after=after,
+        )
+        kafka = KafkaConfig.model_validate({"bootstrap": self.kafka.bootstrap, "prefix": self.db})
+        send_request(kafka, "s", request)
+
+
+class PlayedUnit(TopicUnit):
+    """A unit over a topic that grows."""
+
+    def __init__(self, real: Real, play: Play, name: str, policy: Policy) -> None:
+        self.play, self.name = play, name
+        shell: Any = type("Raw", (), {"raw": {name: []}, "topic": staticmethod(play.topic)})
+        super().__init__(real, shell, name, policy)
+
+    def apply(self, start: int = 0) -> Report:
+        self.topic = [m.value() for m in messages(self.play.kafka.bootstrap, self.play.topic(self.name))]
+        spec = UnitSpec(
+            unit=self.unit, source="s", epoch=self.epoch, topic_id="id", routes=self.routes, lanes=self.lanes, patient=True,
+            scratch=str(self.play.config.parent),
+        )  # fmt: skip
+        return apply_topic(
+            spec, self.real.cache, self._slices(start, len(self.topic)), read_missing=self._slices, tables=self.real.tables,
+            find_begin=lambda after, hint: find_begin(self._slices, lambda first: self._slices(first, len(self.topic)), after, hint),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 8))])
+def test_whatever_happens_at_the_source_the_target_ends_equal(
+    kafka: Kafka, database: Any, db: str, tmp_path: Path, seed: int, request: pytest.FixtureRequest
+) -> None:
+    play = Play(kafka, database, db, tmp_path, seed)
+    play.change(60, 0.0)
+    with contextlib.ExitStack() as stack:
+        targets = [
+            stack.enter_context(fresh(kind, request))
+            for kind in ("postgres", "mysql" if play.kind == "mariadb" else "mariadb")
+        ]
+        reals = [stack.enter_context(contextlib.closing(Real(target))) for target in targets]
+        units = [
+            PlayedUnit(real, play, history.name, policy)
+            for real in reals
+            for policy in ("lenient", "evolve")
+            for history in play.histories
+        ]  # fmt: skip
+        for stretch in range(4):
+            with play.capture() as unit:
+                play.change(40, 0.15)
+                if play.rng.random() < 0.5:
+                    play.captured(unit)
+                    for each in play.rng.sample(units, len(units) // 2):
+                        each.apply()
+                unit.kill() if play.rng.random() < 0.5 else unit.stop()
+            if stretch < 3 and play.rng.random() < 0.5:
+                play.change(8, 0.3)  # capture is behind: two statements on a table cannot be told apart
+        with play.capture() as unit:
+            play.captured(unit)
+            for _ in range(ROUNDS):
+                waiting = []
+                for each in units:
+                    each.take_over()
+                    report = each.apply()
+                    if report.state == "stopped":
+                        assert report.copy is not None, (report.message, history_of(play, each.name))
+                        waiting.append((each, report))
+                    else:
+                        assert report.state == "ok", report.message
+                if not waiting:
+                    break
+                for name in {each.name for each, _ in waiting}:
+                    after = max(
+                        report.copy.after for each, report in waiting if each.name == name and report.copy
+                    )
+                    play.ask(name, after, "any")
+                until(
+                    lambda waiting=waiting: all(begun(play, each, report) for each, report in waiting),  # type: ignore[misc]
+                    f"copies begin; {unit.says()[-3000:]}",
+                    300,
+                )
+                play.captured(unit)
+            else:
+                raise AssertionError([(each.name, report.message) for each, report in waiting])
+            wrong = [why for each in units if (why := differs(play, each)) is not None]
+            assert not wrong, "\n".join(wrong)
+
+
+def begun(play: Play, unit: PlayedUnit, report: Report) -> bool:
+    found = watermarks(play.kafka.bootstrap, play.db, "s")
+    last = max(found, key=lambda each: (each.gen, each.ts_ms))
+    state = last.copies.get(f"{play.db}.{unit.name}")
+    assert state is None or state.phase != "refused", state
+    return (
+        state is not None
+        and state.offset is not None
+        and report.copy is not None
+        and state.offset > report.copy.after
+    )
+
+
+def history_of(play: Play, name: str) -> str:
+    return "\n".join(text for text in play.ran if f" {name} " in text)
+
+
+def differs(play: Play, unit: PlayedUnit) -> str | None:
+    columns, rows = play.rows(unit.name)
+    wanted, found = sorted(rows, key=str), sorted(unit.target_rows(list(columns)), key=str)
+    if wanted == found:
+        return None
+    return f"{unit.real.target.kind} {unit.place}: {columns}\nsource {wanted}\ntarget {found}\n{history_of(play, unit.name)}"

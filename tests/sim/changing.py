@@ -1,0 +1,729 @@
+"""Units of one target table whose sources change it, under a schedule: the product's attempts against a modelled database.
+
+Two branches have the same table and the same statements, each at its own time. The database runs a transaction as one step; a statement that
+changes a table commits by itself, and runs on at the server when its client is gone, unless somebody ends its connection. Whoever owns a unit is killed,
+or taken over while it goes on.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from msgspec.structs import replace as altered_struct
+
+from consumer.attempt import effects as fx
+from consumer.attempt.attempt import Attempt
+from consumer.attempt.effects import Effect, Machine
+from consumer.attempt.evolution.in_target import drop_target, follow, routed_place, sharing
+from consumer.attempt.lane_group import LaneGroup
+from consumer.attempt.reader import Slice
+from consumer.attempt.reports import Report
+from consumer.attempt.spec import UnitSpec, definition_in_force, initial_layout, prepared
+from consumer.errors import ConsumerError, FencedError, RefusedError, TransientError, UniqueViolationError
+from consumer.ordering.lanes import LaneLimits
+from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
+from consumer.tables.fitness import explained
+from consumer.tables.router import Policy, TableRoute
+from consumer.tables.stored import decode_stored
+from consumer.targets.alterations import (
+    AddColumn,
+    Alteration,
+    AlterTable,
+    ChangeColumn,
+    DropTable,
+    RenameColumn,
+    altered,
+)
+from consumer.targets.checks.table_facts import TableFacts
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
+from schemas.wire.codec import encode_event
+from schemas.wire.copies import CopyMark
+from schemas.wire.event import ColumnChanges
+from schemas.wire.position import ZERO
+from tests.apply_kit import FakeSource
+from tests.sim.truth import Wrong
+
+Steps = Generator[None, None, Any]
+Values = dict[str, Value]
+PLACE = "public.acct"
+TEXT = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
+
+
+def text(length: int) -> ColumnType:
+    return ColumnType(kind=Kind.VARCHAR, length=length, **TEXT)  # type: ignore[arg-type]
+
+
+def whole(bits: int) -> ColumnType:
+    return ColumnType(kind=Kind.INT, bits=bits)
+
+
+TABLE = Table(
+    db="bank",
+    name="acct",
+    columns=(
+        Column(name="id", type=whole(32), nullable=False),
+        Column(name="a", type=text(3)),
+        Column(name="b", type=whole(8), nullable=False),
+        Column(name="u", type=text(3)),
+    ),
+    key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)),
+)
+
+
+# --- the database
+
+
+@dataclass
+class State:
+    tables: dict[str, Table] = field(default_factory=dict)
+    rows: dict[tuple[Value, ...], Values] = field(default_factory=dict)
+    lanes: dict[str, dict[int, LaneProgress]] = field(default_factory=dict)
+    units: dict[str, UnitState] = field(default_factory=dict)
+    held: list[Held] = field(default_factory=list)
+    displaced: int = 0
+
+
+@dataclass(eq=False)
+class Sent:
+    """A statement at the server. `outcome`: how it ended."""
+
+    connection: int
+    change: AlterTable | DropTable
+    done: bool = False
+    outcome: Exception | None = None
+
+
+class Database:
+    """`read_table`, `facts`, `create_table` and `units` are those of a session."""
+
+    def __init__(self, *, transactional: bool) -> None:
+        self.transactional = transactional
+        self.state = State()
+        self.sent: list[Sent] = []
+        self.ended: set[int] = set()
+
+    def read_table(self, schema: str, name: str) -> Table | None:
+        return self.state.tables.get(f"{schema}.{name}")
+
+    def facts(self, schema: str, name: str) -> TableFacts:
+        return TableFacts()
+
+    def create_table(self, table: Table) -> None:
+        self.state.tables.setdefault(f"{table.db}.{table.name}", table)
+
+    def take_over(self, topic: str, layout: str, lanes: int) -> int:
+        rows = self.state.lanes.get(topic) or {
+            n: LaneProgress(n, 0, 0, "id", -1, ZERO, 0, layout) for n in range(lanes)
+        }
+        epoch = max(row.epoch for row in rows.values()) + 1
+        self.state.lanes[topic] = {n: replace(row, epoch=epoch) for n, row in rows.items()}
+        unit = self.state.units.setdefault(topic, UnitState(None, None, None))
+        self.state.units[topic] = replace(unit, stopped=None)
+        return epoch
+
+    def begin(self, topic: str, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
+        rows = self.state.lanes[topic]
+        if any(row.epoch != epoch for row in rows.values()):
+            raise FencedError("epoch")
+        self.state.lanes[topic] = {n: replace(row, attempt=row.attempt + 1) for n, row in rows.items()}
+        return list(self.state.lanes[topic].values()), self.state.units[topic], []
+
+    def transact(self, spec: UnitSpec, effect: fx.Transact) -> None:
+        """Carry out a transaction, or leave everything as it is."""
+        before, topic = self.state, spec.unit.topic
+        for guard in effect.guards:
+            row = before.lanes[topic].get(guard.lane)
+            if row is None or (row.epoch, row.attempt, row.offset) != (
+                guard.epoch,
+                guard.attempt,
+                guard.offset,
+            ):
+                raise FencedError(f"lane {guard.lane}")
+        self.state = copy.deepcopy(before)
+        try:
+            for operation in effect.operations:
+                self._operation(spec, operation, effect.displaced)
+        except BaseException:
+            self.state = before
+            raise
+
+    def _operation(self, spec: UnitSpec, operation: fx.Operation, displaced: list[int]) -> None:
+        topic, session = spec.unit.topic, Transaction(self, spec.unit.topic)
+        match operation:
+            case fx.FollowDefinition():
+                follow(spec, self, session, operation)
+            case fx.DropTarget():
+                drop_target(spec, self, session, operation)
+            case fx.Write():
+                before = self.state.displaced
+                self._write(operation.net, operation.displacing)
+                displaced.append(self.state.displaced - before)
+            case fx.WriteUnit():
+                self.state.units[topic] = operation.state
+            case fx.WriteProgress():
+                self.state.lanes[topic] |= {row.lane: row for row in operation.rows}
+            case fx.Relayout():
+                self.state.lanes[topic] = {row.lane: row for row in operation.rows}
+            case fx.Hold():
+                self.state.held += operation.entries
+            case fx.Truncate():
+                session.truncate(operation.table, operation.where)
+            case _:
+                pass  # entries of the quarantine: there are none
+
+    def _write(self, net: NetChange, displacing: str | None) -> None:
+        real, rows = self.state.tables[PLACE], self.state.rows
+        names = net.table.table.column_names
+        for key in net.deletes:
+            rows.pop(tuple(key), None)
+        for row in net.replaces:
+            rows.pop(tuple(row[at] for at in net.table.key_at), None)
+        for row in [*net.replaces, *net.updates]:
+            values = dict(zip(names, row, strict=True))
+            key = tuple(values[name] for name in real.key.columns)
+            full = {name: rows.get(key, {}).get(name) for name in real.column_names} | values
+            for column in real.columns:
+                check(column, full[column.name])
+            for index in real.unique:
+                mine = tuple(full[name] for name in index.columns)
+                clash = [
+                    k
+                    for k, r in rows.items()
+                    if k != key and None not in mine and tuple(r[n] for n in index.columns) == mine
+                ]
+                if clash and displacing is None:
+                    raise UniqueViolationError(f"{mine}")
+                for other in clash:
+                    del rows[other]
+                    self.state.displaced += 1
+            rows[key] = full
+
+    def alter(self, change: AlterTable | DropTable) -> None:
+        """Change the table and its rows, all steps or none."""
+        assert isinstance(change, AlterTable)
+        if self.state.tables[PLACE] != change.table:
+            self._stale(change)
+        work = copy.deepcopy(self.state)
+        for step in change.steps:
+            step_of(work, step)
+        self.state = work
+
+    def _stale(self, change: AlterTable) -> None:
+        """A statement that was made for another form of the table: the server refuses it, or does what it says all the same."""
+        there = self.state.tables[PLACE].column_names
+        for step in change.steps:
+            if isinstance(step, AddColumn) and step.column.name in there:
+                raise RefusedError(f"duplicate column {step.column.name}")
+            gone = {"name", "old"} & {*getattr(step, "__slots__", ())}
+            if any(getattr(step, attribute) not in there for attribute in gone):
+                raise RefusedError(f"no such column: {step}")
+
+    def run(self, sent: Sent) -> None:
+        """The server carries out a statement."""
+        try:
+            self.alter(sent.change)
+        except ConsumerError as error:
+            sent.outcome = error
+        sent.done = True
+        self.sent.remove(sent)
+
+    def end(self, connection: int) -> None:
+        self.ended.add(connection)
+        self.sent = [sent for sent in self.sent if sent.connection != connection]
+
+
+class Transaction:
+    """What a change of the table asks of an open transaction."""
+
+    def __init__(self, database: Database, topic: str) -> None:
+        self._database, self._topic = database, topic
+
+    def lock_units(self) -> dict[str, UnitState]:
+        return dict(self._database.state.units)
+
+    def alter(self, change: AlterTable | DropTable) -> None:
+        assert self._database.transactional
+        self._database.alter(change)
+
+    def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
+        rows = self._database.state.rows
+        for key, row in list(rows.items()):
+            if all(row[name] == value for name, value in (where or {}).items()):
+                del rows[key]
+
+    def write_unit(self, state: UnitState) -> None:
+        self._database.state.units[self._topic] = state
+
+
+def check(column: Column, value: Value) -> None:
+    """Raise RefusedError for what the column does not take."""
+    if value is None:
+        if not column.nullable:
+            raise RefusedError(f"{column.name} is NOT NULL")
+        return
+    type_ = column.type
+    if type_.kind is Kind.INT and abs(int(str(value))) >= 2 ** (type_.bits - 1):
+        raise RefusedError(f"{column.name}: {value}")
+    if type_.kind is Kind.VARCHAR and len(str(value)) > type_.length:
+        raise RefusedError(f"{column.name}: {value}")
+
+
+def step_of(state: State, step: Alteration) -> None:
+    after = altered(AlterTable(state.tables[PLACE], (step,)))
+    names = {step.new: step.old} if isinstance(step, RenameColumn) else {}
+    rows = {}
+    for old in state.rows.values():
+        row = {column.name: _value(step, column.name, old, names) for column in after.columns}
+        for column in after.columns:
+            check(column, row[column.name])
+        rows[tuple(row[name] for name in after.key.columns)] = row
+    for index in after.unique:
+        values = [v for row in rows.values() if None not in (v := tuple(row[name] for name in index.columns))]
+        if len(values) != len(set(values)):
+            raise UniqueViolationError(f"{index.name}")
+    state.tables[PLACE], state.rows = after, rows
+
+
+def _value(step: Alteration, column: str, row: Values, names: dict[str, str]) -> Value:
+    if isinstance(step, AddColumn) and column == step.column.name:
+        return step.fill  # type: ignore[return-value]
+    value = row[names.get(column, column)]
+    if isinstance(step, ChangeColumn) and column == step.wanted.name and not step.lossless:
+        return None if step.wanted.nullable else value
+    return value
+
+
+# --- the sources
+
+
+@dataclass(frozen=True)
+class Change:
+    """A statement: what it makes of a table, what capture says of it, what rows get; `copied`: a copy follows it."""
+
+    columns: ColumnChanges
+    fills: Values = field(default_factory=dict)
+    column: Column | None = None
+    unique: UniqueIndex | None = None
+    unique_gone: str = ""
+    copied: bool = False
+
+    def of(self, table: Table) -> Table:
+        renamed, dropped = self.columns.renamed, self.columns.dropped
+        columns = [
+            altered_struct(c, name=renamed.get(c.name, c.name))
+            for c in table.columns
+            if c.name not in dropped
+        ]
+        if self.column is not None:
+            name = self.column.name
+            there = any(each.name == name for each in columns)
+            columns = [self.column if each.name == name else each for each in columns] + [self.column] * (
+                not there
+            )
+        unique = [
+            index
+            for index in table.unique
+            if index.name != self.unique_gone and not set(index.columns) & set(dropped)
+        ]
+        unique = [
+            altered_struct(
+                index,
+                parts=tuple(altered_struct(p, column=renamed.get(p.column, p.column)) for p in index.parts),
+            )
+            for index in unique
+        ]
+        return altered_struct(
+            table, columns=tuple(columns), unique=(*unique, *([self.unique] if self.unique else []))
+        )
+
+
+def draw(rng: random.Random, table: Table, *, many: bool) -> Change | None:
+    """Draw a statement that the source's table can have now."""
+    names = [name for name in table.column_names if name != "id"]
+    luck = rng.random()
+    free = [name for name in ("c", "d", "e") if name not in names]
+    if luck < 0.3 and free:
+        name = rng.choice(free)
+        if rng.random() < 0.4:
+            column = Column(name=name, type=whole(16), nullable=False, default="7")
+            return Change(ColumnChanges(added=(name,)), {name: 7}, column, copied=many)
+        return Change(ColumnChanges(added=(name,)), {name: None}, Column(name=name, type=whole(16)))
+    if luck < 0.5 and len(names) > 2:
+        name = rng.choice([each for each in names if each != "u"])
+        return Change(ColumnChanges(dropped=(name,)))
+    name = rng.choice(names)
+    column = table.column(name)
+    if luck < 0.65:
+        type_ = (
+            text(column.type.length + 2)
+            if column.type.kind is Kind.VARCHAR
+            else whole(min(64, column.type.bits * 2))
+        )
+        return Change(ColumnChanges(modified=(name,)), column=altered_struct(column, type=type_))
+    if luck < 0.75:
+        return Change(ColumnChanges(modified=(name,)), column=altered_struct(column, nullable=True))
+    if luck < 0.85 and not many and free:
+        return Change(ColumnChanges(renamed={name: free[0]}))
+    if table.unique:
+        return Change(ColumnChanges(), unique_gone=table.unique[0].name)
+    if "u" in names:
+        return Change(ColumnChanges(), unique=UniqueIndex(name="u", parts=(IndexPart(column="u"),)))
+    return None
+
+
+class Branch:
+    """A source with its rows, and its topic, written as time goes by. `changes`: its statements to come."""
+
+    def __init__(self, name: str, rng: random.Random, changes: list[Change]) -> None:
+        self.rng, self.changes = rng, list(changes)
+        self.source = FakeSource(table=TABLE, name=name)
+        self.rows: dict[int, Values] = {}
+        self.topic: list[bytes] = [encode_event(self.source.definition())]
+
+    def step(self) -> None:
+        if self.changes and self.rng.random() < 0.15:
+            self._change(self.changes.pop(0))
+            return
+        key = self.rng.randint(0, 4)
+        before = self.rows.get(key)
+        if before is not None and self.rng.random() < 0.2:
+            del self.rows[key]
+            self._write("d", before, None)
+            return
+        row = {column.name: self._value(column) for column in self.source.table.columns} | {"id": key}
+        for index in self.source.table.unique:
+            taken = {other[index.columns[0]] for at, other in self.rows.items() if at != key}
+            if row[index.columns[0]] in taken:
+                row[index.columns[0]] = None
+        self.rows[key] = row
+        self._write("c" if before is None else "u", before, row)
+
+    def _value(self, column: Column) -> Value:
+        if column.nullable and self.rng.random() < 0.2:
+            return None
+        type_ = column.type
+        if type_.kind is Kind.INT:
+            return self.rng.choice([1, 2, 2 ** (min(type_.bits, 32) - 1) - 1])
+        return self.rng.choice(["x", "y", "z" * type_.length])
+
+    def _write(self, op: Any, before: Values | None, after: Values | None, **more: Any) -> None:
+        self.topic.append(encode_event(self.source.event(op, before, after, **more)))
+
+    def _change(self, change: Change) -> None:
+        new, renamed = change.of(self.source.table), change.columns.renamed
+        if (
+            new.unique and not self.source.table.unique
+        ):  # a statement that rows do not allow fails, so they are made to
+            for row in self.rows.values():
+                row["u"] = None if sum(r["u"] == row["u"] for r in self.rows.values()) > 1 else row["u"]
+            for row in self.rows.values():
+                self._write("u", dict(row), dict(row))
+        self.rows = {
+            key: {
+                renamed.get(name, name): value
+                for name, value in row.items()
+                if name not in change.columns.dropped
+            }
+            | change.fills
+            for key, row in self.rows.items()
+        }
+        effect = None if change.columns != ColumnChanges() else "kept"
+        self._write("m", None, None, definition=new, ddl="ALTER …", columns=change.columns, effect=effect)
+        self.source.table = new
+        if change.copied:
+            self.copied()
+
+    def copied(self) -> None:
+        """Write a copy, all at once. What was deleted since the unit stopped is said again: no marker ends this copy."""
+        self._write("m", None, None, definition=self.source.table, copy=CopyMark(id=str(len(self.topic))))
+        nothing = {column.name: None for column in self.source.table.columns}
+        for key in range(5):
+            row = self.rows.get(key)
+            self._write(*(("d", {**nothing, "id": key}, None) if row is None else ("r", None, row)))
+
+
+# --- attempts
+
+
+class Run:
+    """One attempt at a unit, as actors that the schedule advances. `number`: of its connection."""
+
+    def __init__(self, world: World, unit: Unit, end: int) -> None:
+        self.world, self.unit, self.end = world, unit, end
+        self.spec, self.number = unit.spec, world.connection()
+        self.report: Report | None = None
+        self._at = unit.begin
+        self._missing: Iterator[Slice] | None = None
+        self._lanes = 0
+        self.actors: list[Steps] = [self._task()]
+
+    def step(self, rng: random.Random) -> None:
+        actor = rng.choice(self.actors)
+        try:
+            next(actor)
+        except StopIteration:
+            if actor in self.actors:
+                self.actors.remove(actor)
+
+    def _task(self) -> Steps:
+        self.report = yield from self._drive(Attempt(self.spec).run())
+        self.actors = []
+
+    def _lane(self, group: LaneGroup, number: int) -> Steps:
+        try:
+            yield from self._drive(group.lane(number))
+        except Exception as error:  # noqa: BLE001  # as the product's driver does it
+            group.failed(error)
+        self._lanes -= 1
+
+    def _drive(self, machine: Machine[Any]) -> Generator[None, None, Any]:
+        try:
+            effect = next(machine)
+            while True:
+                try:
+                    result = yield from self._carry_out(effect)
+                except ConsumerError as error:
+                    effect = machine.throw(error)
+                else:
+                    effect = machine.send(result)
+        except StopIteration as end:
+            return end.value
+
+    def _carry_out(self, effect: Effect) -> Generator[None, None, Any]:
+        database, topic = self.world.database, self.unit.topic
+        yield
+        match effect:
+            case fx.Transact():
+                if self.number in database.ended:
+                    self.number = self.world.connection()  # a lost connection is made again
+                    raise TransientError("the connection is lost")
+                if self.world.rng.random() < 0.02:
+                    raise TransientError("deadlock")
+                database.transact(self.spec, effect)
+                yield
+            case fx.Begin():
+                return database.begin(topic, self.spec.epoch)
+            case fx.ReadProgress():
+                return list(database.state.lanes[topic].values())
+            case fx.Alter():
+                return (yield from self._alter(effect))
+            case fx.EndConnection():
+                database.end(effect.connection)
+            case fx.OwnConnection():
+                return None if database.transactional else self.number
+            case fx.StopUnit():
+                if all(row.epoch == self.spec.epoch for row in database.state.lanes[topic].values()):
+                    unit = database.state.units[topic]
+                    database.state.units[topic] = replace(unit, stopped=effect.why)
+            case fx.Await():
+                while not effect.ready():
+                    yield
+            case fx.StartLanes():
+                self._lanes = effect.lanes.count
+                self.actors += [self._lane(effect.lanes, n) for n in range(self._lanes)]
+            case fx.JoinLanes():
+                while self._lanes:
+                    yield
+            case _:
+                return self._ask(effect)
+        return None
+
+    def _alter(self, effect: fx.Alter) -> Steps:
+        """Send a statement, and wait for it; who is killed meanwhile leaves it at the server."""
+        database = self.world.database
+        if effect.connection != self.number or self.number in database.ended:
+            raise TransientError("the connection is another one")
+        sent = Sent(self.number, effect.change)
+        database.sent.append(sent)
+        while not sent.done:
+            if self.number in database.ended:
+                raise TransientError("the connection was ended")
+            yield
+        if sent.outcome is not None:
+            raise sent.outcome
+
+    def _ask(self, effect: Effect) -> Any:
+        database, spec = self.world.database, self.spec
+        match effect:
+            case fx.Restore():
+                return definition_in_force(spec, database, effect.text, {})
+            case fx.Prepare():
+                return prepared(spec, database, effect.stored, first=effect.first)
+            case fx.Explain():
+                stored = effect.stored
+                return explained(database, stored.table, spec.source, spec.routes, stored.names)
+            case fx.ReadTable():
+                return database.read_table(*routed_place(spec, effect.source))
+            case fx.ReadSharers():
+                return sharing(spec, database.state.units, effect.source)
+            case fx.NextSlice():
+                begin, self._at = self._at, min(self._at + 3, self.end)
+                return self.unit.slice(begin, self._at) if begin < self._at else None
+            case fx.ReadMissing():
+                if self._missing is None:
+                    self._missing = iter(
+                        [
+                            self.unit.slice(at, min(at + 3, effect.upto))
+                            for at in range(effect.start, effect.upto, 3)
+                        ]
+                    )
+                found = next(self._missing, None)
+                self._missing = self._missing if found is not None else None
+                return found
+            case fx.FindBegin():
+                for offset, raw in self.unit.slice(effect.after + 1, len(self.unit.branch.topic)):
+                    if b'"copy":{' in (raw or b""):
+                        return offset, raw
+        return None
+
+
+class Unit:
+    """A unit and who works at it."""
+
+    def __init__(self, world: World, branch: Branch) -> None:
+        self.world, self.branch = world, branch
+        self.topic = f"rl.{branch.source.name}.bank.acct"
+        self.begin = 0
+        self.live: Run | None = None
+        self.zombies: list[Run] = []
+        self.epoch = 0
+        self.take_over()
+
+    @property
+    def spec(self) -> UnitSpec:
+        world = self.world
+        return UnitSpec(
+            unit=ApplyUnit("p", self.topic), source=self.branch.source.name, epoch=self.epoch, topic_id="id", routes=world.routes,
+            lanes=world.lanes, limits=LaneLimits(max_gather=world.gather, tries=8), small_batch=world.small, patient=True,
+        )  # fmt: skip
+
+    def take_over(self) -> None:
+        if self.live is not None and self.live.actors:
+            self.zombies.append(self.live)
+        self.live = None
+        layout = initial_layout(self.world.routes, self.world.lanes).encode()
+        self.epoch = self.world.database.take_over(self.topic, layout, self.world.lanes)
+
+    def slice(self, start: int, upto: int) -> Slice:
+        return list(enumerate(self.branch.topic))[start:upto]
+
+    @property
+    def applied(self) -> bool:
+        rows = self.world.database.state.lanes[self.topic].values()
+        return all(row.offset == len(self.branch.topic) - 1 for row in rows)
+
+    def step(self, rng: random.Random) -> None:
+        self.zombies = [run for run in self.zombies if run.actors]
+        if self.zombies and rng.random() < 0.3:
+            rng.choice(self.zombies).step(rng)
+        elif self.live is None:
+            if not self.applied:
+                lowest = min(row.offset for row in self.world.database.state.lanes[self.topic].values())
+                self.begin = max(0, min(lowest + 1, len(self.branch.topic) - 1))
+                self.live = Run(self.world, self, rng.randint(self.begin + 1, len(self.branch.topic)))
+        elif self.live.actors:
+            self.live.step(rng)
+        else:
+            report, self.live = self.live.report, None
+            if report is not None and report.state == "stopped":
+                self.world.stopped(self, report)
+            elif report is not None and report.state == "fenced":
+                self.take_over()
+
+
+class World:
+    """One history. `steps`: of the schedule, before everything is applied."""
+
+    def __init__(
+        self,
+        seed: int,
+        policy: Policy | None = None,
+        *,
+        transactional: bool | None = None,
+        branches: int | None = None,
+    ) -> None:
+        self.rng = rng = random.Random(seed)
+        self.policy: Policy = policy or rng.choice(["lenient", "evolve"])
+        self.database = Database(transactional=rng.random() < 0.3 if transactional is None else transactional)
+        self.lanes, self.gather, self.small = rng.randint(1, 3), rng.choice([1, 3, 100]), rng.choice([0, 4])
+        count = branches or rng.choice([1, 2, 2])
+        add = (("branch", "{source}"),) if count > 1 else ()
+        self.routes = (TableRoute("bank.*", "public.{table}", add, self.policy),)
+        self._connections = self.copies = 0
+        changes, table = [], TABLE
+        for _ in range(rng.randint(2, 7)):
+            change = draw(rng, table, many=count > 1)
+            if change is not None:
+                changes.append(change)
+                table = change.of(table)
+        self.branches = [Branch(f"b{n}", random.Random(seed * 10 + n), changes) for n in range(count)]
+        self.units = [Unit(self, branch) for branch in self.branches]
+
+    def connection(self) -> int:
+        self._connections += 1
+        return self._connections
+
+    def stopped(self, unit: Unit, report: Report) -> None:
+        """A unit may wait for a copy that is on its way; whatever else stops it is wrong here."""
+        if report.copy is None:
+            raise Wrong(f"{unit.topic} stopped: {report.message}")
+        if not any(b'"copy":{' in raw for raw in unit.branch.topic[report.copy.after + 1 :]):
+            unit.branch.copied()
+            self.copies += 1
+        unit.take_over()
+
+    def run(self, steps: int = 900) -> None:
+        rng = self.rng
+        for at in range(steps * 20):
+            if at < steps and rng.random() < 0.15:
+                rng.choice(self.branches).step()
+            if self.database.sent and rng.random() < 0.2:
+                self.database.run(rng.choice(self.database.sent))
+            unit = rng.choice(self.units)
+            unit.step(rng)
+            if at < steps and rng.random() < 0.01:
+                self._disturb(unit)
+            if (
+                at >= steps
+                and all(each.applied and not each.branch.changes for each in self.units)
+                and not self.database.sent
+            ):
+                break
+            if at >= steps:
+                for branch in self.branches:
+                    if branch.changes:
+                        branch.step()
+        self.judge()
+
+    def _disturb(self, unit: Unit) -> None:
+        if self.rng.random() < 0.5 and unit.live is not None:
+            unit.live.actors = []  # killed; what it sent goes on
+        unit.take_over()
+
+    def judge(self) -> None:
+        for unit in self.units:
+            if not unit.applied:
+                raise Wrong(f"{unit.topic} does not come to its end: {self.database.state.units[unit.topic]}")
+            branch, state = unit.branch, self.database.state
+            if state.held or state.displaced:
+                raise Wrong(f"held {state.held}, displaced {state.displaced}")
+            stored = decode_stored(state.units[unit.topic].definition or "")
+            mine = [
+                row
+                for row in state.rows.values()
+                if row.get("branch", branch.source.name) == branch.source.name
+            ]
+            found = {
+                row["id"]: {name: row[stored.target_name(name)] for name in branch.source.table.column_names}
+                for row in mine
+            }
+            if found != branch.rows:
+                raise Wrong(f"{unit.topic}: source {branch.rows}, target {found}")
+        if self.policy == "evolve":
+            wanted = {*self.branches[0].source.table.column_names, *(name for name, _ in self.routes[0].add)}
+            if {*self.database.state.tables[PLACE].column_names} != wanted:
+                raise Wrong(f"columns {self.database.state.tables[PLACE].column_names}, and not {wanted}")

@@ -1,0 +1,139 @@
+"""Asking for a copy of a table: whose table it is, what is refused, what is shown of how far it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.server.operators.copies import CopyAsked, CopyRefusedError
+from rowlock.commands.copying import copies_table, progress_line
+from rowlock.inspect import copy_desk
+from rowlock.inspect.copy_desk import KafkaCopyDesk, copy_rows, eta, table_name
+from schemas.config.model import Config, load_config
+from schemas.wire.codec import decode_watermark
+from schemas.wire.copies import CopyRequest, CopyState
+
+GOLDEN = Path(copy_desk.__file__).parents[2] / "schemas" / "golden" / "v1" / "record-watermark.json"
+SOURCES = """
+  {name}:
+    type: mysql
+    host: 127.0.0.1
+    user: u
+    password: p
+    tables: [{tables}]
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    file = tmp_path / "c.yaml"
+    branches = "".join(
+        SOURCES.format(name=name, tables=tables)
+        for name, tables in (("b1", "bank.*"), ("b2", "bank.acct, shop.*"), ("d", "crm.*"))
+    )
+    file.write_text(f"kafka: {{bootstrap: 127.0.0.1:9}}\nsources:{branches}    events: debezium\n")
+    return load_config(file)
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, CopyRequest]]:
+    found: list[tuple[str, CopyRequest]] = []
+    monkeypatch.setattr(KafkaCopyDesk, "_send", lambda _, topic, request: found.append((topic, request)))
+    return found
+
+
+def test_a_request_goes_to_the_only_source_that_has_the_table(config: Config, sent: list[Any]) -> None:
+    asked = CopyAsked("bank.transfer", where="id > 5", max_rows_per_second=100)
+    taken = KafkaCopyDesk(config).ask(asked, by="somebody")
+    ((topic, request),) = sent
+    assert (taken.source, taken.table, topic) == ("b1", "bank.transfer", "rowlock.b1.copy")
+    assert (request.id, request.db, request.table, request.by) == (taken.id, "bank", "transfer", "operator")
+    assert (request.where, request.max_rows_per_second, request.limits) == ("id > 5", 100, None)
+
+
+def test_of_several_sources_one_is_named(config: Config, sent: list[Any]) -> None:
+    desk = KafkaCopyDesk(config)
+    with pytest.raises(CopyRefusedError, match="b1, b2: say which with --source"):
+        desk.ask(CopyAsked("bank.acct"), by="")
+    assert desk.ask(CopyAsked("bank.acct", source="b2", cancel=True), by="").source == "b2"
+    assert sent[0][1].cancel
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (CopyAsked("acct"), "is no table: database and table are not both there: write database.table"),
+        (CopyAsked("bank.acct", source="b9"), "there is no source 'b9': name one of b1, b2, d"),
+        (CopyAsked("other.t"), "other.t is not among the `tables:` of any source: add it"),
+        (CopyAsked("bank.transfer", source="b2"), "not among the `tables:` of source b2"),
+        (CopyAsked("crm.person"), 'Debezium captures d.*execute-snapshot.*"crm.person"'),
+    ],
+)
+def test_what_cannot_be_copied_is_refused(
+    config: Config, sent: list[Any], asked: CopyAsked, why: str
+) -> None:
+    with pytest.raises(CopyRefusedError, match=why):
+        KafkaCopyDesk(config).ask(asked, by="")
+    assert not sent
+
+
+def test_names_in_backticks() -> None:
+    assert table_name("bank.`a.b`") == ("bank", "a.b")
+    assert table_name("`my.db`.t") == ("my.db", "t")
+
+
+def test_what_watermarks_say_of_copies() -> None:
+    mark = decode_watermark(GOLDEN.read_bytes())
+    (row,) = copy_rows({"b2": None, "b1": mark})
+    assert (row.source, row.table, row.phase, row.rows, row.estimate) == (
+        "b1",
+        "bank.acct",
+        "running",
+        4000,
+        120_000,
+    )
+    assert row.by == "pipeline to-hq"
+
+
+@pytest.mark.parametrize(
+    ("phase", "rows", "estimate", "seconds"),
+    [("running", 250, 1000, 30.0), ("running", 0, 1000, None), ("running", 9, None, None), ("done", 5, 9, None),
+     ("running", 2000, 1000, 0.0)],
+)  # fmt: skip
+def test_how_long_it_will_take(phase: Any, rows: int, estimate: int | None, seconds: float | None) -> None:
+    state = CopyState(
+        id="1", db="d", table="t", by="operator", phase=phase, requested_ms=0, began_ms=1000, rows=rows, estimate=estimate
+    )  # fmt: skip
+    assert eta(state, 11_000) == seconds
+
+
+def _row(**more: object) -> dict[str, Any]:
+    row = {
+        "source": "b1", "table": "bank.acct", "id": "7", "phase": "running", "by": "operator", "cause": "", "rows": 4000,
+        "estimate": 120_000, "eta_s": 12.0, "requested_ms": 0, "reason": "", "where": None,
+    }  # fmt: skip
+    return row | more
+
+
+def test_progress_in_one_line() -> None:
+    assert progress_line(_row()) == "bank.acct: running, 4,000 of about 120,000 rows, about 12.0 s left"
+    refused = _row(phase="refused", reason="too large: rowlock copy bank.acct")
+    assert progress_line(refused) == "bank.acct: refused: too large: rowlock copy bank.acct"
+    assert "waiting" in progress_line(None)
+
+
+def test_the_table_has_reasons_only_where_there_is_one() -> None:
+    assert len(copies_table([_row()], 0).columns) == 7
+    assert len(copies_table([_row(), _row(reason="x")], 0).columns) == 8
+
+
+def test_json_of_a_row_is_what_rest_answers() -> None:
+    from coordinator.rest.copies import Copy
+
+    (row,) = copy_rows({"b1": decode_watermark(GOLDEN.read_bytes())})
+    answered = json.loads(Copy.model_validate(row).model_dump_json())
+    assert answered["phase"] == "running"
+    assert set(answered) == set(Copy.model_fields)

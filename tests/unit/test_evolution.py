@@ -1,0 +1,551 @@
+"""What an event means for a unit (consumer.tables.evolution), and what the target table gets of it (target_steps): pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from consumer.errors import CopyNeededError, UnitStoppedError
+from consumer.ordering.model import UnitState
+from consumer.tables.evolution.decisions import Adopt, Gone, NeedsCopy, Pass, Stop, decide
+from consumer.tables.evolution.plans import (
+    Planned,
+    TableChange,
+    decode_mark,
+    mark_of,
+    plan_change,
+    refused,
+    sharers,
+)
+from consumer.tables.router import Policy, Routed, TableRoute, wanted_table
+from consumer.tables.stored import Stored, decode_stored
+from consumer.targets.alterations import (
+    AddColumn,
+    AddUnique,
+    Alteration,
+    AlterTable,
+    ChangeColumn,
+    ChangeKey,
+    DropColumn,
+    DropUnique,
+    altered,
+)
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.wire.copies import CopyMark
+from schemas.wire.event import ColumnChanges, Event
+from schemas.wire.records import TableStop
+from tests.apply_kit import TEXT, FakeSource, account_table
+
+TABLE = account_table()
+INT = ColumnType(kind=Kind.INT, bits=32)
+BIG = ColumnType(kind=Kind.INT, bits=64)
+ROUTED = Routed("public", "acct")
+SHARED = Routed("public", "acct", (("branch", "b1"),))
+
+
+def text(length: int, kind: Kind = Kind.VARCHAR, **more: Any) -> ColumnType:
+    return ColumnType(kind=kind, length=length, **{**TEXT, **more})
+
+
+def column(name: str, type_: ColumnType = INT, **more: Any) -> Column:
+    return Column(name=name, type=type_, **more)
+
+
+def unique(name: str, *columns: str, prefix: int | None = None) -> UniqueIndex:
+    return UniqueIndex(name=name, parts=tuple(IndexPart(column=each, prefix=prefix) for each in columns))
+
+
+def added(table: Table, *columns: Column) -> Table:
+    return replace(table, columns=table.columns + columns)
+
+
+def without(table: Table, *names: str) -> Table:
+    return replace(
+        table,
+        columns=tuple(each for each in table.columns if each.name not in names),
+        unique=tuple(each for each in table.unique if not set(names).intersection(each.columns)),
+    )
+
+
+def changed(table: Table, name: str, /, **more: Any) -> Table:
+    return replace(table, columns=tuple(replace(c, **more) if c.name == name else c for c in table.columns))
+
+
+def renamed(table: Table, old: str, new: str) -> Table:
+    def index(found: UniqueIndex) -> UniqueIndex:
+        parts = (replace(part, column=new) if part.column == old else part for part in found.parts)
+        return replace(found, parts=tuple(parts))
+
+    return replace(
+        changed(table, old, name=new), key=index(table.key), unique=tuple(map(index, table.unique))
+    )
+
+
+def statement(
+    table: Table | None, columns: ColumnChanges | None = None, effect: str | None = None, ddl: str = "ALTER …"
+) -> Event:
+    return FakeSource().event("m", definition=table, ddl=ddl, columns=columns, effect=effect)
+
+
+def verdict(
+    new: Table,
+    columns: ColumnChanges | None = None,
+    policy: Policy = "evolve",
+    effect: str | None = None,
+    **more: Any,
+) -> Any:
+    return decide(TABLE, statement(new, columns, effect), policy, **more)
+
+
+# --- decide
+
+CHANGES = ColumnChanges
+FOLLOWED: dict[str, tuple[Table, ColumnChanges]] = {
+    "add": (added(TABLE, column("n")), CHANGES(added=("n",))),
+    "add with a default": (added(TABLE, column("n", default="7", nullable=False)), CHANGES(added=("n",))),
+    "add not null": (added(TABLE, column("n", nullable=False)), CHANGES(added=("n",))),
+    "drop": (without(TABLE, "note"), CHANGES(dropped=("note",))),
+    "drop a unique column": (without(TABLE, "email"), CHANGES(dropped=("email",))),
+    "drop and add": (changed(without(TABLE, "note"), "id"), CHANGES(dropped=("note",))),
+    "rename": (renamed(TABLE, "note", "remark"), CHANGES(renamed={"note": "remark"})),
+    "rename the key": (renamed(TABLE, "id", "number"), CHANGES(renamed={"id": "number"})),
+    "rename and add under the old name": (
+        added(renamed(TABLE, "note", "remark"), column("note")), CHANGES(renamed={"note": "remark"}, added=("note",)),
+    ),
+    "rename and widen": (
+        changed(renamed(TABLE, "note", "remark"), "remark", type=text(500)), CHANGES(renamed={"note": "remark"}, modified=("remark",)),
+    ),
+    "widen": (changed(TABLE, "version", type=BIG), CHANGES(modified=("version",))),
+    "no longer required": (changed(TABLE, "owner", nullable=True), CHANGES(modified=("owner",))),
+    "collation": (changed(TABLE, "note", type=text(200, collation="utf8mb4_general_ci")), CHANGES(converted=True)),
+    "order": (replace(TABLE, columns=TABLE.columns[::-1]), CHANGES(modified=("note",))),
+    "new unique index": (replace(TABLE, unique=(*TABLE.unique, unique("u", "owner"))), CHANGES()),
+    "dropped unique index": (replace(TABLE, unique=()), CHANGES()),
+    "default": (changed(TABLE, "note", default="x"), CHANGES(modified=("note",))),
+}  # fmt: skip
+COPIED: dict[str, tuple[Table, ColumnChanges | None, str]] = {
+    "narrower": (changed(TABLE, "note", type=text(20)), CHANGES(modified=("note",)), "note change with its type"),
+    "another kind": (changed(TABLE, "version", type=text(20)), CHANGES(modified=("version",)), "version change"),
+    "an expression as default": (
+        added(TABLE, column("n", default_expression="uuid()")), CHANGES(added=("n",)), "known to the source alone",
+    ),
+    "generated": (added(TABLE, column("n", generated=True, expression="1")), CHANGES(added=("n",)), "known to the source alone"),
+    "becomes generated": (
+        changed(TABLE, "version", generated=True, expression="1"), CHANGES(modified=("version",)), "generated column version",
+    ),
+    "not null": (changed(TABLE, "note", nullable=False), CHANGES(modified=("note",)), "becomes NOT NULL"),
+    "numbered": (changed(TABLE, "version", auto_increment=True), CHANGES(modified=("version",)), "AUTO_INCREMENT"),
+    "another key": (replace(TABLE, key=unique("PRIMARY", "id", "owner")), CHANGES(), "the key of the table"),
+    "a prefix of the key": (replace(TABLE, key=unique("PRIMARY", "id", prefix=3)), CHANGES(), "the key of the table"),
+    "names change places": (
+        TABLE, CHANGES(renamed={"note": "owner", "owner": "note"}), "takes the name of another",
+    ),
+    "nothing is known": (added(TABLE, column("n")), None, "nothing says"),
+    "one is missing": (added(TABLE, column("n"), column("m")), CHANGES(added=("n",)), "does not lead"),
+    "two at once": (without(TABLE, "note"), CHANGES(renamed={"note": "remark"}), "does not lead"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", ["ignore", "lenient", "evolve"])
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_what_keeps_values_is_followed_under_every_policy_but_stop(name: str, policy: Policy) -> None:
+    new, columns = FOLLOWED[name]
+    assert verdict(new, columns, policy) == Adopt(columns)
+    found = verdict(new, columns, "stop")
+    assert isinstance(found, Stop)
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_what_changes_values_needs_a_copy(name: str) -> None:
+    new, columns, why = COPIED[name]
+    found = verdict(new, columns)
+    assert isinstance(found, NeedsCopy)
+    assert why in found.why
+
+
+def test_ignore_needs_no_copy_for_a_column_that_the_target_does_not_get() -> None:
+    new = added(TABLE, column("n", default_expression="uuid()"))
+    assert verdict(new, CHANGES(added=("n",)), "ignore") == Adopt(CHANGES(added=("n",)))
+
+
+def test_a_column_that_is_dropped_and_added_is_another_one() -> None:
+    columns = CHANGES(dropped=("note",), added=("note",))
+    assert verdict(TABLE, columns) == Adopt(columns), "although the definition is the same"
+    assert isinstance(verdict(TABLE, columns, "lenient"), NeedsCopy)
+    assert isinstance(verdict(TABLE, columns, "ignore"), NeedsCopy)
+
+
+def test_a_float_that_is_defined_anew_may_be_rounded() -> None:
+    table = added(TABLE, column("f", ColumnType(kind=Kind.FLOAT)))
+    event = statement(table, CHANGES(modified=("f",)))
+    assert isinstance(decide(table, event, "evolve"), NeedsCopy)
+    event.effect = "kept"
+    assert decide(table, event, "evolve") == Pass()
+
+
+def test_what_keeps_rows_and_names_is_followed_without_a_word_of_columns() -> None:
+    """Events of older capture: they say that an index came or went, and nothing of columns."""
+    new = replace(TABLE, unique=(*TABLE.unique, unique("u", "owner")))
+    assert verdict(new, None, effect="kept") == Adopt()
+    assert isinstance(verdict(added(TABLE, column("n")), None, effect="kept"), NeedsCopy)
+
+
+def test_equal_definitions() -> None:
+    assert decide(TABLE, FakeSource().definition(), "stop") == Pass()
+    assert verdict(TABLE, effect="kept", policy="stop") == Pass()
+    assert isinstance(verdict(TABLE, effect=None), NeedsCopy)
+
+
+def test_the_first_definition_and_the_begin_of_a_copy_are_put_in_force_whatever_was_before() -> None:
+    new = replace(without(TABLE, "note"), key=unique("PRIMARY", "owner"))
+    assert decide(None, FakeSource().definition(), "stop") == Adopt()
+    event = FakeSource().event("m", definition=new, copy=CopyMark(id="1"))
+    for policy in ("ignore", "lenient", "evolve", "stop"):
+        assert decide(TABLE, event, policy) == Adopt(rewrite=True)  # type: ignore[arg-type]
+
+
+def test_stops() -> None:
+    def stop(cause: str) -> Event:
+        said = TableStop(
+            cause=cause, at=(0, 1, 2, 3), file="f", pos=2, reason="seen", remedy="do", since_ms=1
+        )
+        return FakeSource().event("m", stop=said)
+
+    assert decide(TABLE, stop("dropped"), "evolve") == Gone("seen", "do")
+    assert decide(TABLE, stop("value"), "evolve") == NeedsCopy("value", "seen", "do")
+    assert isinstance(decide(TABLE, statement(None), "evolve"), NeedsCopy)
+
+
+def test_where_other_sources_write_the_table_their_rows_must_not_change() -> None:
+    for name in ("rename", "add with a default", "add not null"):
+        assert isinstance(verdict(*FOLLOWED[name], many=True), NeedsCopy)
+    assert verdict(*FOLLOWED["add"], many=True) == Adopt(CHANGES(added=("n",)))
+    again = added(without(TABLE, "note"), TABLE.column("note"))
+    assert isinstance(verdict(again, CHANGES(dropped=("note",), added=("note",)), many=True), NeedsCopy)
+
+
+def test_a_column_that_the_target_has_still_is_not_new_there() -> None:
+    assert isinstance(verdict(*FOLLOWED["add"], policy="lenient", left=("n",)), NeedsCopy)
+
+
+# --- steps
+
+
+def real(table: Table = TABLE, routed: Routed = ROUTED) -> Table:
+    return wanted_table(table, routed)
+
+
+def planned(
+    new: Table,
+    columns: ColumnChanges | None = None,
+    policy: Policy = "evolve",
+    *,
+    before: Table = TABLE,
+    there: Table | None = None,
+    routed: Routed = ROUTED,
+    others: Sequence[Table] = (),
+    stored: Stored | None = None,
+    **more: Any,
+) -> Planned:
+    known = stored or Stored(before)
+    change = TableChange(known, new, policy, columns or ColumnChanges(), **more)
+    return plan_change(change, there or real(before, routed), routed, others)
+
+
+def steps(*args: Any, **more: Any) -> list[Alteration]:
+    found = planned(*args, **more).alter
+    return [] if found is None else list(found.steps)
+
+
+def test_followed_changes_come_out_as_the_source() -> None:
+    for name, (new, columns) in FOLLOWED.items():
+        found = planned(new, columns)
+        after = real() if found.alter is None else altered(found.alter)
+        want = real(new)
+        assert set(after.column_names) == set(want.column_names), name
+        assert {index.columns for index in after.unique} == {index.columns for index in want.unique}, name
+        assert after.key.columns == want.key.columns, name
+        for each in want.columns:
+            assert after.column(each.name).type.kind is each.type.kind, name
+            assert after.column(each.name).nullable or not each.nullable, name
+
+
+@pytest.mark.parametrize("policy", ["lenient", "evolve"])
+@pytest.mark.parametrize("rewrite", [False, True])
+def test_steps_that_are_done_leave_nothing_to_do(policy: Policy, rewrite: bool) -> None:
+    """State is compared: an interrupted attempt's successor finds done what was done."""
+    cases = [*FOLLOWED.values(), *[(new, columns) for new, columns, _ in COPIED.values() if rewrite]]
+    for new, said in cases:
+        columns = None if rewrite else said
+        found = planned(new, columns, policy, rewrite=rewrite)
+        after = real() if found.alter is None else altered(found.alter)
+        assert (
+            steps(new, columns, policy, rewrite=rewrite, there=after, planned=found.stored, settled=True)
+            == []
+        )
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_half_of_the_steps_and_the_rest_later_come_to_the_same(name: str) -> None:
+    new, columns = FOLLOWED[name]
+    found = planned(new, columns)
+    if found.alter is None:
+        return
+    whole = altered(found.alter)
+    for done in range(len(found.alter.steps) + 1):
+        half = altered(AlterTable(found.alter.table, found.alter.steps[:done]))
+        rest = planned(new, columns, there=half, planned=found.stored).alter
+        after = half if rest is None else altered(rest)
+        assert set(after.columns) == set(whole.columns)
+        assert {*after.unique} == {*whole.unique}
+
+
+def test_ignore_and_stop_leave_the_target_alone() -> None:
+    for policy in ("ignore", "stop"):
+        for new, columns in FOLLOWED.values():
+            assert steps(new, columns, policy) == []
+
+
+def test_what_is_added() -> None:
+    assert steps(*FOLLOWED["add"]) == [AddColumn(column("n"))]
+    assert steps(*FOLLOWED["add with a default"]) == [AddColumn(column("n", nullable=False), 7)]
+    assert steps(*FOLLOWED["add not null"]) == [AddColumn(column("n", nullable=False), 0)]
+
+
+def test_a_dropped_column_goes_or_stays() -> None:
+    new, columns = FOLLOWED["drop"]
+    assert steps(new, columns) == [DropColumn("note")]
+    assert steps(new, columns, "lenient") == [], "it may be NULL already"
+    assert planned(new, columns, "lenient").stored.left == ("note",)
+    new, columns = without(TABLE, "owner"), CHANGES(dropped=("owner",))
+    owner = TABLE.column("owner")
+    assert steps(new, columns, "lenient") == [
+        ChangeColumn(owner, replace(owner, nullable=True), lossless=True)
+    ]
+    assert steps(*FOLLOWED["drop a unique column"], "lenient") == [DropUnique(TABLE.unique[0])]
+
+
+def test_columns_of_its_own_stay_in_the_target() -> None:
+    there = added(real(), column("loaded_at", ColumnType(kind=Kind.DATETIME)))
+    for new, columns in FOLLOWED.values():
+        for policy in ("lenient", "evolve"):
+            found = planned(new, columns, policy, there=there).alter  # type: ignore[arg-type]
+            assert "loaded_at" in (there if found is None else altered(found)).column_names
+
+
+def test_a_target_that_is_wider_by_itself_is_left_so() -> None:
+    there = changed(changed(real(), "version", type=BIG), "note", type=text(65535, Kind.TEXT))
+    new = changed(changed(TABLE, "version", type=BIG), "note", type=text(500))
+    assert steps(new, CHANGES(modified=("version", "note")), there=there) == []
+
+
+def test_an_index_is_followed_under_both_names() -> None:
+    new = replace(TABLE, unique=(*TABLE.unique, unique("u", "owner")))
+    assert steps(new) == [AddUnique(unique("u", "owner"))]
+    made = replace(real(), unique=(*real().unique, unique("acct_u_key", "owner")))
+    assert steps(new, there=made) == []
+    assert steps(TABLE, before=new, there=made) == [DropUnique(unique("acct_u_key", "owner"))]
+
+
+def test_indexes_of_its_own_stay_in_the_target_and_those_it_lacks_are_not_made() -> None:
+    there = replace(real(), unique=(unique("own", "id", "owner"),))
+    assert steps(*FOLLOWED["add"], there=there) == [AddColumn(column("n"))]
+
+
+def test_a_longer_prefix_makes_the_index_anew() -> None:
+    old = replace(TABLE, unique=(unique("u", "note", prefix=10),))
+    new = replace(TABLE, unique=(unique("u", "note", prefix=20),))
+    assert steps(new, before=old) == [DropUnique(old.unique[0]), AddUnique(new.unique[0])]
+    assert steps(old, before=new) == [AddUnique(old.unique[0])] or steps(old, before=new) == []
+    whole = replace(real(old), unique=(unique("u", "note"),))
+    assert steps(new, before=old, there=whole) == [], "an index over the whole value is as good"
+
+
+def test_a_column_of_a_new_unique_index_gets_a_collation_that_tells_apart_what_the_source_does() -> None:
+    loose = changed(real(), "owner", type=text(40, collation="utf8mb4_general_ci"))
+    new = replace(TABLE, unique=(*TABLE.unique, unique("u", "owner")))
+    first, last = steps(new, there=loose)
+    assert isinstance(first, ChangeColumn)
+    assert first.wanted.type.collation == "utf8mb4_bin"
+    assert last == AddUnique(unique("u", "owner"))
+
+
+def test_a_charset_that_cannot_hold_the_new_characters_is_widened() -> None:
+    latin = text(40, charset="latin1", collation="latin1_bin")
+    old = changed(TABLE, "owner", type=latin)
+    [step] = steps(TABLE, CHANGES(converted=True), "lenient", before=old)
+    assert isinstance(step, ChangeColumn)
+    assert step.wanted.type.charset == "utf8mb4"
+
+
+def test_evolve_narrows_with_a_copy_and_lenient_never() -> None:
+    new = changed(TABLE, "note", type=text(20))
+    [step] = steps(new, rewrite=True)
+    assert isinstance(step, ChangeColumn)
+    assert (step.wanted.type.length, step.lossless) == (20, False)
+    assert steps(new, policy="lenient", rewrite=True) == []
+
+
+def test_lenient_widens_what_can_hold_both() -> None:
+    old = changed(TABLE, "note", type=ColumnType(kind=Kind.ENUM, members=("a", "b"), **TEXT))
+    new = changed(TABLE, "note", type=ColumnType(kind=Kind.ENUM, members=("c", "b"), **TEXT))
+    [step] = steps(new, policy="lenient", before=old, rewrite=True)
+    assert isinstance(step, ChangeColumn)
+    assert set(step.wanted.type.members) == {"a", "b", "c"}
+
+
+def test_a_type_that_does_not_fit_gets_a_column_beside_the_old_one() -> None:
+    new = changed(TABLE, "version", type=text(20))
+    found = planned(new, policy="lenient", rewrite=True)
+    assert found.stored == Stored(new, {"version": "version_2"}, ("version",))
+    assert found.alter is not None
+    version = TABLE.column("version")
+    assert list(found.alter.steps) == [
+        AddColumn(Column(name="version_2", type=text(20), nullable=False), ""),
+        ChangeColumn(version, replace(version, nullable=True), lossless=True),
+    ]
+    again = altered(found.alter)
+    assert planned(new, policy="lenient", there=again, rewrite=True, planned=found.stored) == Planned(
+        None, found.stored
+    )
+    other = changed(TABLE, "version", type=ColumnType(kind=Kind.DATE))
+    third = planned(other, policy="lenient", there=again, rewrite=True, stored=found.stored)
+    assert third.stored.names == {"version": "version_3"}
+    assert third.stored.left == ("version", "version_2")
+    assert steps(new, rewrite=True)[0] == ChangeColumn(
+        version, replace(version, type=text(20)), lossless=False
+    )
+
+
+def test_a_key_or_unique_column_has_no_way_beside() -> None:
+    new = changed(TABLE, "email", type=ColumnType(kind=Kind.DATE))
+    with pytest.raises(UnitStoppedError, match="evolve"):
+        planned(new, policy="lenient", rewrite=True)
+
+
+def test_a_column_beside_is_renamed_and_dropped_by_its_name_at_the_source() -> None:
+    stored = Stored(changed(TABLE, "version", type=text(20)), {"version": "version_2"}, ("version",))
+    there = added(real(), column("version_2", text(20)))
+    new = renamed(stored.table, "version", "v")
+    found = planned(new, CHANGES(renamed={"version": "v"}), "lenient", stored=stored, there=there)
+    assert found == Planned(None, Stored(new, {"v": "version_2"}, ("version",)))
+    gone = planned(
+        without(stored.table, "version"), CHANGES(dropped=("version",)), "evolve", stored=stored, there=there
+    )
+    assert gone.alter is not None
+    assert list(gone.alter.steps) == [DropColumn("version_2")]
+    assert gone.stored.names == {}
+
+
+def test_a_key_changes_at_the_begin_of_a_copy() -> None:
+    new = replace(TABLE, key=unique("PRIMARY", "id", "owner"))
+    for policy in ("lenient", "evolve"):
+        assert steps(new, policy=policy, rewrite=True) == [ChangeKey(real().key, new.key)]
+
+
+def test_a_column_that_is_there_already_is_not_taken_for_filled() -> None:
+    there = added(real(), column("n"))
+    new, columns = FOLLOWED["add"]
+    with pytest.raises(CopyNeededError, match="column n already"):
+        planned(new, columns, there=there)
+    assert steps(new, columns, there=there, rewrite=True) == []
+    assert steps(new, columns, "ignore", there=there) == []
+
+
+# --- many to one
+
+OTHERS = wanted_table(TABLE, Routed("public", "acct", (("branch", "b2"),)))
+
+
+def test_what_one_adds_the_others_may_lack() -> None:
+    new = added(TABLE, column("n", nullable=False, default="7"))
+    assert steps(new, CHANGES(added=("n",)), routed=SHARED, others=[OTHERS], rewrite=True) == [
+        AddColumn(column("n"))
+    ]
+    assert steps(*FOLLOWED["widen"], routed=SHARED, others=[OTHERS])[0].wanted.type == BIG  # type: ignore[union-attr]
+    assert steps(*FOLLOWED["no longer required"], routed=SHARED, others=[OTHERS])[0].wanted.nullable  # type: ignore[union-attr]
+
+
+def test_what_one_drops_stays_until_the_last_has() -> None:
+    new, columns = without(TABLE, "owner"), CHANGES(dropped=("owner",))
+    there = wanted_table(TABLE, SHARED)
+    [step] = steps(new, columns, routed=SHARED, others=[OTHERS])
+    assert isinstance(step, ChangeColumn)
+    assert step.wanted.nullable
+    assert planned(new, columns, routed=SHARED, others=[OTHERS]).stored.left == ("owner",)
+    last = wanted_table(new, Routed("public", "acct", (("branch", "b2"),)))
+    assert steps(new, columns, routed=SHARED, others=[last], there=there) == [DropColumn("owner")]
+
+
+def test_an_index_is_unique_once_all_say_so_and_no_more_once_one_does_not() -> None:
+    more = replace(TABLE, unique=(*TABLE.unique, unique("u", "owner")))
+    assert steps(more, routed=SHARED, others=[OTHERS]) == []
+    both = wanted_table(more, Routed("public", "acct", (("branch", "b2"),)))
+    [step] = steps(more, routed=SHARED, others=[both])
+    assert isinstance(step, AddUnique)
+    there = wanted_table(more, SHARED)
+    [step] = steps(TABLE, before=more, routed=SHARED, others=[both], there=there)  # type: ignore[assignment]
+    assert isinstance(step, DropUnique)
+
+
+def test_what_no_table_can_be_for_both_stops_the_unit() -> None:
+    with pytest.raises(UnitStoppedError, match="the key is"):
+        planned(replace(TABLE, key=unique("PRIMARY", "owner")), routed=SHARED, others=[OTHERS], rewrite=True)
+    with pytest.raises(UnitStoppedError, match="version is varchar here and int"):
+        planned(changed(TABLE, "version", type=text(9)), routed=SHARED, others=[OTHERS], rewrite=True)
+
+
+def test_who_shares_a_target_table_is_told_by_definitions_and_routes() -> None:
+    routes = (TableRoute("bank.*", "public.{table}", (("branch", "{source}"),)),)
+    state = UnitState(Stored(TABLE).encode(), None, None)
+    other = replace(TABLE, name="other")
+    units = {
+        "rl.b1.bank.acct": state, "rl.b2.bank.acct": state, "rl.b2.bank.other": UnitState(Stored(other).encode(), None, None),
+        "rl.b3.bank.acct": UnitState(None, None, None), "elsewhere": state,
+    }  # fmt: skip
+    found = sharers(units, "rl.b1.bank.acct", "b1", routes, ("public", "acct"))
+    assert found == {"rl.b2.bank.acct": OTHERS}
+
+
+# --- what is stored
+
+
+def test_what_stands_beside_the_definition_survives() -> None:
+    stored = Stored(TABLE, {"a": "a_2"}, ("a",))
+    assert decode_stored(stored.encode()) == stored
+    assert decode_stored(Stored(TABLE).encode()) == Stored(TABLE)
+
+
+def test_a_mark_gives_the_change_back() -> None:
+    new = changed(TABLE, "version", type=text(20))
+    change = TableChange(Stored(TABLE), new, "lenient", CHANGES(modified=("version",)), rewrite=True)
+    found = plan_change(change, real(), ROUTED, ())
+    mark = mark_of(change, found, (7, (0, 1, 2, 3), 4, 5), 99)
+    again = decode_mark(mark.encode())
+    assert again == mark
+    assert again is not None
+    taken = again.change(Stored(TABLE))
+    assert taken == TableChange(
+        Stored(TABLE), new, "lenient", CHANGES(modified=("version",)), rewrite=True, planned=found.stored
+    )
+    assert decode_mark("RUNNING:[0,1,2,3]") is None
+
+
+def test_what_the_target_refuses_is_left_out_in_turn() -> None:
+    new = replace(TABLE, unique=(*TABLE.unique, unique("u", "owner")))
+    change = TableChange(Stored(TABLE), new, "evolve", rewrite=True)
+    seen = []
+    found: TableChange | None = change
+    while found is not None:
+        seen.append((found.uniques, found.emptied))
+        found = refused(found, plan_change(found, real(), ROUTED, ()))
+    assert seen == [(True, False), (False, False)], "without the index nothing is left to do"
+    other = replace(new, key=unique("PRIMARY", "owner"))
+    seen, found = [], TableChange(Stored(TABLE), other, "evolve", rewrite=True)
+    while found is not None:
+        seen.append((found.uniques, found.emptied))
+        found = refused(found, plan_change(found, real(), ROUTED, ()))
+    assert seen == [(True, False), (False, False), (True, True), (False, True)]

@@ -1,0 +1,652 @@
+"""A target table that changes while its unit runs (consumer.attempt.evolution.machine): against a target in memory whose statements commit with
+its transactions, and one where each commits by itself; killed at each moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from consumer.errors import MissingGrantError, TargetConfigError, TransientError
+from consumer.ordering.model import UnitState
+from consumer.tables.router import Policy, TableRoute
+from consumer.tables.stored import Stored, decode_stored
+from consumer.targets.alterations import DropTable
+from schemas.table.model import Table, Value
+from schemas.wire.copies import CopyMark
+from schemas.wire.event import ColumnChanges
+from schemas.wire.records import TableStop
+from tests.apply_kit import FakeSource, account_table
+from tests.unit.test_apply_copies import CopyBench
+from tests.unit.test_evolution import (
+    FOLLOWED,
+    TABLE,
+    added,
+    changed,
+    column,
+    renamed,
+    text,
+    unique,
+    without,
+)
+
+KINDS = pytest.mark.parametrize("transactional", [True, False], ids=["in transactions", "by themselves"])
+Values = dict[str, Value]
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@dataclass
+class Story:
+    """A unit whose source's table changes; what the source has is known by names."""
+
+    bench: CopyBench
+    source: FakeSource = field(default_factory=FakeSource)
+    rows: dict[int, Values] = field(default_factory=dict)
+
+    def put(self, key: int, **values: Value) -> None:
+        """Insert or update a row of the table as it is now."""
+        row: Values = dict.fromkeys(self.source.table.column_names)
+        row |= {
+            "id": key,
+            "owner": f"o{key}",
+            "balance": "1.50",
+            "version": 1,
+            "opened": "2026-11-21 10:00:00.000001",
+        }
+        row = {name: value for name, value in row.items() if name in self.source.table.column_names} | values
+        before = self.rows.get(key)
+        self.rows[key] = row
+        self.bench.write([self.source.event("c" if before is None else "u", before, row)])
+
+    def statement(
+        self, new: Table, columns: ColumnChanges | None, fills: Values | None = None, **more: Any
+    ) -> None:
+        """The source's table changes, and with it the rows that are there."""
+        names = {} if columns is None else columns.renamed
+        self.rows = {
+            key: {
+                name: value
+                for old, value in row.items()
+                if (name := names.get(old, old)) in new.column_names
+                and old not in (columns.dropped if columns else ())
+            }
+            | (fills or {})
+            for key, row in self.rows.items()
+        }
+        self.bench.write(
+            [self.source.event("m", definition=new, ddl="ALTER TABLE acct …", columns=columns, **more)]
+        )
+        self.source.table = new
+
+    def copy(self, new: Table) -> None:
+        """A copy begins: every row comes anew."""
+        self.bench.write([self.source.event("m", definition=new, copy=CopyMark(id="1"))])
+        self.source.table = new
+        self.bench.write([self.source.event("r", None, row) for row in self.rows.values()])
+
+    def target_rows(self) -> dict[int, Values]:
+        """The target's rows, as far as the source has their columns."""
+        target = self.bench.target
+        table = target.tables["public.acct"]
+        stored = decode_stored(target.state.unit.definition or "")
+        back = {stored.target_name(name): name for name in self.source.table.column_names}
+        found = {}
+        for row in target.state.rows["public.acct"].values():
+            values = dict(zip(table.column_names, row, strict=True))
+            mine = {back[name]: value for name, value in values.items() if name in back}
+            found[int(str(mine["id"]))] = mine
+        return found
+
+    def equal(self) -> bool:
+        return self.target_rows() == self.rows
+
+
+def story(
+    policy: Policy = "evolve", *, transactional: bool = True, rows: int = 3, add: bool = False, **spec: Any
+) -> Story:
+    added_ = (("branch", "{source}"),) if add else ()
+    bench = CopyBench(routes=(TableRoute("bank.*", "public.{table}", added_, policy),), **spec)
+    bench.target.transactional = transactional
+    found = Story(bench)
+    bench.write([found.source.definition()])
+    for key in range(rows):
+        found.put(key, email=f"{key}@x")
+    assert bench.apply().state == "ok"
+    return found
+
+
+#: What rows that are there have in columns that a followed change adds.
+FILLS: dict[str, Values] = {
+    "add": {"n": None}, "add with a default": {"n": 7}, "add not null": {"n": 0}, "rename and add under the old name": {"note": None},
+}  # fmt: skip
+
+
+def later_values(name: str) -> Values:
+    return {"n": 9} if name.startswith("add") else {}
+
+
+@KINDS
+@pytest.mark.parametrize("policy", ["lenient", "evolve"])
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_a_change_is_followed_and_rows_before_and_behind_it_are_equal(
+    name: str, policy: Policy, transactional: bool
+) -> None:
+    new, columns = FOLLOWED[name]
+    tale = story(policy, transactional=transactional)
+    tale.statement(new, columns, FILLS.get(name))
+    key = next(iter(tale.rows))
+    tale.bench.write([])
+    after = {**tale.rows[key], **later_values(name)}
+    moved: Values = {"number" if name == "rename the key" else "id": 9, "owner": "o9"}
+    for row in (
+        {**after, **moved, "email": None} if "email" in after else {**after, **moved},
+        {**after, "version": 2},
+    ):
+        number = int(str(row.get("id", row.get("number"))))
+        before = tale.rows.get(number)
+        tale.rows[number] = row
+        tale.bench.write([tale.source.event("c" if before is None else "u", before, row)])
+    report = tale.bench.apply()
+    assert report.state == "ok", report.message
+    shown = by_key(tale, name)
+    assert shown == tale.rows
+    assert set(tale.bench.offsets()) == {len(tale.bench.topic) - 1}
+    assert tale.bench.target.state.unit.ddl is None
+
+
+def by_key(tale: Story, name: str) -> dict[int, Values]:
+    if name != "rename the key":
+        return tale.target_rows()
+    table = tale.bench.target.tables["public.acct"]
+    rows = tale.bench.target.state.rows["public.acct"].values()
+    return {
+        int(str(row["number"])): row
+        for row in (dict(zip(table.column_names, each, strict=True)) for each in rows)
+    }
+
+
+def alterations(tale: Story) -> int:
+    return len(tale.bench.target.altered)
+
+
+@KINDS
+def test_what_is_followed_twice_is_altered_once(transactional: bool) -> None:
+    tale = story(transactional=transactional)
+    tale.statement(*FOLLOWED["add"], {"n": None})
+    assert tale.bench.apply().state == "ok"
+    assert tale.bench.apply().state == "ok"
+    assert alterations(tale) == 1
+
+
+# --- killed
+
+
+def kill_at(tale: Story, number: int) -> bool:
+    """Apply, and die at the moment `number`. Whether there was such a moment."""
+    moments = 0
+
+    def at(_moment: str) -> None:
+        nonlocal moments
+        moments += 1
+        if moments == number:
+            raise Killed
+
+    tale.bench.target.at = at
+    try:
+        tale.bench.apply()
+    except Killed:
+        return True
+    finally:
+        tale.bench.target.at = lambda _moment: None
+        tale.bench.target.sessions.clear()
+    return False
+
+
+KILLED = [
+    "add",
+    "add with a default",
+    "drop",
+    "rename",
+    "widen",
+    "new unique index",
+    "rename and add under the old name",
+]
+
+
+@KINDS
+@pytest.mark.parametrize("policy", ["lenient", "evolve"])
+@pytest.mark.parametrize("name", [*KILLED, "drop and add", "copy with another key", "copy with another type"])
+def test_killed_at_any_moment_it_goes_on_from_there(name: str, policy: Policy, transactional: bool) -> None:
+    if name == "drop and add" and policy == "lenient":
+        return
+    number = 0
+    while True:
+        number += 1
+        tale = story(policy, transactional=transactional)
+        tell(tale, name)
+        killed = kill_at(tale, number)
+        if killed:
+            tale.bench.take_over()
+            report = tale.bench.apply(len(tale.bench.topic) - 1)
+            assert report.state == "ok", (number, report.message)
+        assert tale.equal(), number
+        assert tale.bench.target.state.unit.ddl is None
+        if not killed:
+            break
+    assert number >= (3 if transactional else 6), "a mark, a statement, an end; each before and behind"
+
+
+def tell(tale: Story, name: str) -> None:
+    if name == "drop and add":
+        columns = ColumnChanges(dropped=("note",), added=("note",))
+        tale.statement(TABLE, columns, {"note": None})
+        tale.put(1, note="new")
+    elif name == "copy with another key":
+        tale.copy(replace(TABLE, key=unique("PRIMARY", "id", "owner")))
+    elif name == "copy with another type":
+        tale.rows = {key: {**row, "version": "one"} for key, row in tale.rows.items()}
+        tale.copy(changed(TABLE, "version", type=text(20)))
+    else:
+        tale.statement(*FOLLOWED[name], FILLS.get(name))
+        values = later_values(name) or {"version": 5}
+        tale.put(1, **{**tale.rows[1], **values})
+
+
+def test_killed_twice() -> None:
+    for first in range(1, 7):
+        for second in range(1, 9):
+            tale = story(transactional=False)
+            tell(tale, "rename and add under the old name")
+            for number in (first, second):
+                kill_at(tale, number)
+                tale.bench.take_over()
+            report = tale.bench.apply(len(tale.bench.topic) - 1)
+            assert (report.state, tale.equal()) == ("ok", True), (first, second, report.message)
+
+
+def test_who_finds_a_mark_ends_the_connection_that_it_names_before_anything_else() -> None:
+    """A paused worker may be in front of its statement: it must never reach the server again."""
+    tale = story(transactional=False)
+    tell(tale, "add")
+    assert kill_at(tale, 3), "the mark is committed"
+    named = tale.bench.target.state.unit.ddl
+    assert named is not None
+    tale.bench.take_over()
+    assert tale.bench.apply(len(tale.bench.topic) - 1).state == "ok"
+    [ended] = tale.bench.target.ended
+    assert f'"connection":{ended}' in named
+
+
+def test_a_zombie_does_not_alter_the_table_over_a_connection_that_was_ended() -> None:
+    tale = story(transactional=False)
+    tell(tale, "add")
+    target = tale.bench.target
+
+    def at(moment: str) -> None:
+        if moment == "alter" and not target.ended:
+            target.at = lambda _moment: None
+            target.sessions.clear()
+            tale.bench.take_over()
+            assert tale.bench.apply(len(tale.bench.topic) - 1).state == "ok"
+
+    target.at = at
+    zombie = tale.bench.apply()
+    assert zombie.state != "ok"
+    assert tale.equal()
+    assert alterations(tale) == 1
+
+
+# --- what the target says
+
+
+@KINDS
+def test_a_lock_is_waited_for_with_the_next_attempt(transactional: bool) -> None:
+    tale = story(transactional=transactional)
+    tell(tale, "add")
+    tale.bench.target.alter_faults = [TransientError("waits for a lock held by connection 7 (report)")]
+    report = tale.bench.apply()
+    assert (report.state, "held by connection 7" in report.message) == ("behind", True)
+    assert tale.bench.apply().state == "ok"
+    assert tale.equal()
+
+
+@KINDS
+def test_what_the_target_will_not_be_altered_to_stops_the_unit_and_nothing_is_left_under_way(
+    transactional: bool,
+) -> None:
+    tale = story(transactional=transactional)
+    tell(tale, "add")
+    tale.bench.target.alter_faults = [TargetConfigError("no right: GRANT ALTER")]
+    report = tale.bench.apply()
+    assert (report.state, report.message) == ("stopped", "no right: GRANT ALTER")
+    assert tale.bench.target.state.unit.ddl is None
+    assert decode_stored(tale.bench.target.state.unit.definition or "").table == TABLE
+    tale.bench.take_over()
+    assert tale.bench.apply().state == "ok"
+    assert tale.equal()
+
+
+@KINDS
+def test_an_index_that_rows_do_not_allow_is_left_out_and_said(transactional: bool) -> None:
+    tale = story(transactional=transactional)
+    for key in (1, 2):
+        tale.put(key, note="twice")
+    new = added(replace(TABLE, unique=(*TABLE.unique, unique("u", "note"))), column("n"))
+    tale.statement(new, ColumnChanges(added=("n",)), {"n": None})
+    assert tale.bench.apply().state == "ok"
+    assert tale.equal()
+    assert [index.columns for index in tale.bench.target.tables["public.acct"].unique] == [("email",)]
+
+
+@KINDS
+def test_an_index_that_the_target_cannot_have_is_left_out_but_not_for_want_of_a_right(
+    transactional: bool,
+) -> None:
+    """MariaDB has unique indexes over whole texts, MySQL has not."""
+    new = replace(TABLE, unique=(*TABLE.unique, unique("u", "note")))
+    for error, state in (
+        (TargetConfigError("no such index here"), "ok"),
+        (MissingGrantError("no", "GRANT"), "stopped"),
+    ):
+        tale = story(transactional=transactional)
+        tale.statement(new, ColumnChanges(), effect="kept")
+        tale.bench.target.alter_faults = [error]
+        assert tale.bench.apply().state == state
+        assert tale.equal()
+
+
+@KINDS
+def test_rows_that_cannot_have_the_new_key_make_room_for_those_of_the_copy(transactional: bool) -> None:
+    tale = story(transactional=transactional)
+    for key in (1, 2):
+        tale.put(key, owner="same")
+    assert tale.bench.apply().state == "ok"
+    tale.rows = {key: {**row, "owner": f"own {key}"} for key, row in tale.rows.items()}
+    tale.copy(replace(TABLE, key=unique("PRIMARY", "owner")))
+    report = tale.bench.apply()
+    assert report.state == "ok", report.message
+    assert tale.equal()
+
+
+def test_a_target_that_does_not_come_out_as_asked_stops_the_unit() -> None:
+    tale = story(transactional=False)
+    tell(tale, "widen")
+    target = tale.bench.target
+    before = target.tables["public.acct"]
+
+    def at(moment: str) -> None:
+        if moment == "altered":
+            target.tables["public.acct"] = before
+
+    target.at = at
+    report = tale.bench.apply()
+    assert (report.state, "does not come out" in report.message) == ("stopped", True)
+    assert target.state.unit.ddl is None
+
+
+# --- policies
+
+
+def test_under_stop_a_change_waits_for_a_person() -> None:
+    tale = story("stop")
+    tell(tale, "add")
+    report = tale.bench.apply()
+    assert (report.state, alterations(tale)) == ("stopped", 0)
+    assert report.message.endswith(
+        "alter the target table by hand as the source's was, then rowlock copy bank.acct"
+    )
+
+
+@KINDS
+def test_under_ignore_the_target_stays_and_takes_what_it_has(transactional: bool) -> None:
+    tale = story("ignore", transactional=transactional)
+    tell(tale, "add")
+    tale.statement(without(tale.source.table, "note"), ColumnChanges(dropped=("note",)))
+    tale.put(7, version=3, n=1)
+    report = tale.bench.apply()
+    assert (report.state, alterations(tale)) == ("ok", 0), report.message
+    assert tale.target_rows() == {
+        key: {name: value for name, value in row.items() if name != "n"} for key, row in tale.rows.items()
+    }
+    assert tale.bench.target.tables["public.acct"] == account_table_there()
+
+
+def account_table_there() -> Table:
+    return replace(account_table(), db="public")
+
+
+def test_under_ignore_a_type_that_the_target_cannot_take_stops_the_unit() -> None:
+    tale = story("ignore")
+    tale.copy(changed(TABLE, "version", type=text(20)))
+    report = tale.bench.apply()
+    assert (report.state, "column version is int there and varchar" in report.message) == ("stopped", True)
+
+
+def test_under_lenient_a_dropped_column_stays_with_its_values_and_a_new_one_of_its_name_needs_a_copy() -> (
+    None
+):
+    tale = story("lenient")
+    tale.put(1, note="old")
+    note = TABLE.column("note")
+    tale.statement(without(TABLE, "note"), ColumnChanges(dropped=("note",)))
+    tale.put(2, version=8)
+    assert tale.bench.apply().state == "ok"
+    assert tale.equal()
+    table = tale.bench.target.tables["public.acct"]
+    assert [row[table.column_names.index("note")] for row in tale.bench.target.rows_of()] == [
+        None,
+        "old",
+        None,
+    ]
+    tale.statement(added(tale.source.table, note), ColumnChanges(added=("note",)), {"note": None})
+    report = tale.bench.apply()
+    assert (report.state, "old values in a column note" in report.message) == ("stopped", True)
+
+
+@KINDS
+def test_under_lenient_a_type_that_does_not_fit_is_written_beside(transactional: bool) -> None:
+    tale = story("lenient", transactional=transactional)
+    tell(tale, "copy with another type")
+    tale.put(8, version="eight")
+    assert tale.bench.apply().state == "ok"
+    assert tale.equal()
+    table = tale.bench.target.tables["public.acct"]
+    assert {"version", "version_2"} <= set(table.column_names)
+    tale.statement(renamed(tale.source.table, "version", "v"), ColumnChanges(renamed={"version": "v"}))
+    tale.put(9, v="nine")
+    assert tale.bench.apply().state == "ok"
+    assert tale.equal()
+
+
+def test_a_new_unique_index_is_known_to_the_locks_before_its_first_row() -> None:
+    tale = story(lanes=4, small_batch=0)
+    tale.statement(
+        replace(TABLE, unique=(*TABLE.unique, unique("u", "note"))), ColumnChanges(), effect="kept"
+    )
+    tale.put(0, note="x")
+    for turn in range(40):
+        one, other = turn % 3, (turn + 1) % 3
+        tale.put(one, note=None)
+        tale.put(other, note="x")
+        tale.put(other, note="y")
+        tale.put(other, note="x")
+        for key in range(3):
+            if key != other:
+                tale.put(key, note=None)
+    assert tale.bench.apply().state == "ok"
+    assert tale.equal()
+    assert not tale.bench.target.state.displaced
+
+
+# --- a dropped table
+
+
+def dropped(tale: Story) -> None:
+    stop = TableStop(
+        cause="dropped", at=(0, 1, 9000, -1), file="f", pos=9000, reason="bank.acct was dropped: DROP TABLE acct", remedy="rowlock copy",
+        since_ms=7,
+    )  # fmt: skip
+    tale.bench.write([tale.source.event("m", stop=stop)])
+
+
+@KINDS
+@pytest.mark.parametrize("how", ["keep", "empty", "drop"])
+def test_a_dropped_table_and_one_that_is_made_again(how: str, transactional: bool) -> None:
+    tale = story(transactional=transactional, on_drop=how)
+    before = tale.target_rows()
+    dropped(tale)
+    for _ in range(2):  # a restart meets it again
+        report = tale.bench.apply()
+        assert (report.state, "was dropped" in report.message) == ("stopped", True)
+        state = tale.bench.target.state
+        assert state.unit.ddl is None
+        if how == "keep":
+            assert tale.target_rows() == before
+        elif how == "empty":
+            assert state.rows["public.acct"] == {}
+        else:
+            assert "public.acct" not in state.tables
+            assert state.unit.definition is None
+        tale.bench.take_over()
+
+
+@pytest.mark.parametrize("number", range(1, 12))
+def test_a_drop_that_is_interrupted_is_finished(number: int) -> None:
+    tale = story(transactional=False, on_drop="drop")
+    dropped(tale)
+    kill_at(tale, number)
+    tale.bench.take_over()
+    assert tale.bench.apply(len(tale.bench.topic) - 1).state == "stopped"
+    assert "public.acct" not in tale.bench.target.state.tables
+    assert tale.bench.target.state.unit.ddl is None
+    assert [change for change in tale.bench.target.altered if isinstance(change, DropTable)]
+
+
+# --- many to one
+
+
+def shared_story(**more: Any) -> Story:
+    """A unit of branch1; branch2 writes the same table."""
+    tale = story(add=True, topic="rl.branch1.bank.acct", **more)
+    tale.bench.target.state.others["rl.branch2.bank.acct"] = UnitState(Stored(TABLE).encode(), None, None)
+    return tale
+
+
+def branch2(tale: Story, table: Table, ddl: str | None = None) -> None:
+    tale.bench.target.state.others["rl.branch2.bank.acct"] = UnitState(Stored(table).encode(), ddl, None)
+
+
+@KINDS
+def test_what_the_first_of_two_drops_the_last_takes_away(transactional: bool) -> None:
+    new = without(TABLE, "owner")
+    tale = shared_story(transactional=transactional)
+    tale.statement(new, ColumnChanges(dropped=("owner",)))
+    assert tale.bench.apply().state == "ok"
+    assert tale.bench.target.tables["public.acct"].column("owner").nullable
+    last = shared_story(transactional=transactional)
+    branch2(last, new)
+    last.statement(new, ColumnChanges(dropped=("owner",)))
+    assert last.bench.apply().state == "ok"
+    assert "owner" not in last.bench.target.tables["public.acct"].column_names
+
+
+@KINDS
+def test_another_unit_that_changes_the_table_is_waited_for(transactional: bool) -> None:
+    tale = shared_story(transactional=transactional)
+    branch2(tale, TABLE, '{"connection":1,"at":[1,[0,1,2,3],1,1],"after":null}')
+    tell(tale, "widen")
+    report = tale.bench.apply()
+    assert (report.state, "is being changed for rl.branch2.bank.acct" in report.message) == ("behind", True)
+    assert alterations(tale) == 0
+    branch2(tale, TABLE)
+    assert tale.bench.apply().state == "ok"
+
+
+def test_what_others_come_to_need_while_the_statement_runs_is_done_before_the_end() -> None:
+    """The definitions of others are read again, under lock, where the change ends."""
+    new = without(TABLE, "owner")
+    tale = shared_story(transactional=False)
+    tale.statement(new, ColumnChanges(dropped=("owner",)))
+
+    def at(moment: str) -> None:
+        if moment == "altered":
+            branch2(tale, new)
+
+    tale.bench.target.at = at
+    assert tale.bench.apply().state == "ok"
+    assert "owner" not in tale.bench.target.tables["public.acct"].column_names
+    assert alterations(tale) == 2
+
+
+def test_a_table_that_others_write_is_emptied_instead_of_dropped() -> None:
+    tale = shared_story(on_drop="drop")
+    other = (1, "a@x", "o", "1.00", 1, "2026-01-01 00:00:00.000000", "", "branch2")
+    tale.bench.target.state.rows["public.acct"]["branch2", 1] = other
+    dropped(tale)
+    assert tale.bench.apply().state == "stopped"
+    assert list(tale.bench.target.state.rows["public.acct"].values()) == [other]
+
+
+# --- a target that does not fit what is in force
+
+
+def test_under_stop_the_unit_goes_on_at_a_copy_once_a_person_has_altered_the_target() -> None:
+    tale = story("stop")
+    new = renamed(without(TABLE, "note"), "owner", "holder")
+    tale.statement(new, None)
+    assert tale.bench.apply().state == "stopped"
+    tale.rows = {key: {**row, "holder": f"h{key}"} for key, row in tale.rows.items()}
+    tale.copy(new)
+    tale.bench.take_over()
+    report = tale.bench.apply()
+    assert report.state == "stopped", "the target is as it was"
+    assert "holder" in report.message
+    there = replace(new, db="public")
+    tale.bench.target.state.tables["public.acct"] = there
+    tale.bench.target.state.rows["public.acct"] = {}
+    tale.bench.take_over()
+    tale.bench.tables.clear()
+    report = tale.bench.apply(len(tale.bench.topic) - 1)
+    assert report.state == "ok", report.message
+    assert tale.equal()
+    assert alterations(tale) == 0
+
+
+@KINDS
+def test_a_target_table_that_somebody_dropped_is_made_by_a_copy(transactional: bool) -> None:
+    tale = story(transactional=transactional)
+    target = tale.bench.target
+    del target.state.tables["public.acct"]
+    target.state.rows.clear()
+    tale.bench.take_over()
+    tale.bench.tables.clear()
+    tale.put(1, version=3)
+    report = tale.bench.apply()
+    assert (report.state, "is not there any more" in report.message) == ("stopped", True)
+    tale.copy(FOLLOWED["widen"][0])
+    tale.bench.take_over()
+    report = tale.bench.apply()
+    assert report.state == "ok", report.message
+    assert tale.equal()
+
+
+def test_nothing_is_applied_to_a_table_that_does_not_fit() -> None:
+    tale = story()
+    before = tale.target_rows()
+    tale.bench.target.state.tables["public.acct"] = replace(without(TABLE, "note"), db="public")
+    tale.bench.take_over()
+    tale.bench.tables.clear()
+    tale.put(1, version=3)
+    report = tale.bench.apply()
+    assert (report.state, "lacks the columns ['note']" in report.message) == ("stopped", True)
+    tale.bench.target.state.tables["public.acct"] = account_table_there()
+    tale.bench.tables.clear()
+    assert tale.target_rows() == before
+    tale.bench.take_over()
+    assert tale.bench.apply().state == "ok"
+    assert tale.equal()

@@ -1,0 +1,382 @@
+"""Which configuration is in force, who is given units, and what is placed anew: the owner's core and the agent's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coordinator.core.agent import ConfigTaken, FileRead, ReadFile, TakeConfig
+from coordinator.core.messages import (
+    ConfigVersion,
+    Dispatch,
+    FileAnswer,
+    Header,
+    Heartbeat,
+    HeartbeatResponse,
+    Sync,
+    UnitStatus,
+)
+from coordinator.core.owner import owner
+from coordinator.core.owner.configuration import in_force, part_of, question, takes
+from coordinator.core.owner.state import (
+    Alarm,
+    Catalogue,
+    Confirmed,
+    Effect,
+    Move,
+    Refused,
+    Reload,
+    ReloadEnded,
+    Tick,
+)
+from coordinator.core.replication_table import SetState
+from coordinator.core.schedulers import CatalogueUnit, UnitKind
+from schemas.units import UnitPhase
+from tests.unit.test_coordinator_agent import EPOCH, LEASE, REV, Driver
+from tests.unit.test_coordinator_owner import CONFIG, Cluster
+
+CAPTURE = CatalogueUnit("capture/s", UnitKind.CAPTURE, "s")
+P, Q = (CatalogueUnit(f"apply/{name}/t", UnitKind.APPLY, "s", name, "1") for name in "pq")
+PARTS = {"source/s": "s1", "pipeline/p": "p1", "pipeline/q": "q1"}
+OLD = Catalogue((CAPTURE, P, Q), {"p": ("s",), "q": ("s",)}, "old", PARTS)
+NEW_PARTS = {**PARTS, "pipeline/p": "p2"}
+NEW = replace(OLD, digest="new", parts=NEW_PARTS)
+RELOAD = Reload("new", NEW_PARTS, frozenset({"pipeline/p"}))
+
+
+def running(held: str = "old", *more: str) -> Cluster:
+    """All three units replicate on a, which has the configuration `held`; agents `more` are there and have it, too."""
+    cluster = Cluster()
+    cluster.do(OLD)
+    cluster.join("a")
+    cluster.beat("a", config=ConfigVersion(held))
+    if held == "old":
+        for phase in (UnitPhase.PREPARED, UnitPhase.REPLICATING):
+            cluster.do(Tick())
+            statuses(cluster, phase)
+        assert {s.state for s in cluster.state.sets.values()} == {SetState.REPLICATING}
+    for name in more:
+        cluster.join(name)
+        cluster.beat(name, config=ConfigVersion("old"))
+    cluster.sent.clear()
+    return cluster
+
+
+def statuses(cluster: Cluster, phase: UnitPhase, config: ConfigVersion | None = None) -> None:
+    found = [
+        UnitStatus(unit, replica.assignment, phase)
+        for unit, current in cluster.state.sets.items()
+        for replica in current.replicas
+        if replica.agent == "a"
+    ]
+    cluster.beat("a", *found, config=config or ConfigVersion("old"))
+
+
+def says(cluster: Cluster, agent: str, digest: str, *problems: str, asked: int | None = None) -> list[Effect]:
+    """The agent goes on as it is, and answers what it was asked."""
+    reloading = cluster.state.reloading
+    number = asked if asked is not None else reloading.number if reloading else 0
+    found = [
+        UnitStatus(unit, replica.assignment, UnitPhase.REPLICATING)
+        for unit, current in cluster.state.sets.items()
+        for replica in current.replicas
+        if replica.agent == agent
+    ]
+    return cluster.beat(
+        agent, *found, config=ConfigVersion("old"), file=FileAnswer(number, digest, tuple(problems))
+    )
+
+
+def ended(effects: list[Effect]) -> list[str | None]:
+    return [effect.refused for effect in effects if isinstance(effect, ReloadEnded)]
+
+
+def assignments(cluster: Cluster) -> dict[str, int]:
+    return {unit: current.replicas[0].assignment for unit, current in cluster.state.sets.items()}
+
+
+def test_the_part_of_a_unit() -> None:
+    assert [part_of(unit) for unit in (CAPTURE, P)] == ["source/s", "pipeline/p"]
+
+
+def test_a_reload_waits_for_every_agent_and_then_places_only_what_changes_anew() -> None:
+    cluster = running("old", "b")
+    before = assignments(cluster)
+    assert ended(cluster.do(RELOAD)) == []
+    says(cluster, "a", "new", asked=0)  # an old answer is none
+    assert [m.ask for a, m in cluster.sent if isinstance(m, HeartbeatResponse) and a == "a"] == [
+        question(cluster.state, cluster.state.members["b"])
+    ]
+    assert ended(says(cluster, "a", "new")) == []
+    assert cluster.state.configuration is not None
+    assert cluster.state.configuration.digest == "old"
+    says(cluster, "b", "new")
+    assert ended(cluster.do(Tick())) == [None]
+    assert cluster.state.configuration.digest == "new"
+    cluster.do(OLD)  # read before, it comes late
+    assert cluster.state.dropped["catalogue of another configuration"] == 1
+    cluster.do(NEW)
+    cluster.do(Tick())
+    assert cluster.dispatched() == [("a", "apply/p/t", "remove")]
+    assert {u: a for u, a in assignments(cluster).items() if u != P.unit} == {
+        u: a for u, a in before.items() if u != P.unit
+    }
+    told = [what for what, _ in cluster.state.told]
+    assert told.count("configuration in force") == 1
+
+
+def committed(cluster: Cluster) -> ConfigVersion:
+    """The reload is in force, and what it changes has been told to stop."""
+    cluster.do(RELOAD)
+    for name in sorted(cluster.state.members):
+        says(cluster, name, "new")
+    cluster.do(Tick())
+    cluster.do(NEW)
+    cluster.do(Tick())
+    record = cluster.state.configuration
+    assert record is not None
+    return ConfigVersion(record.digest, record.revision)
+
+
+def test_a_unit_is_given_to_an_agent_only_once_it_has_what_is_in_force() -> None:
+    cluster = running()
+    before = assignments(cluster)
+    new = committed(cluster)
+    stopped = UnitStatus(P.unit, before[P.unit], UnitPhase.STOPPED)
+    others = [UnitStatus(u, n, UnitPhase.REPLICATING) for u, n in before.items() if u != P.unit]
+    cluster.beat("a", stopped, *others, config=ConfigVersion("old"))
+    cluster.do(Tick())
+    assert ("a", P.unit, "prepare") not in cluster.dispatched()
+    cluster.beat("a", *others, config=ConfigVersion("new", new.revision - 1))
+    cluster.do(Tick())
+    assert cluster.dispatched() == [], "the digest alone does not tell a new password"
+    cluster.beat("a", *others, config=new)
+    cluster.do(Tick())
+    assert cluster.dispatched() == [("a", P.unit, "prepare")]
+    assert assignments(cluster)[P.unit] > new.revision > before[P.unit]
+    story = [about for what, about in cluster.state.told if what == "unit stopped"]
+    assert story[-1]["why"] == "its configuration has changed"
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (
+            ("", "c.yaml:3: sources.s.port: 'x' does not fit; a whole number"),
+            "agent b: c.yaml:3: sources.s.port",
+        ),
+        (("other",), "agent b: its file holds another configuration (other) than the coordinator's (new)"),
+    ],
+)
+def test_one_agents_file_is_enough_for_a_refusal(answer: tuple[str, ...], why: str) -> None:
+    cluster = running("old", "b")
+    before = assignments(cluster), cluster.state.configuration
+    cluster.do(RELOAD)
+    says(cluster, "a", "new")
+    says(cluster, "b", *answer)
+    (refused,) = ended(cluster.do(Tick()))
+    assert refused is not None
+    assert refused.startswith(why)
+    cluster.do(OLD)
+    cluster.do(Tick())
+    assert (assignments(cluster), cluster.state.configuration) == before
+    assert cluster.state.reloading is None
+    assert [m for _, m in cluster.sent if isinstance(m, Dispatch)] == []
+
+
+def test_an_agent_that_does_not_answer_is_a_refusal_after_a_while_and_one_that_is_gone_is_none() -> None:
+    cluster = running("old", "b")
+    cluster.do(RELOAD)
+    says(cluster, "a", "new")
+    assert ended(cluster.do(Tick())) == []
+    cluster.now += CONFIG.silence - 0.5
+    says(cluster, "a", "new")
+    cluster.now += 1.0
+    assert ended(cluster.do(Tick())) == [None], "b is gone"
+    cluster = running("old", "b")
+    cluster.do(RELOAD)
+    says(cluster, "a", "new")
+    ends: list[str | None] = []
+    while not ends:
+        cluster.now += 1.0
+        for name in "ab":
+            says(cluster, name, "new", asked=None if name == "a" else 0)
+        ends = ended(cluster.do(Tick()))
+    assert ends[0] is not None
+    assert "agent b has not said within 30 s" in ends[0]
+
+
+def test_where_nobody_is_to_be_asked_it_ends_at_once_and_a_second_one_is_refused_meanwhile() -> None:
+    cluster = Cluster()
+    cluster.do(OLD)
+    assert ended(cluster.do(RELOAD)) == [None]
+    cluster = running()
+    cluster.do(RELOAD)
+    assert [e.why for e in cluster.do(RELOAD) if isinstance(e, Refused)] == [
+        "another reload is under way: ask again when it has ended"
+    ]
+
+
+def test_an_agent_with_another_configuration_keeps_what_it_has_and_gets_nothing() -> None:
+    cluster = running("another")
+    member = cluster.state.members["a"]
+    assert member.accepts
+    assert not in_force(cluster.state, member)
+    assert not takes(cluster.state, member)
+    cluster.do(Tick())
+    assert cluster.dispatched() == []
+    refusals = [e.why for e in cluster.do(Move("capture/s", "a")) if isinstance(e, Refused)]
+    assert refusals == ["agent a does not have the configuration in force: see `rowlock agents list`"]
+
+
+def test_a_later_owner_knows_what_is_in_force_and_what_is_left_to_do() -> None:
+    """The first owner dies when the reload is durable, before anything was stopped; the second one's file holds the same."""
+    cluster = running()
+    before = assignments(cluster)
+    cluster.do(RELOAD)
+    says(cluster, "a", "new")
+    cluster.do(Tick())
+    later = Cluster(rev=11, records=cluster.records)
+    later.up(
+        Sync, "a", sent=1.0, config=ConfigVersion("old"),
+        running=tuple(UnitStatus(u, n, UnitPhase.REPLICATING) for u, n in before.items()),
+    )  # fmt: skip
+    later.do(NEW)
+    later.do(Tick())
+    assert later.dispatched() == [("a", P.unit, "remove")]
+
+
+def test_an_owner_that_starts_with_another_file_puts_it_in_force_part_by_part() -> None:
+    cluster = running()
+    before = assignments(cluster)
+    later = Cluster(rev=11, records=cluster.records)
+    later.up(
+        Sync, "a", sent=1.0, config=ConfigVersion("new"),
+        running=tuple(UnitStatus(u, n, UnitPhase.REPLICATING) for u, n in before.items()),
+    )  # fmt: skip
+    later.do(NEW)
+    record = later.state.configuration
+    assert record is not None
+    assert record.digest == "new"
+    assert {part: since > max(before.values()) for part, _, since in record.parts} == {
+        "source/s": False, "pipeline/p": True, "pipeline/q": False
+    }  # fmt: skip
+    later.do(Tick())
+    assert later.dispatched() == [("a", P.unit, "remove")]
+
+
+def test_an_owner_without_a_record_restarts_nothing() -> None:
+    """An earlier release has written none."""
+    cluster = running()
+    records = {key: record for key, record in cluster.records.items() if key != "configuration"}
+    before = assignments(cluster)
+    later = Cluster(rev=11, records=records)
+    later.up(
+        Sync, "a", sent=1.0,
+        running=tuple(UnitStatus(u, n, UnitPhase.REPLICATING) for u, n in before.items()),
+    )  # fmt: skip
+    later.do(NEW)
+    later.do(Confirmed(later.now))
+    later.do(Tick())
+    assert later.dispatched() == []
+    assert assignments(later) == before
+
+
+def test_a_reload_before_the_first_catalogue_of_a_term_is_compared_with_what_was_in_force() -> None:
+    """This coordinator's process started with the new file, so that nothing differs there; a catalogue of before comes late. (Found by the model.)"""
+    cluster = running()
+    before = assignments(cluster)
+    later = Cluster(rev=11, records=cluster.records)
+    assert ended(later.do(Reload("new", NEW_PARTS, frozenset()))) == [None]
+    later.do(OLD)
+    record = later.state.configuration
+    assert record is not None
+    assert record.digest == "new"
+    assert [part for part, _, since in record.parts if since > max(before.values())] == ["pipeline/p"]
+
+
+def test_a_reload_without_a_record_places_anew_what_it_changes() -> None:
+    cluster = Cluster()
+    cluster.do(RELOAD)
+    assert cluster.state.since["pipeline/p"] > 0 == cluster.state.since["pipeline/q"]
+
+
+def test_units_that_a_reload_takes_out_are_not_doubted() -> None:
+    """Kafka lists their topics still; of a pipeline that is as it was the doubt stands."""
+    cluster = running()
+    cluster.do(RELOAD)
+    says(cluster, "a", "new")
+    cluster.do(Tick())
+    cluster.do(replace(NEW, units=(CAPTURE, Q)))
+    assert P.unit not in (cluster.state.catalogue or {})
+    assert not [e for e in cluster.effects if isinstance(e, Alarm)]
+    cluster.do(replace(NEW, units=(CAPTURE,)))
+    assert [e.what for e in cluster.effects if isinstance(e, Alarm)] == ["topics are missing"]
+
+
+# the agent
+
+
+def agent(digest: str = "old") -> Driver:
+    driver = Driver()
+    driver.state.config = ConfigVersion(digest) if digest else None
+    driver.announce()
+    return driver
+
+
+def told(driver: Driver, config: ConfigVersion | None, ask: int = 0) -> list[Any]:
+    message = HeartbeatResponse(Header(REV, EPOCH), driver.now, LEASE, 1.0, (), False, config, ask)
+    return driver.get(message)
+
+
+def beats(driver: Driver, out: list[Any]) -> list[Heartbeat]:
+    return [each for each in driver.sent(out) if isinstance(each, Heartbeat)]
+
+
+def test_an_agent_takes_what_is_in_force_and_says_so_at_once() -> None:
+    driver, new = agent(), ConfigVersion("new", 9)
+    assert told(driver, ConfigVersion("old")) == []
+    assert told(driver, new) == [TakeConfig(new)]
+    assert told(driver, new) == [], "it is at it"
+    (beat,) = beats(driver, driver.do(ConfigTaken(new)))
+    assert beat.config == new
+    assert told(driver, new) == []
+    assert told(driver, ConfigVersion("new", 10)) == [TakeConfig(ConfigVersion("new", 10))], "a new password"
+
+
+def test_an_agent_whose_file_lags_looks_again() -> None:
+    driver, new = agent(), ConfigVersion("new", 9)
+    assert told(driver, new) == [TakeConfig(new)]
+    assert driver.do(ConfigTaken(None)) == []
+    assert driver.state.config == ConfigVersion("old")
+    driver.now += 4.9
+    assert told(driver, new) == []
+    driver.now += 0.2
+    assert told(driver, new) == [TakeConfig(new)]
+    assert told(driver, ConfigVersion("old")) == [], "a later owner has another in force"
+    assert told(driver, new) == [TakeConfig(new)], "and what is in force after that is no repetition"
+
+
+def test_an_agent_answers_each_question_once_and_repeats_the_answer() -> None:
+    driver = agent()
+    assert told(driver, ConfigVersion("old"), 5) == [ReadFile(5)]
+    assert told(driver, ConfigVersion("old"), 5) == []
+    answer = FileAnswer(5, "new")
+    (beat,) = beats(driver, driver.do(FileRead(answer)))
+    assert (beat.file, beat.config) == (answer, ConfigVersion("old"))
+    assert told(driver, ConfigVersion("old"), 7) == [ReadFile(7)]
+
+
+def test_an_agent_that_does_not_say_what_it_has_is_not_concerned() -> None:
+    assert told(agent(""), ConfigVersion("new", 3), 5) == []
+
+
+def test_the_floor_holds_for_what_was_in_force() -> None:
+    """A number of the record counts as given, should the counter's record have been lost."""
+    cluster = running()
+    committed(cluster)
+    record = cluster.records["configuration"]
+    state, _ = owner.begin("o", 12, {"configuration": record}, CONFIG, 0.0)
+    assert state.counter >= max(since for _, _, since in record.parts)  # type: ignore[union-attr]

@@ -1,0 +1,104 @@
+"""Datagrams from workers to the driver: how many, how long, and whose."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from consumer.attempt.reports import (
+    MAX_REPORTS,
+    MESSAGE_HEAD,
+    MESSAGE_TAIL,
+    Report,
+    ReportReceiver,
+    ReportSender,
+    said_again,
+)
+
+ONE = Report(
+    "t", "ok", 3, 9, applied=1, dropped=2, held=3, displaced=4, commit_ts_ms=5, position=(0, 1, 2, 3), query="q", message="m"
+)  # fmt: skip
+#: A hang's end; what has come is returned at once.
+LONG_S = 60.0
+
+
+@pytest.fixture
+def receiver() -> Iterator[ReportReceiver]:
+    made = ReportReceiver()
+    yield made
+    made.close()
+
+
+def received(receiver: ReportReceiver, count: int) -> list[Report]:
+    """Return `count` reports, however many datagrams they come in."""
+    found: list[Report] = []
+    while len(found) < count:
+        new = receiver.receive(LONG_S)
+        assert new, "nothing came"
+        found += new
+    return found
+
+
+@pytest.mark.parametrize("count", [1, MAX_REPORTS - 1, MAX_REPORTS, MAX_REPORTS + 1, 3 * MAX_REPORTS])
+def test_reports_come_as_they_were_sent(receiver: ReportReceiver, count: int) -> None:
+    sender = ReportSender(receiver.port, receiver.token)
+    sent = [Report(f"t{n}", "ok", n, n) for n in range(count)]
+    sender.send(sent)
+    assert received(receiver, count) == sent
+    assert receiver.receive(0.0) == []
+    sender.send([ONE])
+    assert received(receiver, 1) == [ONE]
+    sender.close()
+
+
+@pytest.mark.parametrize("character", ["x", "ü", "漢", "😀"])
+def test_more_than_udp_takes_at_once_comes_in_parts(receiver: ReportReceiver, character: str) -> None:
+    """Whoever sends passes over errors: of 50 topics whose reasons are in Chinese nobody heard."""
+    sender = ReportSender(receiver.port, receiver.token)
+    long = [
+        Report("t" * 249, "stopped", n, n, query="q" * 40, message=character * 9000)
+        for n in range(MAX_REPORTS)
+    ]
+    sender.send(long)
+    found = received(receiver, MAX_REPORTS)
+    assert [each.epoch for each in found] == list(range(MAX_REPORTS))
+    assert {len(each.message) for each in found} == {MESSAGE_HEAD + 3 + MESSAGE_TAIL}
+    sender.close()
+
+
+@pytest.mark.parametrize("length", [599, 600, 601])
+def test_a_long_message_keeps_its_beginning_and_its_end(receiver: ReportReceiver, length: int) -> None:
+    sender = ReportSender(receiver.port, receiver.token)
+    message = (
+        "a" * MESSAGE_HEAD
+        + "b" * (length - 2 * MESSAGE_HEAD if length > 600 else 0)
+        + "c" * (min(length, 600) - MESSAGE_HEAD)
+    )
+    sender.send([Report("t", "stopped", 1, 1, message=message)])
+    whole = "a" * MESSAGE_HEAD + " … " + "c" * MESSAGE_TAIL
+    assert received(receiver, 1)[0].message == (message if length <= 600 else whole)
+    sender.close()
+
+
+def test_what_is_not_of_this_run_is_not_heard(receiver: ReportReceiver) -> None:
+    stranger = ReportSender(receiver.port, "another")
+    stranger.send([ONE])
+    noise = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for raw in (b"", b"{", b"\xff\xfe", b'{"token":1}'):
+        noise.sendto(raw, ("127.0.0.1", receiver.port))
+    sender = ReportSender(receiver.port, receiver.token)
+    sender.send([ONE])
+    found: list[Report] = []
+    while not found:
+        found = receiver.receive(LONG_S)
+    assert found == [ONE]
+    for each in (stranger, noise, sender):
+        each.close()
+
+
+def test_figures_are_said_once() -> None:
+    again = said_again(ONE)
+    assert (again.applied, again.dropped, again.held, again.displaced) == (0, 0, 0, 0)
+    assert again == Report("t", "ok", 3, 9, commit_ts_ms=5, position=(0, 1, 2, 3), query="q", message="m")

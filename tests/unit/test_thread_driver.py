@@ -1,0 +1,237 @@
+"""The threads' driver: which session and which call each effect of an attempt comes to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from consumer.attempt import effects as fx
+from consumer.attempt.drivers import threads
+from consumer.attempt.drivers.threads import ThreadDriver
+from consumer.attempt.effects import Effect, Machine
+
+SPEC: Any = SimpleNamespace(unit="u", epoch=7, was=None, place="d.t", source="b1", routes=())
+X: Any = "x"
+
+
+class Sessions:
+    """Says which call came over which session; `Session` number n is what `get(n)` returns."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[Any, ...]] = []
+
+    def get(self, number: int) -> Any:
+        return Session(number, self.said)
+
+    def check(self, number: int) -> None:
+        self.said.append((number, "check"))
+
+    def drop(self, number: int) -> None:
+        self.said.append((number, "drop"))
+
+
+class Session:
+    def __init__(self, number: int, said: list[tuple[Any, ...]]) -> None:
+        self.number, self.said = number, said
+
+    def begin(self, *arguments: object) -> str:
+        self.said.append((self.number, "begin", *arguments))
+        return "begun"
+
+    def read(self, unit: str) -> tuple[str, str]:
+        self.said.append((self.number, "read", unit))
+        return "rows", "more"
+
+    def stop_unit(self, *arguments: object, was: object) -> None:
+        self.said.append((self.number, "stop", *arguments, was))
+
+    @contextmanager
+    def transaction(self, unit: str, guards: object) -> Iterator[Any]:
+        self.said.append((self.number, "transaction", unit, guards))
+        yield Transaction(self.said)
+        self.said.append((self.number, "commit"))
+
+
+class Transaction:
+    def __init__(self, said: list[tuple[Any, ...]]) -> None:
+        self.said = said
+
+    def apply(self, net: object, *, displacing: object) -> int:
+        self.said.append(("apply", net, displacing))
+        return 3
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: self.said.append((name, *arguments))
+
+
+class Stage:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sessions, self.tables = Sessions(), {"d.t": X, "d.other": X}
+        self.said = self.sessions.said
+        self.slept: list[float] = []
+        records: Any = SimpleNamespace(next_slice=lambda: "slice", next_missing=lambda effect: effect.upto)
+        self.driver = ThreadDriver(SPEC, self.sessions, records, self.tables)
+        monkeypatch.setattr(threads.time, "sleep", self.slept.append)
+        for name in ("prepared", "definition_in_force"):
+            monkeypatch.setattr(
+                threads,
+                name,
+                lambda spec, session, *rest, _name=name, **named: (
+                    _name,
+                    spec.unit,
+                    session.number,
+                    *rest,
+                    named,
+                ),
+            )
+        monkeypatch.setattr(threads, "explained", lambda session, *rest: ("explained", session.number, *rest))
+
+    def did(self, effect: Effect) -> Any:
+        def machine() -> Machine[Any]:
+            return (yield effect)
+
+        return self.driver.run(machine())
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+    return Stage(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("effect", "sent", "said"),
+    [
+        (fx.Begin(), "begun", [(0, "begin", "u", 7)]),
+        (fx.ReadProgress(2), "rows", [(2, "read", "u")]),
+        (fx.CheckSession(2), None, [(2, "check")]),
+        (fx.DropSession(2), None, [(2, "drop")]),
+        (fx.StopUnit("why"), None, [(0, "stop", "u", 7, "why", None)]),
+        (fx.Prepare(X, first=True), ("prepared", "u", 0, X, {"first": True}), []),
+        (fx.Restore("text"), ("definition_in_force", "u", 0, "text", {}, {}), []),
+        (fx.Explain(X), ("explained", 0, X, "b1", ()), []),
+        (fx.NextSlice(), "slice", []),
+        (fx.ReadMissing(3, 9), 9, []),
+        (fx.JoinLanes(X), None, []),
+    ],
+)  # fmt: skip
+def test_what_an_effect_comes_to(stage: Stage, effect: Effect, sent: Any, said: list[Any]) -> None:
+    stage.tables.clear()
+    assert (stage.did(effect), stage.said, stage.slept) == (sent, said, [])
+
+
+def test_a_unit_that_stops_has_its_target_table_looked_at_again(stage: Stage) -> None:
+    stage.did(fx.StopUnit("why"))
+    assert stage.tables == {"d.other": X}
+
+
+def test_a_transaction_does_its_operations_in_their_order(stage: Stage) -> None:
+    operations = [
+        fx.Write(X), fx.Hold([X]), fx.Truncate(X, {"a": "b"}), fx.CloseHeldBefore(5, "why"), fx.Write(X, "why"), fx.WriteProgress([X]),
+        fx.WriteUnit(X), fx.Relayout([X]),
+    ]  # fmt: skip
+    effect = fx.Transact(2, [X], operations)
+    stage.did(effect)
+    assert stage.said == [
+        (2, "transaction", "u", [X]), ("apply", X, None), ("hold", [X]), ("truncate", X, {"a": "b"}), ("close_held_before", 5, "why"),
+        ("apply", X, "why"), ("write_progress", [X]), ("write_unit", X), ("relayout", [X]), (2, "commit"),
+    ]  # fmt: skip
+    assert effect.displaced == [3, 3]
+
+
+def test_what_no_driver_knows_is_said(stage: Stage) -> None:
+    with pytest.raises(NotImplementedError, match="no driver carries out"):
+        stage.did(X)
+
+
+def test_a_pause_without_lanes_lasts_as_long_as_it_is_asked_for(stage: Stage) -> None:
+    stage.did(fx.Sleep(1.5))
+    assert stage.slept == [1.5]
+
+
+class Group:
+    """A group of two lanes, each of which does `effects` and says its number."""
+
+    count = 2
+
+    def __init__(self, *effects: Effect, error: Exception | None = None) -> None:
+        self._effects, self._error = effects, error
+        self.stopping = False
+        self.ended: list[int] = []
+        self.errors: list[BaseException] = []
+
+    def lane(self, number: int) -> Machine[None]:
+        yield from self._effects
+        self.ended.append(number)
+        if self._error is not None:
+            raise self._error
+
+    def failed(self, error: BaseException) -> None:
+        self.errors.append(error)
+
+    def stop(self) -> None:
+        self.stopping = True
+
+
+def test_every_lane_is_driven_and_its_error_is_handed_on(stage: Stage) -> None:
+    group, error = Group(error=ValueError("lane")), ValueError("lane")
+
+    def machine() -> Machine[None]:
+        yield fx.StartLanes(group)  # type: ignore[arg-type]
+        yield fx.JoinLanes(group)  # type: ignore[arg-type]
+
+    stage.driver.run(machine())
+    assert sorted(group.ended) == [0, 1]
+    assert [str(each) for each in group.errors] == [str(error)] * 2
+    assert not group.stopping, "they had ended by themselves"
+
+
+def test_an_attempt_that_fails_stops_its_lanes_and_waits_for_them(stage: Stage) -> None:
+    """Whatever ends an attempt, nothing of it writes any more."""
+    group = Group()
+    signals = stage.driver.signals(2)
+    group._effects = (fx.Await(lambda: group.stopping),)
+    stop = group.stop
+
+    def stopped() -> None:
+        with signals.mutex:
+            stop()
+            signals.wake(0)
+            signals.wake(1)
+
+    group.stop = stopped  # type: ignore[method-assign]
+
+    def machine() -> Machine[None]:
+        yield fx.StartLanes(group)  # type: ignore[arg-type]
+        raise ValueError("attempt")
+
+    with pytest.raises(ValueError, match="attempt"):
+        stage.driver.run(machine())
+    assert sorted(group.ended) == [0, 1]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("lane-")]
+
+
+def test_an_error_goes_to_the_machine_which_decides(stage: Stage) -> None:
+    def machine() -> Machine[str]:
+        try:
+            yield X
+        except NotImplementedError:
+            return "gone on"
+        return "not told"
+
+    assert stage.driver.run(machine()) == "gone on"
+
+
+def test_a_pause_of_a_lane_ends_with_its_lanes(stage: Stage) -> None:
+    group: Any = Group()
+    group.stopping = True
+    stage.driver.signals(1)
+    stage.driver._group = group
+    stage.driver._wait(fx.Sleep(600.0), 0)
+    stage.driver._wait(fx.Sleep(0.25), None)
+    assert stage.slept == [0.25]
+    stage.driver._group = None

@@ -1,0 +1,296 @@
+"""The table of docs/explanation/schema-changes.md, generated from the code: `python -m tools.docs.schema_changes FILE` writes it there.
+
+Every cell is what the code decides for the statement under the policy. tests/integration/test_schema_changes.py runs each statement on
+real servers under each policy, and holds the outcome against the same decision.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from msgspec.structs import replace
+
+from consumer.tables.evolution.decisions import Adopt, Gone, NeedsCopy, Pass, Stop, Verdict, decide
+from consumer.tables.evolution.plans import TableChange, plan_change
+from consumer.tables.fitness import misfit
+from consumer.tables.router import Policy, Routed, TableRoute, wanted_table, written_part
+from consumer.tables.stored import Stored
+from consumer.targets.alterations import (
+    AddColumn,
+    AddUnique,
+    Alteration,
+    ChangeColumn,
+    ChangeKey,
+    DropColumn,
+    DropUnique,
+    RenameColumn,
+)
+from consumer.targets.checks.table_facts import TableFacts
+from consumer.targets.checks.table_findings import findings_for_table
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.wire.event import ENVELOPE_VERSION, ColumnChanges, Event, Source
+from schemas.wire.records import TableStop
+
+POLICIES: tuple[Policy, ...] = ("ignore", "lenient", "evolve", "stop")
+_TEXT = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
+_INT = ColumnType(kind=Kind.INT, bits=32)
+#: The table of the statements, as a source makes it.
+CREATE = (
+    "CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(20), n INT NOT NULL, u VARCHAR(20), l VARCHAR(20) CHARACTER SET latin1, "
+    "e ENUM('a', 'b'), UNIQUE KEY uq (u)) CHARACTER SET utf8mb4"
+)
+
+
+def _text(length: int, kind: Kind = Kind.VARCHAR) -> ColumnType:
+    return ColumnType(kind=kind, length=length, **_TEXT)  # type: ignore[arg-type]
+
+
+def _unique(name: str, *columns: str) -> UniqueIndex:
+    return UniqueIndex(name=name, parts=tuple(IndexPart(column=column) for column in columns))
+
+
+TABLE = Table(
+    db="d",
+    name="t",
+    columns=(
+        Column(name="id", type=_INT, nullable=False),
+        Column(name="v", type=_text(20)),
+        Column(name="n", type=_INT, nullable=False),
+        Column(name="u", type=_text(20)),
+        Column(
+            name="l", type=ColumnType(kind=Kind.VARCHAR, length=20, charset="latin1", collation="latin1_bin")
+        ),
+        Column(name="e", type=ColumnType(kind=Kind.ENUM, members=("a", "b"), **_TEXT)),  # type: ignore[arg-type]
+    ),
+    key=_unique("PRIMARY", "id"),
+    unique=(_unique("uq", "u"),),
+)
+
+# --- what a statement makes of it
+
+
+def added(table: Table, name: str = "w", type_: ColumnType = _INT, **more: Any) -> Table:
+    return replace(table, columns=(*table.columns, Column(name=name, type=type_, **more)))
+
+
+def without(table: Table, *names: str) -> Table:
+    return replace(
+        table,
+        columns=tuple(each for each in table.columns if each.name not in names),
+        unique=tuple(each for each in table.unique if not set(names).intersection(each.columns)),
+    )
+
+
+def changed(table: Table, column: str, **more: Any) -> Table:
+    return replace(table, columns=tuple(replace(c, **more) if c.name == column else c for c in table.columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """`sql`: as a user writes it. `columns`, `effect`: what capture says of it; `after`: the definition behind it. `stop`: the cause with
+    which capture stops the table instead; `truncates`: it is data."""
+
+    sql: str
+    after: Table = TABLE
+    columns: ColumnChanges | None = None
+    effect: str | None = None
+    stop: str | None = None
+    truncates: bool = False
+
+
+_adds = ColumnChanges(added=("w",))
+_of = ColumnChanges
+_modified: Callable[..., ColumnChanges] = lambda *names: ColumnChanges(modified=names)  # noqa: E731
+_kept = partial(Statement, effect="kept", columns=ColumnChanges())
+STATEMENTS: tuple[Statement, ...] = (
+    Statement("ALTER TABLE t ADD w INT", added(TABLE), _adds),
+    Statement("ALTER TABLE t ADD w INT DEFAULT 7", added(TABLE, default="7"), _adds),
+    Statement("ALTER TABLE t ADD w INT NOT NULL DEFAULT 7 FIRST", added(TABLE, default="7", nullable=False), _adds),
+    Statement("ALTER TABLE t ADD w VARCHAR(10) NOT NULL AFTER id", added(TABLE, type_=_text(10), nullable=False), _adds),
+    Statement(
+        "ALTER TABLE t ADD w DATETIME DEFAULT CURRENT_TIMESTAMP",
+        added(TABLE, type_=ColumnType(kind=Kind.DATETIME), default_expression="CURRENT_TIMESTAMP"), _adds,
+    ),
+    Statement("ALTER TABLE t ADD w INT AS (n + 1) STORED", added(TABLE, generated=True, expression="n + 1"), _adds),
+    Statement("ALTER TABLE t DROP COLUMN v", without(TABLE, "v"), _of(dropped=("v",))),
+    Statement("ALTER TABLE t DROP COLUMN n", without(TABLE, "n"), _of(dropped=("n",))),
+    Statement("ALTER TABLE t DROP COLUMN u", without(TABLE, "u"), _of(dropped=("u",))),
+    Statement("ALTER TABLE t DROP COLUMN v, ADD COLUMN v VARCHAR(20)", TABLE, _of(dropped=("v",), added=("v",))),
+    Statement("ALTER TABLE t RENAME COLUMN v TO w", changed(TABLE, "v", name="w"), _of(renamed={"v": "w"})),
+    Statement(
+        "ALTER TABLE t CHANGE v w VARCHAR(40)", changed(TABLE, "v", name="w", type=_text(40)), _of(renamed={"v": "w"}, modified=("w",)),
+    ),
+    Statement("ALTER TABLE t RENAME COLUMN v TO u, RENAME COLUMN u TO v", TABLE, _of(renamed={"v": "u", "u": "v"})),
+    Statement("ALTER TABLE t MODIFY v VARCHAR(40)", changed(TABLE, "v", type=_text(40)), _modified("v")),
+    Statement("ALTER TABLE t MODIFY v TEXT", changed(TABLE, "v", type=_text(65535, Kind.TEXT)), _modified("v")),
+    Statement("ALTER TABLE t MODIFY n BIGINT NOT NULL", changed(TABLE, "n", type=ColumnType(kind=Kind.INT, bits=64)), _modified("n")),
+    Statement("ALTER TABLE t MODIFY n INT NULL", changed(TABLE, "n", nullable=True), _modified("n")),
+    Statement("ALTER TABLE t MODIFY v VARCHAR(10)", changed(TABLE, "v", type=_text(10)), _modified("v")),
+    Statement("ALTER TABLE t MODIFY n VARCHAR(10) NOT NULL", changed(TABLE, "n", type=_text(10)), _modified("n")),
+    Statement("ALTER TABLE t MODIFY v VARCHAR(20) NOT NULL", changed(TABLE, "v", nullable=False), _modified("v")),
+    Statement(
+        "ALTER TABLE t MODIFY e ENUM('a', 'b', 'c')",
+        changed(TABLE, "e", type=replace(TABLE.column("e").type, members=("a", "b", "c"))), _modified("e"),
+    ),
+    Statement(
+        "ALTER TABLE t MODIFY e ENUM('b', 'a')", changed(TABLE, "e", type=replace(TABLE.column("e").type, members=("b", "a"))),
+        _modified("e"),
+    ),
+    Statement("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4", changed(TABLE, "l", type=_text(20)), _of(converted=True)),
+    _kept("ALTER TABLE t ADD UNIQUE u2 (n)", replace(TABLE, unique=(*TABLE.unique, _unique("u2", "n")))),
+    _kept("ALTER TABLE t DROP INDEX uq", replace(TABLE, unique=())),
+    _kept("ALTER TABLE t ADD INDEX i (v)"),
+    _kept("ALTER TABLE t ALTER COLUMN v SET DEFAULT 'x'", changed(TABLE, "v", default="x")),
+    _kept("ALTER TABLE t COMMENT = 'x'"),
+    _kept("ALTER TABLE t FORCE"),
+    Statement("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, n)", replace(TABLE, key=_unique("PRIMARY", "id", "n")), _of()),
+    Statement("TRUNCATE TABLE t", truncates=True),
+    Statement("DROP TABLE t", stop="dropped"),
+    Statement("RENAME TABLE t TO gone", stop="dropped"),
+    Statement("ALTER IGNORE TABLE t ADD UNIQUE (v) (mariadb)", stop="rows-replaced"),
+)  # fmt: skip
+
+
+def event_of(statement: Statement) -> Event:
+    """Return the event that capture sends for a statement."""
+    source = Source(
+        version=ENVELOPE_VERSION, connector="mysql", name="s", ts_ms=1, snapshot="false", db="d", table="t", server_id=1, gtid=None,
+        file="f", pos=1, row=0, position=(0, 1, 1, 0), prev=None, gen=1,
+    )  # fmt: skip
+    stop = None
+    if statement.stop is not None:
+        stop = TableStop(
+            cause=statement.stop,
+            at=(0, 1, 1, 0),
+            file="f",
+            pos=1,
+            reason=statement.sql,
+            remedy="rowlock copy",
+            since_ms=1,
+        )
+    return Event(
+        op="m", source=source, ts_ms=1, stop=stop, definition=None if stop else statement.after, ddl=None if stop else statement.sql,
+        effect=statement.effect, columns=statement.columns,
+    )  # fmt: skip
+
+
+def decided(statement: Statement, policy: Policy) -> Verdict:
+    """Return what the code decides for a statement."""
+    return decide(TABLE, event_of(statement), policy)
+
+
+def steps(statement: Statement, policy: Policy, verdict: Adopt) -> Sequence[Alteration]:
+    """Return what the target table gets."""
+    routed = Routed("d", "t", policy=policy)
+    change = TableChange(Stored(TABLE), statement.after, policy, verdict.columns, verdict.rewrite)
+    found = plan_change(change, wanted_table(TABLE, routed), routed, ()).alter
+    return () if found is None else found.steps
+
+
+# --- words
+
+
+def _said(step: Alteration) -> str:
+    match step:
+        case AddColumn():
+            rows = "NULL" if step.fill is None else f"`{step.fill}`" if step.fill != "" else "the empty text"
+            return f"adds `{step.column.name}`; rows that are there get {rows}"
+        case DropColumn():
+            return f"drops `{step.name}`"
+        case RenameColumn():
+            return f"renames `{step.old}` to `{step.new}`"
+        case ChangeColumn():
+            if step.now.type == step.wanted.type:
+                return f"`{step.wanted.name}` may be NULL"
+            return (
+                f"widens `{step.wanted.name}`"
+                if step.lossless
+                else f"changes the type of `{step.wanted.name}`"
+            )
+        case AddUnique():
+            return f"adds the unique index over {', '.join(step.index.columns)}"
+        case DropUnique():
+            return f"drops the unique index over {', '.join(step.index.columns)}"
+        case ChangeKey():
+            return f"makes the key ({', '.join(step.wanted.columns)})"
+
+
+def cell(statement: Statement, policy: Policy) -> str:
+    """Return what happens at the target, for people."""
+    if statement.truncates:
+        return "rows deleted"
+    verdict = decided(statement, policy)
+    match verdict:
+        case Pass():
+            return "–"
+        case Gone():
+            return "`on_drop`"
+        case Stop():
+            return "stops"
+        case NeedsCopy():
+            return "copy"
+        case Adopt():
+            found = "; ".join(map(_said, steps(statement, policy, verdict)))
+            return found or _left_alone(statement, policy)
+
+
+def _left_alone(statement: Statement, policy: Policy) -> str:
+    """A table that is not altered may be one that must not be written."""
+    route = TableRoute("*.*", "{db}.{table}", policy=policy)
+    required = tuple(column.name for column in TABLE.columns if not column.nullable)
+    real: Any = SimpleNamespace(read_table=lambda *_: TABLE, facts=lambda *_: TableFacts(required=required))
+    unfit = misfit(real, statement.after, "s", (route,))
+    if unfit is not None:
+        return f"stops: {unfit.partition(': ')[2].rpartition(':')[0]}"
+    if policy != "ignore":
+        return "–"
+    lost = set(statement.after.column_names) - set(TABLE.column_names)
+    wanted = written_part(wanted_table(statement.after, Routed("d", "t")), TABLE, policy)
+    narrow = any(each.level == "warning" for each in findings_for_table(real, wanted))
+    notes = [f"`{name}` is left out" for name in lost] + ["rows that it cannot take are held"] * narrow
+    return f"– ({'; '.join(notes)})" if notes else "–"
+
+
+def why(statement: Statement) -> str:
+    """Return why a copy is needed; empty: none is, under `evolve`."""
+    verdict = None if statement.truncates else decided(statement, "evolve")
+    return (
+        verdict.why.removeprefix(f"{statement.sql}: ")
+        if isinstance(verdict, NeedsCopy) and not statement.stop
+        else ""
+    )
+
+
+def table() -> str:
+    """Return the generated table."""
+    lines = [
+        f"| statement | {' | '.join(f'`{policy}`' for policy in POLICIES)} |",
+        "|---|" + "---|" * len(POLICIES),
+    ]
+    for statement in STATEMENTS:
+        cells = [cell(statement, policy) for policy in POLICIES]
+        reason = why(statement)
+        shown = f"`{statement.sql}`" + (f"<br>{reason}" if reason else "")
+        lines.append(f"| {shown} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+BEGIN, END = "<!-- Generated by `python -m tools.docs.schema_changes`. -->", "<!-- Until here. -->"
+
+
+def written(page: str) -> str:
+    """Return the page with the table as it is now."""
+    pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+    return pattern.sub(lambda _: f"{BEGIN}\n\n{table()}\n{END}", page)
+
+
+if __name__ == "__main__":
+    file = Path(sys.argv[1])
+    file.write_text(written(file.read_text()))
