@@ -70,6 +70,7 @@ _STATEMENTS = "none of these statements stands in the log"
 _STOPS = "no such row stands in the log"
 _PROOF = "the log is never another one"
 _ASKED = "nobody asks for a part of a table"
+_ONLY = "asked with `snapshot: only`"
 _SAID = "text for people and tests"
 NOT_SIMULATED |= {
     f"producer.{name}": why
@@ -79,7 +80,8 @@ NOT_SIMULATED |= {
             reader.BackgroundReader.poll reader.BackgroundReader.submit reader.ChunkReader.close
             reader.chunk_connections mysql_gtids.GtidSet.encode scan.statement_scan log_stream.open_stream proven_log.ProvenLog._opened""",
         _STATEMENTS: """barriers.Barriers._lost startup.Starter._leave_out visible._await_statements""",
-        _ASKED: """copies.unbalanced copies.CopyBook.refuse""",
+        _ASKED: """copies.unbalanced""",
+        _ONLY: """copies.CopyBook.busy copies.TableCopies.busy""",
         _STOPS: """transactions.TransactionAssembler.uncaptured transactions.CapturedRows.forget binlog_log.BinlogLog.uncaptured
             transactions._partial transactions._stopped transactions._unknown
             writer.KafkaWriter._too_large writer._refused""",

@@ -83,7 +83,7 @@ class World:
         self.failing = more.get("failing", rng.choice((0.0, 0.0, 0.03)))  # share of the messages
         # Of its own, so that histories without copies are as they were without them.
         self.asking = random.Random(seed ^ 0x5EED)
-        share = self.asking.choice((0.0, 0.0, 0.2)) if not finding else 0.0
+        share = self.asking.choice((0.0, 0.0, 0.4)) if not finding else 0.0
         self.copies = more.get("copies", share)  # share of the transactions after which a copy is asked for
         self._asked = 0
         self.repairs = self.asking.random() < more.get("repairs", 0.7)  # whether stopped units get copies
