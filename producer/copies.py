@@ -24,7 +24,7 @@ AT_ONCE = 3
 _PASSING = frozenset({"dropped", "rows-replaced", "statement", "definition", "unfit", "xa"})
 
 
-class Seen(NamedTuple):
+class TableSeen(NamedTuple):
     """What capture knows of a table when a copy of it is asked for.
 
     `stopped`: the cause of its stop, "": it is not stopped. `estimate`: rows, about; None: not known. `begun`: the last copy that began
@@ -70,6 +70,8 @@ class CopyBook:
         self.states = dict(states or {})
         self.requests = requests
         self.revision = 0
+        self._waiting: list[CopyState] = []
+        self._waiting_at = -1
         self._altered: list[str] = []
         self._behind = [
             state.behind for state in self.states.values() if state.behind is not None and not _open(state)
@@ -77,7 +79,7 @@ class CopyBook:
 
     # --- what is asked
 
-    def asked(self, request: CopyRequest, seen: Seen, now: int) -> list[Effect]:
+    def asked(self, request: CopyRequest, seen: TableSeen, now: int) -> list[Effect]:
         """Take a request in; returns what follows at once."""
         name = f"{request.db}.{request.table}"
         state = self.states.get(name)
@@ -113,7 +115,7 @@ class CopyBook:
         return []
 
     def _accept(
-        self, request: CopyRequest, seen: Seen, state: CopyState | None, stopped: str, now: int
+        self, request: CopyRequest, seen: TableSeen, state: CopyState | None, stopped: str, now: int
     ) -> list[Effect]:
         new = replace(
             _of(request, state, now), estimate=seen.estimate, behind=state.behind if state else None
@@ -141,10 +143,12 @@ class CopyBook:
 
     @property
     def waiting(self) -> list[CopyState]:
-        """Those that may begin, the oldest first; none as long as one runs."""
-        if self.running is not None:
-            return []
-        return [state for state in self.states.values() if state.phase == "waiting"]
+        """Those that may begin, the oldest first; none as long as one runs. It is asked for each transaction."""
+        if self._waiting_at != self.revision:
+            self._waiting_at = self.revision
+            states = self.states.values() if self.running is None else ()
+            self._waiting = [state for state in states if state.phase == "waiting"]
+        return self._waiting
 
     @property
     def busy(self) -> bool:

@@ -193,7 +193,7 @@ class SourceCheck(NamedTuple):
 
 
 class SourceDatabase(SourceServer, Protocol):
-    """A source database: producer.flavours.binlog_source.BinlogSource. What is entered in schemas/config/source_kinds.py makes one.
+    """A source database: producer.flavours.binlog_source.BinlogSource. What is entered in schemas/config/kinds/sources.py makes one.
 
     It lasts as long as its process, and its connections from `begin` to `close`. All methods raise TransientSourceError (tried
     again) and SourceRefusedError (a person must act). `connector`: its name in events.

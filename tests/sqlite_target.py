@@ -1,6 +1,6 @@
 """SQLite as a target of sessions: what docs/how-to/add-a-target.md asks for, and nothing else of rowlock knows of it.
 
-`KIND` is its entry in schemas.config.target_kinds. A target's `database` is the file. SQLite has one writer at a time: a lane's transaction
+`KIND` is its entry in schemas.config.kinds.targets. A target's `database` is the file. SQLite has one writer at a time: a lane's transaction
 begins by becoming it, so that its guard is a plain read.
 """
 
@@ -46,8 +46,8 @@ from consumer.targets.shared.column_values import value_for_rows
 from consumer.targets.shared.common_syntax import create_if_missing, insert_values, limited
 from consumer.targets.shared.keyed_reads import KeyedReads
 from consumer.targets.sql import Fragment, Params, Syntax, keys_in, qualified, quote_with
+from schemas.config.kinds.targets import TargetKind
 from schemas.config.model import TargetConfig
-from schemas.config.target_kinds import TargetKind
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 
 SCHEMA = "main"

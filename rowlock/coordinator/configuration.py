@@ -8,7 +8,7 @@ from typing import Protocol
 import structlog
 
 from coordinator.server.operators.configuration import ConfigurationRefusedError, FoundConfiguration
-from coordinator.server.operators.copies import CopyDesk
+from coordinator.server.operators.copies import CopyOrders
 from schemas.config.changes.handed import read_again
 from schemas.config.changes.parts import digest, part_digests
 from schemas.config.changes.plan import ConfigPlan, plan
@@ -24,7 +24,7 @@ class Follower(Protocol):
         """Go by this one from now on. `changed`: its parts that differ from before. Never waits."""
 
 
-class FollowingDesk(CopyDesk, Follower, Protocol):
+class FollowingDesk(CopyOrders, Follower, Protocol):
     """The desk for copies of the sources of the configuration in force."""
 
 

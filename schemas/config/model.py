@@ -20,9 +20,9 @@ from schemas.config.base import Model, Port, Text
 from schemas.config.changes.text import ConfigText
 from schemas.config.coordination import CoordinationConfig, CoordinationTls
 from schemas.config.errors import ConfigErrors, ConfigProblem
+from schemas.config.kinds.sources import SOURCE_KINDS
+from schemas.config.kinds.targets import TARGET_KINDS, target_kind
 from schemas.config.online_ddl import OnlineDdlConfig, all_tools
-from schemas.config.source_kinds import SOURCE_KINDS
-from schemas.config.target_kinds import TARGET_KINDS, target_kind
 
 __all__ = [
     "Config",

@@ -102,4 +102,4 @@ def test_sqlite_is_registered_by_its_entry_alone() -> None:
 
 def test_the_page_is_found() -> None:
     assert "docs/how-to/add-a-target.md" in (ROOT / "README.md").read_text()
-    assert "add-a-target.md" in (ROOT / "schemas" / "config" / "target_kinds.py").read_text()
+    assert "add-a-target.md" in (ROOT / "schemas" / "config" / "kinds" / "targets.py").read_text()

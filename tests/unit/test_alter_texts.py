@@ -178,8 +178,7 @@ GOLDEN: dict[str, tuple[Sequence[Alteration], list[str], list[str]]] = {
     "another type of what is never NULL": (
         [ChangeColumn(replace(column("n", text_type(9), null=False), default="'x'::text"), column("n", null=False), lossless=False)],
         [
-            ('ALTER COLUMN "n" DROP DEFAULT, ALTER COLUMN "n" TYPE integer USING COALESCE(CASE WHEN pg_input_is_valid("n"::text, '
-             "'integer') THEN \"n\"::text::integer END, '0'::integer)"),
+            """ALTER COLUMN "n" DROP DEFAULT, ALTER COLUMN "n" TYPE integer USING COALESCE(CASE WHEN pg_input_is_valid("n"::text, 'integer') THEN "n"::text::integer END, '0'::integer)""",
         ],
         [mysql.LENIENT, "MODIFY COLUMN `n` int NOT NULL"],
     ),

@@ -15,8 +15,8 @@ from producer.copies import (
     Ask,
     CopyBook,
     Forget,
-    Seen,
     StopAgain,
+    TableSeen,
     unbalanced,
 )
 from producer.tables import Begun
@@ -61,7 +61,7 @@ def begun(number: int, offset: int = 10, *, ended: str = "", position: Position 
 def running(ended: str = "", *, book: CopyBook | None = None) -> CopyBook:
     """A book in which r1 runs."""
     book = book or CopyBook()
-    assert book.asked(request(1), Seen(stopped=ended, estimate=7), 100) == []
+    assert book.asked(request(1), TableSeen(stopped=ended, estimate=7), 100) == []
     book.begun(ACCT, begun(1, ended=ended), 200)
     return book
 
@@ -89,7 +89,7 @@ def test_from_request_to_end() -> None:
 def test_one_copy_runs_at_a_time_and_the_oldest_begins_first() -> None:
     book = CopyBook()
     for number, table in enumerate(("b", "a", "c")):
-        book.asked(request(number, table), Seen(), number)
+        book.asked(request(number, table), TableSeen(), number)
     assert [each.table for each in book.waiting] == ["b", "a", "c"]
     book.begun("bank.b", begun(0), 10)
     assert (book.waiting, book.busy) == ([], True)
@@ -100,7 +100,7 @@ def test_one_copy_runs_at_a_time_and_the_oldest_begins_first() -> None:
 def test_a_request_is_taken_once() -> None:
     book = running()
     revision = book.revision
-    assert book.asked(request(1), Seen(), 300) == []
+    assert book.asked(request(1), TableSeen(), 300) == []
     assert book.revision == revision
 
 
@@ -112,33 +112,33 @@ def test_what_began_behind_an_event_is_what_is_asked_for_it(
     book = running()
     if ended:
         book.ended(ACCT, "r1", 300)
-    effects = book.asked(request(2, after=after), Seen(), 400)
+    effects = book.asked(request(2, after=after), TableSeen(), 400)
     assert (state(book).id == "r1") == done
     assert effects == ([] if done or ended else [Forget(ACCT)])
 
 
 def test_what_waits_begins_behind_any_event() -> None:
     book = CopyBook()
-    book.asked(request(1), Seen(), 1)
-    book.asked(repair(2, after=10**9), Seen(), 2)
+    book.asked(request(1), TableSeen(), 1)
+    book.asked(repair(2, after=10**9), TableSeen(), 2)
     assert state(book).id == "r1"
-    book.asked(request(3, where="v > 1"), Seen(), 2)
-    book.asked(repair(4, after=10**9), Seen(), 2)
+    book.asked(request(3, where="v > 1"), TableSeen(), 2)
+    book.asked(repair(4, after=10**9), TableSeen(), 2)
     assert state(book).id == "r4", "a part of a table heals nothing"
 
 
 def test_a_person_begins_a_copy_anew_and_it_knows_what_stop_was_ended() -> None:
     book = running("value")
-    assert book.asked(request(2), Seen(), 300) == [Forget(ACCT)]
+    assert book.asked(request(2), TableSeen(), 300) == [Forget(ACCT)]
     assert (state(book).phase, state(book).id, state(book).ended_stop) == ("waiting", "r2", "value")
-    assert book.asked(request(3, cancel=True), Seen(), 400) == [
+    assert book.asked(request(3, cancel=True), TableSeen(), 400) == [
         StopAgain(ACCT, "value", f"the copy of {ACCT} that had ended its stop (value) was given up")
     ]
 
 
 def test_nobody_begins_a_copy_anew_by_itself() -> None:
     book = running()
-    assert book.asked(repair(2, cause="value", after=50), Seen(), 300) == []
+    assert book.asked(repair(2, cause="value", after=50), TableSeen(), 300) == []
     assert state(book).id == "r1"
     book.ended(ACCT, "r1", 400)
     assert book.pending
@@ -149,7 +149,7 @@ def test_nobody_begins_a_copy_anew_by_itself() -> None:
 
 def test_what_was_asked_meanwhile_is_not_forgotten_by_a_restart() -> None:
     book = running()
-    book.asked(repair(2, after=50), Seen(), 300)
+    book.asked(repair(2, after=50), TableSeen(), 300)
     book.ended(ACCT, "r1", 400)
     again = CopyBook(book.states, book.requests)
     assert again.settle(500) == [Ask(repair(2, after=50))]
@@ -158,8 +158,8 @@ def test_what_was_asked_meanwhile_is_not_forgotten_by_a_restart() -> None:
 # --- refusals
 
 
-def refused(book: CopyBook, asked: CopyRequest, seen: Seen | None = None, now: int = 1000) -> str:
-    book.asked(asked, seen or Seen(), now)
+def refused(book: CopyBook, asked: CopyRequest, seen: TableSeen | None = None, now: int = 1000) -> str:
+    book.asked(asked, seen or TableSeen(), now)
     found = book.states[f"bank.{asked.table}"]
     return found.reason if found.id == asked.id and found.phase == "refused" else ""
 
@@ -168,16 +168,16 @@ def ended(*times: tuple[int, str]) -> CopyBook:
     """A book in which copies ended at these times, for these causes."""
     book = CopyBook()
     for number, (at, cause) in enumerate(times):
-        book.asked(request(100 + number, cause=cause), Seen(), at)
+        book.asked(request(100 + number, cause=cause), TableSeen(), at)
         book.begun(ACCT, begun(100 + number, number), at)
         book.ended(ACCT, f"r{100 + number}", at)
     return book
 
 
 def test_a_larger_table_is_not_copied_by_itself() -> None:
-    assert refused(CopyBook(), repair(1), Seen(estimate=1000)) == ""
-    assert refused(CopyBook(), request(1), Seen(estimate=10**9)) == ""
-    reason = refused(CopyBook(), repair(1), Seen(estimate=1001))
+    assert refused(CopyBook(), repair(1), TableSeen(estimate=1000)) == ""
+    assert refused(CopyBook(), request(1), TableSeen(estimate=10**9)) == ""
+    reason = refused(CopyBook(), repair(1), TableSeen(estimate=1001))
     assert (
         reason
         == f"{ACCT} has about 1001 rows, and `repair` copies up to 1000 by itself: rowlock copy {ACCT} (about 1001 rows)"
@@ -202,7 +202,7 @@ def test_the_same_cause_again_within_an_hour_is_a_loop() -> None:
 
 def test_more_than_three_tables_at_once_are_a_persons_business() -> None:
     book = CopyBook()
-    book.asked(request(0, "by hand"), Seen(), 0)
+    book.asked(request(0, "by hand"), TableSeen(), 0)
     for number, table in enumerate("abc"):
         assert refused(book, repair(number + 1, table, ms=number)) == ""
     assert "more than 3 tables of the source" in refused(book, repair(4, "d", ms=5))
@@ -210,17 +210,19 @@ def test_more_than_three_tables_at_once_are_a_persons_business() -> None:
 
 
 def test_a_part_of_a_table_ends_no_stop() -> None:
-    assert f"rowlock copy {ACCT}" in refused(CopyBook(), request(1, where="v > 1"), Seen(stopped="value"))
+    assert f"rowlock copy {ACCT}" in refused(
+        CopyBook(), request(1, where="v > 1"), TableSeen(stopped="value")
+    )
     assert refused(CopyBook(), request(1, where="v > 1")) == ""
     book = running("value")
-    book.asked(request(2, where="v > 1"), Seen(), 300)
+    book.asked(request(2, where="v > 1"), TableSeen(), 300)
     assert state(book).id == "r1", "the stop comes back if the copy does not end"
 
 
 def test_what_cannot_be_copied_is_refused_and_a_running_copy_stays() -> None:
-    assert refused(CopyBook(), request(1), Seen(refusal="no: do it")) == "no: do it"
+    assert refused(CopyBook(), request(1), TableSeen(refusal="no: do it")) == "no: do it"
     book = running()
-    book.asked(request(2), Seen(refusal="no: do it"), 300)
+    book.asked(request(2), TableSeen(refusal="no: do it"), 300)
     assert (state(book).id, state(book).phase) == ("r1", "running")
 
 
@@ -237,20 +239,20 @@ def test_a_refused_request_keeps_what_is_known_of_the_last_copy() -> None:
 @pytest.mark.parametrize("ended_stop", ["", "dropped"])
 def test_a_copy_that_is_taken_back_leaves_the_table_as_it_was(ended_stop: str) -> None:
     book = running(ended_stop)
-    effects = book.asked(request(2, cancel=True), Seen(), 300)
+    effects = book.asked(request(2, cancel=True), TableSeen(), 300)
     again = [StopAgain(ACCT, "dropped", f"the copy of {ACCT} that had ended its stop (dropped) was given up")]
     assert effects == [Forget(ACCT), *(again if ended_stop else [])]
     assert (state(book).phase, state(book).ended_ms, state(book).ended_stop) == ("cancelled", 300, "")
     assert state(book).reason.endswith(f": rowlock copy {ACCT}")
-    assert book.asked(request(3, cancel=True), Seen(), 300) == []
+    assert book.asked(request(3, cancel=True), TableSeen(), 300) == []
 
 
 def test_a_copy_that_waits_is_taken_back() -> None:
     book = CopyBook()
-    assert book.asked(request(9, cancel=True), Seen(), 0) == []
+    assert book.asked(request(9, cancel=True), TableSeen(), 0) == []
     assert book.states == {}
-    book.asked(request(1), Seen(stopped="value"), 1)
-    assert book.asked(request(2, cancel=True), Seen(stopped="value"), 2) == []
+    book.asked(request(1), TableSeen(stopped="value"), 1)
+    assert book.asked(request(2, cancel=True), TableSeen(stopped="value"), 2) == []
     assert (state(book).phase, book.busy) == ("cancelled", False)
 
 
@@ -298,7 +300,7 @@ def test_what_no_copy_gets_around_refuses_it_at_once() -> None:
 def test_a_stop_of_a_table_whose_copy_waits_changes_nothing() -> None:
     book = CopyBook()
     book.stopped(ACCT, "value", "x", 0)
-    book.asked(request(1), Seen(), 1)
+    book.asked(request(1), TableSeen(), 1)
     book.stopped(ACCT, "size", "x", 2)
     assert (state(book).phase, state(book).restarts) == ("waiting", 0)
 
@@ -315,7 +317,7 @@ def test_a_copy_that_cannot_be_made_is_refused() -> None:
 
 def test_a_begin_that_the_record_does_not_know_is_taken_over() -> None:
     book = CopyBook()
-    book.asked(request(1), Seen(stopped="value"), 1)
+    book.asked(request(1), TableSeen(stopped="value"), 1)
     book.found(ACCT, begun(1, ended="value"), 50, altered=False)
     assert (state(book).phase, state(book).offset, state(book).ended_stop) == ("running", 10, "value")
     assert book.resumes(ACCT, begun(1))
@@ -324,16 +326,16 @@ def test_a_begin_that_the_record_does_not_know_is_taken_over() -> None:
 def test_a_request_that_is_read_behind_its_begin_runs_already() -> None:
     book = CopyBook()
     assert book.resumes(ACCT, begun(1)), "its request is read soon"
-    book.asked(request(1), Seen(begun=begun(1, ended="value")), 1)
+    book.asked(request(1), TableSeen(begun=begun(1, ended="value")), 1)
     assert (state(book).phase, state(book).ended_stop) == ("running", "value")
 
 
 def test_a_copy_that_was_given_up_does_not_go_on_after_a_start() -> None:
     book = running()
     assert book.resumes(ACCT, begun(1))
-    book.asked(request(2, cancel=True), Seen(), 300)
+    book.asked(request(2, cancel=True), TableSeen(), 300)
     assert not CopyBook(book.states).resumes(ACCT, begun(1))
-    book.asked(repair(3, cause="a"), Seen(estimate=10**9), 400)
+    book.asked(repair(3, cause="a"), TableSeen(estimate=10**9), 400)
     assert not CopyBook(book.states).resumes(ACCT, begun(1))
 
 
@@ -380,7 +382,7 @@ def test_what_ended_is_shown_for_a_day_and_then_forgotten() -> None:
 
 def test_a_copy_that_was_given_up_is_kept_as_long_as_its_topic_has_its_begin() -> None:
     book = running()
-    book.asked(request(2, cancel=True), Seen(), 300)
+    book.asked(request(2, cancel=True), TableSeen(), 300)
     book.prune(10 * DAY_MS)
     assert not book.resumes(ACCT, begun(1))
 

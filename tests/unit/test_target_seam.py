@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.config.target_kinds import TARGET_KINDS
+from schemas.config.kinds.targets import TARGET_KINDS
 
 ROOT = Path(__file__).parents[2]
 TARGETS = ROOT / "consumer" / "targets"
