@@ -17,7 +17,7 @@ import structlog
 from consumer.attempt.drivers.run import stop_topic
 from consumer.errors import TransientError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit
-from consumer.process.operations.copy_desk import CopyDesk
+from consumer.process.operations.copy_desk import UnitCopies
 from consumer.process.operations.fencing import Fencing
 from consumer.process.operations.hands import Bounds, Hands, UnitTopics, failed, refused
 from consumer.process.operations.stretches import Stretches
@@ -56,7 +56,7 @@ class UnitOperations:
         pipeline: PipelineSettings,
         attempts: Attempts,
         seen: Callable[[str, str, int], None],
-        copies: CopyDesk,
+        copies: UnitCopies,
     ) -> None:
         """`seen`: is told (source, topic, last offset) of every topic that a hand looks at."""
         self._pipeline = pipeline

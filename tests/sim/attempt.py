@@ -25,10 +25,11 @@ from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, initial
 from consumer.errors import ConsumerError
 from consumer.ordering.lanes import LaneLimits
 from consumer.ordering.model import ApplyUnit
+from schemas.table.model import Table
 from tests.sim.kafka import Topic
 from tests.sim.target import PLANTED, Steps
 from tests.sim.truth import Wrong
-from tests.sim.wire import real_table, routes
+from tests.sim.wire import real_table, routes, table_there
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -80,6 +81,9 @@ class Attempt:
     def kill(self) -> None:
         self.actors, self.failed = [], True
         self.target.kill(self)
+
+    def read_table(self, _schema: str, _name: str) -> Table:
+        return table_there(self.query.branch)
 
     # --- the actors
 
@@ -202,6 +206,12 @@ class Attempt:
             case fx.Prepare():
                 made = prepared(self.spec, NOBODY, effect.stored, first=effect.first)
                 return replace(made, ordered=made.ordered or self.target.alike)
+            case fx.ReadSharers():
+                return []  # what another unit writes of the table never changes its form
+            case fx.OwnConnection():
+                return None
+            case fx.ReadTable():
+                return table_there(self.query.branch)
             case fx.Explain() | fx.CheckSession() | fx.DropSession() | fx.Sleep():
                 yield
             case _:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 from consumer.attempt import effects as fx
+from consumer.attempt.evolution.in_target import follow
 from consumer.errors import (
     CommitUnknownError,
     FencedError,
@@ -70,6 +71,25 @@ class Txn:
     ids: set[tuple[int, int]] = field(default_factory=set)
     unit: str = ""
     closed: bool = False
+
+
+class Definition:
+    """What a change of definition does in a transaction: the table's form stays."""
+
+    def __init__(self, target: Target, txn: Txn, unit: str) -> None:
+        self._target, self._txn, self._unit = target, txn, unit
+
+    def lock_units(self) -> dict[str, UnitState]:
+        return dict(self._target.states)
+
+    def write_unit(self, state: UnitState) -> None:
+        self._txn.states[self._unit] = state
+
+    def alter(self, change: object) -> None:
+        raise NotImplementedError(change)
+
+    def truncate(self, table: object, where: object) -> None:
+        raise NotImplementedError(table, where)
 
 
 class Target:
@@ -166,6 +186,8 @@ class Target:
                 txn.progress |= {(unit, row.lane): row for row in operation.rows}
             case fx.WriteUnit():
                 txn.states[unit] = operation.state
+            case fx.FollowDefinition():
+                follow(txn.owner.spec, txn.owner, Definition(self, txn, unit), operation)
             case fx.Relayout():
                 txn.relaid = (unit, list(operation.rows))
             case _:

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from consumer.attempt.reports import CopyNeed, Report
-from consumer.process.operations.copy_desk import CopyDesk
+from consumer.process.operations.copy_desk import UnitCopies
 from consumer.reporting.watermarks import SourceMarks
 from consumer.spark.pipeline import PipelineSettings
 from consumer.units.decisions import PipelineState, step
@@ -57,7 +57,7 @@ class Desk:
         self.sent: list[tuple[str, CopyRequest]] = []
         self.broken = False
         settings = PipelineSettings.of(load_config(path), "p", 1)
-        self.desk = CopyDesk(
+        self.desk = UnitCopies(
             settings, lambda *place: self.state if place == ("branch1", "bank.my acct") else None, self.send
         )
 

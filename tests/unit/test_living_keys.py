@@ -19,10 +19,10 @@ from consumer.attempt.copies.keys_on_disk import ScratchKeys
 from consumer.attempt.copies.window import Window
 from consumer.attempt.drivers.records import AttemptRecords, open_keys
 from consumer.attempt.effects import ReadMissing, ReadPassed
+from consumer.attempt.evolution.machine import before_a_copy
 from consumer.attempt.reader import Emptied, Rows
 from consumer.errors import CopyNeededError, TransientError
 from consumer.ordering.model import LaneProgress, RowChange, TargetTable
-from consumer.tables.definition import before_a_copy
 from consumer.tables.key_order import ranges_alike
 from consumer.tables.router import key_table
 from consumer.targets.sql import after_key, up_to_key

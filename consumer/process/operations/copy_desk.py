@@ -46,7 +46,7 @@ class CopySeen:
     digest: object
 
 
-class CopyDesk:
+class UnitCopies:
     """Of one pipeline. Debezium's tables are not captured by rowlock, so nothing is known of them and nothing is asked."""
 
     def __init__(self, pipeline: PipelineSettings, states: States, send: Send) -> None:
