@@ -159,7 +159,7 @@ MUTANTS = [
         ("source.position <= position", "False"),
         ("source.gen < max(row.gen for row in rows)", "False"),
         ("event.source.gen >= gen", "True"),
-        ("and not event.copy.partial\n", "\n"),
+        ("event.definition is not None and not event.copy.partial", "event.definition is not None"),
         ("    if event is None or offset <= after:", "    if event is None:"),
         tests=_COPIES,
     ),
@@ -180,7 +180,7 @@ MUTANTS = [
     *_of(
         "consumer/tables/key_order.py",
         ("real.fsp >= source.fsp", "True"),
-        ("real.scale >= scale", "True"),
+        ("not real.precision or real.scale >= scale", "True"),
         ("real.length == source.length)", "True)"),
         ("if any(part.prefix for part in key.parts)", "if False"),
         tests=_COPIES,
