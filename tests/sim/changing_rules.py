@@ -1,0 +1,168 @@
+"""Rules of docs/adr/0027 that stand in the product's code, switched off there, for a test only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from consumer.attempt import effects as fx
+from consumer.attempt.attempt import Attempt
+from consumer.attempt.evolution import in_target, machine
+from consumer.attempt.evolution.machine import TableChanges
+from consumer.tables import router
+from consumer.tables.evolution import decisions, plans, steps
+from consumer.tables.evolution.plans import Planned, TableChange
+from tests.sim.changing import Run
+
+_follow, _drain, _define, _carry = in_target.follow, Attempt._drain, Attempt._define, Run._carry_out
+
+
+@contextmanager
+def _marks_are_written() -> Iterator[None]:
+    with mock.patch.object(in_target, "_mark", return_value=None):
+        yield
+
+
+@contextmanager
+def _connections_are_ended() -> Iterator[None]:
+    def carry(self: Run, effect: Any) -> Any:
+        if isinstance(effect, fx.EndConnection):
+            yield
+            return None
+        return (yield from _carry(self, effect))
+
+    with mock.patch.object(Run, "_carry_out", carry):
+        yield
+
+
+@contextmanager
+def _statements_keep_their_connection() -> Iterator[None]:
+    """A worker that was taken over sends its statement over whatever connection it has by then."""
+
+    def carry(self: Run, effect: Any) -> Any:
+        if isinstance(effect, fx.Alter):
+            self.number = self.world.connection()
+            effect = replace(effect, connection=self.number)
+        return (yield from _carry(self, effect))
+
+    with mock.patch.object(Run, "_carry_out", carry):
+        yield
+
+
+@contextmanager
+def _lanes_are_drained_first() -> Iterator[None]:
+    defining: set[int] = set()
+
+    def define(self: Attempt, event: Any, mark: Any) -> Any:
+        defining.add(id(self))
+        yield from _define(self, event, mark)
+        defining.discard(id(self))
+
+    def drain(self: Attempt) -> Any:
+        if id(self) not in defining:
+            yield from _drain(self)
+
+    with mock.patch.object(Attempt, "_define", define), mock.patch.object(Attempt, "_drain", drain):
+        yield
+
+
+@contextmanager
+def _the_end_plans_again() -> Iterator[None]:
+    def follow(spec: Any, session: Any, transaction: Any, asked: Any) -> None:
+        if asked.how != "end":
+            _follow(spec, session, transaction, asked)
+            return
+        stored = asked.change.planned
+        asked.found.append(Planned(None, stored))
+        transaction.write_unit(in_target.UnitState(stored.encode(), None, None))
+
+    from tests.sim import changing
+
+    with mock.patch.object(changing, "follow", follow):
+        yield
+
+
+@contextmanager
+def _others_are_asked() -> Iterator[None]:
+    with mock.patch.object(in_target, "_others", return_value={}):
+        yield
+
+
+@contextmanager
+def _others_are_waited_for() -> Iterator[None]:
+    def others(spec: Any, transaction: Any, routed: Any) -> Any:
+        if not routed.added:
+            return {}
+        place = (routed.schema, routed.table)
+        return in_target.sharers(transaction.lock_units(), spec.unit.topic, spec.source, spec.routes, place)
+
+    with mock.patch.object(in_target, "_others", others):
+        yield
+
+
+@contextmanager
+def _values_come_first() -> Iterator[None]:
+    with mock.patch.object(decisions, "_reasons", side_effect=lambda *_: iter(())):
+        yield
+
+
+@contextmanager
+def _rows_get_the_default() -> Iterator[None]:
+    def added(column: Any, wish: Any) -> Any:
+        return steps.AddColumn(steps.Column(name=column.name, type=column.type))
+
+    with mock.patch.object(steps, "_added", added):
+        yield
+
+
+@contextmanager
+def _old_values_are_refused() -> Iterator[None]:
+    with (
+        mock.patch.object(plans, "_refuse_old_values", return_value=None),
+        mock.patch.object(decisions, "_added", side_effect=lambda *_: iter(())),
+    ):
+        yield
+
+
+@contextmanager
+def _lost_indexes_go() -> Iterator[None]:
+    with (
+        mock.patch.object(steps, "_dropped_indexes", side_effect=lambda *_: iter(())),
+        mock.patch.object(machine.TableChanges, "adopt", _adopt_unexplained),
+    ):
+        yield
+
+
+def _adopt_unexplained(self: TableChanges, before: Any, table: Any, verdict: Any, at: Any) -> Any:
+    policy = machine.routed_table(self._spec, table).policy
+    yield from self.follow(TableChange(before, table, policy, verdict.columns, verdict.rewrite), at)
+
+
+@contextmanager
+def _coming_indexes_are_locked() -> Iterator[None]:
+    with mock.patch.object(router, "_coming", return_value=()):
+        yield
+
+
+RULES: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "a mark is written": _marks_are_written,
+    "the mark's connection is ended": _connections_are_ended,
+    "a statement keeps its connection": _statements_keep_their_connection,
+    "lanes are drained first": _lanes_are_drained_first,
+    "the end plans again": _the_end_plans_again,
+    "others are asked": _others_are_asked,
+    "values come first": _values_come_first,
+    "rows get the default": _rows_get_the_default,
+    "old values are refused": _old_values_are_refused,
+    "lost indexes go": _lost_indexes_go,
+}
+"""Rule → what switches it off."""
+#: Rules that no seed shows to be needed, with what holds them.
+UNSEEN: Sequence[str] = ()
+MORE = {
+    "others are waited for": _others_are_waited_for,
+    "coming indexes are locked": _coming_indexes_are_locked,
+}
