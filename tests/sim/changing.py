@@ -380,13 +380,13 @@ class Branch:
     """A source with its rows, and its topic, written as time goes by. `changes`: its statements to come."""
 
     def __init__(self, name: str, rng: random.Random, changes: list[Change]) -> None:
-        self.rng, self.changes = rng, list(changes)
+        self.rng, self.changes, self.often = rng, list(changes), rng.choice([0.15, 0.03])
         self.source = FakeSource(table=TABLE, name=name)
         self.rows: dict[int, Values] = {}
         self.topic: list[bytes] = [encode_event(self.source.definition())]
 
     def step(self) -> None:
-        if self.changes and self.rng.random() < 0.05:
+        if self.changes and self.rng.random() < self.often:
             self._change(self.changes.pop(0))
             return
         key = self.rng.randint(0, 4)
