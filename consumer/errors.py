@@ -40,7 +40,7 @@ class TableChangedError(TransientError):
 
 
 class TakesLongError(TransientError):
-    """What comes next would keep other units waiting: a hand does it, apart from them (consumer.process.operations.stretches)."""
+    """The next step would keep other units waiting: a hand does it, apart from them (consumer.process.operations.stretches)."""
 
 
 class CommitUnknownError(TransientError):

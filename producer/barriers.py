@@ -22,12 +22,11 @@ from producer.resume.startup import WAITS, Started, send_definition, unproven
 from producer.source import DefinitionProver, StatementReach
 from producer.sources.changes import Barrier
 from producer.statements import ddl
-from producer.statements.actions import Rows
 from producer.statements.columns import changes, said
-from producer.statements.ddl import Dml, SchemaDrop, TableDdl
+from producer.statements.ddl import Dml, SchemaDrop, TableDdl, Trigger
 from producer.statements.judgement import StatementVerdict, judge
 from producer.statements.shadows import Executed, ShadowTables
-from producer.stops import gone_remedy
+from producer.stops import by_statement, by_swap
 from producer.tables import Captured, TableName, TableState, dotted
 from schemas.findings import copy_again
 from schemas.table.model import Table, same_definition
@@ -65,11 +64,10 @@ class Barriers:
     def note(self, barrier: Barrier) -> None:
         """Learn of a statement before anything is asked about it."""
         if barrier.verdicts is None:
-            captured = self.captured.tables.keys() - self.captured.stopped.keys()
             done = Executed(
                 barrier.statement, barrier.sql, barrier.db, _place(barrier).point, barrier.escapes
             )
-            self.shadows.note(done, captured)
+            self.shadows.note(done, self.captured.tables)
 
     def concerned(self, barrier: Barrier) -> list[StatementVerdict]:
         """Return what the statement does to captured tables, and to tables to capture from now on."""
@@ -77,6 +75,8 @@ class Barriers:
         known, names = self.captured.known, self.names
         if barrier.verdicts is not None:
             return [each for each in barrier.verdicts if self.selected(*each.table) or each.table in known]
+        if isinstance(statement, Trigger):
+            return []
         if isinstance(statement, Dml):
             return self._written(barrier)
         if isinstance(statement, TableDdl):
@@ -174,19 +174,19 @@ class Barriers:
             if moved is not None:
                 return moved
         if verdict.rows != "kept" and name in self.captured.known and verdict.stops(same_definition=False):
-            raise _stopped(barrier, verdict)
+            raise by_statement(barrier, verdict)
         if state is None:
             return self._appeared(barrier, verdict, transaction, position)
         if action == "create" and verdict.definition == "kept":  # IF NOT EXISTS, and it does
             return 0
         # Of a table that was there when capture began, and is made later in the log, the start has the definition.
         if action in ("create", "rename") and state.defined_at[3] >= 0 and state.defined_at != position:
-            raise _stopped(barrier, StatementVerdict(name, "replaced", "changed"))
+            raise by_statement(barrier, StatementVerdict(name, "replaced", "changed"))
         if (
             verdict.needs == "no list"
             and self.definitions.partitioning(_place(barrier), name) not in NOT_LIST
         ):
-            raise _stopped(barrier, StatementVerdict(name, "unknown"))
+            raise by_statement(barrier, StatementVerdict(name, "unknown"))
         return self._alter(state, barrier, verdict, transaction, position)
 
     def _appeared(
@@ -236,7 +236,7 @@ class Barriers:
             raise self._lost(state.name, barrier)
         same = same_definition(state.table, table)
         if verdict.stops(same_definition=same):
-            raise _stopped(barrier, verdict)
+            raise by_statement(barrier, verdict)
         columns = _columns(barrier, state.table, table)
         state.define(table, position)
         effect = verdict.effect(same_definition=same)
@@ -257,7 +257,7 @@ class Barriers:
         """Deal with what gh-ost or pt-online-schema-change does to a captured table in the end; None: it is nothing of that."""
         place = _place(barrier)
         if statement.action == "create" and self.shadows.is_away(state.name):
-            raise _stopped(barrier, StatementVerdict(state.name, "replaced", "changed"))
+            raise by_statement(barrier, StatementVerdict(state.name, "replaced", "changed"))
         if statement.action != "rename":
             return None
         move, shadow = self.shadows.move(state.name, statement, place.point)
@@ -265,7 +265,7 @@ class Barriers:
             _log.warning(
                 "half a swap", source=self.captured.source, table=dotted(state.name), sql=barrier.sql[:500]
             )
-            raise _not_by_tool(
+            raise by_swap(
                 state.name, barrier, "only one side of that is named like a table of gh-ost or pt-osc"
             )
         if move == "away":
@@ -280,7 +280,7 @@ class Barriers:
             raise self._lost(state.name, barrier)
         swapped = self.shadows.swapped(shadow, place.point, state.table, table)
         if swapped.refused:
-            raise _not_by_tool(
+            raise by_swap(
                 state.name, barrier, f"of {dotted(shadow)}, which took its place, {swapped.refused}"
             )
         state.define(table, position)
@@ -300,7 +300,7 @@ class Barriers:
         """Return why a captured table is stopped that the statement made unfit, or that was dropped behind it."""
         seen, colon, remedy = self.errors.pop(name, "").rpartition(": ")
         if not colon:
-            return _stopped(barrier, StatementVerdict(name, "gone"))
+            return by_statement(barrier, StatementVerdict(name, "gone"))
         reason = f"{dotted(name)} cannot be captured since {barrier.sql[:200]}: {seen}"
         return TableStoppedError(frozenset([name]), "unfit", reason, f"{remedy}, then {copy_again(*name)}")
 
@@ -398,7 +398,7 @@ def _columns(barrier: Barrier, before: Table, after: Table) -> ColumnChanges | N
 
 
 def _selects(tokens: Sequence[ddl.Token]) -> bool:
-    """Whether CREATE TABLE takes its rows from a query, which may call functions. Where rows are logged, its text has none."""
+    """Tell whether CREATE TABLE takes its rows from a query, which may call functions. Where rows are logged, its text has none."""
     words = [token.upper for token in tokens]
     return "SELECT" in words or any(words[at : at + 2] == ["VALUES", "ROW"] for at in range(len(words)))
 
@@ -406,40 +406,6 @@ def _selects(tokens: Sequence[ddl.Token]) -> bool:
 _HIDDEN = "the session has temporary tables, and one of them may hide the table: no session should give one a captured table's name"
 #: Kinds of partitioning under which maintenance keeps every row; "": none.
 NOT_LIST = frozenset(["", "RANGE", "RANGE COLUMNS", "HASH", "LINEAR HASH", "KEY", "LINEAR KEY"])
-_WHAT: dict[Rows, str] = {
-    "gone": "was dropped or renamed",
-    "emptied": "lost rows without row events",
-    "replaced": "has other rows now, without row events",
-    "unknown": "may have other rows or values now, without row events",
-}
-
-
-def _stopped(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:
-    """Return why the statement stops a table."""
-    if verdict.logged:
-        return _written_unseen(barrier, verdict)
-    cause = "dropped" if verdict.rows == "gone" else "rows-replaced"
-    if not isinstance(barrier.statement, TableDdl | SchemaDrop):
-        cause = "statement"
-    shown = barrier.sql if isinstance(barrier.statement, TableDdl) else ddl.without_values(barrier.sql)
-    reason = f"{dotted(verdict.table)} {_WHAT[verdict.rows]}: {shown[:200]}"
-    remedy = gone_remedy(verdict.table) if verdict.rows == "gone" else copy_again(*verdict.table)
-    return TableStoppedError(frozenset([verdict.table]), cause, reason, remedy)
-
-
-def _not_by_tool(name: TableName, barrier: Barrier, why: str) -> TableStoppedError:
-    """Return why a swap stops a table that no tool's statements explain."""
-    reason = f"{dotted(name)} has other rows or values now, without row events: {barrier.sql[:200]} ({why})"
-    return TableStoppedError(frozenset([name]), "rows-replaced", reason, copy_again(*name))
-
-
-def _written_unseen(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:
-    """Return why a change that is logged as a statement stops a table."""
-    reason = f"a change logged as a statement, not as rows, may have changed {dotted(verdict.table)}: {ddl.without_values(barrier.sql)[:200]}"
-    remedy = f"binlog_format must be ROW for every session (SET GLOBAL binlog_format=ROW, reconnect the clients), then {copy_again(*verdict.table)}"
-    if verdict.why:
-        reason = f"{reason} ({verdict.why})"
-    return TableStoppedError(frozenset([verdict.table]), "statement", reason, remedy)
 
 
 def _place(barrier: Barrier) -> Place:

@@ -7,7 +7,6 @@ states stand in the position record, and go there with the position that they ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -25,7 +24,7 @@ AT_ONCE = 3
 _PASSING = frozenset({"dropped", "rows-replaced", "statement", "definition", "unfit", "xa"})
 
 
-class Seen(NamedTuple):
+class TableSeen(NamedTuple):
     """What capture knows of a table when a copy of it is asked for.
 
     `stopped`: the cause of its stop, "": it is not stopped. `estimate`: rows, about; None: not known. `begun`: the last copy that began
@@ -71,6 +70,8 @@ class CopyBook:
         self.states = dict(states or {})
         self.requests = requests
         self.revision = 0
+        self._waiting: list[CopyState] = []
+        self._waiting_at = -1
         self._altered: list[str] = []
         self._behind = [
             state.behind for state in self.states.values() if state.behind is not None and not _open(state)
@@ -78,7 +79,7 @@ class CopyBook:
 
     # --- what is asked
 
-    def asked(self, request: CopyRequest, seen: Seen, now: int) -> list[Effect]:
+    def asked(self, request: CopyRequest, seen: TableSeen, now: int) -> list[Effect]:
         """Take a request in; returns what follows at once."""
         name = f"{request.db}.{request.table}"
         state = self.states.get(name)
@@ -114,7 +115,7 @@ class CopyBook:
         return []
 
     def _accept(
-        self, request: CopyRequest, seen: Seen, state: CopyState | None, stopped: str, now: int
+        self, request: CopyRequest, seen: TableSeen, state: CopyState | None, stopped: str, now: int
     ) -> list[Effect]:
         new = replace(
             _of(request, state, now), estimate=seen.estimate, behind=state.behind if state else None
@@ -142,14 +143,16 @@ class CopyBook:
 
     @property
     def waiting(self) -> list[CopyState]:
-        """Those that may begin, the oldest first; none as long as one runs."""
-        if self.running is not None:
-            return []
-        return [state for state in self.states.values() if state.phase == "waiting"]
+        """Those that may begin, the oldest first; none as long as one runs. It is asked for each transaction."""
+        if self._waiting_at != self.revision:
+            self._waiting_at = self.revision
+            states = self.states.values() if self.running is None else ()
+            self._waiting = [state for state in states if state.phase == "waiting"]
+        return self._waiting
 
     @property
     def busy(self) -> bool:
-        """Whether a copy waits or runs."""
+        """Tell whether a copy waits or runs."""
         return any(map(_open, self.states.values()))
 
     def begun(self, table: str, begun: Begun, now: int) -> None:
@@ -196,7 +199,7 @@ class CopyBook:
 
     @property
     def pending(self) -> bool:
-        """Whether there is something to `settle`."""
+        """Tell whether there is something to `settle`."""
         return bool(self._altered or self._behind)
 
     def settle(self, now: int) -> list[Effect]:
@@ -259,7 +262,7 @@ class CopyBook:
             self.altered(table)
 
     def resumes(self, table: str, begun: Begun) -> bool:
-        """Whether the copy that began in the table's topic goes on where its markers say: unless it was given up, or is to begin anew.
+        """Tell whether the copy that began in the table's topic goes on where its markers say: unless it was given up, or is to begin anew.
 
         One that nobody knows here goes on: its request is read soon, and of a new snapshot there is none.
         """
@@ -300,24 +303,27 @@ def mark_of(state: CopyState) -> CopyMark:
     return CopyMark(id=state.id, partial=state.where is not None)
 
 
-_NOT_WHOLE = frozenset([";", "'", '"', "`", "/*"])
+_NOT_WHOLE = frozenset([";", "'", '"', "`"])
 """What stands in no condition: the end of a statement, and what has no end."""
 
 
 def unbalanced(where: str) -> str:
-    """Return why a text is no condition that is whole in itself, "…seen…: remedy"; "": it may be one. What it means the source says."""
+    """Return why a text is no condition that is whole in itself, "…seen…: remedy"; "": it may be one.
+
+    What it means the source says: it gets the text in parentheses, and what opens a comment without an end opens them for good.
+    """
     texts, depth = [token.upper for token in tokenize(where)], 0
     for text in texts:
         depth += {"(": 1, ")": -1}.get(text, 0)
         if depth < 0:
             break
-    if texts and depth == 0 and not _NOT_WHOLE & {*texts, *map("".join, pairwise(texts))}:
+    if texts and depth == 0 and not _NOT_WHOLE & set(texts):
         return ""
     return f"the condition {where[:200]!r} is not whole: give one SQL condition of the source, with all its parentheses"
 
 
 def satisfied(state: CopyState, request: CopyRequest) -> bool:
-    """Whether what is asked is done already, or will be: a copy of the whole table begins behind `after`."""
+    """Tell whether what is asked is done already, or will be: a copy of the whole table begins behind `after`."""
     if request.after is None or state.where is not None:
         return False
     if state.phase == "waiting":

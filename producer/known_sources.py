@@ -1,12 +1,12 @@
-"""The kinds of sources, found by their entries in schemas/config/source_kinds.py."""
+"""The kinds of sources, found by their entries in schemas/config/kinds/sources.py."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
 from producer.source import SourceDatabase
+from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.model import Config
-from schemas.config.source_kinds import SOURCE_KINDS
 
 
 def source_of(config: Config, name: str) -> SourceDatabase:

@@ -92,12 +92,12 @@ class SourceLog(Protocol):
 
     @property
     def begun(self) -> bool:
-        """Whether something of a transaction was yielded, and not its end."""
+        """Tell whether something of a transaction was yielded, and not its end."""
         ...
 
     @property
     def inside(self) -> bool:
-        """Whether what was read ends in the middle of a transaction; also true when `begun`."""
+        """Tell whether what was read ends in the middle of a transaction; also true when `begun`."""
         ...
 
     @property
@@ -193,7 +193,7 @@ class SourceCheck(NamedTuple):
 
 
 class SourceDatabase(SourceServer, Protocol):
-    """A source database: producer.flavours.binlog_source.BinlogSource. What is entered in schemas/config/source_kinds.py makes one.
+    """A source database: producer.flavours.binlog_source.BinlogSource. What is entered in schemas/config/kinds/sources.py makes one.
 
     It lasts as long as its process, and its connections from `begin` to `close`. All methods raise TransientSourceError (tried
     again) and SourceRefusedError (a person must act). `connector`: its name in events.

@@ -18,6 +18,11 @@ from dataclasses import dataclass
 from producer.binlog_format.errors import DecodeError, DefinitionMismatch, ImageNotFull
 from producer.errors import TableStoppedError
 from producer.kafka.settings import MAX_MESSAGE_BYTES
+from producer.sources.changes import Barrier
+from producer.statements import ddl
+from producer.statements.actions import Rows
+from producer.statements.ddl import SchemaDrop, TableDdl
+from producer.statements.judgement import StatementVerdict
 from schemas.findings import COPY_EACH, copy_again
 from schemas.wire.position import STOP_ROW, Position
 from schemas.wire.records import TableStop
@@ -63,7 +68,7 @@ class Cause:
     ts_ms: int
 
     def stop(self, name: TableName, error: TableStoppedError) -> TableStop:
-        """Return the stop of one of the tables that `error` speaks of; its reason names the table."""
+        """Return the stop of one of the tables that `error` speaks of; its reason names the table, and its remedy is a copy of it."""
         table = f"{name[0]}.{name[1]}"
         reason = error.reason if table in error.reason else f"{table}: {error.reason}"
         return TableStop(
@@ -151,3 +156,39 @@ def merged(record: Mapping[str, TableStop], topic: Mapping[str, TableStop]) -> d
         if name not in found or stop.at < found[name].at:
             found[name] = stop
     return found
+
+
+_WHAT: dict[Rows, str] = {
+    "gone": "was dropped or renamed",
+    "emptied": "lost rows without row events",
+    "replaced": "has other rows now, without row events",
+    "unknown": "may have other rows or values now, without row events",
+}
+
+
+def by_statement(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:
+    """Return why the statement stops a table."""
+    if verdict.logged:
+        return _by_logged_change(barrier, verdict)
+    cause = "dropped" if verdict.rows == "gone" else "rows-replaced"
+    if not isinstance(barrier.statement, TableDdl | SchemaDrop):
+        cause = "statement"
+    shown = barrier.sql if isinstance(barrier.statement, TableDdl) else ddl.without_values(barrier.sql)
+    reason = f"{'.'.join(verdict.table)} {_WHAT[verdict.rows]}: {shown[:200]}"
+    remedy = gone_remedy(verdict.table) if verdict.rows == "gone" else copy_again(*verdict.table)
+    return TableStoppedError(frozenset([verdict.table]), cause, reason, remedy)
+
+
+def by_swap(name: TableName, barrier: Barrier, why: str) -> TableStoppedError:
+    """Return why a swap stops a table that no tool's statements explain."""
+    reason = f"{'.'.join(name)} has other rows or values now, without row events: {barrier.sql[:200]} ({why})"
+    return TableStoppedError(frozenset([name]), "rows-replaced", reason, copy_again(*name))
+
+
+def _by_logged_change(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:
+    """Return why a change that is logged as a statement stops a table."""
+    reason = f"a change logged as a statement, not as rows, may have changed {'.'.join(verdict.table)}: {ddl.without_values(barrier.sql)[:200]}"
+    remedy = f"binlog_format must be ROW for every session (SET GLOBAL binlog_format=ROW, reconnect the clients), then {copy_again(*verdict.table)}"
+    if verdict.why:
+        reason = f"{reason} ({verdict.why})"
+    return TableStoppedError(frozenset([verdict.table]), "statement", reason, remedy)

@@ -21,6 +21,7 @@ from producer.binlog_format import log_event as log
 from producer.binlog_format.log_event import LogEvent
 from producer.capture import ENDED_AS_ASKED, TOLD
 from producer.decoders.context import SourceContext, TopicTail
+from producer.definitions.places import Place, Proof, Proven
 from producer.flavours.mariadb import MARIADB
 from producer.flavours.mysql import MYSQL
 from producer.kafka.writer import KafkaWriter
@@ -33,10 +34,11 @@ from producer.snapshot import chunks
 from producer.sources.binlog.assembly import LIMIT, Assembly
 from producer.sources.binlog.binlog_log import BinlogLog
 from producer.sources.binlog.mysql_gtids import GtidSet
-from producer.tables import Captured, TableState, TopicState
+from producer.tables import Begun, Captured, TableName, TableState, TopicState
 from schemas.config.model import SourceConfig
 from schemas.table.names import EXACT
 from schemas.wire.codec import decode_event, decode_stored_position
+from schemas.wire.copies import CopyMark, CopyRequest
 from schemas.wire.event import Event as RowEvent
 from schemas.wire.position import DEFINITION_ROW, Position, binlog_file_number
 from schemas.wire.records import Identity, StoredPosition, Watermark
@@ -125,17 +127,20 @@ class Broker:
         return [msgspec.json.decode(value, type=Watermark) for value in self.topics.get(WATERMARKS, [])]
 
 
+Answer = chunks.ChunkRead | chunks.ChunkFailed | chunks.ChunkRefused
+
+
 class Reader:
     """What stands in for the thread that reads chunks: the story answers."""
 
     def __init__(self) -> None:
         self.asked: list[chunks.ReadChunk] = []
-        self.answers: deque[chunks.ChunkRead | chunks.ChunkFailed] = deque()
+        self.answers: deque[Answer] = deque()
 
     def submit(self, request: chunks.ReadChunk) -> None:
         self.asked.append(request)
 
-    def poll(self, _timeout: float = 0) -> chunks.ChunkRead | chunks.ChunkFailed | None:
+    def poll(self, _timeout: float = 0) -> Answer | None:
         return self.answers.popleft() if self.answers else None
 
     def close(self) -> None: ...
@@ -148,7 +153,7 @@ class Story:
         """`limit`: bytes above which a transaction is not held in memory but read a second time.
 
         What a story may set: `ceiling`, `tails` and `fresh`, what the start finds in the topic; `engines`, the tables without
-        transactions; `log_end`, what the server says of it.
+        transactions; `log_end`, what the server says of it; `requests`, what is asked for copies; `proof`, what the catalogue proves.
         """
         self.mysql, self.snapshot, self.limit = mysql, snapshot, limit
         self.made = Made([INT])
@@ -163,6 +168,9 @@ class Story:
         self.engines: dict[tuple[str, str], str] = {}
         self.tails: dict[tuple[str, str], Tail] = {}
         self.fresh = True
+        self.requests: list[CopyRequest] = []
+        self.proof: Callable[[Place], Proof] = lambda _place: Proven(self.made.table, None)
+        self._polled = 0
         self._telling: Iterator[Events] = iter(())
         self._recent: Events = []
         self._point = 4
@@ -280,6 +288,14 @@ class Story:
         for at in range(0, len(events), size):
             yield events[at : at + size]
 
+    def poll(self) -> list[tuple[int, CopyRequest | None]]:
+        """What capture asks of the requests' topic."""
+        first, self._polled = self._polled, len(self.requests)
+        return [*enumerate(self.requests)][first:]
+
+    def at(self, place: Place, _name: TableName) -> Proof:
+        return self.proof(place)
+
     def _started(self) -> Started:
         """What a start has found out."""
         topic = TopicState(TOPIC, TopicTail(last=DEFINED), ceiling=self.ceiling)
@@ -287,6 +303,8 @@ class Story:
         captured = Captured("rowlock", "b1")
         captured.tables = {name: TableState(name, topic, self.made.table, DEFINED, definition_offset=0)}
         captured.topics, captured.known = {TOPIC: topic}, {name}
+        if self.fresh and self.tails:
+            captured.tables[name].begun = Begun(CopyMark(id="snapshot of era 0"), DEFINED, 0)
         identity = Identity(server_uuid=None, server_id=1, version="11", gtid_set=None)
         record = StoredPosition(source="b1", gen=1, epoch=0, file=FILE, pos=4, ts_ms=7, identity=identity)
         kind = MYSQL if self.mysql else MARIADB
@@ -315,12 +333,14 @@ class Story:
 
     def _ports(self, writer: KafkaWriter) -> Ports:
         server = SimpleNamespace(
-            log_end=lambda *_: self.log_end(), without_transactions=self.engines.get, ensure=lambda *_: set()
-        )
+            log_end=lambda *_: self.log_end(), without_transactions=self.engines.get, ensure=lambda *_: set(),
+            rows_about=lambda _name: 7,
+        )  # fmt: skip
+        story: Any = self
         return Ports(
             writer=writer, store=PositionStore(POSITIONS), topics=server, open_log=self._open_log, open_reader=self._open_reader,
-            server=lambda: server, names=EXACT, definitions=NOBODY, reaches=lambda _changed: NOBODY,
-            clock=Clock(lambda: self.now, now_ms), stopping=self.stop.is_set,
+            server=lambda: server, names=EXACT, definitions=story, reaches=lambda _changed: NOBODY,
+            clock=Clock(lambda: self.now, now_ms), stopping=self.stop.is_set, requests=self,
         )  # fmt: skip
 
     def _open_log(self, record: StoredPosition, captured: Callable[[str, str], bool]) -> BinlogLog:

@@ -204,6 +204,10 @@ class FakeSession:
         self._alive()
         return list(self._target.state.lanes.values()), self._target.state.unit
 
+    def held(self, unit: ApplyUnit) -> list[Held]:
+        self._alive()
+        return list(self._target.state.held.values())
+
     def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
         self._target.state.unit = replace(self._target.state.unit, stopped=message)
 

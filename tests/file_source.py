@@ -29,8 +29,8 @@ from producer.sources.survey import MISSING, Surveyed
 from producer.statements.ddl import TableDdl
 from producer.statements.judgement import StatementVerdict
 from producer.tables import TableName, TableState
+from schemas.config.kinds.sources import SourceKind
 from schemas.config.model import Config
-from schemas.config.source_kinds import SourceKind
 from schemas.findings import START_OVER, Finding, refusal
 from schemas.io.mysql_catalog import is_selected
 from schemas.table.model import Key, Row, Table

@@ -4,7 +4,7 @@
     FOLDER/TOPIC/rows.NUMBER.json          the rows of a unit's table as of a commit, key → row
     FOLDER/TOPIC/commit.NUMBER.json        a commit: epoch and progress, unit state, quarantine, which file has the rows
 
-`KIND` is its entry in schemas.config.target_kinds. A target's `database` is the folder.
+`KIND` is its entry in schemas.config.kinds.targets. A target's `database` is the folder.
 
 A commit is there when its file has its name: it is written whole under another one, and then linked to the number behind the
 commit that it builds on. Of two writers one makes that link: that is the fence, and not the comparison before it. What a writer left
@@ -29,8 +29,8 @@ from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, Ta
 from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing, ProgressChange, RowsChange
 from consumer.targets.checks.table_facts import TableFacts
 from consumer.targets.dialect import Dialect
+from schemas.config.kinds.targets import ENTRY_POINTS, TargetKind
 from schemas.config.model import TargetConfig
-from schemas.config.target_kinds import ENTRY_POINTS, TargetKind
 from schemas.table.model import Key, Row, Table, Value
 from schemas.wire.codec import decode_table, encode_table
 from schemas.wire.position import ZERO

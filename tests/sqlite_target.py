@@ -1,6 +1,6 @@
 """SQLite as a target of sessions: what docs/how-to/add-a-target.md asks for, and nothing else of rowlock knows of it.
 
-`KIND` is its entry in schemas.config.target_kinds. A target's `database` is the file. SQLite has one writer at a time: a lane's transaction
+`KIND` is its entry in schemas.config.kinds.targets. A target's `database` is the file. SQLite has one writer at a time: a lane's transaction
 begins by becoming it, so that its guard is a plain read.
 """
 
@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from consumer.targets.alterations import (
     DropTable,
     RenameColumn,
     altered,
+    renames_of,
 )
 from consumer.targets.bookkeeping import Books
 from consumer.targets.checks.rights import MissingRight, Wanted
@@ -44,8 +46,8 @@ from consumer.targets.shared.column_values import value_for_rows
 from consumer.targets.shared.common_syntax import create_if_missing, insert_values, limited
 from consumer.targets.shared.keyed_reads import KeyedReads
 from consumer.targets.sql import Fragment, Params, Syntax, keys_in, qualified, quote_with
+from schemas.config.kinds.targets import TargetKind
 from schemas.config.model import TargetConfig
-from schemas.config.target_kinds import TargetKind
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 
 SCHEMA = "main"
@@ -342,17 +344,21 @@ class SqliteAlterer:
 def kept_values(change: AlterTable) -> dict[str, str]:
     """Return the name of each column afterwards → what a row that is there has in it."""
     values = {name: quote(name) for name in change.table.column_names}
-    for step in change.steps:
-        if isinstance(step, RenameColumn):
-            values = {step.new if name == step.old else name: value for name, value in values.items()}
-        elif isinstance(step, DropColumn):
-            del values[step.name]
-        elif isinstance(step, AddColumn):
-            values[step.column.name] = literal(value_for_rows(step))
-        elif isinstance(step, ChangeColumn):
-            emptied = value_for_rows(AddColumn(step.wanted))
-            kept = values[step.wanted.name] if step.lossless else "NULL"
-            values[step.wanted.name] = f"coalesce({kept}, {literal(emptied)})"
+    for renames, steps in groupby(change.steps, lambda step: isinstance(step, RenameColumn)):
+        if renames:
+            names = renames_of(steps)
+            values = {names.get(name, name): value for name, value in values.items()}
+            continue
+        for step in steps:
+            if isinstance(step, DropColumn):
+                del values[step.name]
+            elif isinstance(step, AddColumn):
+                values[step.column.name] = literal(value_for_rows(step))
+            elif isinstance(step, ChangeColumn):
+                kept = values[step.wanted.name] if step.lossless else "NULL"
+                values[step.wanted.name] = (
+                    f"coalesce({kept}, {literal(value_for_rows(AddColumn(step.wanted)))})"
+                )
     return {name: values[name] for name in altered(change).column_names}
 
 

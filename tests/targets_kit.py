@@ -19,8 +19,8 @@ from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable
 from consumer.ordering.model import NetChange as NetChange
 from consumer.targets.dialect import open_session
 from consumer.targets.session import SqlSession
+from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.model import TargetConfig
-from schemas.config.target_kinds import TARGET_KINDS
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from tests import sqlite_target
 

@@ -10,7 +10,7 @@ What ends an attempt never fails the Spark batch: progress is where it is, the r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 import structlog
@@ -71,6 +71,16 @@ from schemas.wire.event import Event
 log = structlog.get_logger(__name__)
 
 
+@dataclass(slots=True)
+class _Figures:
+    """See Report."""
+
+    applied: int = 0
+    dropped: int = 0
+    held: int = 0
+    displaced: int = 0
+
+
 class Attempt:
     """The state of one attempt. Its methods are machines; `run` is the whole of it."""
 
@@ -89,10 +99,7 @@ class Attempt:
         self._plan = ResumePlan(0, self._wanted_layout(None))
         self._mark: Mark | None = None
         self._given = 0  # behind the records that the driver has given
-        self._applied = 0
-        self._dropped = 0
-        self._quarantined = 0
-        self._displaced = 0
+        self._figures = _Figures()
 
     # --- the attempt
 
@@ -109,14 +116,14 @@ class Attempt:
             if trouble.fault:
                 log.error("a unit failed by a fault of rowlock", topic=self.spec.unit.topic, exc_info=True)
             if isinstance(error, TargetConfigError) and not isinstance(error, MissingGrantError):
-                trouble = yield from self._explained(trouble)
+                trouble = yield from explained(self.spec.unit.topic, self._in_force, trouble)
             return (yield from self._ended(trouble))
         return self._report(Trouble("ok", ""))
 
     def begin(self) -> Machine[None]:
         """Begin an attempt: fence, read, choose the layout."""
         rows, state, self._held = yield from retried(lambda: ask(Begin()))
-        self._check(rows[0].topic_id, state)
+        check_state(self.spec, rows[0].topic_id, state)
         self._progress = Progress(rows)
         if state.ddl is not None:
             yield from self._changes.recover(state)
@@ -142,13 +149,6 @@ class Attempt:
         if self._in_force is None:
             yield from self._put_in_force(Stored(table), self._progress.rows, first=True)
         yield from self._close_applier()
-
-    def _check(self, topic_id: str, state: UnitState) -> None:
-        topic = self.spec.unit.topic
-        if state.stopped is not None:
-            raise UnitStoppedError(state.stopped)
-        if topic_id != self.spec.topic_id:
-            raise UnitStoppedError(recreated(topic))
 
     def _wanted_layout(self, in_force: InForce | None) -> Layout:
         layout = initial_layout(self.spec.routes, self.spec.lanes)
@@ -189,31 +189,16 @@ class Attempt:
             state=trouble.state,
             epoch=self.spec.epoch,
             offset=lowest.offset if lowest else -1,
-            applied=self._applied,
-            dropped=self._dropped + self._reader.dropped,
-            held=self._quarantined,
-            displaced=self._displaced,
+            applied=self._figures.applied,
+            dropped=self._figures.dropped + self._reader.dropped,
+            held=self._figures.held,
+            displaced=self._figures.displaced,
             commit_ts_ms=lowest.commit_ts_ms if lowest else 0,
             position=lowest.position if lowest else None,
             message=trouble.message,
             copy=trouble.copy,
             long=trouble.long,
         )
-
-    def _explained(self, trouble: Trouble) -> Machine[Trouble]:
-        """Say it in the words of `check` where the target table itself is the cause: the server's say what failed, not why."""
-        if self._in_force is None:
-            return trouble
-        topic = self.spec.unit.topic
-        try:
-            why: str | None = yield Explain(self._in_force.stored)
-        except Exception as error:  # noqa: BLE001  # then the server's words must do
-            log.info("a target table cannot be looked at", topic=topic, error=str(error)[:300])
-            return trouble
-        if why is None:
-            return trouble
-        log.info("the target refused a statement", topic=topic, said=trouble.message[:300], why=why)
-        return replace(trouble, message=why)
 
     def _ended(self, trouble: Trouble) -> Machine[Report]:
         """Say what became of an attempt that ended in trouble; in the target, too, if the unit waits for a person."""
@@ -288,7 +273,7 @@ class Attempt:
             if first and start < records[0][0]:
                 yield from self._take_missing(start, records[0][0])
             elif records[-1][0] < start:
-                self._dropped += len(records)
+                self._figures.dropped += len(records)
                 continue
             elif records[0][0] < start:
                 records = [record for record in records if record[0] >= start]
@@ -321,7 +306,7 @@ class Attempt:
                 yield from self._submit(taken.changes)
             else:
                 yield from self._barrier(taken)
-                self._applied += 1
+                self._figures.applied += 1
             self._mark = taken.mark
 
     def _submit(self, changes: list[RowChange]) -> Machine[None]:
@@ -330,7 +315,7 @@ class Attempt:
         if self._applier is None:  # no reader gives rows then; if one did, they must not pass for applied
             raise undefined(self.spec.unit.topic)
         yield from self._applier.submit(changes)
-        self._applied += len(changes)
+        self._figures.applied += len(changes)
 
     def _drain(self) -> Machine[None]:
         mark = self._mark
@@ -347,8 +332,8 @@ class Attempt:
             try:
                 yield from applier.close(error)
             finally:  # what is committed counts, whatever ended the lanes
-                self._quarantined += applier.held
-                self._displaced += applier.displaced
+                self._figures.held += applier.held
+                self._figures.displaced += applier.displaced
 
     # --- barriers
 
@@ -385,7 +370,7 @@ class Attempt:
         yield from self._drain()
         held = yield from self._copies.marker(chunk, mark, in_force, self._progress)
         if held is not None:
-            yield from self._close_applier()  # its lanes remember keys that are held no more
+            yield from self._close_applier()
             self._held, self._applier = held, self._new_applier()
 
     def _define(self, event: Event, mark: Mark) -> Machine[None]:
@@ -422,6 +407,30 @@ class Attempt:
         yield from self._close_applier()
         yield from retried(lambda: self._progress.relayout(rows, [WriteUnit(state)]))
         yield from self.begin()
+
+
+def explained(topic: str, in_force: InForce | None, trouble: Trouble) -> Machine[Trouble]:
+    """Say it in the words of `check` where the target table itself is the cause: the server's say what failed, not why."""
+    if in_force is None:
+        return trouble
+    try:
+        why: str | None = yield Explain(in_force.stored)
+    except Exception as error:  # noqa: BLE001  # then the server's words must do
+        log.info("a target table cannot be looked at", topic=topic, error=str(error)[:300])
+        return trouble
+    if why is None:
+        return trouble
+    log.info("the target refused a statement", topic=topic, said=trouble.message[:300], why=why)
+    return replace(trouble, message=why)
+
+
+def check_state(spec: UnitSpec, topic_id: str, state: UnitState) -> None:
+    """Raise UnitStoppedError if what the target says of the unit keeps it from going on. `topic_id`: that its progress speaks of."""
+    topic = spec.unit.topic
+    if state.stopped is not None:
+        raise UnitStoppedError(state.stopped)
+    if topic_id != spec.topic_id:
+        raise UnitStoppedError(recreated(topic))
 
 
 def recreated(topic: str) -> str:

@@ -133,6 +133,11 @@ class ReadProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadHeld:
+    """Read the unit's quarantine entries without locks; what rests on them is guarded by a transaction. Sent: the entries."""
+
+
+@dataclass(frozen=True, slots=True)
 class Transact:
     """Carry out `operations` in one transaction that guards the rows of `guards`, over session `number`.
 
@@ -262,7 +267,7 @@ class ReadMissing:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadAgain:
+class ReadPassed:
     """Read on in the records [start, upto) of Kafka, which the attempt has passed; the first of these effects opens them. Sent: a Slice,
     None at the end."""
 
@@ -315,6 +320,7 @@ class JoinLanes:
 Effect = (
     Begin
     | ReadProgress
+    | ReadHeld
     | Transact
     | CheckSession
     | DropSession
@@ -331,7 +337,7 @@ Effect = (
     | EndConnection
     | NextSlice
     | ReadMissing
-    | ReadAgain
+    | ReadPassed
     | FindBegin
     | OpenKeys
     | Sleep

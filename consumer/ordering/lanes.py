@@ -21,7 +21,7 @@ own progress: halves of net rows would show states that never were, and no progr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -160,7 +160,7 @@ class Lane:
 
     @property
     def busy(self) -> bool:
-        """Whether `next()` may say anything but Idle, or Idle(drained=True) for the first time."""
+        """Tell whether `next()` may say anything but Idle, or Idle(drained=True) for the first time."""
         return bool(
             self._queue or self._segments or self._end is not None or (self._gathered and self._due())
         )
@@ -242,7 +242,7 @@ class Lane:
         return ()
 
     def _due(self) -> bool:
-        """Whether what is gathered is committed now, though nothing stops it from growing."""
+        """Tell whether what is gathered is committed now, though nothing stops it from growing."""
         if (
             len(self._gathered) >= self._limits.max_gather
             or self._bytes >= self._limits.max_bytes
@@ -270,7 +270,8 @@ class Lane:
         if segment.refused is not None:
             change, plan, key, _waits = items[0]
             for part, folded in _parts(change, plan, key):
-                self._hold(batch, part, plan, folded, segment.refused)
+                behind = _place(batch, self.held, plan, folded)
+                _hold(batch, behind, part, _held(part, plan, folded, segment.refused))
             return batch
         groups: dict[TablePlan, list[RowChange]] = {}
         some = bool(self.held) or any(item[0].refused is not None for item in items)
@@ -289,32 +290,17 @@ class Lane:
         for item in items:
             change, plan, key, _waits = item
             for part, folded in _parts(change, plan, key):
-                behind = self._place(batch, plan, folded)
+                behind = _place(batch, self.held, plan, folded)
                 if behind and of_snapshot(part):
                     _close(batch, behind, _key_text(part, plan))
-                elif behind:
-                    self._hold(batch, part, plan, folded, f"{HELD_BEHIND} {behind[0][0]}")
-                    continue
-                if part.refused is None:
-                    free.append((part, plan, folded, ()))
+                if behind:  # by what may be the same key to the target: a retry then knows of both
+                    error = f"{HELD_BEHIND} {behind[0][0]}"
+                    _hold(batch, behind, part, _held(part, plan, folded, error))
+                elif part.refused is not None:
+                    _hold(batch, behind, part, _held(part, plan, folded, part.refused))
                 else:
-                    self._hold(batch, part, plan, folded, part.refused)
+                    free.append((part, plan, folded, ()))
         return free
-
-    def _place(self, batch: Batch, plan: TablePlan, folded: bytes) -> list[HeldAt]:
-        """Return what is held of a key as the batch leaves it, so far; to be changed in place."""
-        place = (plan.name, folded_text(folded))
-        if place not in batch.places:
-            batch.places[place] = list(self.held.get(place, ()))
-        return batch.places[place]
-
-    def _hold(self, batch: Batch, part: RowChange, plan: TablePlan, folded: bytes, error: str) -> None:
-        """Put a change into the quarantine; a snapshot's row takes the place of what is there of its key."""
-        behind, entry = self._place(batch, plan, folded), _held(part, plan, folded, error)
-        if behind and of_snapshot(part):
-            _close(batch, behind, entry.key)
-        batch.held.append(entry)
-        behind.append(_at(entry))
 
     def _halve(self, segment: _Segment) -> None:
         """Replace the segment by its halves, by event order; a single item stays whole."""
@@ -354,8 +340,26 @@ def _parts(change: RowChange, plan: TablePlan, key: bytes) -> list[tuple[RowChan
 
 
 def of_snapshot(change: RowChange) -> bool:
-    """Whether a change is a row that a snapshot read: the whole state of its key, and no change of one."""
+    """Tell whether a change is a row that a snapshot read: the whole state of its key, and no change of one."""
     return change.before is None and change.position[3] < 0
+
+
+def _place(
+    batch: Batch, held: Mapping[HeldKey, Sequence[HeldAt]], plan: TablePlan, folded: bytes
+) -> list[HeldAt]:
+    """Return what is held of a key as the batch leaves it, so far; to be changed in place. `held`: before the batch."""
+    place = (plan.name, folded_text(folded))
+    if place not in batch.places:
+        batch.places[place] = list(held.get(place, ()))
+    return batch.places[place]
+
+
+def _hold(batch: Batch, behind: list[HeldAt], part: RowChange, entry: Held) -> None:
+    """Put a change into the quarantine, as `entry`, where `behind` is of its key; a snapshot's row takes the place of what is there."""
+    if behind and of_snapshot(part):
+        _close(batch, behind, entry.key)
+    batch.held.append(entry)
+    behind.append(_at(entry))
 
 
 def _close(batch: Batch, behind: list[HeldAt], key: str) -> None:

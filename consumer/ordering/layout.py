@@ -48,7 +48,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def computable(self) -> bool:
-        """Whether this version of the code can say where this layout sends a key."""
+        """Tell whether this version of the code can say where this layout sends a key."""
         return self.hash == HASH and self.fold == FOLD_VERSION
 
     def lane_hash(self, table: str) -> Callable[[bytes], int]:

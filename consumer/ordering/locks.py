@@ -64,7 +64,7 @@ class LockTable:
         return last
 
     def ready(self, wait: Wait) -> bool:
-        """Whether the event waited for is released."""
+        """Tell whether the event waited for is released."""
         return self._released[wait[1]] >= wait[0]
 
     def release(self, lane: int, event: EventId) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from consumer.process.operations.copy_desk import CopyDesk, send_request
+from consumer.process.operations.copy_desk import UnitCopies, send_request
 from consumer.process.operations.hands import CHECKERS, FENCERS, LOOKERS, TAKERS
 from consumer.process.pipeline_queries import PipelineQueries
 from consumer.process.unit_operations import UnitOperations
@@ -95,7 +95,7 @@ class PipelineShell:
         pipeline.state_dir.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(pipeline.state_dir / "queries", ignore_errors=True)
         self._attempts = Attempts(str(pipeline.state_dir.resolve() / "attempts"))
-        desk = CopyDesk(pipeline, times.copy, partial(send_request, pipeline.kafka))
+        desk = UnitCopies(pipeline, times.copy, partial(send_request, pipeline.kafka))
         self._hands = UnitOperations(pipeline, self._attempts, times.seed, desk)
         self._queries = PipelineQueries(
             pipeline, self._attempts, self._hands.bounds, self._status.problem, self._ending

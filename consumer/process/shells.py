@@ -36,11 +36,11 @@ class PipelineShells:
 
     @property
     def idle(self) -> bool:
-        """Whether no unit has come yet."""
+        """Tell whether no unit has come yet."""
         return not self._made
 
     def knows(self, unit: str, pipeline: str) -> bool:
-        """Whether the unit is here, or could be prepared."""
+        """Tell whether the unit is here, or could be prepared."""
         return unit in self._of or pipeline in self._config.pipelines
 
     def preparing(self, unit: str, pipeline: str) -> PipelineShell:

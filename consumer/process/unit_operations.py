@@ -17,7 +17,7 @@ import structlog
 from consumer.attempt.drivers.run import stop_topic
 from consumer.errors import TransientError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit
-from consumer.process.operations.copy_desk import CopyDesk
+from consumer.process.operations.copy_desk import UnitCopies
 from consumer.process.operations.fencing import Fencing
 from consumer.process.operations.hands import Bounds, Hands, UnitTopics, failed, refused
 from consumer.process.operations.stretches import Stretches
@@ -56,7 +56,7 @@ class UnitOperations:
         pipeline: PipelineSettings,
         attempts: Attempts,
         seen: Callable[[str, str, int], None],
-        copies: CopyDesk,
+        copies: UnitCopies,
     ) -> None:
         """`seen`: is told (source, topic, last offset) of every topic that a hand looks at."""
         self._pipeline = pipeline
@@ -116,7 +116,7 @@ class UnitOperations:
         """Raise the epoch; then apply what is missing, if it is little."""
         unit, began = asked.unit, time.monotonic()
         with self._stretches.counted():
-            took = self._take(unit, asked)
+            took = self._take(unit, asked.above, look=asked.look, here=asked.here)
         if isinstance(took, Took):
             log.info(
                 "unit taken over", pipeline=self._pipeline.name, topic=unit.topic, epoch=took.epoch,
@@ -124,32 +124,39 @@ class UnitOperations:
             )  # fmt: skip
         return took
 
-    def _take(self, unit: About, asked: Take) -> Took | Failed:
+    def _take(self, unit: About, above: int, *, look: bool = False, here: bool = False) -> Took | Failed:
         try:
             bounds = self._topics.present(unit)
             with self._hands.one() as sessions:
                 taken = take_unit(
                     sessions.get(0), self._pipeline, unit.topic, unit.topic_id, bounds,
-                    assigned=unit.assignment, above=asked.above, copies=unit.source not in self._pipeline.debezium,
+                    assigned=unit.assignment, above=above, copies=unit.source not in self._pipeline.debezium,
                 )  # fmt: skip
                 if taken.refusal is not None:
                     return refused(unit, taken.epoch, taken.refusal)
                 try:
-                    return self._go_on(unit, taken, bounds[1], sessions, asked)
+                    return self._go_on(unit, taken, bounds[1], sessions, look=look, here=here)
                 except Exception as error:  # noqa: BLE001  # see consumer.attempt.trouble
                     return self._given_up(unit, taken.epoch, error, sessions, taken.was)
         except Exception as error:  # noqa: BLE001  # see consumer.attempt.trouble
             return failed(unit, error)
 
     def _go_on(
-        self, unit: About, taken: TakeoverResult, end: int, sessions: ConnectionCache, asked: Take
+        self,
+        unit: About,
+        taken: TakeoverResult,
+        end: int,
+        sessions: ConnectionCache,
+        *,
+        look: bool,
+        here: bool,
     ) -> Took | Failed:
         """Do what is left of a start once the epoch is raised."""
         debezium = unit.source in self._pipeline.debezium
         found = self._topics.described(unit)
         if found and (refusal := partitions_refusal(unit.topic, found.partitions, debezium=debezium)):
             raise UnitStoppedError(refusal)
-        if asked.look or self._looks.doubted(unit):  # else nobody waits for this look
+        if look or self._looks.doubted(unit):  # else nobody waits for this look
             why = self._looks.misfit(sessions.get(0), unit, taken.definition)
             if why is not None:
                 raise UnitStoppedError(why)
@@ -158,7 +165,7 @@ class UnitOperations:
             refusal = define_unit(self._pipeline, spec, sessions)
             if refusal is not None:
                 return refused(unit, taken.epoch, refusal)
-        here = asked.here or taken.gap or taken.was is not None
+        here = here or taken.gap or taken.was is not None
         return self._stretches.catch_up(unit, taken, end, sessions, here=here)
 
     def _given_up(

@@ -47,7 +47,7 @@ class TopicMarks:
 
 @dataclass(slots=True)
 class SourceMarks:
-    """What the watermarks of one source have said so far. `resolved_ts`: captured up to. `copies`: "db.table" → of the last one."""
+    """The sum of what the watermarks of one source have said so far. `resolved_ts`: captured up to. `copies`: "db.table" → of the last one."""
 
     gen: int = 0
     resolved_ts: int = UNKNOWN

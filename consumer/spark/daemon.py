@@ -20,7 +20,7 @@ import zipimport
 from contextlib import suppress
 from typing import Any
 
-from schemas.config.target_kinds import TARGET_KINDS
+from schemas.config.kinds.targets import TARGET_KINDS
 
 PATCHED_VERSION = "4.0.0"
 PRELOADED = ("pyarrow", "orjson", "msgspec", "xxhash", "confluent_kafka", "consumer.spark.task")

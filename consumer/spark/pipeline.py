@@ -11,8 +11,8 @@ from consumer.ordering.lanes import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.discovery import select_topics
 from consumer.tables.router import TableRoute
+from schemas.config.kinds.targets import target_kind
 from schemas.config.model import Config, KafkaConfig, PipelineConfig, SourceConfig, TargetConfig
-from schemas.config.target_kinds import target_kind
 from schemas.wire.debezium import Modes
 
 WHOLE_BATCH = LaneLimits(max_gather=50_000, max_bytes=64 * 2**20)

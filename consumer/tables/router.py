@@ -22,7 +22,7 @@ from schemas.table.patterns import fill, fill_place, matches
 ADDED_LENGTH = 64
 """Characters of a column that `add:` makes: a source's name or a short literal."""
 Policy = Literal["ignore", "lenient", "evolve", "stop"]
-"""What a change of a table's definition does to its target table (`schema_changes`)."""
+"""Policies: what a change of a table's definition does to its target table (`schema_changes`)."""
 
 
 class RouteConfig(Protocol):
@@ -39,7 +39,7 @@ class RouteConfig(Protocol):
 
 
 class RoutesConfig(Protocol):
-    """What `schemas.config.model.PipelineConfig` offers."""
+    """The part of `schemas.config.model.PipelineConfig` that this needs."""
 
     @property
     def routes(self) -> Sequence[RouteConfig]: ...

@@ -12,7 +12,7 @@ from schemas.wire.codec import decode_table, encode_table
 
 
 class _Beside(msgspec.Struct, omit_defaults=True):
-    """What stands beside the table's own fields, which readers of tables ignore."""
+    """Fields beside the table's own, which readers of tables ignore."""
 
     written_as: dict[str, str] = {}
     left: tuple[str, ...] = ()

@@ -101,6 +101,9 @@ class ProgressStore(Protocol):
     def read(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
         """Read progress without locks (status; after a commit of unknown outcome)."""
 
+    def held(self, unit: ApplyUnit) -> list[Held]:
+        """Return the quarantine entries of the unit by (offset, part), without locks."""
+
     def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
         """Record that the unit waits for a person; does nothing when the epoch is no longer `epoch`.
 
@@ -126,7 +129,7 @@ class TargetTables(Protocol):
 
 
 class UnitTarget(ProgressStore, TargetTables, Protocol):
-    """What taking a unit over, looking at it, stopping and fencing it need of a target, whichever kind it is.
+    """A target as taking a unit over, looking at it, stopping and fencing it need of a target, whichever kind it is.
 
     `transactional_ddl`: a statement that changes a table commits with the transaction that it stands in; else each commits by
     itself, and everything before it.

@@ -62,9 +62,6 @@ class BatchTarget(UnitTarget, Protocol):
     def topics(self, pipeline: str) -> list[str]:
         """Return the topics of which `pipeline` has a unit here (status)."""
 
-    def held(self, unit: ApplyUnit) -> list[Held]:
-        """Return the quarantine entries of the unit by (offset, part)."""
-
     def displaced(self, pipeline: str) -> dict[str, int]:
         """Return topic → rows of other keys that had to make room: none, where only keys must be unique."""
 

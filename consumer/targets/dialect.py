@@ -11,7 +11,7 @@ from consumer.errors import TargetConfigError
 from consumer.targets.base import ProgressStore
 from consumer.targets.batches import BatchTarget
 from consumer.targets.session import SqlSession
-from schemas.config.target_kinds import target_kind
+from schemas.config.kinds.targets import target_kind
 
 if TYPE_CHECKING:
     from schemas.config.model import TargetConfig
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A kind of target. `open`: connects; to a `BatchTarget` where its entry in schemas.config.target_kinds says `batches`.
+    """A kind of target. `open`: connects; to a `BatchTarget` where its entry in schemas.config.kinds.targets says `batches`.
 
     `progress`: opens the progress store; None: the session is it.
     `answers`: what is at the address of such a target (schemas.io.endpoints), where its driver does not tell that it met something

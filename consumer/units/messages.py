@@ -95,7 +95,7 @@ class UnitHere:
 
     @property
     def homeless(self) -> bool:
-        """Whether it is to be applied, and neither a query nor a hand does: a board is for one that no hand works on."""
+        """Tell whether it is to be applied, and neither a query nor a hand does: a board is for one that no hand works on."""
         free = self.home is None and not self.busy and not self.stop_asked
         return self.phase is ApplyPhase.APPLYING and free
 

@@ -27,4 +27,4 @@ class Fsm(Protocol):
     """What the system asks of a machine. It keeps its own mailbox to read from, given to it at registration."""
 
     def is_stopped(self) -> bool:
-        """Whether the machine is finished: the poller then removes it, once its mailbox is empty."""
+        """Tell whether the machine is finished: the poller then removes it, once its mailbox is empty."""

@@ -84,7 +84,7 @@ def foreign(fold: Fold, offset: int, *, newer: bool) -> None:
 
 
 def due(length: int, size: int, snapshot_size: int, *, most: int, most_bytes: int) -> bool:
-    """Whether a snapshot is worth it: `length` offsets and `size` bytes since the last one, which had `snapshot_size`.
+    """Tell whether a snapshot is worth it: `length` offsets and `size` bytes since the last one, which had `snapshot_size`.
 
     The bytes may be four snapshots, so that large states are not written over and over.
     """

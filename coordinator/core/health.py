@@ -1,4 +1,4 @@
-"""Whether an agent can get units ready at all: each agent is judged as a whole, beside the units that fail. Pure.
+"""Tell whether an agent can get units ready at all: each agent is judged as a whole, beside the units that fail. Pure.
 
 An agent on which every preparation fails has little to do, so the balance of loads would send it unit after unit. It backs
 off: after `failures` different units in a row whose preparation (or start) failed there it is given none for a while, longer
@@ -37,7 +37,7 @@ class AgentHealth:
 
     @property
     def trusted(self) -> bool:
-        """Whether it may be given units like any other."""
+        """Tell whether it may be given units like any other."""
         return self.rounds == 0
 
     def room(self, now: float, preparing: int) -> int | None:

@@ -50,7 +50,7 @@ class Member:
 
     @property
     def accepts(self) -> bool:
-        """Whether it can be given units."""
+        """Tell whether it can be given units."""
         return self.state is MemberState.SYNCED and not self.leaving
 
 

@@ -30,7 +30,7 @@ def forward(known: Mark | None, reported: Mark | None) -> Mark | None:
 
 
 def _ahead(mark: Mark, other: Mark) -> bool:
-    """Whether each part of the mark is at least the other's."""
+    """Tell whether each part of the mark is at least the other's."""
     if mark.position is None or not other.checkpoint_ts <= mark.checkpoint_ts <= mark.resolved_ts:
         return False
     return other.resolved_ts <= mark.resolved_ts and (

@@ -49,7 +49,7 @@ from coordinator.rest.models import (
 )
 from coordinator.rest.problems import UnknownError
 from coordinator.server.operators.api import CommandRefusedError, Control, NotLeaderError, View
-from coordinator.server.operators.copies import CopyDesk
+from coordinator.server.operators.copies import CopyOrders
 
 TITLE = "rowlock coordinator"
 _ABOUT = "What runs where, how far it is, and what is to change. Every error is `application/problem+json`."
@@ -60,7 +60,7 @@ UnitName = Annotated[
 AgentName = Annotated[str, Path(description="Name of the agent.")]
 
 
-def create_app(control: Control, copies: CopyDesk, *, token: SecretStr | None, prefix: str = "") -> FastAPI:
+def create_app(control: Control, copies: CopyOrders, *, token: SecretStr | None, prefix: str = "") -> FastAPI:
     """Return the application over `control`. `token`: what requests must bear; None: none, for loopback only.
 
     `copies`: where requests for copies go. `prefix`: the system's Kafka prefix; a request that names another is refused.

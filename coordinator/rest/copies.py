@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from coordinator.rest.access import Asker
 from coordinator.rest.models import Answer
 from coordinator.server.operators.api import CommandRefusedError, Control, NotLeaderError
-from coordinator.server.operators.copies import CopyAsked, CopyDesk, CopyRefusedError
+from coordinator.server.operators.copies import CopyAsked, CopyOrders, CopyRefusedError
 
 
 class CopyTable(BaseModel):
@@ -79,7 +79,7 @@ class CopyList(Answer):
     copies: list[Copy] = Field(description="The last request of each table, for a day after its end.")
 
 
-def copy_paths(router: APIRouter, control: Control, desk: CopyDesk) -> None:
+def copy_paths(router: APIRouter, control: Control, desk: CopyOrders) -> None:
     """Add the paths; only the leader answers."""
 
     def leading() -> None:

@@ -184,7 +184,7 @@ class Accepted(Answer):
 
 
 class ReloadQuery(BaseModel):
-    """Whether to reload, or only to look."""
+    """Tell whether to reload, or only to look."""
 
     model_config = ConfigDict(extra="forbid")
 

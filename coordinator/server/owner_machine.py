@@ -73,7 +73,7 @@ class OwnerMachine:
             self._give_up("internal error")
 
     def has_decided(self) -> bool:
-        """Whether `end` has something to do."""
+        """Tell whether `end` has something to do."""
         return self.term is not None and self.term.has_decided
 
     def end(self) -> None:

@@ -23,7 +23,7 @@ class Round:
         self._written: deque[tuple[int, ...]] = deque()
 
     def __bool__(self) -> bool:
-        """Whether there is something that has not been handed on."""
+        """Tell whether there is something that has not been handed on."""
         return bool(self._tokens or self.messages)
 
     def store(self, token: int, changes: tuple[Change, ...]) -> None:

@@ -138,7 +138,7 @@ class HeartbeatClient:
         self._thread.start()
 
     def send(self, message: Up) -> bool:
-        """Whether the message was queued: not without a stream that is served, nor when too many wait. Never blocks."""
+        """Tell whether the message was queued: not without a stream that is served, nor when too many wait. Never blocks."""
         now = time.monotonic()
         with self._lock:
             outbox, call = self._outbox, self._call

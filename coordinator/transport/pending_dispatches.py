@@ -44,7 +44,7 @@ class PendingDispatches:
         self._by_unit[unit] = op_seq
 
     def answered(self, op_seq: int) -> bool:
-        """Whether the answer was waited for. Dispatches are answered at most once; doubles count as late."""
+        """Tell whether the answer was waited for. Dispatches are answered at most once; doubles count as late."""
         known = self._end(op_seq, "replied") is not None
         if not known:
             self.ended["late"] += 1

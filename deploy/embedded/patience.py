@@ -57,7 +57,7 @@ class Patience:
         return self._now() - self._began
 
     def over(self) -> bool:
-        """Whether it has run out. Ask often: what passed since the last time counts by the pressure of now."""
+        """Tell whether it has run out. Ask often: what passed since the last time counts by the pressure of now."""
         now = self._now()
         self._spent += (now - self._last) / self._pressure()
         self._last = now

@@ -152,7 +152,7 @@ def _status_end(code: int, data: bytes, at: int) -> int | None:
 
 
 def _of_base_table(found: dict[int, bytes], whole: bool) -> bool:
-    """Whether a statement is on a base table although it is marked as one of a session with temporary tables.
+    """Tell whether a statement is on a base table although it is marked as one of a session with temporary tables.
 
     MySQL marks whatever follows in a routine that used one. It names the databases of the tables that a statement opened, which
     TRUNCATE does with a temporary table only, and numbers the changes of base tables.

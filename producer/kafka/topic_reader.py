@@ -89,7 +89,7 @@ class TopicReader:
         )
 
     def _counts(self, message: Any, left: dict[str, Stretch]) -> bool:
-        """Whether the message is of its topic's stretch; takes the topic off `left` when that is over."""
+        """Tell whether the message is of its topic's stretch; takes the topic off `left` when that is over."""
         topic, error, offset = message.topic(), message.error(), message.offset()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             self._fail(topic, error)

@@ -91,7 +91,7 @@ class KafkaWriter:
 
     @property
     def full(self) -> bool:
-        """Whether enough is pending to make a batch."""
+        """Tell whether enough is pending to make a batch."""
         return self._pending_bytes >= BATCH
 
     def flush(self) -> None:

@@ -25,7 +25,7 @@ class TableChoice:
         self._late = started.late
 
     def selected(self, db: str, table: str) -> bool:
-        """Whether the configuration names the table, and it is no tool's."""
+        """Tell whether the configuration names the table, and it is no tool's."""
         return is_selected(self._patterns, db, table) and not self._of_tool((db, table))
 
     def _of_tool(self, name: TableName) -> bool:
@@ -33,7 +33,7 @@ class TableChoice:
         return any(of_tools([name], self._tools, self._patterns, tables) for tables in known)
 
     def captured(self, db: str, table: str) -> bool:
-        """Whether rows of the table are published, as far as it is known before its first one."""
+        """Tell whether rows of the table are published, as far as it is known before its first one."""
         name = self._names.same((db, table))
         state = self._captured.tables.get(name)
         if state is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import structlog
 from msgspec.structs import replace
 
-from producer.copies import Ask, Effect, Forget, Seen, StopAgain, mark_of, unbalanced
+from producer.copies import Ask, Effect, Forget, StopAgain, TableSeen, mark_of, unbalanced
 from producer.decoders.row_codec import TransactionContext
 from producer.definitions.places import Place, Unproven
 from producer.errors import TableStoppedError
@@ -63,12 +63,12 @@ class TableCopies:
 
     @property
     def busy(self) -> bool:
-        """Whether a copy is asked for, waits or runs."""
+        """Tell whether a copy is asked for, waits or runs."""
         return bool(self._asked) or self._book.busy
 
     @property
     def due(self) -> bool:
-        """Whether `advance` has something to do."""
+        """Tell whether `advance` has something to do."""
         return bool(
             self._asked or self._book.pending or self._snapshots.unbegun or self._snapshots.refused or self._book.waiting
         )  # fmt: skip
@@ -106,7 +106,7 @@ class TableCopies:
         request = CopyRequest(
             id=f"made again at {place}", db=name[0], table=name[1], by="capture", cause="dropped", requested_ms=at_ms
         )  # fmt: skip
-        self._book.asked(request, Seen(stopped="dropped"), at_ms)
+        self._book.asked(request, TableSeen(stopped="dropped"), at_ms)
 
     def _ask(self, request: CopyRequest, moment: LogMoment) -> None:
         db, table = self._ports.names.same((request.db, request.table))
@@ -118,10 +118,10 @@ class TableCopies:
         if not self._snapshots.goes_on((db, table)):  # it had begun before its request was read
             self._snapshots.add(state)
 
-    def _seen(self, request: CopyRequest) -> Seen:
+    def _seen(self, request: CopyRequest) -> TableSeen:
         name = (request.db, request.table)
         stopped, state = self._captured.stopped.get(name), self._captured.tables.get(name)
-        return Seen(
+        return TableSeen(
             stopped=stopped.stop.cause if stopped is not None else "",
             estimate=None if request.cancel else self._ports.server().rows_about(name),
             begun=state.begun if state is not None and stopped is None else None,
@@ -163,7 +163,7 @@ class TableCopies:
     # --- begin
 
     def _passed(self, name: TableName, file: str, pos: int) -> bool:
-        """Whether an event here stands above everything in the table's topic."""
+        """Tell whether an event here stands above everything in the table's topic."""
         topic = self._captured.topic(name)
         topic.note()
         here = (self._context.epoch, binlog_file_number(file), pos, self._snapshots.next_row(topic))

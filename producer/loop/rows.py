@@ -114,7 +114,7 @@ class RowSender:
 
     @property
     def holding(self) -> bool:
-        """Whether a row is held."""
+        """Tell whether a row is held."""
         return self._held is not None
 
     def release(self) -> None:

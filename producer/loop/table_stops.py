@@ -33,7 +33,7 @@ class TableStops:
 
     @property
     def unsaid(self) -> bool:
-        """Whether there is a stop that its topic does not have yet."""
+        """Tell whether there is a stop that its topic does not have yet."""
         return bool(self._captured.unsaid)
 
     def stop(self, error: TableStoppedError, at: LogMoment) -> None:
@@ -46,7 +46,7 @@ class TableStops:
                     self._stop_table(name, part, cause, place)
 
     def _begun_behind(self, name: TableName, cause: Cause) -> bool:
-        """Whether a former start took the table up behind the cause."""
+        """Tell whether a former start took the table up behind the cause."""
         begins = self._started.begins.get(name)
         return begins is not None and (cause.epoch, cause.file_number, cause.pos) < begins[:3]
 

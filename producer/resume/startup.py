@@ -383,9 +383,8 @@ class Starter:
             state.marker_offset = tail.marker_offset
             state.begun = tail.begun_in(started.record.epoch)
         for name, stopped in self.captured.stopped.items():
-            topic_tails = found.get(self.captured.topic_of(name))
-            its_tail = None if topic_tails is None else topic_tails.tables.get(name)
-            begun = None if its_tail is None else its_tail.begun
+            of_topic = found.get(self.captured.topic_of(name))
+            begun = of_topic.begun(name) if of_topic is not None else None
             if begun is not None and stopped.position is not None and begun.position > stopped.position:
                 # A predecessor has begun a copy that ends here, with no more of it: that is said behind it.
                 stopped.position = None

@@ -84,7 +84,7 @@ class Tail:
         return self.begun if self.begun is not None and self.begun.position[0] == epoch else None
 
     def altered(self) -> bool:
-        """Whether the definition is another one since the last copy began."""
+        """Tell whether the definition is another one since the last copy began."""
         if self.begun is None or (was := self.definitions.get(self.begun.position)) is None:
             return False
         since = (table for at, table in self.definitions.items() if at > self.begun.position)
@@ -135,6 +135,10 @@ class TopicTails:
             self._table_event(offset, event)
         elif always:
             self.tables.setdefault((source.db, source.table), Tail())
+
+    def begun(self, name: TableName) -> Begun | None:
+        """Return the last copy that began of a table."""
+        return self.tables[name].begun if name in self.tables else None
 
     def _raise(self, position: Position) -> None:
         if self.highest is None or position > self.highest:

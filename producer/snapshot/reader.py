@@ -94,18 +94,12 @@ class ChunkReader:
                 cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         return self._connection
 
-    def _select(self, connection: Connection[Any], request: ReadChunk) -> ChunkRead | ChunkRefused:
+    def _select(self, connection: Connection[Any], request: ReadChunk) -> ChunkRead:
         sql, parameters = chunk_query(request.table, request.after, request.limit, request.where)
         convert = row_of(request.table)
         with connection.cursor(Cursor) as cursor:
             low = self._visibility.begin(cursor)
-            try:
-                cursor.execute(sql, parameters or None)
-            except pymysql.MySQLError as error:
-                if request.where is None or not error.args or error.args[0] in _ANY_STATEMENT:
-                    raise
-                self.close()
-                return ChunkRefused(request.request, str(error.args[-1]))
+            cursor.execute(sql, parameters or None)
             rows: list[Row] = [convert(row) for row in cursor.fetchall()]
             cursor.execute("COMMIT")
             high = self._visibility.log_end(cursor)
@@ -114,16 +108,22 @@ class ChunkReader:
 
 _PERMANENT = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 1698})
 """Access denied, in all its forms."""
-_ANY_STATEMENT = frozenset(
-    {1040, 1053, 1205, 1213, 1317, 1412, 1927, 1969, 2002, 2003, 2006, 2013, 2014, 2026, 2055, 3024}
-)
-"""Connections that are lost or killed, locks, time-outs: whatever the statement says."""
+_NOT_OF_A_CONDITION = frozenset(
+    {1040, 1044, 1045, 1053, 1205, 1213, 1317, 1412, 1698, 1927, 1969, 2002, 2003, 2006, 2013, 2014, 2026, 2055, 3024}
+)  # fmt: skip
+"""Nobody is let in, connections that are lost or killed, locks, time-outs: whatever the statement says."""
 
 
-def _answer(request: ReadChunk, error: Exception) -> ChunkFailed:
-    """Return the answer that has the chunk read again. Raises `error` where trying again will not heal it."""
-    again = (pymysql.err.OperationalError, pymysql.err.InterfaceError, OSError)
+def _answer(request: ReadChunk, error: Exception) -> ChunkFailed | ChunkRefused:
+    """Return what follows from an error: with a condition that is most likely to blame, else the chunk is read again.
+
+    Raises `error` where trying again will not heal it.
+    """
     number = error.args[0] if error.args else None
+    of_server = isinstance(error, pymysql.MySQLError) and isinstance(number, int) and number > 0
+    if request.where is not None and of_server and number not in _NOT_OF_A_CONDITION:
+        return ChunkRefused(request.request, str(error.args[-1]))
+    again = (pymysql.err.OperationalError, pymysql.err.InterfaceError, OSError)
     if number in _TABLE_CHANGED or (isinstance(error, again) and number not in _PERMANENT):
         return ChunkFailed(request.request, str(error))
     raise error

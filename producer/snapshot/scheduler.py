@@ -134,17 +134,17 @@ class Snapshots:
         return {dotted(state.name) for state in (*waiting, *running, *self.unbegun.values())}
 
     def goes_on(self, name: TableName) -> bool:
-        """Whether the table's snapshot or copy is not all sent."""
+        """Tell whether the table's snapshot or copy is not all sent."""
         return name in self._jobs or name in self._waiting or name in self.unbegun
 
     @property
     def ready(self) -> bool:
-        """Whether there is a table that can go on at once. Never without a table: `advance` is not called then."""
+        """Tell whether there is a table that can go on at once. Never without a table: `advance` is not called then."""
         return self._goes_on and self.active
 
     @property
     def active(self) -> bool:
-        """Whether any table is under way or waits."""
+        """Tell whether any table is under way or waits."""
         return bool(self._jobs or self._waiting)
 
     # --- what capture tells
@@ -221,7 +221,7 @@ class Snapshots:
     # --- inside
 
     def _passed(self, state: TableState, point: chunks.LogPoint) -> bool:
-        """Whether snapshot rows at `point` would stand above everything in the topic."""
+        """Tell whether snapshot rows at `point` would stand above everything in the topic."""
         ceiling = state.topic.ceiling
         return ceiling is None or (self._context.epoch, *point, self.next_row(state.topic)) > ceiling
 
@@ -398,7 +398,7 @@ def resume_after(tail: Tail, table: Table) -> chunks.ResumePoint:
 
 
 def _of_its_key(tail: Tail, marker: Marker, table: Table) -> bool:
-    """Whether the marker's keys are of the table's key: by the definition it stands under, else (`tail` begins later) by form."""
+    """Tell whether the marker's keys are of the table's key: by the definition it stands under, else (`tail` begins later) by form."""
     under = max((position for position in tail.definitions if position <= marker.position), default=None)
     if under is not None:
         return tail.definitions[under].key.columns == table.key.columns

@@ -77,7 +77,7 @@ class Catalog:
 
     @property
     def alive(self) -> bool:
-        """Whether the server answers on this connection."""
+        """Tell whether the server answers on this connection."""
         try:
             self.connection.ping(reconnect=False)
         except pymysql.MySQLError:

@@ -66,7 +66,7 @@ class Barrier(NamedTuple):
     """
 
     header: TransactionHeader
-    statement: ddl.TableDdl | ddl.SchemaDrop | ddl.Unknown | ddl.Dml
+    statement: ddl.TableDdl | ddl.SchemaDrop | ddl.Unknown | ddl.Dml | ddl.Trigger
     sql: str
     row: int
     start: int = 0

@@ -53,7 +53,7 @@ class Grant:
     revoked: bool = False
 
     def covers(self, db: str) -> bool:
-        """Whether it holds for all of `db`, or for a part of it."""
+        """Tell whether it holds for all of `db`, or for a part of it."""
         return self.database == "*" or _like(self.database).fullmatch(db) is not None
 
 
@@ -84,7 +84,7 @@ class Grants:
         return cls(tuple(found), frozenset(columns), _account(lines))
 
     def everywhere(self, *wanted: str) -> bool:
-        """Whether one of the `wanted` privileges is granted on the whole server, and taken back nowhere."""
+        """Tell whether one of the `wanted` privileges is granted on the whole server, and taken back nowhere."""
         asked = frozenset(wanted) | _ALL
         taken = (each for each in self.grants if each.revoked and each.database.lower() not in SYSTEM_SCHEMAS)
         if any(asked & each.privileges for each in taken):
@@ -96,7 +96,7 @@ class Grants:
         )
 
     def on_database(self, db: str, *wanted: str) -> bool:
-        """Whether one of the `wanted` privileges is granted on all tables of `db`."""
+        """Tell whether one of the `wanted` privileges is granted on all tables of `db`."""
         asked = frozenset(wanted) | _ALL
         if any(asked & each.privileges and each.covers(db) for each in self.grants if each.revoked):
             return False
@@ -107,12 +107,12 @@ class Grants:
         )
 
     def on_part(self, db: str, *wanted: str) -> bool:
-        """Whether one of the `wanted` privileges is granted on something in `db`."""
+        """Tell whether one of the `wanted` privileges is granted on something in `db`."""
         asked = frozenset(wanted) | _ALL
         return any(asked & each.privileges and each.covers(db) for each in self.grants if not each.revoked)
 
     def on_table(self, db: str, table: str, *wanted: str) -> bool:
-        """Whether one of the `wanted` privileges is granted on the table."""
+        """Tell whether one of the `wanted` privileges is granted on the table."""
         asked = frozenset(wanted) | _ALL
         exact = any(
             asked & each.privileges and (each.database, each.object) == (db, table)
@@ -134,26 +134,26 @@ class Sight:
         return cls(Grants.parse(lines), rights)
 
     def everything(self) -> bool:
-        """Whether the tables and views of all databases are seen, by name and kind."""
+        """Tell whether the tables and views of all databases are seen, by name and kind."""
         return self.grants.everywhere(*TABLE_RIGHTS)
 
     def triggers(self, db: str) -> bool:
-        """Whether all triggers of `db` are seen, with their bodies."""
+        """Tell whether all triggers of `db` are seen, with their bodies."""
         return self.grants.on_database(db, "TRIGGER")
 
     def views(self, db: str) -> bool:
-        """Whether all definitions of views of `db` are seen."""
+        """Tell whether all definitions of views of `db` are seen."""
         return self.grants.on_database(db, "SHOW VIEW") and self.grants.on_database(db, "SELECT")
 
     def routines(self) -> bool:
-        """Whether all stored routines of the server are seen, with their bodies."""
+        """Tell whether all stored routines of the server are seen, with their bodies."""
         table = self.rights.routines_table
         return self.grants.everywhere("SELECT", self.rights.routines) or (
             table is not None and self.grants.on_table(*table, "SELECT")
         )
 
     def foreign_keys(self, db: str) -> bool:
-        """Whether all foreign keys of the tables of `db` are seen in information_schema.referential_constraints."""
+        """Tell whether all foreign keys of the tables of `db` are seen in information_schema.referential_constraints."""
         return self.grants.on_database(db, *self.rights.foreign_keys)
 
 

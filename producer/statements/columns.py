@@ -1,4 +1,4 @@
-"""Reads what statements on a table say of its columns: pure.
+"""Columns in statements on a table, and what becomes of each: pure.
 
 The definitions before and after do not tell a column that was renamed from one that was dropped beside another that was added. The
 statement does. `said` reads it; `changes` holds what was said against the two definitions and answers only where both agree: names are
@@ -105,8 +105,6 @@ def _followed(columns: Mapping[str, _Column], statement: Sequence[Said]) -> dict
     for action in (each for each in statement if each.what == "add"):
         name = _fold(action.name)
         if action.conditional and name in columns:
-            if moved.get(name, name) != name:  # whether it is there the server tells, at some moment or other
-                return None
             continue
         if name in made or (name in columns and name not in moved):
             return None

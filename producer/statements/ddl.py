@@ -177,6 +177,15 @@ class Harmless:
 
 
 @dataclass(frozen=True, slots=True)
+class Trigger(Harmless):
+    """CREATE TRIGGER … AFTER `event` ON `table`, which changes no row by itself. `words`: every identifier in it."""
+
+    table: TableName = ("", "")
+    event: str = ""
+    words: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Dml:
     """A change of rows logged as a statement: legal for temporary tables only. `words`: every identifier in it."""
 
@@ -357,9 +366,23 @@ def _object_ddl(verb: str, tokens: list[Token], db: str) -> Statement:
         if verb != "DROP":
             return Harmless()
         return SchemaDrop(names[0][1]) if names else Unknown(db)
+    if kind == "TRIGGER" and verb == "CREATE":
+        return _trigger(tokens, rest, db)
     if kind in _HARMLESS_OBJECTS:
         return Harmless(objects=kind in _CODE)
     return Unknown(db)
+
+
+def _trigger(tokens: list[Token], rest: list[Token], db: str) -> Statement:
+    """CREATE TRIGGER [IF NOT EXISTS] name AFTER event ON table …; of any other form nothing is told but that it is a trigger."""
+    rest = _skip_words(rest, "IF", "NOT", "EXISTS")
+    name, at = names_at(rest, 0)
+    words = [token.upper for token in rest[at : at + 3]]
+    table, _ = names_at(rest, at + 3)
+    if name is None or table is None or words[:1] != ["AFTER"] or words[2:] != ["ON"]:
+        return Harmless(objects=True)
+    of = (table[0] or name[0] or db, table[1])
+    return Trigger(objects=True, table=of, event=words[1], words=frozenset(token.text for token in tokens))
 
 
 #: Objects that change what a statement on tables does.

@@ -1,4 +1,4 @@
-"""What gh-ost and pt-online-schema-change do to a captured table by way of a shadow table, judged when that takes its place. Pure (R22).
+"""Shadow tables of gh-ost and pt-online-schema-change, judged when they take the place of a captured table. Pure (R22).
 
 The tools guarantee that the shadow has the table's rows at the swap. Then the table's definition changes as the shadow's statements say, as by an
 ALTER TABLE, and rows that were captured stay right, if the way there keeps every row and value: the tools copy columns by their names
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from producer.statements import ddl
 from producer.statements.columns import changes, said
-from producer.statements.ddl import SchemaDrop, Statement, TableDdl, TableName
+from producer.statements.ddl import SchemaDrop, Statement, TableDdl, TableName, Trigger
 from producer.statements.judgement import StatementVerdict, judge
 from schemas.table.model import ColumnType, Kind, Table, same_definition
 from schemas.table.names import EXACT, Names
@@ -25,7 +25,7 @@ from schemas.wire.records import Shadow
 
 LogPoint = tuple[int, int]
 Move = Literal["", "away", "swap", "half"]
-"""What a RENAME is for a table: nothing that a tool does; the first part of a swap; a swap; one side of a swap only."""
+"""The meaning of a RENAME for a table: nothing that a tool does; the first part of a swap; a swap; one side of a swap only."""
 _LONGEST = 65_536  # characters of statements that are kept of one shadow
 
 
@@ -40,7 +40,7 @@ class Executed(NamedTuple):
 
 
 class Swapped(NamedTuple):
-    """What a swap does: `refused` "": the table's rows and values are those it had, but for what the definition says. Else why not."""
+    """The result of a swap: `refused` "": the table's rows and values are those it had, but for what the definition says. Else why not."""
 
     refused: str = ""
     columns: ColumnChanges | None = None
@@ -61,6 +61,8 @@ class ShadowTables:
         if isinstance(statement, SchemaDrop):
             for name in [each for each in self._shadows if each[0] == self._names.fold(statement.db)]:
                 self._over(name, done.at)
+        if isinstance(statement, Trigger):
+            self._triggered(same(statement.table), done.at, statement)
         if not isinstance(statement, TableDdl):
             return
         for name in dict.fromkeys(map(same, statement.tables)):
@@ -73,6 +75,32 @@ class ShadowTables:
                 self._over(name, done.at)
             elif done.at > known.at:
                 self._goes_on(name, known, done, statement)
+            self._touched(name, done, statement)
+
+    def _triggered(self, table: TableName, at: LogPoint, trigger: Trigger) -> None:
+        """A trigger of the table that writes a shadow keeps it up to date."""
+        words = {self._names.fold(word) for word in trigger.words}
+        for name, known in self._of(table):
+            if not known.over and at > known.at and name[1] in words:
+                self._shadows[name] = replace(known, at=at, triggers=(*known.triggers, trigger.event))
+
+    def _touched(self, table: TableName, done: Executed, statement: TableDdl) -> None:
+        """A statement on the table itself, while a tool makes its next form: the shadow does not learn of it."""
+        if statement.action == "rename" or not self._of(table):
+            return
+        mine = [
+            each
+            for each in judge(done.sql, done.db, escapes=done.escapes)
+            if self._names.same(each.table) == table
+        ]
+        if statement.action == "alter" and all(
+            each.rows == "kept" and each.keeps_definition for each in mine
+        ):
+            return
+        for name, known in self._of(table):
+            if not known.over and done.at > known.at:
+                why = f"{table[0]}.{table[1]} itself was changed meanwhile: {done.sql[:200]}"
+                self._shadows[name] = replace(known, at=done.at, statements=(), unknown=why)
 
     def _begins(self, name: TableName, done: Executed, captured: Collection[TableName]) -> None:
         table = self._tools.shadow_of(name, captured)
@@ -137,7 +165,7 @@ class ShadowTables:
         return any(known.away for _, known in self._of(table))
 
     def is_away(self, table: TableName) -> bool:
-        """Whether the table has left its place for its shadow, which has not come."""
+        """Tell whether the table has left its place for its shadow, which has not come."""
         return any(known.away and not known.over for _, known in self._of(table))
 
     def swapped(self, shadow: TableName, at: LogPoint, before: Table, after: Table) -> Swapped:
@@ -147,6 +175,9 @@ class ShadowTables:
             return Swapped("nothing was seen of its shadow table")
         if known.unknown:
             return Swapped(known.unknown)
+        missing = {"INSERT", "UPDATE", "DELETE"} - set(known.triggers)
+        if missing and self._tools.needs_triggers(shadow, (known.db, known.table)):
+            return Swapped("no triggers kept it up to date, so it is not pt-online-schema-change's")
         return joined(known.statements, known.db, before, after)
 
     def stored(self, point: LogPoint) -> tuple[Shadow, ...]:
@@ -194,7 +225,7 @@ def _refuses_rows(before: Table, after: Table) -> str:
 
 
 def _tells_apart(was: ColumnType, now: ColumnType) -> bool:
-    """Whether values that differ in one type differ in the other, as surely as can be."""
+    """Tell whether values that differ in one type differ in the other, as surely as can be."""
     if was == now:
         return True
     if was.kind is not now.kind:

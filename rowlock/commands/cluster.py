@@ -90,7 +90,7 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
     config = load(config_file, handed, {("coordination", key): value for key, value in given if value})
     from rowlock.coordinator.hangup import reload_on_hangup
     from rowlock.coordinator.run import default_name, run
-    from rowlock.inspect.copy_desk import KafkaCopyDesk
+    from rowlock.views.copy_desk import KafkaCopyDesk
 
     desk = KafkaCopyDesk(config)
     with reload_on_hangup(config):

@@ -8,7 +8,7 @@ from typing import Protocol
 import structlog
 
 from coordinator.server.operators.configuration import ConfigurationRefusedError, FoundConfiguration
-from coordinator.server.operators.copies import CopyDesk
+from coordinator.server.operators.copies import CopyOrders
 from schemas.config.changes.handed import read_again
 from schemas.config.changes.parts import digest, part_digests
 from schemas.config.changes.plan import ConfigPlan, plan
@@ -18,13 +18,13 @@ _LOG = structlog.get_logger()
 
 
 class Follower(Protocol):
-    """Who goes by the configuration."""
+    """Somebody who goes by the configuration."""
 
     def take(self, config: Config, changed: Collection[str]) -> None:
         """Go by this one from now on. `changed`: its parts that differ from before. Never waits."""
 
 
-class FollowingDesk(CopyDesk, Follower, Protocol):
+class FollowingDesk(CopyOrders, Follower, Protocol):
     """The desk for copies of the sources of the configuration in force."""
 
 
@@ -43,7 +43,7 @@ class HeldConfiguration:
 
     @property
     def config(self) -> Config:
-        """What is held."""
+        """The configuration that is held."""
         return self._held
 
     def read(self) -> FoundConfiguration:

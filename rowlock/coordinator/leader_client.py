@@ -111,9 +111,8 @@ class LeaderClient:
 
     def reload(self, *, dry_run: bool = False) -> Json:
         """Have the leader read its file; it asks all agents before it answers. `dry_run`: only say what the file would change."""
-        self.get(
-            "/v1/leader"
-        )  # another system's coordinator, of an earlier release, knows no such path, and could not say whose it is
+        # another system's coordinator, of an earlier release, knows no such path, and could not say whose it is
+        self.get("/v1/leader")
         params = {"dry_run": "true"} if dry_run else {}
         return self._request("POST", "/v1/reload", params=params, timeout=patient(RELOAD_S))
 

@@ -17,7 +17,7 @@ from coordinator.core.schedulers import MoveLimits
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.listening import listening_socket
-from coordinator.server.operators.copies import CopyDesk
+from coordinator.server.operators.copies import CopyOrders
 from rowlock.coordinator.configuration import FollowingDesk, HeldConfiguration
 from rowlock.coordinator.fences import Fences
 from rowlock.coordinator.unit_catalogue import CatalogueReader
@@ -115,7 +115,7 @@ def _serve(
     listening: socket.socket,
     stop: threading.Event,
     *,
-    copies: CopyDesk,
+    copies: CopyOrders,
 ) -> int:
     try:
         rest = serve_rest(config.coordination, coordinator, copies, config.kafka.prefix, listening)
@@ -149,7 +149,7 @@ def listen_for_rest(config: CoordinationConfig, *, or_any_port: bool) -> tuple[s
 def serve_rest(
     config: CoordinationConfig,
     coordinator: Coordinator,
-    copies: CopyDesk,
+    copies: CopyOrders,
     prefix: str,
     listening: socket.socket,
 ) -> RestServer:

@@ -32,8 +32,8 @@ from rowlock.inspect.debezium_check import debezium_findings
 from rowlock.inspect.scopes import Scope, ScopedFinding, about, of_source
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import selected_tables
+from schemas.config.kinds.targets import target_kind
 from schemas.config.model import Config, PipelineConfig
-from schemas.config.target_kinds import target_kind
 from schemas.errors import SchemaError, ServerConnectError
 from schemas.findings import NO_TABLE, Finding, no_table_yet
 from schemas.io.endpoints import KAFKA, addresses, blamed
@@ -103,7 +103,7 @@ def _spark(config: Config) -> Iterator[Finding]:
 
 
 def _state_dir(config: Config) -> Iterator[Finding]:
-    """Whether files can be made in `state_dir`: one is made, and removed again."""
+    """Tell whether files can be made in `state_dir`: one is made, and removed again."""
     folder = config.state_dir
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     try:

@@ -27,8 +27,8 @@ from consumer.tables.undecodable import refusal
 from consumer.targets.batches import BatchFenced, BatchTarget, ProgressChange
 from rowlock.errors import CommandError
 from rowlock.views.target import TargetView, known_topics, target_session
+from schemas.config.kinds.targets import target_kind
 from schemas.config.model import Config
-from schemas.config.target_kinds import target_kind
 from schemas.table.model import Key, Row
 
 

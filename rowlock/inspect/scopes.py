@@ -37,7 +37,7 @@ class ScopedFinding:
 
 
 class ScopedPipeline(Protocol):
-    """What `schemas.config.model.PipelineConfig` offers."""
+    """The part of `schemas.config.model.PipelineConfig` that this needs."""
 
     @property
     def sources(self) -> Sequence[str]: ...

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coordinator.server.operators.copies import CopyRow
-from rowlock.inspect.copy_desk import copy_rows
 from rowlock.inspect.placement import Placement, Row
+from rowlock.views.copy_desk import copy_rows
 from schemas.findings import split_remedy
 from schemas.wire.position import Position
 from schemas.wire.records import SNAPSHOT_COMPLETE, TableStop, Watermark

@@ -75,7 +75,7 @@ class Status:
 
     @property
     def healthy(self) -> bool:
-        """Whether everything that shall run does."""
+        """Tell whether everything that shall run does."""
         states = {source.state for source in self.sources} | {unit.state for unit in self.units}
         return not (self.problems or states & _ILL or any(source.tables for source in self.sources))
 
@@ -180,7 +180,7 @@ class StatusReader:
         ]
 
     def _external(self, name: str) -> bool:
-        """Whether Debezium captures the source, not rowlock."""
+        """Tell whether Debezium captures the source, not rowlock."""
         return self._config.sources[name].events == "debezium"
 
     def _source(self, name: str, seen: Watermark | None, now_ms: int, placement: Placement) -> SourceStatus:

@@ -24,8 +24,8 @@ from rowlock.inspect.compare import RowDifference, Shape, Suspects, compare_page
 from rowlock.views.source import selected_tables
 from rowlock.views.target import TargetView, source_session, target_session
 from schemas.backoff import pause_after
+from schemas.config.kinds.targets import target_kind
 from schemas.config.model import Config, SourceConfig
-from schemas.config.target_kinds import target_kind
 from schemas.table.model import Key, Row, Table, UniqueIndex
 
 PAGE = 2000

@@ -13,7 +13,7 @@ from string import Formatter
 from typing import TYPE_CHECKING
 
 from schemas.config.coordination_checks import check_coordination
-from schemas.config.target_kinds import target_kind
+from schemas.config.kinds.targets import target_kind
 from schemas.config.yaml_lines import Document
 from schemas.table.patterns import PatternError, check_pattern, split_parts
 

@@ -20,9 +20,9 @@ from schemas.config.base import Model, Port, Text
 from schemas.config.changes.text import ConfigText
 from schemas.config.coordination import CoordinationConfig, CoordinationTls
 from schemas.config.errors import ConfigErrors, ConfigProblem
+from schemas.config.kinds.sources import SOURCE_KINDS
+from schemas.config.kinds.targets import TARGET_KINDS, target_kind
 from schemas.config.online_ddl import OnlineDdlConfig, all_tools
-from schemas.config.source_kinds import SOURCE_KINDS
-from schemas.config.target_kinds import TARGET_KINDS, target_kind
 
 __all__ = [
     "Config",
@@ -326,7 +326,7 @@ class Config(Model):
 
     @property
     def made_of(self) -> ConfigText:
-        """What this was made of, to hand it to another process. It holds secrets."""
+        """Return what this was made of, to hand it to another process. It holds secrets."""
         return self._made_of
 
     @property

@@ -24,7 +24,7 @@ Template = Annotated[str, AfterValidator(_template)]
 
 
 class OnlineDdlConfig(Model):
-    """How the tools call the tables in which they make the next form of a table `t`. A bare list names tools: `gh-ost`, `pt-osc`. `{table}` stands
+    """Names of the tables in which the tools make the next form of a table `t`. A bare list names tools: `gh-ost`, `pt-osc`. `{table}` stands
     for the table's own name, `{time}` for fourteen digits: gh-ost's are `_{table}_gho`, and `_{table}_ghc`, `_{table}_del`, `_{table}_{time}_del`."""
 
     shadow: list[Template] = Field(
@@ -32,6 +32,10 @@ class OnlineDdlConfig(Model):
     )
     trash: list[Template] = Field(
         default_factory=list, description="Names that `t` gets then, and of what else a tool leaves."
+    )
+    triggered: list[Template] = Field(
+        default_factory=list,
+        description="Those of `shadow` that count only where triggers of `t` keep the table up to date, as pt-osc's do.",
     )
 
     @model_validator(mode="before")
@@ -45,11 +49,11 @@ class OnlineDdlConfig(Model):
             known = {"seen": ", ".join(map(str, unknown)), "known": " and ".join(TOOLS)}
             raise PydanticCustomError("tool", "no tool is called {seen}: {known} are known", known)
         names = tool_names(tools)
-        return {"shadow": list(names.shadow), "trash": list(names.trash)}
+        return {kind: list(getattr(names, kind)) for kind in ("shadow", "trash", "triggered")}
 
     @property
     def names(self) -> ToolNames:
-        return ToolNames(tuple(self.shadow), tuple(self.trash))
+        return ToolNames(tuple(self.shadow), tuple(self.trash), tuple(self.triggered))
 
 
 def all_tools() -> OnlineDdlConfig:

@@ -21,18 +21,27 @@ _UNDERSCORES = 10  # pt-online-schema-change puts so many before a name at most,
 
 @dataclass(frozen=True, slots=True)
 class ToolNames:
-    """Templates of the names of shadow tables, and of those that are left over."""
+    """Templates of the names of shadow tables, and of those that are left over.
+
+    `triggered`: those of shadows that triggers keep up to date: without these, such a name says nothing. People call tables so, too.
+    """
 
     shadow: tuple[str, ...] = ()
     trash: tuple[str, ...] = ()
+    triggered: tuple[str, ...] = ()
 
     def is_shadow(self, name: TableName, table: TableName) -> bool:
-        """Whether `name` is that of a shadow of `table`."""
+        """Tell whether `name` is that of a shadow of `table`."""
         return name[0] == table[0] and any(_fits(each, name[1], table[1]) for each in self.shadow)
 
     def is_trash(self, name: TableName, table: TableName) -> bool:
-        """Whether `name` is one that `table` gets when it is done with."""
+        """Tell whether `name` is one that `table` gets when it is done with."""
         return name[0] == table[0] and any(_fits(each, name[1], table[1]) for each in self.trash)
+
+    def needs_triggers(self, name: TableName, table: TableName) -> bool:
+        """Tell whether the name of a shadow of `table` is one of a tool that works by triggers, and of no other."""
+        fitting = [each for each in self.shadow if _fits(each, name[1], table[1])]
+        return all(each in self.triggered for each in fitting)
 
     def shadow_of(self, name: TableName, tables: Collection[TableName]) -> TableName | None:
         """Return the one of `tables` whose shadow `name` is; None: it is none."""
@@ -50,6 +59,7 @@ TOOLS: Mapping[str, ToolNames] = {
     "pt-osc": ToolNames(
         tuple(f"{'_' * each}{{table}}_new" for each in range(1, _UNDERSCORES + 1)),
         tuple(f"{'_' * each}{{table}}_old" for each in range(1, _UNDERSCORES + 1)),
+        tuple(f"{'_' * each}{{table}}_new" for each in range(1, _UNDERSCORES + 1)),
     ),
 }
 
@@ -60,6 +70,7 @@ def tool_names(tools: Iterable[str]) -> ToolNames:
     return ToolNames(
         tuple(name for each in chosen for name in each.shadow),
         tuple(name for each in chosen for name in each.trash),
+        tuple(name for each in chosen for name in each.triggered),
     )
 
 

@@ -81,6 +81,7 @@ def selects(patterns: Iterable[str], db: str, table: str) -> bool:
     return selected
 
 
+@functools.lru_cache(maxsize=4096)
 def is_literal(pattern: str) -> bool:
     """Tell whether a pattern (without "!") takes one table only, by its name."""
     return not any(piece in _GLOBS for part in split_parts(pattern) for piece, literal in part if not literal)

@@ -220,7 +220,7 @@ def _write_json(column: Column) -> Convert:
 
 
 def _has_nul(text: str) -> bool:
-    """Whether \\u0000 is an escape in it, not the text of one (an even number of backslashes before the u)."""
+    """Tell whether \\u0000 is an escape in it, not the text of one (an even number of backslashes before the u)."""
     return re.search(r"(?<!\\)(?:\\\\)*\\u0000", text) is not None
 
 

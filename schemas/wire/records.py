@@ -81,7 +81,7 @@ class Anchor(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class TableStop(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Why no event of a table is published any more, until a copy of the table begins (`rowlock copy`).
+    """A stop: no event of a table is published any more, until a copy of the table begins (`rowlock copy`).
 
     `cause`: one of producer.stops.CAUSES. `at`: of the cause in the source's log (`file`, `pos` for people).
     `reason`: what was seen, one sentence with the table in it; `remedy`: what to do. `since_ms`: when that was, at the source.
@@ -106,11 +106,11 @@ class LogProof(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Shadow(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """What was done to `db`.`name`, the table in which gh-ost or pt-online-schema-change makes the next form of `table`: the position
+    """Statements on `db`.`name`, the table in which gh-ost or pt-online-schema-change makes the next form of `table`: the position
     moves past it, and it counts when the one takes the other's place.
 
     `at`: (number of the log file, offset) of the last statement that counts here. `statements`: since its CREATE, as they were
-    executed in `db`. `unknown`: why nothing follows from them ("…"). `away`: `table` has left its place, and the shadow not come
+    executed in `db`. `triggers`: kinds of changes (INSERT …) that a trigger of `table` takes over into it. `unknown`: why nothing follows from them ("…"). `away`: `table` has left its place, and the shadow not come
     yet. `over`: the shadow is gone, or has taken the place.
     """
 
@@ -119,6 +119,7 @@ class Shadow(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     table: str
     at: tuple[int, int]
     statements: tuple[str, ...] = ()
+    triggers: tuple[str, ...] = ()
     unknown: str = ""
     away: bool = False
     over: bool = False

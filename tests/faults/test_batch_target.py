@@ -24,7 +24,7 @@ from consumer.ordering.fencing_tokens import BITS
 from consumer.ordering.model import ApplyUnit
 from deploy.embedded.services import Kafka, MariaDB
 from rowlock.cli import main
-from schemas.config import target_kinds
+from schemas.config.kinds import targets as target_kinds
 from schemas.wire.records import table_topic
 from tests.apply_kit import ROOT
 from tests.json_folder import Commit, JsonFolder, installed

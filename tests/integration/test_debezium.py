@@ -20,7 +20,7 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from consumer.process.operations.copy_desk import CopyDesk
+from consumer.process.operations.copy_desk import UnitCopies
 from consumer.process.unit_operations import UnitOperations
 from consumer.spark.active_units import Attempts
 from consumer.spark.pipeline import PipelineSettings
@@ -241,7 +241,7 @@ def go_on(world: World) -> None:
 def apply_by_hand(world: World, table: str) -> None:
     """Take the unit over as an agent's process does, which applies what is missing."""
     pipeline = PipelineSettings.of(load_config(world.config), "p", slots=1)
-    desk = CopyDesk(pipeline, lambda *_: None, lambda *_: None)
+    desk = UnitCopies(pipeline, lambda *_: None, lambda *_: None)
     hands = UnitOperations(pipeline, Attempts(str(world.config.parent / "attempts")), lambda *_: None, desk)
     unit = About(
         f"{world.db}.b1.{world.db}.{table}", "b1", time.time_ns() // 10**6 + 60_000

@@ -54,7 +54,7 @@ def cluster(kafka: Kafka, unique: str, tmp_path: Path) -> Iterator[Processes]:
         sources={"b1": {**server, "tables": ["bank.*"]}},
         targets={"hq": {**server, "database": "d"}},
         pipelines={name: {"sources": ["b1"], "target": "hq"} for name in ("p", "q")},
-        coordination=addresses.config,
+        coordination={**addresses.config, "balance_every_s": 86400},  # nothing moves but what the test moves
     )
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     for made in admin.create_topics([NewTopic(f"{unique}.b1.bank.acct", 1, 1)]).values():

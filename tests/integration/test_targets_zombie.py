@@ -27,7 +27,7 @@ from consumer.errors import ConsumerError
 from consumer.ordering.model import NetChange, ApplyUnit
 from consumer.targets.dialect import open_session
 from schemas.config.model import TargetConfig
-from schemas.config.target_kinds import TARGET_KINDS
+from schemas.config.kinds.targets import TARGET_KINDS
 from tests.sqlite_target import KIND
 from tests.targets_kit import as_target, people
 

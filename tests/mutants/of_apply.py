@@ -7,6 +7,11 @@ from tests.mutants.mutant import Mutant
 _ORDER = ("tests/unit/test_lane_order.py",)
 _CORE = ("tests/unit/test_assigned_core.py",)
 _BESIDE = ("tests/unit/test_spark_beside.py",)
+_COPIES = (
+    "tests/unit/test_apply_copies.py",
+    "tests/unit/test_living_keys.py",
+    "tests/unit/test_copy_desk.py",
+)
 _TRUNCATE = (
     "tests/unit/test_unit_apply.py::test_rows_before_a_truncate_in_one_batch_are_gone_behind_it",
     "tests/unit/test_unit_apply.py::test_a_row_lost_inside_a_transaction_stops_the_unit_before_what_follows",
@@ -141,4 +146,44 @@ MUTANTS = [
         ("        yield from self._close_applier()  # its lanes remember keys that are held no more\n", ""),
         tests=("tests/unit/test_unit_apply.py",),
     ),
+    *_of(
+        "consumer/attempt/copies/sweep.py",
+        ("dead = [key for key in some if key in there]", "dead = list(some)"),
+        ("            if list(there) == [key]:\n                yield from self._delete([key])\n", ""),
+        ("keys.excuse((yield LookUp(self._table, some)))", "yield LookUp(self._table, some)"),
+        ("if self._looked > HERE and not self._patient:", "if False:"),
+        tests=_COPIES,
+    ),
+    *_of(
+        "consumer/attempt/copies/begin.py",
+        ("source.position <= position", "False"),
+        ("source.gen < max(row.gen for row in rows)", "False"),
+        ("event.source.gen >= gen", "True"),
+        ("and not event.copy.partial\n", "\n"),
+        ("    if event is None or offset <= after:", "    if event is None:"),
+        tests=_COPIES,
+    ),
+    *_of(
+        "consumer/attempt/copies/window.py",
+        ("if offset > since}", "if True}"),
+        ("            note(old, False)\n", "            pass\n"),
+        ("            self._last.clear()", "            pass"),
+        tests=_COPIES,
+    ),
+    *_of(
+        "consumer/attempt/copies/held.py",
+        ("of[-1].offset <= begins or not", "not"),
+        ("or not leaves_row(in_force, of[-1])", ""),
+        tests=_COPIES,
+    ),
+    *_of("consumer/ordering/lanes.py", ("return change.before is None and change.position[3] < 0", "return False"), tests=_COPIES),
+    *_of(
+        "consumer/tables/key_order.py",
+        ("real.fsp >= source.fsp", "True"),
+        ("real.scale >= scale", "True"),
+        ("real.length == source.length)", "True)"),
+        ("if any(part.prefix for part in key.parts)", "if False"),
+        tests=_COPIES,
+    ),
+    *_of("consumer/units/decisions.py", ("begun = event.begun and before is None", "begun = event.begun"), tests=_COPIES),
 ]  # fmt: skip

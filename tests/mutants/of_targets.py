@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 _SQLITE = ("tests/unit/test_sqlite_target.py",)
 _JSON = ("tests/unit/test_json_folder.py", "tests/unit/test_batch_commits.py")
 
+_ALTER = ("tests/unit/test_alter_texts.py",)
 _QUERY = ("tests/unit/test_batch_query.py",)
 
 
@@ -15,6 +16,39 @@ def _of(file: str, *changes: tuple[str, str], tests: tuple[str, ...] = _SQLITE) 
 
 
 MUTANTS = [
+    *_of(
+        "consumer/targets/postgres/alter.py",
+        ("        if statement.columns & added.columns or added.before:", "        if added.before:"),
+        ("in taken}", "in ()}"),
+        ("    filled = None if wanted.name in keyed(whole.ending) else ", "    filled = "),
+        ("    nulls = now.nullable or not step.lossless\n", "    nulls = now.nullable\n"),
+        ("        if now.default is not None:  #", "        if not now:  #"),
+        ("    if step.wanted.name in whole.ending.key.columns:\n", "    if not step:\n"),
+        ("    return [each for each in found if each.name == index.name] or found", "    return [each for each in found if each.name == index.name]"),
+        ("whole.before.get(column, column) for column in index.columns", "column for column in index.columns"),
+        ('.replace("%", "%%") + "\'"', ' + "\'"'),
+        tests=_ALTER,
+    ),
+    *_of(
+        "consumer/targets/mysql/alter.py",
+        ("    whole.lenient |= not step.lossless or (now.nullable and not wanted.nullable)\n", "    whole.lenient |= not step.lossless\n"),
+        ("        each.changed |= each.column.auto_increment\n", "        pass\n"),
+        ("    exact = column.name in keyed(whole.ending) or column.type.members\n", "    exact = column.name in keyed(whole.change.table) or column.type.members\n"),
+        (" or column.type.members\n", "\n"),
+        ("    taken = whole.real.names - whole.dropped.keys()", "    taken = frozenset[str]()"),
+        ("and column.type.kind not in _SPELT_OUT", "and not default"),
+        ('        return text, [f"ALTER COLUMN {name} DROP DEFAULT"]', "        return text, []"),
+        tests=_ALTER,
+    ),
+    *_of(
+        "consumer/targets/altering.py",
+        ("                raise LockWaitError(waits_for(change.table, seen)) from error", "                raise"),
+        ("        if connection == self._link.identity():\n            return\n", ""),
+        ("    named.sort(key=lambda index: len(index.name), reverse=True)\n", ""),
+        ("                if not isinstance(change, DropTable):\n                    raise\n", ""),
+        ("                seen = self._alterer.holders(second, identity, table) or seen\n", "                seen = self._alterer.holders(second, identity, table)\n"),
+        tests=("tests/unit/test_altering.py",),
+    ),
     *_of(
         "consumer/targets/progress_store.py",
         ("            if seen != expected:", "            if len(seen) != len(expected):"),

@@ -23,12 +23,13 @@ SETTLE_S = 10.0
 @dataclass(frozen=True, slots=True)
 class Found:
     """`tables`: of each place that the sources have now; `gone`: units whose table is no more, with their state;
-    `sources_ill`: sources that do not run, and why; `problems`: what status says beside."""
+    `sources_ill`: sources that do not run, and why; `problems`: what status says beside; `pairs`: what was compared."""
 
     tables: tuple[Judged, ...]
     gone: tuple[tuple[str, str], ...]
     sources_ill: dict[str, str]
     problems: tuple[str, ...]
+    pairs: dict[Place, Pair]
 
 
 def status_of(config: Config) -> Status:
@@ -61,7 +62,7 @@ def found(config: Config) -> Found:
         for each in status.sources
         if each.state not in ("running", "finished")
     }
-    return Found(tuple(out), tuple(gone), ill, status.problems)
+    return Found(tuple(out), tuple(gone), ill, status.problems, places)
 
 
 def _place(pair: Pair) -> Place:
@@ -156,12 +157,11 @@ def unnoticed(config: Config, spoil: Callable[[Place], None], seen: Found) -> li
     for one in seen.tables:
         if one.verdict is Verdict.EQUAL and one.rows:
             wanted.setdefault(one.place.pipeline, one.place)
-    pairs_of = {_place(pair): pair for pair in _all_pairs(config)}
     out = []
     for place in wanted.values():
         spoil(place)
         with closing(Comparer(config)) as comparer:
-            facts = compared(comparer, pairs_of[place], Facts("current"))
+            facts = compared(comparer, seen.pairs[place], Facts("current"))
         if judged(place, facts).verdict is not Verdict.DIFFERENT:
             out.append(place)
     return out

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt as Product
+from consumer.attempt.copies.begin import find_begin
+from consumer.attempt.copies.keys import MemoryKeys
 from consumer.attempt.effects import Effect, Machine
 from consumer.attempt.lane_group import LaneGroup, Signals
 from consumer.attempt.reader import Slice
@@ -22,10 +25,11 @@ from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, initial
 from consumer.errors import ConsumerError
 from consumer.ordering.lanes import LaneLimits
 from consumer.ordering.model import ApplyUnit
+from schemas.table.model import Table
 from tests.sim.kafka import Topic
 from tests.sim.target import PLANTED, Steps
 from tests.sim.truth import Wrong
-from tests.sim.wire import real_table, routes
+from tests.sim.wire import real_table, routes, table_there
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -60,7 +64,7 @@ class Attempt:
         self.finished = False
         self.failed = False
         self._at = begin
-        self._missing: Iterator[Slice] | None = None
+        self._reads: dict[type, tuple[int, Iterator[Slice]]] = {}
         self._lanes = 0
         self._woken = Woken()
         self.actors: list[Steps] = [self._task()]
@@ -78,6 +82,9 @@ class Attempt:
         self.actors, self.failed = [], True
         self.target.kill(self)
 
+    def read_table(self, _schema: str, _name: str) -> Table:
+        return table_there(self.query.branch)
+
     # --- the actors
 
     def _task(self) -> Steps:
@@ -91,6 +98,10 @@ class Attempt:
         self.query.ended = (
             report.state == "stopped" and self.query.live is self and self._says_stop(report.message)
         )
+        if self.query.ended and report.copy is not None:
+            self.world.needs_copy(self.query, report.copy)
+        looked = self.query.ended and self.spec.patient
+        self.query.looked_at = len(self.query.topic.records) if looked else -1
         if (
             report.state == "stopped"
             and PLANTED not in report.message
@@ -140,9 +151,20 @@ class Attempt:
             case fx.NextSlice():
                 yield
                 return self._next_slice()
-            case fx.ReadMissing():
+            case fx.ReadMissing() | fx.ReadPassed():
                 yield
-                return self._next_missing(effect)
+                return self._next_read(effect)
+            case fx.FindBegin():
+                yield
+                return self._find_begin(effect)
+            case fx.OpenKeys():
+                return MemoryKeys()
+            case fx.ListKeys():
+                yield
+                return self.target.list_keys(effect)
+            case fx.LookUp():
+                yield
+                return self.target.look_up(effect.keys)
             case fx.StartLanes():
                 self._lanes = effect.lanes.count
                 self.actors += [self._lane(effect.lanes, number) for number in range(self._lanes)]
@@ -172,13 +194,24 @@ class Attempt:
             case fx.ReadProgress():
                 yield
                 return self.target.lanes(unit)
+            case fx.ReadHeld():
+                yield
+                return [held for of, held in self.target.held if of == unit]
             case fx.StopUnit():
                 yield
                 self.target.stop_unit(unit, self.spec.epoch, effect.why)
             case fx.Restore():
-                return definition_in_force(self.spec, NOBODY, effect.text, self.query.tables)
+                found = definition_in_force(self.spec, NOBODY, effect.text, self.query.tables)
+                return replace(found, ordered=found.ordered or self.target.alike)
             case fx.Prepare():
-                return prepared(self.spec, NOBODY, effect.stored, first=effect.first)
+                made = prepared(self.spec, NOBODY, effect.stored, first=effect.first)
+                return replace(made, ordered=made.ordered or self.target.alike)
+            case fx.ReadSharers():
+                return []  # what another unit writes of the table never changes its form
+            case fx.OwnConnection():
+                return None
+            case fx.ReadTable():
+                return table_there(self.query.branch)
             case fx.Explain() | fx.CheckSession() | fx.DropSession() | fx.Sleep():
                 yield
             case _:
@@ -189,14 +222,21 @@ class Attempt:
         begin, self._at = self._at, min(self._at + SLICE, self.end)
         return self.query.topic.slice(begin, self._at) if begin < self._at else None
 
-    def _next_missing(self, effect: fx.ReadMissing) -> Slice | None:
-        if self._missing is None:
-            starts = range(effect.start, effect.upto, SLICE)
-            self._missing = iter([self.query.topic.slice(at, min(at + SLICE, effect.upto)) for at in starts])
-        records = next(self._missing, None)
-        if records is None:
-            self._missing = None
+    def _next_read(self, effect: fx.ReadMissing | fx.ReadPassed) -> Slice | None:
+        start, rest = self._reads.pop(type(effect), (-1, iter(())))
+        if start != effect.start:
+            rest = iter(self._slices(effect.start, effect.upto))
+        records = next(rest, None)
+        if records is not None:
+            self._reads[type(effect)] = effect.start, rest
         return records
+
+    def _slices(self, start: int, upto: int) -> list[Slice]:
+        return [self.query.topic.slice(at, min(at + SLICE, upto)) for at in range(start, upto, SLICE)]
+
+    def _find_begin(self, effect: fx.FindBegin) -> tuple[int, bytes] | None:
+        end = len(self.query.topic.records)
+        return find_begin(self._slices, lambda start: self._slices(start, end), effect.after, effect.hint)
 
 
 class Query:
@@ -211,6 +251,7 @@ class Query:
         self.checkpoint = 0  # next offset of the next batch
         self.batch_end = 0
         self.ended = False  # by a stop in the topic
+        self.looked_at = -1  # where the topic ended when it was last looked for a copy behind that stop
         self.stopped = False  # it waits for a person, who mends the target and restarts it
         self.live: Attempt | None = None
         self.zombies: list[Attempt] = []
@@ -223,6 +264,7 @@ class Query:
         return UnitSpec(
             unit=ApplyUnit("p", self.unit), source="s", epoch=self.epoch, topic_id="id", routes=routes(self.branch),
             lanes=self.lanes, limits=limits, small_batch=world.small_batch, real=self.real,
+            copy_at=world.hint(self), patient=world.asking.random() < 0.6,
         )  # fmt: skip
 
     def _start(self) -> Steps:
@@ -266,7 +308,7 @@ class Query:
     @property
     def idle(self) -> bool:
         if self.ended:
-            return self.starting is None
+            return self.starting is None and self.looked_at == len(self.topic.records)
         return self.starting is None and self.live is None and self.checkpoint >= len(self.topic.records)
 
     def step(self, rng: random.Random) -> None:
@@ -279,7 +321,7 @@ class Query:
             except StopIteration:
                 self.starting = None
         elif self.stopped:
-            if not self.ended or rng.random() < 0.05:
+            if not self.ended or rng.random() < (0.05 if self.looked_at == len(self.topic.records) else 0.3):
                 self.restart(kill=False)
         elif self.live is None:
             self.batch_end = min(

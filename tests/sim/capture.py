@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from consumer.attempt.copies import sweep
 from producer.binlog_format.log_event import LogEvent
 from producer.decoders import generate
 from producer.decoders.source import compiled
@@ -77,6 +78,7 @@ def in_small() -> Iterator[None]:
             (writer, "IN_FLIGHT", 6000),
             (visible, "_POLL", 0.0),
             (ticker, "_REPEAT_DEFINITIONS", 5.0),
+            (sweep, "HERE", 5),
         ):
             stack.enter_context(mock.patch.object(module, name, value))
         yield
@@ -160,7 +162,7 @@ class Capture:
         self.rng = world.rng
         self.loop: CaptureLoop | None = None
         self._log = Log(source, self.rng, lambda: self.now)
-        self._told: Watermark | None = None
+        self.told: Watermark | None = None
         self._client = Client(broker, self.rng, lambda: world.failing, self._meanwhile)
         self._writer = KafkaWriter(lambda _on_error: self._client, lambda: False)
 
@@ -171,7 +173,7 @@ class Capture:
     @property
     def idle(self) -> bool:
         """Whether it has said that everything is captured, snapshots too."""
-        told = self._told
+        told = self.told
         end = self.source.binlog.end
         if told is None or any(copy.phase in ("waiting", "running") for copy in told.copies.values()):
             return False
@@ -230,7 +232,7 @@ class Capture:
         return Kept(self.rng) if self.rng.random() < 0.5 else None
 
     def _heard(self, watermark: Watermark) -> None:
-        self._told = watermark
+        self.told = watermark
 
     def _start(self) -> CaptureLoop:
         world, server = self.world, Server(self.source, self.rng, self._log)

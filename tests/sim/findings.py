@@ -48,6 +48,15 @@ RULE = {
     "ends": "nothing is published of a transaction that is rolled back or only prepared",
     "savepoint": "what ROLLBACK TO SAVEPOINT takes back is not published",
     "again": "a second reading of the log knows what the first one found to be undone",
+    "copy": "a stop of a table ends once its topic has the begin of a copy",
+    "markers": "chunk markers before the begin of a copy do not count",
+    "given up": "a copy that is given up stops the table again whose stop it had ended",
+    "since": "every event that concerns a chunk of a copy stands behind its `since`",
+    "ranges": "a range of keys is compared only where source and target order the key alike",
+    "shown": "a row that the target finds under a living key lives, however the target shows its key",
+    "together": "all lanes pass the marker of a copy's chunk in one transaction",
+    "sweeps": "a transaction that deletes what a copy shows to be gone guards the unit's progress",
+    "jump": "a unit that goes on at a copy takes the position of the begin's predecessor",
     "tickets": 'tickets on before and after images ("Confirmed right")',
 }
 

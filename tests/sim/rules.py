@@ -42,6 +42,15 @@ class Rules:
     ends_decide: bool = True  # nothing of a transaction is published that is rolled back, or only prepared
     savepoints_undo: bool = True  # what stands between a savepoint and the way back to it is not published
     second_readings_know: bool = True  # what the first one found to be undone
+    copies_begin_before_stops_end: bool = True  # a table goes on once its topic has the copy's begin
+    older_markers_do_not_count: bool = True  # those that stand before the begin of a copy
+    ranges_are_compared_where_alike: bool = True  # R1: elsewhere the same two keys enclose other rows
+    targets_tell_their_keys: bool = True  # what a target finds under a living key lives, however it shows it
+    lanes_pass_markers_together: bool = True  # else a repeated sweep takes what one of them wrote for gone
+    sweeps_are_guarded: bool = True  # whoever lost the unit deletes nothing
+    jumps_take_the_position: bool = True  # of the begin's predecessor: nobody read what is passed over
+    copies_given_up_stop_again: bool = True  # the table whose stop they had ended
+    since_reaches_back: bool = True  # to before everything that concerns the chunk
     values_are_ticketed: bool = True  # "Confirmed right": tickets on before and after images
 
 
@@ -79,12 +88,31 @@ FINDINGS: dict[str, str] = {
     "ends": "ends_decide",
     "savepoint": "savepoints_undo",
     "again": "second_readings_know",
+    "copy": "copies_begin_before_stops_end",
+    "markers": "older_markers_do_not_count",
+    "given up": "copies_given_up_stop_again",
+    "ranges": "ranges_are_compared_where_alike",
+    "shown": "targets_tell_their_keys",
+    "together": "lanes_pass_markers_together",
+    "sweeps": "sweeps_are_guarded",
+    "jump": "jumps_take_the_position",
+    "since": "since_reaches_back",
     "tickets": "values_are_ticketed",
 }
 """Number of the finding → the rule that it led to."""
 
 _XA = {"xa": 0.4, "others": 0.5}
 _STOPS = {"statements": 0.3, "stops": 0.7, "others": 0.5}
+_COPIES = {
+    "copies": 0.4,
+    "others": 0.7,
+    "transactions": 30,
+    "statements": 0.2,
+    "stops": 0.6,
+    "prefill": 9,
+    "snapshot": 1,
+}
+_APPLIED = _COPIES | {"others": 0.2, "copies": 0.3, "repairs": 1}
 EMPHASIS: dict[str, dict[str, float]] = {
     "1": {"snapshot": 1},
     "2": {"snapshot": 1, "transactions": 3, "prefill": 5, "faults": 0.0},
@@ -112,6 +140,24 @@ EMPHASIS: dict[str, dict[str, float]] = {
     "silent": _STOPS,
     "snapshot": _STOPS | {"snapshot": 1, "prefill": 8},
     "proven": {"statements": 0.4, "stops": 0.0, "faults": 0.04, "others": 0.6},
+    "copy": _COPIES | {"faults": 0.04},
+    "markers": _COPIES | {"faults": 0.04},
+    "given up": _COPIES,
+    "since": _COPIES | {"statements": 0.0},
+    "ranges": _APPLIED | {"alike": 0},
+    "shown": _APPLIED | {"shouts": 1},
+    "together": _APPLIED | {"alike": 1, "max_lanes": 4, "max_gather": 1, "faults": 0.05},
+    "sweeps": _APPLIED
+    | {
+        "alike": 0,
+        "faults": 0.08,
+        "overlap": 0.9,
+        "max_batch": 30,
+        "transactions": 60,
+        "stops": 0.9,
+        "max_lanes": 1,
+    },
+    "jump": _APPLIED | {"repairs": 1},
     "3": {"failing": 0.1},
     "tickets": {"max_lanes": 4, "max_gather": 1, "max_batch": 30, "faults": 0.0, "others": 0.0},
 }

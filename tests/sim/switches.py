@@ -13,8 +13,13 @@ import msgspec
 from consumer.attempt import attempt as attempt_module
 from consumer.attempt.applier import Applier
 from consumer.attempt.attempt import Attempt
-from consumer.attempt.effects import Machine, NextSlice, Transact, Write
+from consumer.attempt.copies import begin
+from consumer.attempt.copies import copies as copies_module
+from consumer.attempt.copies.keys import KeyCheck
+from consumer.attempt.copies.sweep import Sweep
+from consumer.attempt.effects import ListKeys, Machine, NextSlice, Operation, Transact, Write
 from consumer.attempt.reader import EnvelopeReader
+from consumer.attempt.transactions import Progress
 from consumer.errors import CommitUnknownError, ConsumerError, FencedError
 from consumer.ordering import dispatch as dispatch_module
 from consumer.ordering.dedup import Deduplicator
@@ -23,21 +28,24 @@ from consumer.ordering.lanes import Batch
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable, Wait
 from consumer.ordering.model import LaneProgress, NetChange, RowChange
-from consumer.ordering.progress import ResumePlan, plan
+from consumer.ordering.progress import Mark, ResumePlan, plan
+from consumer.tables import definition
 from consumer.tables.definition import InForce
 from producer.binlog_format.log_event import LogEvent
+from producer.copies import CopyBook, Effect, StopAgain
 from producer.definitions import proof
 from producer.definitions.places import Proof, Proven, Unproven
 from producer.errors import SourceRefusedError
 from producer.flavours.mariadb import MariaDBVisibility
 from producer.flavours.mysql import MySQLVisibility
 from producer.kafka.writer import KafkaWriter
+from producer.loop.copies import TableCopies
 from producer.loop.loop import CaptureLoop
 from producer.loop.table_stops import TableStops
 from producer.resume import proven_log, startup
 from producer.resume.positions import Records
 from producer.resume.startup import Starter
-from producer.resume.topic_recovery import TopicTails
+from producer.resume.topic_recovery import Tail, TopicTails
 from producer.snapshot.chunks import EmitChunk, LogMark, LogPoint, Low
 from producer.snapshot.scheduler import Snapshots, _Job
 from producer.sources.binlog import assembly
@@ -48,12 +56,15 @@ from producer.sources.survey import Surveyed
 from producer.statements.judgement import StatementVerdict
 from producer.stops import Stopped
 from producer.tables import Captured, TableName, TableState
-from schemas.table.model import Row, Table
+from schemas.table.model import Key, Row, Table
+from schemas.wire.copies import CopyMark, CopyState
 from schemas.wire.position import FIRST_SNAPSHOT_ROW, Position
 from schemas.wire.records import LogProof, StoredPosition, TableStop
 
 _add, _emit, _record, _stop = TopicTails.add, Snapshots._emit, Starter._record, Captured.stop
+_copy, _begins, _give_up, _mark = TableCopies._begin, Tail.begins, CopyBook._give_up, _Job.mark
 _assembler, _end = TransactionAssembler.__init__, Assembly._end
+_before = begin.before_begin
 _judge, _init, _begin, _commit = (
     Deduplicator.judge, Deduplicator.__init__, EnvelopeReader.begin, Applier._commit,
 )  # fmt: skip
@@ -255,8 +266,61 @@ def _reaches_anything(_self: Low, _at: LogPoint, _delivered: GtidSet | None) -> 
 def _unchanged(_self: Snapshots, _state: TableState, _mark: LogMark) -> None: ...
 
 
+def _goes_on_first(
+    self: TableCopies, name: TableName, table: Table, mark: CopyMark, file: str, pos: int
+) -> None:
+    self._captured.go_on(name)
+    self._position.store()
+    _copy(self, name, table, mark, file, pos)
+
+
+def _keeps_markers(self: Tail, mark: CopyMark, position: Position, offset: int) -> None:
+    markers, last = list(self.markers), self.marker_offset
+    _begins(self, mark, position, offset)
+    self.markers, self.marker_offset = markers, last
+
+
+def _stops_nothing_again(self: CopyBook, state: CopyState, phase: Any, reason: str, now: int) -> list[Effect]:
+    effects = _give_up(self, state, phase, reason, now)
+    return [effect for effect in effects if not isinstance(effect, StopAgain)]
+
+
+def _too_late(self: _Job) -> CopyMark | None:
+    mark = _mark(self)
+    return None if mark is None else msgspec.structs.replace(mark, since=(mark.since or 0) + 2)
+
+
 def _no_wait(_self: LockTable, _holders: Any, _value: bytes, _ticket: Any) -> Wait | None:
     return None
+
+
+def _ranges_everywhere(*_: object) -> bool:
+    return True
+
+
+def _by_their_looks(self: Sweep, keys: KeyCheck, after: Key | None, upto: Key | None) -> Machine[int]:
+    """What the target shows is what counts."""
+    while page := (yield ListKeys(self._table, after, upto, self._in_force.routed.where)):
+        keys.compare(page)
+        after = page[-1]
+    return (yield from self._deleted(keys))
+
+
+def _each_alone(_progress: Progress, _mark: Mark, _operations: object) -> Machine[None]:
+    """Lanes pass a marker with whatever they apply next."""
+    yield from ()
+
+
+def _unguarded(_self: Progress, operations: Sequence[Operation]) -> Machine[None]:
+    yield Transact(0, (), operations)
+
+
+def _stays(rows: Sequence[LaneProgress], after: int, offset: int, raw: bytes | None) -> Mark | None:
+    """A unit that goes on at a begin keeps the position that it had."""
+    mark = _before(rows, after, offset, raw)
+    if mark is None:
+        return None
+    return mark[0], max(row.position for row in rows), *mark[2:]
 
 
 #: Number of the finding → what is changed in the product: (where, name, what stands there instead). The other findings' rules
@@ -295,6 +359,15 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "ends": ((Assembly, "_end", _all_ends_commit),),
     "savepoint": ((assembly, "_roll_back", _takes_nothing_back),),
     "again": ((assembly._Known, "is_undone", _knows_nothing),),
+    "copy": ((TableCopies, "_begin", _goes_on_first),),
+    "markers": ((Tail, "begins", _keeps_markers),),
+    "given up": ((CopyBook, "_give_up", _stops_nothing_again),),
+    "since": ((_Job, "mark", _too_late),),
+    "ranges": ((definition, "ranges_alike", _ranges_everywhere),),
+    "shown": ((Sweep, "_compared", _by_their_looks),),
+    "together": ((copies_module, "pass_together", _each_alone),),
+    "sweeps": ((Progress, "guarded", _unguarded),),
+    "jump": ((begin, "before_begin", _stays),),
     "tickets": ((LockTable, "register", _no_wait),),
 }
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 from consumer.attempt import effects as fx
+from consumer.attempt.evolution.in_target import follow
 from consumer.errors import (
     CommitUnknownError,
     FencedError,
@@ -66,7 +67,29 @@ class Txn:
     closed_before: tuple[str, int] | None = None
     displaced: list[Row] = field(default_factory=list)
     emptied: list[Row] = field(default_factory=list)
+    sweeps: bool = False
+    ids: set[tuple[int, int]] = field(default_factory=set)
+    unit: str = ""
     closed: bool = False
+
+
+class Definition:
+    """What a change of definition does in a transaction: the table's form stays."""
+
+    def __init__(self, target: Target, txn: Txn, unit: str) -> None:
+        self._target, self._txn, self._unit = target, txn, unit
+
+    def lock_units(self) -> dict[str, UnitState]:
+        return dict(self._target.states)
+
+    def write_unit(self, state: UnitState) -> None:
+        self._txn.states[self._unit] = state
+
+    def alter(self, change: object) -> None:
+        raise NotImplementedError(change)
+
+    def truncate(self, table: object, where: object) -> None:
+        raise NotImplementedError(table, where)
 
 
 class Target:
@@ -87,6 +110,8 @@ class Target:
             0.0  # probability that a right is missing, per transaction: the unit then waits for a person
         )
         self.deadlocks = 0
+        self.alike = False  # its key's order is the source's
+        self.shown: Callable[[str], str] = lambda key: key  # how it shows a key
 
     # --- progress -------------------------------------------------------------------------------------------------
 
@@ -133,6 +158,9 @@ class Target:
         try:
             if self.rng.random() < self.revoked:
                 raise TargetConfigError(PLANTED)
+            txn.sweeps = not any(
+                isinstance(each, fx.WriteProgress | fx.Relayout) for each in effect.operations
+            )
             for operation in effect.operations:
                 yield from self._operation(txn, unit, operation, effect.displaced)
             yield from self.commit(txn)
@@ -150,12 +178,16 @@ class Target:
                 txn.held = [(unit, entry) for entry in operation.entries]
             case fx.Truncate():
                 yield from self._truncate(txn, operation.where)
+            case fx.CloseHeld():
+                txn.unit, txn.ids = unit, set(operation.ids)
             case fx.CloseHeldBefore():
                 txn.closed_before = (unit, operation.offset)
             case fx.WriteProgress():
                 txn.progress |= {(unit, row.lane): row for row in operation.rows}
             case fx.WriteUnit():
                 txn.states[unit] = operation.state
+            case fx.FollowDefinition():
+                follow(txn.owner.spec, txn.owner, Definition(self, txn, unit), operation)
             case fx.Relayout():
                 txn.relaid = (unit, list(operation.rows))
             case _:
@@ -217,6 +249,8 @@ class Target:
 
     def apply(self, txn: Txn, net: NetChange, displacing: str | None) -> Steps:
         for key in net.deletes:
+            if txn.sweeps and (row := self.rows.get(key_of(key))) is not None:
+                txn.emptied.append(row)
             yield from self._delete(txn, key_of(key))
         for row in net.replaces:
             yield from self._delete(txn, row_key(row))
@@ -269,6 +303,32 @@ class Target:
         for entry in entries(self.rows.pop(key)):
             del self.unique[entry]
 
+    # --- what a copy asks ---------------------------------------------------------------------------------------------
+
+    def list_keys(self, effect: fx.ListKeys) -> list[tuple[str, str]]:
+        """Return the next two keys that readers see, in this target's order."""
+        after, upto = (None if key is None else self._order(key) for key in (effect.after, effect.upto))
+        found = sorted(
+            (
+                (row[BRANCH], row[KEY])
+                for row in self.committed.values()
+                if row[BRANCH] == (effect.where or {}).get("branch")
+            ),
+            key=self._order,
+        )
+        beyond = [key for key in found if after is None or self._order(key) > after]
+        page = [key for key in beyond if upto is None or self._order(key) <= upto][:2]
+        return [(branch, self.shown(key)) for branch, key in page]
+
+    def _order(self, key: Sequence[Any]) -> tuple[int, ...]:
+        """The source orders keys by their letters; this target mostly otherwise."""
+        letters = [ord(letter) for letter in key[1].lower()]
+        return tuple(letters if self.alike else [-letter for letter in letters])
+
+    def look_up(self, keys: Sequence[Any]) -> list[tuple[str, str]]:
+        found = [self.committed.get(key_of(key)) for key in keys]
+        return [(row[BRANCH], self.shown(row[KEY])) for row in found if row is not None]
+
     # --- ends -----------------------------------------------------------------------------------------------------
 
     def commit(self, txn: Txn) -> Steps:
@@ -288,7 +348,9 @@ class Target:
         if txn.relaid is not None:
             self.progress[txn.relaid[0]] = {row.lane: row for row in txn.relaid[1]}
         self.states |= txn.states
-        self.held = [entry for entry in self.held if not _leaves(txn, *entry)] + txn.held
+        self.held = [
+            entry for entry in [*self.held, *txn.held] if not _leaves(txn, *entry, new=entry in txn.held)
+        ]
         self.displaced.extend(txn.displaced)
         self.emptied.extend(txn.emptied)
         touched = set(txn.touched)
@@ -331,9 +393,12 @@ class Target:
             self._restore(key, row)
 
 
-def _leaves(txn: Txn, unit: str, entry: Held) -> bool:
-    """Whether a transaction takes the entry out of the quarantine."""
+def _leaves(txn: Txn, unit: str, entry: Held, *, new: bool) -> bool:
+    """Whether a transaction takes the entry out of the quarantine; `new`: it has put it in."""
+    if unit == txn.unit and (entry.offset, entry.part) in txn.ids:
+        return True
     closed = txn.closed_before
-    return entry.folded in txn.released or (
-        closed is not None and unit == closed[0] and entry.offset < closed[1]
+    return not new and (
+        entry.folded in txn.released
+        or (closed is not None and unit == closed[0] and entry.offset < closed[1])
     )

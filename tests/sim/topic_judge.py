@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from schemas.wire.codec import decode_stored_position
-from schemas.wire.event import Event
+from schemas.wire.event import Chunk, Event
 from schemas.wire.position import Position, binlog_file_number
 from schemas.wire.records import StoredPosition, TableStop
 from tests.sim.binlog import LogPoint, SourceRow
@@ -33,9 +33,8 @@ class Found:
     whole: bool = False
     copied: bool = False  # a copy has begun
     begin: Position | None = None  # from which on all is there, up to a stop
-    living: set[str] = field(
-        default_factory=set
-    )  # keys of which the last event since the copy began is no delete
+    living: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    """Key → offset of its last event since the copy began, and whether that is no delete."""
     last: Position | None = None  # of what is no stop
     unread: bool = False  # a stop is there that readers drop
     twice: str = ""  # what is wrong unless a stop follows
@@ -48,7 +47,7 @@ class Found:
         """Whether there are rows from behind the cause of the stop."""
         return self.last is not None and self.last[1:3] >= stop.at[1:3]
 
-    def take(self, event: Event) -> None:
+    def take(self, event: Event, offset: int) -> None:
         where = event.source
         if where.gen < self._gen or (self._highest is not None and where.position <= self._highest):
             self._gen = max(self._gen, where.gen)
@@ -79,7 +78,7 @@ class Found:
             self.emptied.add(where.position[1:3])
             self._floor = self.history.emptied[where.position[1:3]]
         else:
-            self._row(event)
+            self._row(event, offset)
 
     def _begin(self, position: Position) -> None:
         """A copy begins: what follows is published, whatever was before."""
@@ -92,11 +91,33 @@ class Found:
         assert event.chunk is not None
         if event.chunk.repeated != (event.copy is not None):
             raise Wrong(f"{self.table}: {event} repeats a snapshot outside of a copy, or the other way round")
+        if event.copy is not None and event.copy.since is not None:
+            self._sweep(event.chunk, event.copy.since)
         if event.chunk.last and event.copy is not None:
-            self.rows = {key: row for key, row in self.rows.items() if key in self.living}
+            self._all_live()
         self.whole = self.whole or event.chunk.last
 
-    def _row(self, event: Event) -> None:
+    def _all_live(self) -> None:
+        """All chunks are swept: what is left has come since the copy began, as a sweep of all keys at once would have it."""
+        left = [key for key in self.rows if not self.living.get(key, (0, False))[1]]
+        if left:
+            raise Wrong(
+                f"{self.table}: behind its copy are {left}, of which nothing has come since that began"
+            )
+
+    def _sweep(self, chunk: Chunk, since: int) -> None:
+        """Delete what the chunk's keys do not have any more, as apply does it: by what stands behind `since` alone."""
+        after, upto = (None if key is None else str(key[0]).lower() for key in (chunk.after, chunk.upto))
+        for key in list(self.rows):
+            offset, there = self.living.get(key, (0, False))
+            if (
+                (after is None or key > after)
+                and (upto is None or key <= upto)
+                and not (there and offset > since)
+            ):
+                del self.rows[key]
+
+    def _row(self, event: Event, offset: int) -> None:
         before, after = _row_of(event.before), _row_of(event.after)
         if event.op != "r":
             at = event.source.position[1:]
@@ -106,12 +127,12 @@ class Found:
             self.taken.add(at)
         if before is not None:
             self.rows.pop(before[0].lower(), None)
-            self.living.discard(before[0].lower())
+            self.living[before[0].lower()] = (offset, False)
             self._newest[before[0].lower()] = (before[3], False)
         if after is not None:
             self._not_back(after)
             self.rows[after[0].lower()] = after
-            self.living.add(after[0].lower())
+            self.living[after[0].lower()] = (offset, True)
 
     def _not_back(self, row: SourceRow) -> None:
         """A row never shows a version below one before it, nor that of a row that is deleted."""
@@ -220,7 +241,7 @@ class TopicJudge:
         found = Found(table, self._histories[table])
         for record in topic.records:
             if (value := record.value()) is not None:
-                found.take(_decode(value))
+                found.take(_decode(value), record.offset())
             if up_to_stop and found.stop is not None:
                 break
         return found

@@ -48,8 +48,13 @@ def routes(branch: str) -> tuple[TableRoute, ...]:
     return (TableRoute("d.t", "public.t", ((BRANCH, branch),)),)
 
 
-def real_table(branch: str) -> bytes:
-    """Return the target table as it is in the target, as JSON."""
+def table_there(branch: str) -> Table:
+    """Return the target table as it is in the target."""
     routed = resolve(routes(branch), SOURCE, TABLE.db, TABLE.name)
     assert routed is not None
-    return known_table(None, wanted_table(TABLE, routed))
+    return wanted_table(TABLE, routed)
+
+
+def real_table(branch: str) -> bytes:
+    """Return it as JSON, known of any definition."""
+    return known_table(None, table_there(branch))

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from structlog.testing import capture_logs
 
+from consumer.attempt.reports import CopyNeed
 from consumer.errors import ConsumerError, UniqueViolationError
 from consumer.ordering.model import Held, NetChange
 from schemas.table.model import Row
@@ -81,16 +82,21 @@ class World:
         )  # share of the faults that are retries beside a running attempt
         self.failing = more.get("failing", rng.choice((0.0, 0.0, 0.03)))  # share of the messages
         # Of its own, so that histories without copies are as they were without them.
-        self._asking = random.Random(seed ^ 0x5EED)
-        share = self._asking.choice((0.0, 0.0, 0.2)) if not finding else 0.0
+        self.asking = random.Random(seed ^ 0x5EED)
+        share = self.asking.choice((0.0, 0.0, 0.4)) if not finding else 0.0
         self.copies = more.get("copies", share)  # share of the transactions after which a copy is asked for
         self._asked = 0
+        self.repairs = self.asking.random() < more.get("repairs", 0.7)  # whether stopped units get copies
+        self._needed: set[tuple[str, int]] = set()
         self._depth = 0
         self.histories: dict[RowKey, list[Row | None]] = {}
         self.shown: dict[RowKey, int] = {}
         self.foreign: list[Row] = []
         self.backups: list[Any] = []
         self.target = Target(rules, rng, self._check)
+        self.target.alike = self.asking.random() < more.get("alike", 0.5)
+        if self.asking.random() < more.get("shouts", 0.3):
+            self.target.shown = str.upper
         self.target.trouble = rng.choice((0.0, 0.05, 0.15))
         self.target.revoked = rng.choice((0.0, 0.0, 0.01))
         mysql = rng.random() < 0.5
@@ -187,7 +193,7 @@ class World:
         if self.transactions and self.rng.random() < 0.6:
             self.transactions -= 1
             source.step(self.rng)
-            if self._asking.random() < self.copies:
+            if self.asking.random() < self.copies:
                 self._ask(broker)
         elif self.rng.random() < 0.6:
             source.show()
@@ -195,10 +201,10 @@ class World:
             self._purge(source)
 
     def _ask(self, broker: Broker) -> None:
-        """Somebody asks for a copy of a table, or takes that back. Never of `t`: apply does not follow copies here."""
-        rng, self._asked = self._asking, self._asked + 1
+        """Somebody asks for a copy of a table, or takes that back."""
+        rng, self._asked = self.asking, self._asked + 1
         pipeline = rng.random() < 0.4
-        table = rng.choice(("x", "x", "n"))
+        table = rng.choice(("x", "t", "t", "n"))
         topic = broker.topics.get(TOPICS[table])
         request = CopyRequest(
             id=f"asked {self._asked}", db=DB, table=table, by="pipeline p" if pipeline else "operator", requested_ms=self._asked,
@@ -209,6 +215,27 @@ class World:
         broker.ensure([REQUESTS], {})
         broker.append(REQUESTS, request.id.encode(), encode_copy_request(request))
         self.note(f"{request}")
+
+    def needs_copy(self, query: Query, need: CopyNeed) -> None:
+        """A unit asks for a copy, once for each stop; or a person does, whom nobody refuses."""
+        broker, place = self.brokers[self.topics.index(query.topic)], (query.unit, need.after)
+        if not self.repairs or place in self._needed:
+            return
+        self._needed.add(place)
+        person = self.asking.random() < 0.6
+        request = CopyRequest(
+            id=f"{query.unit} {need.after}", db=DB, table="t", by="operator" if person else "pipeline p", requested_ms=self._asked,
+            limits=None if person else RepairLimits(max_rows=1000, max_per_day=3), cause=need.cause, after=need.after,
+        )  # fmt: skip
+        broker.ensure([REQUESTS], {})
+        broker.append(REQUESTS, request.id.encode(), encode_copy_request(request))
+        self.note(f"{request}")
+
+    def hint(self, query: Query) -> int | None:
+        """Return where capture says that the last copy begins; sometimes nobody knows."""
+        told = self.captures[self.topics.index(query.topic)][-1].told
+        copy = None if told is None else told.copies.get(f"{DB}.t")
+        return copy.offset if copy is not None and self.asking.random() < 0.7 else None
 
     def _purge(self, source: Source) -> None:
         """The server removes old files of its log: mostly such that nobody needs any more."""
@@ -258,11 +285,18 @@ class World:
             if key[1].startswith(FOREIGN) or (state is None and key in held):
                 continue
             history, at = self.histories.get(key, [None]), self.shown.get(key, 0)
+            if state is None and self._made_room(history[at]):
+                continue
             found = next((i for i in range(at, len(history)) if history[i] == state), None)
             if found is None:
                 raise Wrong(f"row {key} shows {state} behind state {at} of {history}")
             self.shown[key] = found
             self.note(f"shows {key} = {state}")
+
+    def _made_room(self, row: Row | None) -> bool:
+        """Whether a row was displaced that a statement had changed unseen: another may have its unique value until its own comes again."""
+        unseen = any(source.histories["t"].causes for source in self.sources)
+        return unseen and row in self.target.displaced
 
     def _compare(self) -> None:
         expected = {}
@@ -274,9 +308,7 @@ class World:
                 judge.at_the_end(
                     table, broker.topics.get(topic) or Topic(), snapshot=self.snapshot, refused=refused
                 )
-            # A unit ends at a stop.
-            until = judge.found("t", broker.topics.get(EVENTS) or Topic(), up_to_stop=True)
-            for key, row in until.rows.items():
+            for key, row in judge.found("t", broker.topics.get(EVENTS) or Topic()).rows.items():
                 expected[self._branch(source), key] = (*row, self._branch(source))
         held = self._held_keys()
         actual = {key: row for key, row in self.target.committed.items() if not key[1].startswith(FOREIGN)}

@@ -98,5 +98,5 @@ def test_the_files_are_registered_by_their_entry_alone() -> None:
 
 def test_the_page_is_found() -> None:
     assert "docs/how-to/add-a-source.md" in (ROOT / "README.md").read_text()
-    for path in (ROOT / "schemas" / "config" / "source_kinds.py", ROOT / "producer" / "source.py"):
+    for path in (ROOT / "schemas" / "config" / "kinds" / "sources.py", ROOT / "producer" / "source.py"):
         assert "add-a-source.md" in path.read_text()

@@ -175,6 +175,13 @@ GOLDEN: dict[str, tuple[Sequence[Alteration], list[str], list[str]]] = {
         ["ALTER COLUMN \"note\" TYPE bytea USING COALESCE(NULL::bytea, E'\\\\x'::bytea), ALTER COLUMN \"note\" SET NOT NULL"],
         [mysql.LENIENT, "MODIFY COLUMN `note` varbinary(5) NOT NULL"],
     ),
+    "another type of what is never NULL": (
+        [ChangeColumn(replace(column("n", text_type(9), null=False), default="'x'::text"), column("n", null=False), lossless=False)],
+        [
+            """ALTER COLUMN "n" DROP DEFAULT, ALTER COLUMN "n" TYPE integer USING COALESCE(CASE WHEN pg_input_is_valid("n"::text, 'integer') THEN "n"::text::integer END, '0'::integer)""",
+        ],
+        [mysql.LENIENT, "MODIFY COLUMN `n` int NOT NULL"],
+    ),
     "a kind that not every value comes to": (
         [change("note", ColumnType(kind=Kind.JSON), lossless=False)],
         ['ALTER COLUMN "note" TYPE jsonb USING NULL::jsonb'],

@@ -453,7 +453,7 @@ def test_hands_that_meet_trouble_take_the_unit_over_anew() -> None:
     assert isinstance(follow, Follow)
     assert follow.epoch == 11
     effects = run(Failed("a", 1, "gap", again=False, epoch=11, waits=True))
-    assert effects == [Waits("a", "s", "gap"), Examine(run.state.units["a"].about)]
+    assert effects == [Waits("a", "s", "gap"), Examine(run.state.units["a"].about, why="gap")]
 
 
 def test_a_unit_that_a_hand_follows_is_fenced_when_the_hand_has_ended() -> None:
@@ -525,7 +525,7 @@ def tried_once(run: Script, why: str) -> None:
 
 def test_a_unit_that_waits_for_a_person_stays_here_and_is_told_once() -> None:
     run = Script().running("a", "b")
-    examine = Examine(run.state.units["a"].about)
+    examine = Examine(run.state.units["a"].about, why="gap")
     assert stopped(run) == [Waits("a", "s", "gap"), Post(1, {"b": 10}), examine]
     assert run(Examined("a", 1, "x", "id")) == []
     tried_once(run, "gap")
@@ -546,10 +546,10 @@ def test_a_unit_that_waits_is_tried_again_when_something_has_changed_or_after_lo
     tried_once(run, "gap")
     run(PipelineTick(), LOOK_S)
     (take,) = run(Examined("a", 1, "y", "id", b"t"))
-    assert take == Take(run.state.units["a"].about, 11, look=True)
+    assert take == Take(run.state.units["a"].about, 11, look=True, here=True)
     assert run.state.units["a"].real == b"t", "with the target table as it is now"
     again = run(Failed("a", 1, "gap", again=False, epoch=12, waits=True))
-    assert again == [Examine(run.state.units["a"].about)], "told already"
+    assert again == [Examine(run.state.units["a"].about, why="gap")], "told already"
     run(Examined("a", 1, "y", "id"))
     run(PipelineTick(), AGAIN_S)
     (take,) = run(Examined("a", 1, "y", "id"))

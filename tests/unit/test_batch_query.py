@@ -37,8 +37,8 @@ from rowlock.errors import CommandError
 from rowlock.inspect import check
 from rowlock.inspect.quarantine import Selection, resolve_held
 from rowlock.inspect.verify import Pair, verify
+from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.model import Config, load_config
-from schemas.config.target_kinds import TARGET_KINDS
 from schemas.table.model import Row
 from schemas.wire.codec import encode_event
 from schemas.wire.event import Event

@@ -14,6 +14,7 @@ from producer.statements.ddl import (
     SchemaDrop,
     TableDdl,
     TransactionControl,
+    Trigger,
     Unknown,
     classify,
     tokenize,
@@ -168,3 +169,34 @@ def test_rows_of_literals_are_one(sql: str, words: str) -> None:
 def test_names_that_are_read_otherwise_may_be_any(sql: str) -> None:
     """In MariaDB's sql_mode MSSQL brackets quote names."""
     assert classify(sql, "db") == Unknown("db")
+
+
+@pytest.mark.parametrize(
+    ("sql", "table", "event"),
+    [
+        ("CREATE TRIGGER x AFTER INSERT ON t FOR EACH ROW SET @a = 1", T, "INSERT"),
+        (
+            "CREATE OR REPLACE DEFINER=`a`@`%` TRIGGER IF NOT EXISTS `y`.`x` AFTER delete ON `t` FOR EACH ROW BEGIN END",
+            ("y", "t"),
+            "DELETE",
+        ),
+        ("CREATE TRIGGER x AFTER UPDATE ON y.t FOR EACH ROW SET @a = 1", ("y", "t"), "UPDATE"),
+    ],
+)
+def test_triggers(sql: str, table: tuple[str, str], event: str) -> None:
+    found = classify(sql, "db")
+    assert isinstance(found, Trigger)
+    assert (found.table, found.event, found.objects) == (table, event, True)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TRIGGER x BEFORE INSERT ON t FOR EACH ROW SET @a = 1",
+        "CREATE TRIGGER",
+        "DROP TRIGGER x",
+        "CREATE TRIGGER x AFTER",
+    ],
+)
+def test_triggers_of_another_form_are_harmless(sql: str) -> None:
+    assert classify(sql, "db") == Harmless(objects=True)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -367,10 +367,22 @@ def test_a_reload_is_shown_and_a_refused_one_is_exit_2_with_every_line(
 def test_a_coordinator_of_another_system_that_knows_no_reload_is_passed_over(
     rowlock: Callable[..., Result], serve: Serve, control: FakeControl, led: list[str]
 ) -> None:
+    """It is of an earlier release: there is nothing at that path, and so nobody to say whose it is."""
     led.append(serve(control, prefix="rowlock"))
-    theirs = FakeControl()
-    assert rowlock("reload", serve(theirs, prefix="other")).exit_code == 0
-    assert (control.reloads, theirs.reloads) == ([False], [])
+    other = FakeControl()
+    app = create_app(other, other.desk, token=None, prefix="other")
+
+    async def earlier(scope: Any, receive: Any, send: Any) -> None:
+        if scope.get("path") == "/v1/reload":
+            scope = {**scope, "path": "/v1/nothing", "raw_path": b"/v1/nothing"}
+        await app(scope, receive, send)
+
+    theirs = RestServer(cast(Any, earlier), "127.0.0.1:0")
+    try:
+        assert rowlock("reload", theirs.start()).exit_code == 0
+    finally:
+        theirs.close()
+    assert control.reloads == [False]
 
 
 def test_an_election_that_takes_too_long(control: FakeControl, serve: Serve) -> None:

@@ -10,9 +10,9 @@ from pydantic import BaseModel
 
 from rowlock.credentials import agent_token
 from rowlock.processes.run import commands
+from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.model import Config, ConfigErrors, PipelineConfig, SourceConfig, TargetConfig, load_config
 from schemas.config.not_yet import NOT_YET
-from schemas.config.target_kinds import TARGET_KINDS
 from tools.docs.config import render
 
 ROOT = Path(__file__).resolve().parents[2]

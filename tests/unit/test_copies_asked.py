@@ -10,8 +10,8 @@ import pytest
 
 from coordinator.server.operators.copies import CopyAsked, CopyRefusedError
 from rowlock.commands.copying import copies_table, progress_line
-from rowlock.inspect import copy_desk
-from rowlock.inspect.copy_desk import KafkaCopyDesk, copy_rows, eta, table_name
+from rowlock.views import copy_desk
+from rowlock.views.copy_desk import KafkaCopyDesk, copy_rows, eta, table_name
 from schemas.config.model import Config, load_config
 from schemas.wire.codec import decode_watermark
 from schemas.wire.copies import CopyRequest, CopyState

@@ -19,8 +19,8 @@ from producer.ports import Clock, Ports
 from producer.resume.positions import PositionStore
 from producer.resume.startup import CaptureAssignment, Starter
 from producer.tables import Captured
+from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.model import Config
-from schemas.config.source_kinds import SOURCE_KINDS
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.codec import decode_event
 from schemas.wire.event import Event

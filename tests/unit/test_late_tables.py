@@ -22,6 +22,7 @@ from producer.sources.changes import Barrier, TransactionHeader
 from producer.statements import ddl
 from producer.stops import Stopped
 from producer.tables import Captured, TableName, TableState
+from schemas.config.online_ddl import all_tools
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.table.names import Names
 from schemas.wire.position import DEFINITION_ROW, FIRST_SNAPSHOT_ROW, Position
@@ -319,7 +320,7 @@ def test_a_start_asks_once_how_names_compare_however_many_tables_there_are() -> 
     captured = Captured("rowlock", "b1")
     gone = [("bank", f"n{number}") for number in range(5)]
     starter: Any = object.__new__(Starter)
-    starter.captured, starter.config = captured, SimpleNamespace(tables=["bank.*"])
+    starter.captured, starter.config = captured, SimpleNamespace(tables=["bank.*"], online_ddl=all_tools())
     starter.source = SimpleNamespace(tables=Tables())
     found = {captured.topic_of(name): TopicTails(tables={name: Tail()}) for name in gone}
     starter._take_stops(Started(RECORD, CONTEXT, captured, {}, {}, fresh=False), [], gone, found)

@@ -138,9 +138,13 @@ LARGE = {
     "coordinator/transport/server.py: HeartbeatServer": (16, 4),
     "deploy/embedded/service.py: Service": (31, 3),
     "producer/kafka/writer.py: KafkaWriter": (17, 5),
-    "producer/snapshot/scheduler.py: Snapshots": (22, 2),
+    "producer/copies.py: CopyBook": (26, 3),
+    "producer/loop/copies.py: TableCopies": (16, 1),
+    "producer/loop/loop.py: CaptureLoop": (16, 0),
+    "producer/resume/startup.py: Starter": (17, 0),
+    "producer/snapshot/scheduler.py: Snapshots": (29, 2),
     "producer/sources/binlog/transactions.py: TransactionAssembler": (19, 3),
-    "producer/sources/catalog.py: Catalog": (26, 0),
+    "producer/sources/catalog.py: Catalog": (27, 0),
 }
 
 

@@ -46,6 +46,11 @@ def test_one_tool_alone_or_none() -> None:
     assert not NO_TOOLS.is_shadow(("bank", "_t_gho"), T)
 
 
+def test_only_pt_osc_needs_triggers() -> None:
+    assert BOTH.needs_triggers(("bank", "_t_new"), T)
+    assert not BOTH.needs_triggers(("bank", "_t_gho"), T)
+
+
 def test_a_long_name_is_cut_off_by_the_tool() -> None:
     table = ("bank", LONG)
     cut = ("bank", f"_{LONG[:59]}_gho")

@@ -284,6 +284,25 @@ def test_an_owner_without_a_record_restarts_nothing() -> None:
     assert assignments(later) == before
 
 
+def test_a_reload_before_the_first_catalogue_of_a_term_is_compared_with_what_was_in_force() -> None:
+    """This coordinator's process started with the new file, so that nothing differs there; a catalogue of before comes late. (Found by the model.)"""
+    cluster = running()
+    before = assignments(cluster)
+    later = Cluster(rev=11, records=cluster.records)
+    assert ended(later.do(Reload("new", NEW_PARTS, frozenset()))) == [None]
+    later.do(OLD)
+    record = later.state.configuration
+    assert record is not None
+    assert record.digest == "new"
+    assert [part for part, _, since in record.parts if since > max(before.values())] == ["pipeline/p"]
+
+
+def test_a_reload_without_a_record_places_anew_what_it_changes() -> None:
+    cluster = Cluster()
+    cluster.do(RELOAD)
+    assert cluster.state.since["pipeline/p"] > 0 == cluster.state.since["pipeline/q"]
+
+
 def test_units_that_a_reload_takes_out_are_not_doubted() -> None:
     """Kafka lists their topics still; of a pipeline that is as it was the doubt stands."""
     cluster = running()
@@ -336,6 +355,8 @@ def test_an_agent_whose_file_lags_looks_again() -> None:
     assert told(driver, new) == []
     driver.now += 0.2
     assert told(driver, new) == [TakeConfig(new)]
+    assert told(driver, ConfigVersion("old")) == [], "a later owner has another in force"
+    assert told(driver, new) == [TakeConfig(new)], "and what is in force after that is no repetition"
 
 
 def test_an_agent_answers_each_question_once_and_repeats_the_answer() -> None:

@@ -59,13 +59,17 @@ GHOST_SWAP = "rename /* gh-ost */ table `db`.`t` to `db`.`_t_del`, `db`.`_t_gho`
 PERCONA = (
     "CREATE TABLE `db`.`_t_new` (\n  `id` int NOT NULL,\n  `a` int,\n  `b` int,\n  PRIMARY KEY (`id`)\n) ENGINE=InnoDB",
     "ALTER TABLE `db`.`_t_new` ADD COLUMN c INT DEFAULT 7",
+    *(
+        f"CREATE DEFINER=`root`@`%` TRIGGER `db`.`pt_osc_db_t` AFTER {event} ON `db`.`t` FOR EACH ROW REPLACE INTO `db`.`_t_new` (id) VALUES (1)"
+        for event in ("DELETE", "UPDATE", "INSERT")
+    ),
 )
 PERCONA_SWAP = "RENAME TABLE `db`.`t` TO `db`.`_t_old`, `db`.`_t_new` TO `db`.`t`"
 WITH_C = table("id", "a", "b", "c")
 
 
 @pytest.mark.parametrize(("statements", "swap"), [(GHOST, GHOST_SWAP), (PERCONA, PERCONA_SWAP)])
-@pytest.mark.parametrize("restarts", [0, 1, 2])
+@pytest.mark.parametrize("restarts", [0, 1, 5])
 def test_a_swap_is_what_the_shadows_statements_say(
     statements: tuple[str, ...], swap: str, restarts: int
 ) -> None:
@@ -161,21 +165,50 @@ UNKNOWN = [
     ("CREATE TABLE _t_gho LIKE u", GHOST[1]),
     ("CREATE TABLE _t_gho (id INT) SELECT 1 AS id", GHOST[1]),
     ("CREATE OR REPLACE TABLE _t_gho LIKE t", GHOST[1]),
+    (*GHOST, "TRUNCATE TABLE t"),
+    (*GHOST, "ALTER TABLE t ADD c INT"),
+    (*GHOST, "ALTER TABLE t DROP PARTITION p0"),
+    (*GHOST, "ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE x"),
     (*GHOST, "ALTER TABLE _t_gho COMMENT = '" + "x" * 70_000 + "'"),
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("after", [WITH_C, FORM])
 @pytest.mark.parametrize("statements", UNKNOWN)
-def test_a_shadow_of_which_not_all_is_known(statements: tuple[str, ...]) -> None:
+def test_a_shadow_of_which_not_all_is_known(statements: tuple[str, ...], after: Table) -> None:
+    """However plausible the definition behind it is."""
     log = Log()
     log.tell("CREATE TABLE elsewhere (id INT)", *statements)
-    assert log.swap(GHOST_SWAP, WITH_C).refused
+    assert log.swap(GHOST_SWAP, after).refused
+
+
+@pytest.mark.parametrize("missing", [2, 3, 4])
+def test_a_table_that_a_person_calls_like_a_shadow_is_none_without_triggers(missing: int) -> None:
+    """CREATE TABLE _t_new LIKE t, INSERT some of its rows, RENAME: a common way of deleting many rows."""
+    for statements in (("CREATE TABLE _t_new LIKE t",), (*PERCONA[:missing], *PERCONA[missing + 1 :])):
+        log = Log()
+        log.tell(*statements)
+        assert "no triggers" in log.swap(PERCONA_SWAP, FORM if len(statements) == 1 else WITH_C).refused
+    log = Log()
+    log.tell(*PERCONA[:2], *(sql.replace("`_t_new` (id)", "other (id)") for sql in PERCONA[2:]))
+    assert "no triggers" in log.swap(PERCONA_SWAP, WITH_C).refused
 
 
 def test_a_shadow_that_is_made_again_begins_anew() -> None:
     log = Log()
     log.tell(*GHOST, "TRUNCATE _t_gho", "DROP TABLE IF EXISTS `db`.`_t_gho`", *GHOST)
     assert log.swap(GHOST_SWAP, WITH_C).columns == ColumnChanges(added=("c",))
+
+
+def test_what_leaves_the_table_as_it_is_does_not_matter_to_its_shadow() -> None:
+    log = Log()
+    log.tell(
+        *GHOST,
+        "ALTER TABLE t ADD INDEX (a)",
+        "ALTER TABLE u ADD c INT",
+        "CREATE TRIGGER x AFTER INSERT ON t FOR EACH ROW SET @a = 1",
+    )
+    assert log.swap(GHOST_SWAP, WITH_C).refused == ""
 
 
 def test_only_shadows_of_captured_tables_are_kept() -> None:

@@ -365,22 +365,6 @@ def test_a_chunk_whose_low_is_behind_the_stream_is_read_again_later() -> None:
     assert machine.step(state, ChunkRead(read.request, [], Low((1, 900), None), (1, 900)), 8.0) == (state, [])
 
 
-def test_another_key_begins_the_snapshot_anew() -> None:
-    machine = SnapshotMachine(1)
-    state, [read] = machine.start(TABLE, (1, 4), None, FROM_START, 0.0)
-    assert isinstance(read, ReadChunk)
-    state, _ = machine.step(state, ChunkRead(read.request, [(5, 1)], Low((1, 4), None), (1, 4)), 0.0)
-    state, [emit, _] = machine.step(state, StreamAt((1, 4)), 0.0)
-    assert isinstance(emit, EmitChunk)
-    assert emit.upto == (5,)
-    other = Table(
-        db="d", name="t", columns=TABLE.columns, key=UniqueIndex(name="v", parts=(IndexPart(column="v"),))
-    )
-    _, [read] = machine.step(state, TableChanged(LogMark((1, 4), None), other), 0.0)
-    assert isinstance(read, ReadChunk)
-    assert (read.after, read.table) == (None, other)
-
-
 @given(st.integers(1, 2**21), st.integers(1, 2**21), st.integers(0, 2**20))
 def test_snapshot_rows_of_a_later_run_stand_above_those_of_an_earlier_one(
     gen: int, more: int, rows: int

@@ -6,16 +6,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
+
 from tests import sqlite_target
 from tests.integration import (
     test_apply_targets,
+    test_targets_alter,
     test_targets_apply,
     test_targets_history,
     test_targets_session,
     test_targets_zombie,
 )
 from tests.integration.test_apply_targets import reals
-from tests.targets_kit import targets
+from tests.targets_kit import Target, targets
 
 target = targets("sqlite")
 real = reals("sqlite")
@@ -45,6 +48,22 @@ def suite(*modules: ModuleType) -> dict[str, Any]:
         assert not found.keys() & mine.keys()
         found |= mine
     return found
+
+
+#: Changes to types that it does not know, or whose values it holds as they were given.
+UNKNOWN_TYPES = {
+    "add text not null",
+    "add binary with a fill",
+    "add several",
+    "lossy to another kind",
+    "lossy to json",
+    "integer to decimal",
+}
+
+
+@pytest.mark.parametrize("name", sorted(test_targets_alter.CASES.keys() - UNKNOWN_TYPES))
+def test_a_changed_table_is_one_that_it_would_make(target: Target, name: str) -> None:
+    test_targets_alter.test_a_changed_table_is_one_that_rowlock_would_make(target, name)
 
 
 ALL = suite(*MODULES)

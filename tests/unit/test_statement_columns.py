@@ -55,6 +55,7 @@ T = table("id", "a", "b")
         ("ADD COLUMN period INT, ADD `column` INT", table("id", "a", "b", "period", "column"), changed(added=("period", "column"))),
         ("DROP COLUMN A", table("id", "b"), changed(dropped=("a",))),
         ("DROP a, DROP COLUMN IF EXISTS zzz, DROP COLUMN IF EXISTS `b`", table("id"), changed(dropped=("a", "b"))),
+        ("DROP COLUMN IF EXISTS a, ADD COLUMN IF NOT EXISTS a INT", table("id", "b"), changed(dropped=("a",))),
         ("DROP a, ADD a INT", table("id", "b", "a"), changed(added=("a",), dropped=("a",))),
         ("ADD COLUMN a INT AFTER id, DROP COLUMN a", table("id", "a", "b"), changed(added=("a",), dropped=("a",))),
         ("RENAME COLUMN a TO c", table("id", "c", "b"), changed(renamed={"a": "c"})),
@@ -100,7 +101,7 @@ MORE = table("id", "a", "b", "c")
         (
             "DROP COLUMN IF EXISTS a, ADD COLUMN IF NOT EXISTS a INT",
             T,
-        ),  # whether it is there the server knows
+        ),  # it was there when the server asked
         ("ADD a INT", T),
         ("RENAME COLUMN a TO b", T),
         ("ADD c INT, TRUNCATE PARTITION p0", MORE),

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from producer.errors import TableStoppedError
 from producer.resume.startup import send_stop
-from producer.resume.topic_recovery import TopicTails
+from producer.resume.topic_recovery import Marker, TopicTails
 from producer.stops import CAUSES, Cause, Stopped, event_position, lost_at_start, merged
-from producer.tables import Captured, TableState, dotted, undotted
+from producer.tables import Begun, Captured, TableState, dotted, undotted
 from schemas.table.model import Table
 from schemas.wire.codec import encode_event
-from schemas.wire.event import Event, Source
+from schemas.wire.copies import CopyMark
+from schemas.wire.event import Chunk, Event, Source
 from schemas.wire.position import STOP_ROW, Position
 from schemas.wire.records import TableStop
 from tests.apply_kit import account_table
@@ -38,13 +39,17 @@ def a_stop(pos: int = 700, cause: str = "dropped") -> TableStop:
 
 
 def an_event(
-    position: Position, gen: int = 1, stop: TableStop | None = None, definition: Table | None = None
+    position: Position,
+    gen: int = 1,
+    stop: TableStop | None = None,
+    definition: Table | None = None,
+    copy: CopyMark | None = None,
 ) -> bytes:
     source = Source(
         version="1.0", connector="mysql", name="b1", ts_ms=7, snapshot="false", db="bank", table="acct", server_id=1, gtid=None,
         file="binlog.000003", pos=position[2], row=position[3], position=position, prev=None, gen=gen,
     )  # fmt: skip
-    return encode_event(Event(op="m", source=source, ts_ms=7, stop=stop, definition=definition))
+    return encode_event(Event(op="m", source=source, ts_ms=7, stop=stop, definition=definition, copy=copy))
 
 
 def test_a_stop_stands_behind_its_cause_and_before_what_follows() -> None:
@@ -164,3 +169,64 @@ def test_a_stop_without_a_place_is_not_sent() -> None:
     captured.stop(ACCT, Stopped(a_stop()))
     with pytest.raises(ValueError, match=r"the stop of bank\.acct has no place yet"):
         send_stop(nothing, nothing, captured, ACCT, nothing)
+
+
+def test_a_stop_that_is_said_late_leaves_room_for_what_follows_at_its_place() -> None:
+    """Else a copy that is to begin on an idle source would wait for the log to go on."""
+    before, like_a_row = (0, 3, 899, STOP_ROW), (0, 3, 900, -7)
+    assert event_position(None, (0, 3, 850, 2), before, like_a_row) == before
+    assert event_position(None, (0, 3, 900, -8), before, like_a_row) == like_a_row
+    assert event_position(None, (0, 3, 900, 0), before, like_a_row) is None
+
+
+# --- copies
+
+
+def a_begin(offset: int, position: Position, tails: TopicTails, gen: int = 1) -> None:
+    tails.add(offset, an_event(position, gen, definition=account_table(), copy=CopyMark(id="r1")))
+
+
+def test_a_copy_that_begins_ends_the_stop_and_old_markers() -> None:
+    tails = TopicTails()
+    tails.add(0, an_event((0, 3, 100, 0), definition=account_table()))
+    tails.add(1, an_event((0, 3, 700, STOP_ROW), stop=a_stop()))
+    tail = tails.tables[ACCT]
+    tail.markers.append(
+        Marker(Chunk(number=1, after=None, upto=None, first_row=0, rows=0, last=True), (0, 3, 200, -5), 1)
+    )
+    tail.marker_offset = 0
+    a_begin(2, (0, 3, 900, -5), tails)
+    assert (tail.stop, tail.stop_position, tail.markers, tail.marker_offset) == (None, None, [], None)
+    assert tail.begun == Begun(CopyMark(id="r1"), (0, 3, 900, -5), 2, "dropped")
+    a_begin(3, (0, 3, 950, -5), tails, gen=0)
+    assert tail.begun.offset == 2, "a zombie's"
+    tails.add(4, an_event((0, 3, 990, STOP_ROW), stop=a_stop(990)))
+    assert tail.stop is not None
+
+
+@pytest.mark.parametrize(
+    ("pos", "known", "holds"),
+    [
+        (600, 1, False),  # the record is older than the begin
+        (900, 1, False),  # at the very place, and its topic ended before the begin
+        (900, -1, False),
+        (900, 2, True),  # stopped again at the very place
+        (901, 1, True),  # who wrote it has passed the begin, and not known of it
+    ],
+)
+def test_a_record_holds_a_stop_unless_a_copy_has_begun_since(pos: int, known: int, holds: bool) -> None:
+    tails = TopicTails()
+    a_begin(2, (0, 3, 900, -5), tails)
+    found = tails.tables[ACCT].ended(a_stop(), (0, 3, pos, -1), known)
+    assert (found is not None) == holds
+    begun = tails.tables[ACCT].begun
+    assert begun is not None
+    assert begun.ended == ("" if holds else "dropped")
+
+
+def test_a_definition_of_another_era_is_not_in_force() -> None:
+    tails = TopicTails()
+    tails.add(0, an_event((0, 3, 100, 0), definition=account_table()))
+    tail = tails.tables[ACCT]
+    assert tail.at(3, 101, 0) is not None
+    assert tail.at(1, 4, 1) is None

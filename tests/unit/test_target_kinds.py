@@ -9,9 +9,9 @@ import pytest
 
 from consumer.errors import TargetConfigError
 from consumer.targets.dialect import dialect_of, open_progress, open_session, open_target
-from schemas.config import target_kinds
+from schemas.config.kinds import targets as target_kinds
+from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.model import Config, ConfigErrors, TargetConfig, load_config
-from schemas.config.target_kinds import TARGET_KINDS
 from tests import json_folder
 from tests.json_folder import JsonFolder, installed
 from tests.unit.test_config import GOOD

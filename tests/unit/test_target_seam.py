@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.config.target_kinds import TARGET_KINDS
+from schemas.config.kinds.targets import TARGET_KINDS
 
 ROOT = Path(__file__).parents[2]
 TARGETS = ROOT / "consumer" / "targets"
@@ -23,6 +23,7 @@ COMMON = TARGETS / "shared" / "common_syntax.py"
 NAMING = {
     "collation_data.py": "what servers' collations hold equal, by their names",
     "collations.py": "the same, by families of names",
+    "keys_on_disk.py": "a file of its own, which nobody else reads",
     "discovery.py": "selects tables of the source, as capture does",
     "source_tables.py": "reads a definition from the source",
 }

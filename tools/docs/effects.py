@@ -16,7 +16,7 @@ from producer.effects import Effect
 from producer.statements import ddl, judgement
 from producer.statements.actions import ACTIONS
 from producer.statements.closure import reach
-from tools.docs import logged_changes
+from tools.docs import logged_changes, table_lives
 
 _INTRO = """# What stops what, and what does not
 
@@ -29,7 +29,11 @@ thing stops:** a table's trouble stops that table; the other tables of the sourc
 A stop is a durable fact. It is said in the table's topic before anything later, stored with the position, shown by
 `rowlock status` with its reason and remedy, and no event of the table is published again until the table is copied anew,
 whatever restarts, repairs or settings come in between. Apply stops the table's units at the same place, with everything before it
-applied. The copy is made by itself where `repair: copy` allows it, else by `rowlock copy db.table`; the other tables go on meanwhile.
+applied. The copy is made by itself where `repair: copy` allows it, else by `rowlock copy db.table`; the other tables go on meanwhile
+([copy a table again](../how-to/copy-a-table.md)).
+
+A change of a table's definition stops nothing at capture: the topic says it, and "by policy" each pipeline does with it what its `schema_changes` says
+([what happens when you ALTER](schema-changes.md)). gh-ost and pt-online-schema-change have [a page of their own](schema-tools.md).
 
 """
 
@@ -70,20 +74,20 @@ def _statement(sql: str) -> Effect:
     if verdict.stops(same_definition=True) and verdict.stops(same_definition=False):
         return Effect(sql, "the table", _ROWS[verdict.rows])
     if verdict.needs == "other definition":
-        then = "a new definition event, at which apply stops; where the definition comes out equal, capture stops the table"
-        return Effect(sql, "the table", then)
+        then = "a new definition event; where the definition comes out equal, the table stops, because values may be others"
+        return Effect(sql, "by policy", then)
     if verdict.needs == "same definition":
-        return Effect(sql, "nothing", "as long as the definition stays the same; apply stops at a new one")
+        return Effect(sql, "by policy", "keeps every row and value if the definition stays the same")
     if verdict.needs == "no list":
         return Effect(sql, "nothing", "of a table partitioned by RANGE, HASH or KEY; any other stops")
     if sql.startswith("CREATE TABLE"):
         return Effect(
-            sql, "nothing", "a new table is captured from its beginning; one that is captured stays as it is"
+            sql,
+            "nothing",
+            "a new table is captured from its beginning; one that is captured stays as it is; one that was dropped is copied",
         )
     if verdict.definition == "changed":
-        return Effect(
-            sql, "nothing", "keeps every row; apply stops if the definition is another one behind it"
-        )
+        return Effect(sql, "by policy", "keeps every row and value")
     return Effect(sql, "nothing", _ROWS[verdict.rows])
 
 
@@ -144,8 +148,18 @@ def causes() -> Iterator[Effect]:
         yield Effect(f"`{cause}`", "the table", meaning)
 
 
+def lives() -> Iterator[Effect]:
+    """Yield what becomes of tables that come, go and change places."""
+    yield from table_lives.LIVES
+
+
 _SECTIONS: tuple[tuple[str, str, str, Callable[[], Iterable[Effect]]], ...] = (
     ("Statements on a captured table `t`", "statement", "", statements),
+    (
+        "Tables that come, go and change places", "what",
+        "`t` and `u` are captured, `x` is not (not in `tables:`). A topic is of one name for ever: what is said of a table stands in the topic of the name.",
+        lives,
+    ),
     ("Other statements", "statement", "", others),
     (
         "Changes of rows that a session logs as statements (`binlog_format` STATEMENT or MIXED)", "statement",

@@ -14,7 +14,7 @@ from pydantic import BaseModel, SecretStr
 from coordinator.rest import copies, models
 from coordinator.rest.app import create_app, describe
 from coordinator.server.operators.api import Control
-from coordinator.server.operators.copies import CopyDesk
+from coordinator.server.operators.copies import CopyOrders
 
 _HEAD = """\
 # REST
@@ -74,7 +74,7 @@ def render() -> str:
 
 def _paths() -> str:
     app = create_app(
-        cast(Control, None), cast(CopyDesk, None), token=SecretStr("any")
+        cast(Control, None), cast(CopyOrders, None), token=SecretStr("any")
     )  # only described, never asked
     rows = ["## Paths", "", "| path | answers with | what it does |", "|---|---|---|"]
     for path, methods in describe(app)["paths"].items():

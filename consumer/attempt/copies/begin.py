@@ -1,4 +1,4 @@
-"""Where a unit goes on that cannot follow its topic: at the begin of a copy of the table. Pure but for two effects.
+"""Finds where a unit goes on that cannot follow its topic: at the begin of a copy of the table. Pure but for two effects.
 
 A copy brings every row that the source has at its begin or later, in its own rows or as a change, and says at its end which rows are left; so
 whoever goes on at a begin needs nothing of what stands before it (docs/adr/0026-applying-a-copy.md).

@@ -1,4 +1,4 @@
-"""What the markers of a copy's chunks make of the target, in one attempt (docs/adr/0026-applying-a-copy.md)."""
+"""Applies the markers of a copy's chunks to the target, in one attempt (docs/adr/0026-applying-a-copy.md)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import structlog
 
 from consumer.attempt.copies.held import gone_keys
-from consumer.attempt.copies.keys import IN_MEMORY
+from consumer.attempt.copies.keys_on_disk import IN_MEMORY
 from consumer.attempt.copies.sweep import Sweep, read_again
 from consumer.attempt.copies.window import Window
-from consumer.attempt.effects import Begin, CloseHeld, Machine, Operation, Write, ask
+from consumer.attempt.effects import CloseHeld, Machine, Operation, ReadHeld, Write, ask
 from consumer.attempt.reader import Taken
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import Progress, retried
 from consumer.errors import CopyNeededError
-from consumer.ordering.model import Held, LaneProgress, NetChange, UnitState
+from consumer.ordering.model import Held, NetChange
 from consumer.ordering.netchange import sort_keys
 from consumer.ordering.progress import Mark
 from consumer.tables.definition import InForce
@@ -38,7 +38,7 @@ class CopyChunk:
     last: bool
 
     def sweeps(self, in_force: InForce) -> bool:
-        """Whether rows that are gone can be told now: in its range, where that is the same range at the target, or in the whole table."""
+        """Tell whether rows that are gone can be told now: in its range, where that is the same range at the target, or in the whole table."""
         return in_force.ordered or self.last
 
 
@@ -101,7 +101,7 @@ class Copies:
                 table=f"{target.schema}.{target.name}", rows=gone, copy=chunk.copy,
             )  # fmt: skip
         if not chunk.last:
-            yield from progress.move_idle(progress.behind(mark), mark)
+            yield from pass_together(progress, mark, ())
             return None
         self._window = None
         return (yield from self._ended(sweep, chunk.begins, mark, in_force, progress))
@@ -120,19 +120,20 @@ class Copies:
         self, sweep: Sweep, begins: int, mark: Mark, in_force: InForce, progress: Progress
     ) -> Machine[Sequence[Held]]:
         """Let go of held keys that the source has no more, and move all lanes past the end of the copy."""
-        begun: tuple[Sequence[LaneProgress], UnitState, Sequence[Held]] = yield from retried(
-            lambda: ask(Begin())
-        )
-        rows, _state, held = begun
-        progress.rows = sorted(rows, key=lambda row: row.lane)
+        held: Sequence[Held] = yield from retried(lambda: ask(ReadHeld()))
         entries = dict(gone_keys(in_force, held, begins))
         free = yield from sweep.without_row(list(entries))
         ids = [(entry.offset, entry.part) for key in free for entry in entries[key]]
         operations = [CloseHeld(ids, f"deleted at the source, by the copy that ended at offset {mark[0]}")]
-        lanes = progress.behind(mark)
-        yield from retried(lambda: progress.move(lanes, mark, operations if ids else ()))
+        yield from pass_together(progress, mark, operations if ids else ())
         closed = set(ids)
         return [entry for entry in held if (entry.offset, entry.part) not in closed]
+
+
+def pass_together(progress: Progress, mark: Mark, operations: Sequence[Operation]) -> Machine[None]:
+    """Move all lanes past a marker: a lane that went on alone would write rows that a repeated sweep takes for gone."""
+    lanes = progress.behind(mark)
+    yield from retried(lambda: progress.move(lanes, mark, operations))
 
 
 def _delete(progress: Progress, in_force: InForce, keys: Sequence[Key]) -> Machine[None]:

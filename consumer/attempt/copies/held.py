@@ -1,4 +1,4 @@
-"""Which held keys the source has no more, once a copy of the table has ended. Pure."""
+"""Finds the held keys that the source has no more, once a copy of the table has ended. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def gone_keys(in_force: InForce, held: Iterable[Held], begins: int) -> list[tupl
 
 
 def leaves_row(in_force: InForce, entry: Held) -> bool:
-    """Whether there is a row of an entry's key behind its event: not behind a delete, nor the half of a move that gives the key up."""
+    """Tell whether there is a row of an entry's key behind its event: not behind a delete, nor the half of a move that gives the key up."""
     after = in_force.decode(entry.event.encode()).after
     if after is None:
         return False

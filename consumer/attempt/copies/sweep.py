@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from consumer.attempt.copies.keys import KeyCheck
 from consumer.attempt.copies.window import Window, note_changes
-from consumer.attempt.effects import ListKeys, LookUp, Machine, OpenKeys, ReadAgain
+from consumer.attempt.effects import ListKeys, LookUp, Machine, OpenKeys, ReadPassed
 from consumer.attempt.reader import Emptied, EnvelopeReader, Rows, Taken
 from consumer.errors import CopyNeededError, TakesLongError
 from consumer.ordering.model import LaneProgress, TargetTable
@@ -125,7 +125,7 @@ def read_again(
     That event was accepted, so its position and gen are the marks of whoever read it.
     """
     reader: EnvelopeReader | None = None
-    while (records := (yield ReadAgain(since, upto))) is not None:
+    while (records := (yield ReadPassed(since, upto))) is not None:
         if reader is None:
             reader = _reader_behind(topic, in_force, since, *records[0])
             records = records[1:]

@@ -1,4 +1,4 @@
-"""Which keys the events of a stretch of a topic leave alive. Pure."""
+"""Finds the keys that the events of a stretch of a topic leave alive. Pure."""
 
 from __future__ import annotations
 

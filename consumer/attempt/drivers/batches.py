@@ -79,7 +79,7 @@ class BatchDriver:
                 return self._records.next_slice()
             case fx.ReadMissing():
                 return self._records.next_missing(effect)
-            case fx.ReadAgain():
+            case fx.ReadPassed():
                 return self._records.next_again(effect)
             case fx.FindBegin():
                 return self._records.find_begin(effect.after, effect.hint)
@@ -112,6 +112,8 @@ class BatchDriver:
                 return targets.get(0).begin(spec.unit, spec.epoch)
             case fx.ReadProgress():
                 return targets.get(0).read(spec.unit)[0]
+            case fx.ReadHeld():
+                return targets.get(0).held(spec.unit)
             case fx.CheckSession():
                 return targets.check(0)
             case fx.DropSession():

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from consumer.attempt import effects as fx
-from consumer.attempt.copies.keys import KeyCheck, ScratchKeys
+from consumer.attempt.copies.keys import KeyCheck
+from consumer.attempt.copies.keys_on_disk import ScratchKeys
 from consumer.attempt.reader import Slice
 from consumer.errors import TransientError
 
@@ -46,13 +47,13 @@ class AttemptRecords:
         self._missing, records = self._next(self._missing, effect)
         return records
 
-    def next_again(self, effect: fx.ReadAgain) -> Slice | None:
+    def next_again(self, effect: fx.ReadPassed) -> Slice | None:
         self.go_on()
         self._again, records = self._next(self._again, effect)
         return records
 
     def _next(
-        self, open_: tuple[int, Iterator[Slice]] | None, effect: fx.ReadMissing | fx.ReadAgain
+        self, open_: tuple[int, Iterator[Slice]] | None, effect: fx.ReadMissing | fx.ReadPassed
     ) -> tuple[tuple[int, Iterator[Slice]] | None, Slice | None]:
         """Read on in what is open, if it is of this stretch: another one was given up."""
         if open_ is None or open_[0] != effect.start:

@@ -110,7 +110,7 @@ class ThreadDriver:
                 return self._records.next_slice()
             case fx.ReadMissing():
                 return self._records.next_missing(effect)
-            case fx.ReadAgain():
+            case fx.ReadPassed():
                 return self._records.next_again(effect)
             case fx.FindBegin():
                 return self._records.find_begin(effect.after, effect.hint)
@@ -134,6 +134,8 @@ class ThreadDriver:
                 return self._sessions.get(0).begin(spec.unit, spec.epoch)
             case fx.ReadProgress():
                 return self._sessions.get(effect.number).read(spec.unit)[0]
+            case fx.ReadHeld():
+                return self._sessions.get(0).held(spec.unit)
             case fx.CheckSession():
                 self._sessions.check(effect.number)
             case fx.DropSession():

@@ -1,4 +1,4 @@
-"""What a session does in a transaction for a change of its target table: the part of `Transact` that asks the target (see effects)."""
+"""Carries out what a session does in a transaction for a change of its target table: the part of `Transact` that asks the target (see effects)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from schemas.table.model import Table
 
 
 class Reading(Protocol):
-    """What this asks of a session."""
+    """The part of a session that this needs."""
 
     def read_table(self, schema: str, name: str) -> Table | None: ...
 
 
 class Changing(Protocol):
-    """What this asks of an open transaction."""
+    """The part of an open transaction that this needs."""
 
     def lock_units(self) -> dict[str, UnitState]: ...
 

@@ -38,7 +38,7 @@ NEVER_ASKED = ("dropped", "policy")
 
 @dataclass(frozen=True, slots=True)
 class CopySeen:
-    """What a unit that needs a copy may wait for. `begun`: one begins behind what it cannot follow; `said`: in place of its reason, None: that
+    """Things that a unit which needs a copy may wait for. `begun`: one begins behind what it cannot follow; `said`: in place of its reason, None: that
     stands; `digest`: changes when there is something new."""
 
     begun: bool
@@ -46,7 +46,7 @@ class CopySeen:
     digest: object
 
 
-class CopyDesk:
+class UnitCopies:
     """Of one pipeline. Debezium's tables are not captured by rowlock, so nothing is known of them and nothing is asked."""
 
     def __init__(self, pipeline: PipelineSettings, states: States, send: Send) -> None:

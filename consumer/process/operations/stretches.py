@@ -117,7 +117,7 @@ class Stretches:
         return trouble or Followed(unit.topic, unit.assignment, report, end - (report.offset + 1))
 
     def of_no_use(self, unit: About) -> bool:
-        """Whether what is under way for the unit shall end."""
+        """Tell whether what is under way for the unit shall end."""
         return (unit.topic, unit.assignment) in self._aborted
 
     def _trouble(self, unit: About, epoch: int, report: Report, start: int, end: int) -> Failed | None:

@@ -1,4 +1,4 @@
-"""What a definition event, a statement or a stop means for a unit: pass, follow, copy the table anew, or stop. Pure.
+"""Decides what a definition event, a statement or a stop means for a unit: pass, follow, copy the table anew, or stop. Pure.
 
 The rule: a target follows a change by its own ALTER only if that gives its rows the very values which the source's rows have behind
 the statement. The source changes stored values without a row event, so everything here that is not known to keep or to fill them
@@ -98,7 +98,7 @@ def decide(
 
 
 def _columns_of(event: Event, in_force: Table) -> ColumnChanges | None:
-    """What the event says of columns; of a statement that kept all rows and names, none. None: not known."""
+    """Return what the event says of columns; of a statement that kept all rows and names, none. None: not known."""
     if event.columns is not None:
         return event.columns
     same = event.definition is not None and set(in_force.column_names) == set(event.definition.column_names)

@@ -1,4 +1,4 @@
-"""What a column that a statement added holds in the rows that were there: the server gives them a value without a row event. Pure."""
+"""Says what a column that a statement added holds in the rows that were there: the server gives them a value without a row event. Pure."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def sharers(
 
 
 class ChangeMark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What `UnitState.ddl` has while statements run that commit by themselves. `connection`: over which they run.
+    """Content of `UnitState.ddl` while statements run that commit by themselves. `connection`: over which they run.
 
     `at`: the event, (offset, position, gen, commit ms). `after`: what is stored when all is done; None: the table is dropped.
     """

@@ -1,4 +1,4 @@
-"""What a target table gets of a new definition: the steps from the table as it is to the one that is wanted. Pure.
+"""Finds what a target table gets of a new definition: the steps from the table as it is to the one that is wanted. Pure.
 
 State is compared, not statements: whatever was done already, by an interrupted attempt or by a person, is found done. Only columns and
 indexes that the unit has written are ever taken away; what else the target has is the target's own business. Names are the target's.
@@ -189,7 +189,7 @@ def _type(there: Column, column: Column, now: Table, joined: Table, wish: Wish) 
 
 
 def _type_changed(column: Column, wish: Wish) -> bool:
-    """Whether the source gave the column another type. (A target's type may be wider by itself, and stays so.)"""
+    """Tell whether the source gave the column another type. (A target's type may be wider by itself, and stays so.)"""
     if wish.before is None or wish.others:
         return False
     old = {wish.renamed(each.name): each.type for each in wish.before.columns}.get(column.name)
@@ -214,7 +214,7 @@ def _compared(now: Table, joined: Table) -> set[str]:
 
 
 def _left(now: Table, wish: Wish) -> Iterator[Alteration]:
-    """What the unit does not write any more: dropped where it follows, else without a value from now on."""
+    """Columns that the unit does not write any more: dropped where it follows, else without a value from now on."""
     for name in wish.gone:
         if not _has(now, name):
             continue

@@ -1,4 +1,4 @@
-"""Which changes of a column's type keep every value, whether a target column holds a type, and which type holds two of them. Pure.
+"""Judges which changes of a column's type keep every value, whether a target column holds a type, and which type holds two of them. Pure.
 
 Only what is known to keep values is called lossless; whatever else may be so costs a copy of the table and nothing more.
 """

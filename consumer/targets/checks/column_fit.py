@@ -1,4 +1,4 @@
-"""Whether a real target column holds every value of a source column. Pure."""
+"""Tell whether a real target column holds every value of a source column. Pure."""
 
 from __future__ import annotations
 

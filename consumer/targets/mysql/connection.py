@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 LOCK_WAIT_S = 10
 """For locks of rows and, LOCK TABLES and ALTER TABLE, of tables: the servers' own patience with the latter is a day and more."""
-#: A statement of a dead server ends after this; no statement of ours comes near it.
+#: A statement of a dead server ends after this. None of ours comes near it but a change of a table (altering.STATEMENT_S).
 READ_TIMEOUT_S = 300
 
 
@@ -286,4 +286,4 @@ def tls_arguments(target: TargetConfig) -> dict[str, Any]:
 
 
 def _foreign(connection: int) -> str:
-    return f"connection {connection} of another user holds the progress rows (let all workers of a target use one user)"
+    return f"connection {connection} of another user is in the way (let all workers of a target use one user)"

@@ -52,6 +52,8 @@ _DURABLE = (
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )
 _TLS = {"full": "verify-full", "ca": "verify-ca", "none": "require"}
+#: A statement that the driver has prepared is of the table's earlier form: another session changed it.
+_STALE_PLAN = "cached plan must not change result type"
 _FOREIGN = "a connection of another user holds the progress rows (let all workers of a target use one user)"
 
 
@@ -184,7 +186,11 @@ class PostgresLink:
 
     def _error(self, error: psycopg.Error, hint: str = "") -> ConsumerError:
         state = error.sqlstate or state_in(str(error))
-        kind = kind_of(error, state)
+        if _STALE_PLAN in str(error):
+            self.close()  # its prepared statements go with it
+            kind: type[ConsumerError] = TransientError
+        else:
+            kind = kind_of(error, state)
         message = f"PostgreSQL at {self._where()}: {said(error, state)} ({state or type(error).__name__})"
         if state == DENIED and (grant := grant_for(str(error), self._target.user, hint)):
             return MissingGrantError(message, grant)

@@ -31,7 +31,7 @@ def latest_ts(state: OwnerState, now: float) -> int | None:
 
 
 def credible(mark: Mark | None, latest: int | None) -> bool:
-    """Whether a mark can be true."""
+    """Tell whether a mark can be true."""
     if mark is None or latest is None:
         return True
     return mark.checkpoint_ts <= latest and mark.resolved_ts <= latest

@@ -63,7 +63,7 @@ class CollectStatistics:
 
 
 def _as_it_was(state: OwnerState, member: Member, status: UnitStatus) -> bool:
-    """Whether the unit replicates as it did. The replication set would change nothing."""
+    """Tell whether the unit replicates as it did. The replication set would change nothing."""
     current = state.sets.get(status.unit)
     if current is None or current.state is not SetState.REPLICATING or len(current.replicas) != 1:
         return False

@@ -6,7 +6,7 @@ as it is was placed before. Agents are given units only while they have said tha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from coordinator.core.members import Member, MemberState
 from coordinator.core.messages import ConfigVersion, Liveness
@@ -43,12 +43,12 @@ def version(state: OwnerState) -> ConfigVersion | None:
 
 
 def in_force(state: OwnerState, member: Member) -> bool:
-    """Whether the agent has what is in force, as far as it says what it has."""
+    """Tell whether the agent has what is in force, as far as it says what it has."""
     return member.config is None or state.configuration is None or member.config == version(state)
 
 
 def takes(state: OwnerState, member: Member) -> bool:
-    """Whether the agent can be given units."""
+    """Tell whether the agent can be given units."""
     return member.accepts and in_force(state, member)
 
 
@@ -59,7 +59,7 @@ def part_of(spec: CatalogueUnit) -> str:
 
 
 def stale(state: OwnerState, spec: CatalogueUnit, current: ReplicationSet) -> bool:
-    """Whether a replica of the unit was placed under what was in force before."""
+    """Tell whether a replica of the unit was placed under what was in force before."""
     since = state.since.get(part_of(spec), 0) if state.since else 0
     return any(replica.assignment < since for replica in current.replicas)
 
@@ -68,34 +68,31 @@ def stale(state: OwnerState, spec: CatalogueUnit, current: ReplicationSet) -> bo
 
 
 def fits(state: OwnerState, event: Catalogue, now: float, out: list[Effect]) -> bool:
-    """Whether a catalogue is of what is in force. The first one of a term puts its own in force: its process has just started, or its file is
+    """Tell whether a catalogue is of what is in force. The first one of a term puts its own in force: its process has just started, or its file is
     no longer what it was; a later one may have been read before a reload."""
     if not event.digest:
         return True
-    known = state.configuration
-    if not state.adopted:
-        state.adopted = True
-        if known is None or known.digest != event.digest:
-            before = {} if known is None else {part: digest for part, digest, _ in known.parts}
-            changed = {part for part, digest in event.parts.items() if before.get(part) != digest}
-            _put(state, event, changed if known else (), now, out)
-        return True
-    return known is not None and known.digest == event.digest
+    if not state.adopted and (state.configuration is None or state.configuration.digest != event.digest):
+        _put(state, event, frozenset(), now, out)
+    state.adopted = True
+    return state.configuration is not None and state.configuration.digest == event.digest
 
 
 def _put(
-    state: OwnerState, new: Catalogue | Reload, changed: Collection[str], now: float, out: list[Effect]
+    state: OwnerState, new: Catalogue | Reload, changed: frozenset[str], now: float, out: list[Effect]
 ) -> None:
-    """Put a configuration in force: from here on what is placed runs under it. `changed`: parts that are not as they were."""
+    """Put a configuration in force: from here on what is placed runs under it. `changed`: parts that are not as they were although
+    their digests are. What was in force is what the record says, not what this coordinator's file held when it was elected."""
     known, digest, parts = state.configuration, new.digest, new.parts
+    before = dict(parts) if known is None else {part: was for part, was, _ in known.parts}
+    differ = changed | {part for part, now_is in parts.items() if before.get(part) != now_is}
     number = 0 if known is None and not changed else fresh_number(state)
-    since = {part: number if part in changed else state.since.get(part, 0) for part in parts}
-    found = tuple((part, parts[part], since[part]) for part in sorted(parts))
-    record = ConfigRecord(digest, number, found)
+    since = {part: number if part in differ else state.since.get(part, 0) for part in parts}
+    record = ConfigRecord(digest, number, tuple((part, parts[part], since[part]) for part in sorted(parts)))
     restore(state, record)
-    state.work = True
+    state.adopted = state.work = True
     if known is not None:
-        told: dict[str, object] = {"digest": digest, "was": known.digest, "changed": sorted(changed)}
+        told: dict[str, object] = {"digest": digest, "was": known.digest, "changed": sorted(differ)}
         state.told.append(("configuration in force", told))
     persist(state, [record], now, out)
 

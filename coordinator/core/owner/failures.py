@@ -39,7 +39,7 @@ def avoided(state: OwnerState, memo: UnitMemo, now: float) -> str | None:
 
 
 def unready(state: OwnerState, current: ReplicationSet, replica: Replica, now: float) -> bool:
-    """Whether a replica that fails now has never got to work: it was preparing, or had only just started."""
+    """Tell whether a replica that fails now has never got to work: it was preparing, or had only just started."""
     if current.state is SetState.REPLICATING and replica.role is Role.PRIMARY:
         return now < state.memos[current.unit].since + state.config.health.trust_after
     return current.state in _AT_WORK and replica == current.replicas[-1]

@@ -29,6 +29,6 @@ def patience(state: OwnerState, memo: UnitMemo) -> float:
 
 
 def impatient(state: OwnerState, memo: UnitMemo, now: float) -> bool:
-    """Whether a unit has been on its way for too long."""
+    """Tell whether a unit has been on its way for too long."""
     most = max(state.config.prepare_most, patience(state, memo))
     return now >= max(memo.since, memo.got_on) + patience(state, memo) or now >= memo.since + most

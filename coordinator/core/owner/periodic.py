@@ -123,7 +123,7 @@ def _anything_to_do(state: OwnerState, now: float) -> bool:
 
 
 def _movers(state: OwnerState, wishes: Wishes) -> bool:
-    """Whether anything may be moved: then the units that replicate undisturbed are looked at one by one."""
+    """Tell whether anything may be moved: then the units that replicate undisturbed are looked at one by one."""
     leaving = any(m.leaving and state.by_agent.get(name) for name, m in state.members.items())
     return leaving or bool(wishes.moves) or wishes.rebalance or wishes.balance
 

@@ -192,7 +192,7 @@ class Loads:
         return asked or self._nobody[kind] or self.trusts(agent)
 
     def trusts(self, agent: str) -> bool:
-        """Whether the agent may be given one more unit by what is known of its health. Where all agents back off it is not
+        """Tell whether the agent may be given one more unit by what is known of its health. Where all agents back off it is not
         they who are to blame: units without an agent are placed all the same, and nothing is moved."""
         allowed = self.agents[agent].room
         return allowed is None or self._given[agent] < allowed
@@ -228,7 +228,7 @@ class Loads:
         return self.crowd(unit, agent), agent == unit.avoid, self.load(agent, unit.spec.kind), agent
 
     def room(self, agent: str) -> bool:
-        """Whether another move may start, to this agent, for all that concerns numbers."""
+        """Tell whether another move may start, to this agent, for all that concerns numbers."""
         return self.moving < self.limits.concurrent and self._incoming[agent] < self.limits.per_agent
 
     def move(self, unit: UnitView, agent: str) -> None:

@@ -119,7 +119,7 @@ class View:
 
     @property
     def leading(self) -> bool:
-        """Whether the asked coordinator leads: the rows count only then."""
+        """Tell whether the asked coordinator leads: the rows count only then."""
         return self.leader is not None and self.leader.am_i
 
 

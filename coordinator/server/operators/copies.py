@@ -54,7 +54,7 @@ class CopyRefusedError(Exception):
     """The request cannot be carried out; the message is for the one who asked."""
 
 
-class CopyDesk(Protocol):
+class CopyOrders(Protocol):
     """The place where requests go, and where their state is read. May be called from any thread, and waits for Kafka."""
 
     def ask(self, asked: CopyAsked, *, by: str) -> CopyTaken:

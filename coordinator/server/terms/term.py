@@ -86,7 +86,7 @@ class OwnerTerm:
         self._errors: dict[str, str] = {}
 
     def speaks(self) -> bool:
-        """Whether this owner may still say something: its claim was confirmed not long ago."""
+        """Tell whether this owner may still say something: its claim was confirmed not long ago."""
         return not self._closed and not self.state.silent
 
     @property

@@ -77,7 +77,7 @@ class _Known(NamedTuple):
     undone: tuple[Stretch, ...]
 
     def is_undone(self, at: int) -> bool:
-        """Whether the event with the ordinal `at` is in one of the stretches; they are in order, and may be many."""
+        """Tell whether the event with the ordinal `at` is in one of the stretches; they are in order, and may be many."""
         before = bisect_right(self.undone, at, key=lambda stretch: stretch[0])
         return before > 0 and at < self.undone[before - 1][1]
 
@@ -155,7 +155,7 @@ class Assembly:
 
     @property
     def inside(self) -> bool:
-        """Whether a group has begun and not ended, or is to be read again."""
+        """Tell whether a group has begun and not ended, or is to be read again."""
         return self._group is not None or self._known is not None
 
     def whole(self, events: Sequence[LogEvent], kinds: bytes, start: int) -> int:

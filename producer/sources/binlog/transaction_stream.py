@@ -48,7 +48,7 @@ class TransactionStream:
 
     @property
     def inside(self) -> bool:
-        """Whether a transaction has begun of which nothing went on."""
+        """Tell whether a transaction has begun of which nothing went on."""
         return self._assembly.inside
 
     @property

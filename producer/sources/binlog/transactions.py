@@ -127,7 +127,7 @@ class TransactionAssembler:
 
     @property
     def inside(self) -> bool:
-        """Whether a transaction is open."""
+        """Tell whether a transaction is open."""
         return self._open is not None
 
     def counted(self, rows: int) -> None:
@@ -237,7 +237,9 @@ class TransactionAssembler:
         transaction = self._open or self._start(event, None, event.timestamp * 1000)
         if not isinstance(statement, ddl.Dml) and statement != ddl.Harmless():
             self.objects_changed = (binlog_file_number(event.file), event.start)
-        if isinstance(statement, ddl.Harmless) or transaction.announced:
+        if transaction.announced or (
+            isinstance(statement, ddl.Harmless) and not isinstance(statement, ddl.Trigger)
+        ):
             return None if transaction.grouped else self._end(event)
         self._count_deferred(transaction)
         return Barrier(

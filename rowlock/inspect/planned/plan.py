@@ -1,4 +1,4 @@
-"""What a configuration would change: tables captured or no more, topics, copies and their size, target tables, layouts. Pure.
+"""Finds what a configuration would change: tables captured or no more, topics, copies and their size, target tables, layouts. Pure.
 
 It is compared with what is stored (position records, topics, target tables, progress), so it is true whether anything runs or not.
 """

@@ -1,4 +1,4 @@
-"""What is stored of a system, for `check --plan`: asked of the sources, of Kafka, of the targets and of the leader. Nothing is written."""
+"""Reads what is stored of a system, for `check --plan`: asked of the sources, of Kafka, of the targets and of the leader. Nothing is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a new configuration changes of the one that is in force: key by key, and which units that concerns. Pure.
+"""Finds what a new configuration changes of the one that is in force: key by key, and which units that concerns. Pure.
 
 It walks the models' fields, so a key that is added to them is compared without anything here.
 """

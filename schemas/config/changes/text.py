@@ -1,4 +1,4 @@
-"""What a configuration was made of: enough to make the same again in another process, whatever the files say by then."""
+"""Holds what a configuration was made of: enough to make the same again in another process, whatever the files say by then."""
 
 from __future__ import annotations
 

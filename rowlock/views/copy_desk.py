@@ -27,7 +27,7 @@ BY_HAND = "operator"
 
 
 class KafkaCopyDesk:
-    """`coordinator.server.operators.copies.CopyDesk` over the configuration's Kafka."""
+    """`coordinator.server.operators.copies.CopyOrders` over the configuration's Kafka."""
 
     def __init__(self, config: Config) -> None:
         self._config = config

@@ -1,0 +1,338 @@
+"""Copying one table again, the side of capture: every cause of a stop is healed, kills at each step, live changes meanwhile.
+
+The judge folds the table's topic as a reader does (what a copy did not bring is deleted with its chunks, by `since` alone), compares that with the
+source's rows, and looks that no row's `version` goes back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from deploy.embedded.services import Kafka
+from schemas.wire.codec import encode_copy_request
+from schemas.wire.copies import CopyRequest, CopyState, copy_topic
+from schemas.wire.event import Event
+from schemas.wire.position import Position
+from tests.capture_kit import Unit, events, position, size, source, until, write_config
+
+pytestmark = [pytest.mark.timeout(1500), pytest.mark.slow]
+
+PATIENCE = 300
+PLAIN = "(id INT PRIMARY KEY, version INT, v VARCHAR(20))"
+PARTITIONED = (
+    "(id INT PRIMARY KEY, version INT, v VARCHAR(20)) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (5), "
+    "PARTITION p1 VALUES LESS THAN (1000))"
+)
+#: Cause → the table's form, and what stops it; by `capture` itself where it is dropped and made again.
+CAUSES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "dropped": (PLAIN, ("DROP TABLE {t}", f"CREATE TABLE {{t}} {PLAIN}", "INSERT INTO {t} VALUES (3, 500, 'new'), (4, 501, 'newer')")),
+    "rows-replaced": (PARTITIONED, ("ALTER TABLE {t} TRUNCATE PARTITION p0",)),
+    "statement": (
+        PLAIN,
+        ("SET SESSION binlog_format = STATEMENT", "UPDATE {t} SET v = 'by statement', version = version + 1000", "SET SESSION binlog_format = ROW"),
+    ),
+    "unfit": (PLAIN, ("ALTER TABLE {t} DROP PRIMARY KEY", "DELETE FROM {t} WHERE id = 2")),
+    "xa": (PLAIN, ("XA START 'c'", "UPDATE {t} SET version = 700 WHERE id = 5", "DELETE FROM {t} WHERE id = 6", "XA END 'c'", "XA PREPARE 'c'", "XA COMMIT 'c'")),
+    "log": (
+        PLAIN,
+        ("SET SESSION binlog_row_image = MINIMAL", "UPDATE {t} SET version = 800 WHERE id = 7", "SET SESSION binlog_row_image = FULL", "DELETE FROM {t} WHERE id = 8"),
+    ),
+}  # fmt: skip
+ROWS = 11
+
+
+def name_of(cause: str) -> str:
+    return f"t_{cause.replace('-', '_')}"
+
+
+class Copying:
+    """A source with a table for each cause, and `live`, which others change all the time; capture of it in chunks of three rows."""
+
+    def __init__(self, kafka: Kafka, database: Any, db: str, folder: Path) -> None:
+        self.kafka, self.database, self.db, self.folder = kafka, database, db, folder
+        self.version = 1000
+        self._end = threading.Event()
+        self.make("live", PLAIN)
+
+    def make(self, table: str, form: str) -> None:
+        rows = ", ".join(f"({key}, {key}, 'row {key}')" for key in range(1, ROWS + 1))
+        self.change(f"CREATE TABLE {table} {form}", f"INSERT INTO {table} VALUES {rows}")
+
+    def change(self, *statements: str) -> None:
+        with self.database.connect(self.db) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    @contextlib.contextmanager
+    def running(self, when: str = "never", *patterns: str, snapshot: str = "initial") -> Iterator[Unit]:
+        config = write_config(
+            self.folder, self.kafka.bootstrap, self.db,
+            {"s": source(self.database, [each.format(db=self.db) for each in patterns or ("{db}.*",)], snapshot=snapshot)},
+        )  # fmt: skip
+        unit = Dying(config, "s")
+        unit.when = when
+        unit.start()
+        try:
+            yield unit
+        finally:
+            if unit.process is not None and unit.process.poll() is None:
+                unit.kill()
+            unit._close()
+
+    @contextlib.contextmanager
+    def writing(self, *tables: str) -> Iterator[None]:
+        """Change rows of tables all the time, each change with a higher version."""
+        end = threading.Event()
+
+        def write() -> None:
+            with self.database.connect(self.db) as connection, connection.cursor() as cursor:
+                while not end.is_set():
+                    for table in tables:
+                        self.version += 1
+                        key = self.version % (ROWS + 4) + 1
+                        cursor.execute(f"REPLACE INTO {table} VALUES ({key}, {self.version}, 'live')")
+                        if self.version % 5 == 0:
+                            cursor.execute(f"DELETE FROM {table} WHERE id = {self.version % ROWS + 1}")
+                    end.wait(0.01)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            yield
+        finally:
+            end.set()
+            thread.join()
+
+    def ask(self, table: str, **more: Any) -> str:
+        request = CopyRequest(
+            id=secrets.token_hex(4), db=self.db, table=table, by="operator", requested_ms=1, **more
+        )
+        producer = Producer({"bootstrap.servers": self.kafka.bootstrap})
+        producer.produce(
+            copy_topic(self.db, "s"), key=request.id.encode(), value=encode_copy_request(request)
+        )
+        producer.flush()
+        return request.id
+
+    # --- what is known
+
+    def events(self, table: str) -> list[Event]:
+        topic = f"{self.db}.s.{self.db}.{table}"
+        return events(self.kafka.bootstrap, topic) if size(self.kafka.bootstrap, topic) else []
+
+    def states(self) -> dict[str, CopyState]:
+        found = (
+            position(self.kafka.bootstrap, self.db, "s")
+            if size(self.kafka.bootstrap, f"{self.db}.s.position")
+            else None
+        )
+        return (
+            {name.rpartition(".")[2]: state for name, state in found.copies.items()}
+            if found is not None
+            else {}
+        )
+
+    def stops(self) -> dict[str, str]:
+        found = position(self.kafka.bootstrap, self.db, "s")
+        return {name.rpartition(".")[2]: stop.cause for name, stop in found.stops.items()}
+
+    def rows(self, table: str) -> dict[int, tuple[Any, ...]]:
+        found = self.database.execute(f"SELECT id, version, v FROM {table}", database=self.db)
+        return {row[0]: tuple(row) for row in found}
+
+    def equal(self, table: str) -> bool:
+        return fold(self.events(table)) == self.rows(table)
+
+
+class Dying(Unit):
+    """Capture that dies when it is told to."""
+
+    when = "never"
+
+    def start(self) -> Unit:
+        import subprocess
+        import sys
+
+        from tests.capture_kit import ROOT
+
+        command = [
+            sys.executable,
+            "-m",
+            "tests.copying_capture",
+            self.when,
+            "--config",
+            str(self.config),
+            "--source",
+            self.name,
+        ]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=ROOT)
+        self.starts += 1
+        return self
+
+
+def fold(found: list[Event]) -> dict[int, tuple[Any, ...]]:
+    """Return what a reader of the topic holds: id → (id, version, v)."""
+    rows: dict[int, tuple[Any, ...]] = {}
+    living: dict[int, tuple[int, bool]] = {}
+    highest: Position | None = None
+    gen = 0
+    for offset, event in enumerate(found):
+        where = event.source
+        if where.gen < gen or (highest is not None and where.position <= highest):
+            gen = max(gen, where.gen)
+            continue
+        assert where.prev is None or (highest is not None and where.prev <= highest), "a gap"
+        gen, highest = where.gen, where.position
+        if event.op == "t":
+            rows.clear()
+            living.clear()
+        for image, there in ((event.before, False), (event.after, True)):
+            if image is not None:
+                key = image["id"]
+                living[key] = (offset, there)
+                rows.pop(key, None)
+                if there:
+                    rows[key] = (key, image["version"], image["v"])
+        if event.chunk is not None and event.copy is not None:
+            assert event.chunk.repeated
+            assert event.copy.since is not None
+            after, upto = (None if key is None else key[0] for key in (event.chunk.after, event.chunk.upto))
+            for key in list(rows):
+                at, there = living.get(key, (-1, False))
+                inside = (after is None or key > after) and (upto is None or key <= upto)
+                if inside and not event.copy.partial and not (there and at > event.copy.since):
+                    del rows[key]
+    return rows
+
+
+@pytest.fixture
+def copying(kafka: Kafka, database: Any, db: str, tmp_path: Path) -> Copying:
+    return Copying(kafka, database, db, tmp_path)
+
+
+def test_every_cause_of_a_stop_is_healed_by_a_copy(copying: Copying) -> None:
+    for cause, (form, _) in CAUSES.items():
+        copying.make(name_of(cause), form)
+    copying.make("t_definition", PLAIN)
+    copying.make("t_deselected", PLAIN)
+    tables = [*map(name_of, CAUSES), "t_definition", "t_deselected", "live"]
+    with copying.running() as unit:
+        until(
+            lambda: all(copying.equal(each) for each in tables),
+            f"the first snapshot: {unit.says()[-3000:]}",
+            PATIENCE,
+        )
+        assert unit.stop() == 0, unit.says()
+    copying.change(
+        "UPDATE t_definition SET version = 400 WHERE id = 1", "ALTER TABLE t_definition ADD w INT DEFAULT 7",
+        "UPDATE t_definition SET version = 401 WHERE id = 2", "ALTER TABLE t_definition ADD q INT",
+        "UPDATE t_deselected SET version = 600 WHERE id = 1",
+    )  # fmt: skip
+    with copying.writing("live"):
+        with copying.running("never", "{db}.*", "!{db}.t_deselected") as unit:
+            for cause in CAUSES:
+                stop(copying, cause, unit)
+            copying.change("ALTER TABLE t_unfit ADD PRIMARY KEY (id)")
+            wanted = {name_of(cause): cause for cause in CAUSES if cause != "dropped"}
+            wanted |= {"t_definition": "definition", "t_deselected": "deselected"}
+            until(
+                lambda: wanted.items() <= copying.stops().items(),
+                f"stops: {wanted}; {unit.says()[-3000:]}",
+                PATIENCE,
+            )
+            until(lambda: done(copying, "t_dropped"), f"it copies by itself: {unit.says()[-3000:]}", PATIENCE)
+            copying.change("DELETE FROM t_statement WHERE id = 3")
+            assert unit.stop() == 0, unit.says()
+        with copying.running() as unit:
+            for table in (*wanted, "live"):
+                copying.ask(table)
+            until(
+                lambda: all(done(copying, each) for each in (*wanted, "live")),
+                f"{unit.says()[-3000:]}",
+                PATIENCE,
+            )
+            copying.change(
+                *(f"REPLACE INTO {each} (id, version, v) VALUES (1, 9000, 'behind')" for each in wanted)
+            )
+    with copying.running() as unit:
+        until(lambda: all(copying.equal(each) for each in tables), f"{unit.says()[-3000:]}", PATIENCE)
+        assert copying.stops() == {}
+        assert unit.stop() == 0, unit.says()
+    for table in (*wanted, "t_dropped"):
+        assert any(each.copy is not None and each.definition is not None for each in copying.events(table)), (
+            table
+        )
+
+
+def stop(copying: Copying, cause: str, unit: Unit) -> None:
+    """Have a table stop, before the next one does: a statement counts for what is altered behind it, too."""
+    table, (_, statements) = name_of(cause), CAUSES[cause]
+    copying.change(*(each.format(t=table) for each in statements))
+    until(lambda: stopped_or_healed(copying, table, cause), f"{cause}: {unit.says()[-3000:]}", PATIENCE)
+
+
+def stopped_or_healed(copying: Copying, table: str, cause: str) -> bool:
+    return copying.stops().get(table) == cause or (cause == "dropped" and table in copying.states())
+
+
+def done(copying: Copying, table: str) -> bool:
+    state = copying.states().get(table)
+    assert state is None or state.phase in ("waiting", "running", "done"), state
+    return state is not None and state.phase == "done"
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_copy_survives_kills(copying: Copying, *, stopped: bool) -> None:
+    """A kill behind each step of a copy, and what follows goes on from there; others write meanwhile."""
+    copying.make("a", PARTITIONED)
+    with copying.running() as unit:
+        until(lambda: copying.equal("a") and copying.equal("live"), f"{unit.says()[-3000:]}", PATIENCE)
+        if stopped:
+            copying.change("ALTER TABLE a TRUNCATE PARTITION p0", "INSERT INTO a VALUES (2, 300, 'again')")
+            until(lambda: copying.stops() == {"a": "rows-replaced"}, f"{unit.says()[-3000:]}", PATIENCE)
+        asked = copying.ask("live", max_rows_per_second=1)  # it runs, so that the other one waits
+        until(
+            lambda: (found := copying.states().get("live")) is not None and found.id == asked,
+            "asked",
+            PATIENCE,
+        )
+        copying.ask("a")
+        until(lambda: "a" in copying.states(), f"asked; {unit.says()[-3000:]}", PATIENCE)
+        unit.kill()
+    copying.ask("live", cancel=True)
+    with copying.writing("live", *(() if stopped else ("a",))):
+        for when in ("event", "memory", "record", "chunk", "last"):
+            with copying.running(when) as unit:
+                assert unit.wait(PATIENCE) == -9, unit.says()[-3000:]
+    with copying.running() as unit:
+        until(lambda: done(copying, "a"), f"{unit.says()[-3000:]}", PATIENCE)
+        until(lambda: copying.equal("a") and copying.equal("live"), f"{unit.says()[-3000:]}", PATIENCE)
+        assert copying.stops() == {}
+        assert unit.stop() == 0, unit.says()
+
+
+def test_a_source_without_snapshots_copies_on_demand(copying: Copying) -> None:
+    with copying.running(snapshot="never") as unit:
+        until(
+            lambda: size(copying.kafka.bootstrap, f"{copying.db}.s.position") > 1,
+            f"{unit.says()[-3000:]}",
+            PATIENCE,
+        )
+        copying.ask("live", where="v LIKE '%row 1%' AND (id < 100 OR id = 7)")
+        until(lambda: done(copying, "live"), f"{unit.says()[-3000:]}", PATIENCE)
+        assert sorted(fold(copying.events("live"))) == [1, 10, 11]
+        copying.ask("live", where="no_such_column = 1")
+        until(lambda: "no_such_column" in copying.states()["live"].reason, f"{unit.says()[-3000:]}", PATIENCE)
+        copying.ask("live")
+        until(lambda: copying.states()["live"].phase == "done", f"{unit.says()[-3000:]}", PATIENCE)
+        until(lambda: copying.equal("live"), f"{unit.says()[-3000:]}", PATIENCE)
+        assert unit.stop() == 0, unit.says()

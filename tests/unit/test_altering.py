@@ -1,0 +1,256 @@
+"""Carrying a change of a table out: who is named when it waits, which error it becomes, how a connection is ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event
+from typing import Any, cast
+
+import pytest
+
+from consumer.errors import (
+    UNDO,
+    ConsumerError,
+    LockWaitError,
+    MissingGrantError,
+    NotUniqueError,
+    RefusedError,
+    TargetConfigError,
+    TransientError,
+    UniqueViolationError,
+)
+from consumer.targets import altering
+from consumer.targets.alterations import AddColumn, AddUnique, AlterTable, ChangeKey, DropTable
+from consumer.targets.altering import Altering, waits_for
+from consumer.targets.dialect_components import Holders, Link, LockHolder
+from consumer.targets.mysql.locks import LOCKS
+from consumer.targets.postgres.connection import PostgresLink
+from schemas.config.model import TargetConfig
+from schemas.table.model import Column, ColumnType, Kind, Table, UniqueIndex
+from tests.targets_kit import index, people
+
+TABLE = people("s")
+CHANGE = AlterTable(TABLE, [AddColumn(Column(name="n", type=ColumnType(kind=Kind.INT, bits=32)))])
+
+
+class FakeLink:
+    """Runs statements; the second one ends as it is told."""
+
+    def __init__(self, error: ConsumerError | None = None, until: Event | None = None) -> None:
+        self.error, self.until = error, until
+        self.sent: list[str] = []
+        self.connected = self.closed = 0
+
+    def connect(self) -> None:
+        self.connected += 1
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def identity(self) -> int:
+        return 7
+
+    def execute(self, text: str, params: Sequence[object]) -> list[tuple[object, ...]]:
+        self.sent.append(text)
+        if text == "second":
+            if self.until is not None:
+                assert self.until.wait(60)
+            if self.error is not None:
+                raise self.error
+        return []
+
+
+class FakeAlterer:
+    transactional = False
+
+    def __init__(self, seen: Sequence[Holders | ConsumerError] = (), ends: int = 0) -> None:
+        self.seen, self.ends = list(seen), ends
+        self.patience: list[float | None] = []
+        self.asked = Event()
+        self.ended: list[int] = []
+
+    def statements(self, change: AlterTable | DropTable) -> Iterator[str]:
+        yield "first"
+        yield "second"
+
+    def index_name(self, table: Table, index: UniqueIndex) -> str:
+        return f"the {index.name}"
+
+    @contextmanager
+    def patient(self, lock_wait_s: float) -> Iterator[None]:
+        self.patience.append(lock_wait_s)
+        try:
+            yield
+        finally:
+            self.patience.append(None)
+
+    def holders(self, asking: Link, waiting: int, table: Table) -> Holders:
+        assert waiting == 7
+        found = self.seen.pop(0) if self.seen else Holders()
+        if not self.seen:
+            self.asked.set()
+        if isinstance(found, ConsumerError):
+            raise found
+        return found
+
+    def end(self, connection: int) -> bool:
+        self.ended.append(connection)
+        return len(self.ended) <= self.ends
+
+
+def carried_out(link: FakeLink, alterer: FakeAlterer, change: AlterTable | DropTable = CHANGE) -> FakeLink:
+    """Returns the second connection."""
+    second = FakeLink()
+    made = Altering(cast(Link, link), alterer, lambda: cast(Link, second))
+    try:
+        made.run(change)
+    finally:
+        assert alterer.patience == [altering.LOCK_WAIT_S, None], "the session is as before"
+    return second
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PATIENCE_S", "POLL_S", "END_POLL_S"):
+        monkeypatch.setattr(altering, name, 0.001)
+
+
+def test_what_is_done_at_once_asks_nobody() -> None:
+    link = FakeLink()
+    assert carried_out(link, FakeAlterer()).connected in {0, 1}
+    assert link.sent == ["first", "second"]
+
+
+def test_who_was_seen_last_is_named() -> None:
+    held = Holders((LockHolder(12, "bank@10.0.0.3", 812, "SELECT *\n  FROM people WHERE " + "x" * 80),))
+    alterer = FakeAlterer([held, Holders()])
+    link = FakeLink(LockWaitError("1205"), alterer.asked)
+    with pytest.raises(LockWaitError) as waited:
+        carried_out(link, alterer)
+    said = str(waited.value)
+    assert said.startswith(
+        "the change of target table s.people waits for a lock held by connection 12 (bank@10.0.0.3, for 812 s, SELECT * FROM people WHERE x"
+    )
+    assert "…)" in said
+    assert "x" * 60 not in said
+    assert isinstance(waited.value, TransientError)
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (Holders(), "whose holder was not seen; "),
+        (Holders(unseen="GRANT it"), "whose holder was not seen (GRANT it); "),
+        (Holders((LockHolder(1, "u"), LockHolder(2, "v", 3))), "held by connection 1 (u), connection 2 (v, for 3 s); "),
+        (Holders((LockHolder(1, "u"),), guessed=True, unseen="INSTALL it"), "that may be held by connection 1 (u) (INSTALL it); "),
+    ],
+)  # fmt: skip
+def test_the_words(seen: Holders, words: str) -> None:
+    assert words in waits_for(TABLE, seen)
+
+
+def test_what_cannot_be_asked_is_said_and_does_no_harm() -> None:
+    alterer = FakeAlterer([MissingGrantError("denied", "GRANT it;")])
+    with pytest.raises(LockWaitError, match="GRANT it"):
+        carried_out(FakeLink(LockWaitError("1205"), alterer.asked), alterer)
+    alterer = FakeAlterer([TransientError("too many connections")])
+    link = FakeLink(until=alterer.asked)
+    assert carried_out(link, alterer).closed == 1
+    assert link.sent == ["first", "second"]
+
+
+def test_which_index_cannot_be_built() -> None:
+    mail, mails, key = index("mail", "mail"), index("mail_2", "mail", "note"), index("PRIMARY", "note")
+    change = AlterTable(TABLE, [AddUnique(mail), AddUnique(mails), ChangeKey(TABLE.key, key)])
+    for name, wanted in (("the mail", mail), ("the mail_2", mails), ("people_pkey", key)):
+        with pytest.raises(NotUniqueError) as refused:
+            carried_out(FakeLink(UniqueViolationError(f"index {name} …")), FakeAlterer(), change)
+        assert refused.value.index == wanted
+        assert f"GROUP BY {', '.join(wanted.columns)}" in str(refused.value)
+    with pytest.raises(UniqueViolationError) as other:
+        carried_out(FakeLink(UniqueViolationError("?")), FakeAlterer())
+    assert not isinstance(other.value, NotUniqueError)
+
+
+def test_errors_and_their_remedies() -> None:
+    with pytest.raises(TargetConfigError, match="refers to the table"):
+        carried_out(FakeLink(RefusedError("a foreign key")), FakeAlterer(), DropTable(TABLE))
+    with pytest.raises(RefusedError, match="too long"):
+        carried_out(FakeLink(RefusedError("too long")), FakeAlterer())
+    with pytest.raises(TargetConfigError, match="seen: make the target table what the source's is"):
+        carried_out(FakeLink(TargetConfigError(f"seen: {UNDO}")), FakeAlterer())
+    with pytest.raises(TargetConfigError, match=r"^seen: do it$"):
+        carried_out(FakeLink(TargetConfigError("seen: do it")), FakeAlterer())
+
+
+def test_a_connection_is_ended_until_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    alterer = FakeAlterer(ends=3)
+    made = Altering(cast(Link, FakeLink()), alterer, lambda: cast(Link, FakeLink()))
+    made.end(9)
+    assert alterer.ended == [9] * 4
+    made.end(7)
+    assert alterer.ended == [9] * 4, "its own is none of an earlier attempt"
+    monkeypatch.setattr(altering, "END_S", 0.0)
+    with pytest.raises(TransientError, match="connection 8 of an earlier attempt"):
+        Altering(cast(Link, FakeLink()), FakeAlterer(ends=10**9), lambda: cast(Link, FakeLink())).end(8)
+
+
+class Answers:
+    """A link that answers by a word of the query."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+
+    def execute(self, text: str, params: Sequence[object]) -> list[tuple[object, ...]]:
+        word = next(word for word in self.answers if word in text)
+        found: Any = self.answers[word]
+        if isinstance(found, ConsumerError):
+            raise found
+        return list(found)
+
+
+def asked(kind: str, **answers: Any) -> Holders:
+    return LOCKS[kind](cast(Link, Answers(**answers)), 7, TABLE)
+
+
+def test_mariadb_with_and_without_its_plugin() -> None:
+    who = [(12, "u@h", 5, "SELECT 1")]
+    found = (LockHolder(12, "u@h", 5, "SELECT 1"),)
+    assert asked("mariadb", Waiting=[]) == Holders(), "it does not wait, or not for a table"
+    shown = asked("mariadb", Waiting=[(1,)], METADATA_LOCK_INFO=[(1,)], metadata_lock_info=who)
+    assert shown == Holders(found)
+    guess = asked("mariadb", Waiting=[(1,)], METADATA_LOCK_INFO=[], innodb_trx=who)
+    assert guess.found == found
+    assert guess.guessed
+    assert "INSTALL SONAME" in guess.unseen
+
+
+@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
+def test_a_user_who_may_not_see_it_is_told_the_right(kind: str) -> None:
+    denied = MissingGrantError("denied", "GRANT something;")
+    found = asked(
+        kind,
+        Waiting=[(1,)],
+        METADATA_LOCK_INFO=[],
+        innodb_trx=denied,
+        metadata_locks=denied,
+        CURRENT_USER=[("u@%",)],
+    )
+    right = {"mysql": "SELECT ON performance_schema.*", "mariadb": "PROCESS ON *.*"}[kind]
+    assert found == Holders(unseen=f"it is shown after GRANT {right} TO `u`@`%`")
+
+
+def test_a_prepared_statement_of_an_earlier_form_costs_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import psycopg
+
+    values = {"type": "postgres", "host": "h", "port": 1, "user": "u", "password": "p", "database": "d"}
+    link, closed = PostgresLink(TargetConfig.model_validate(values), "test"), []
+    monkeypatch.setattr(PostgresLink, "close", lambda _: closed.append(True))
+    with pytest.raises(TransientError), link.translated():
+        raise psycopg.errors.FeatureNotSupported("cached plan must not change result type")
+    assert closed
+    with pytest.raises(TargetConfigError), link.translated():
+        raise psycopg.errors.FeatureNotSupported("something else")

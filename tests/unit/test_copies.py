@@ -1,0 +1,410 @@
+"""Copies that are asked for: what becomes of a request, of the table meanwhile, and of what a start finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from producer.copies import (
+    DAY_MS,
+    HOUR_MS,
+    MINUTE_MS,
+    RESTARTS,
+    Ask,
+    CopyBook,
+    Forget,
+    StopAgain,
+    TableSeen,
+    unbalanced,
+)
+from producer.tables import Begun
+from schemas.wire.copies import CopyMark, CopyRequest, CopyState, RepairLimits
+from schemas.wire.position import Position
+
+ACCT = "bank.acct"
+LIMITS = RepairLimits(max_rows=1000, max_per_day=2)
+AT: Position = (0, 3, 700, -5)
+
+
+def request(
+    number: int,
+    table: str = "acct",
+    *,
+    by: str = "operator",
+    cause: str = "",
+    limits: RepairLimits | None = None,
+    after: int | None = None,
+    where: str | None = None,
+    cancel: bool = False,
+    requested_ms: int = 0,
+) -> CopyRequest:
+    return CopyRequest(
+        id=f"r{number}", db="bank", table=table, by=by, requested_ms=requested_ms, cause=cause, limits=limits, after=after,
+        where=where, cancel=cancel,
+    )  # fmt: skip
+
+
+def repair(
+    number: int, table: str = "acct", *, cause: str = "value", after: int = 0, ms: int = 0
+) -> CopyRequest:
+    return request(
+        number, table, by="pipeline p", cause=cause, limits=LIMITS, after=after, requested_ms=ms
+    )  # fmt: skip
+
+
+def begun(number: int, offset: int = 10, *, ended: str = "", position: Position = AT) -> Begun:
+    return Begun(CopyMark(id=f"r{number}"), position, offset, ended)
+
+
+def running(ended: str = "", *, book: CopyBook | None = None) -> CopyBook:
+    """A book in which r1 runs."""
+    book = book or CopyBook()
+    assert book.asked(request(1), TableSeen(stopped=ended, estimate=7), 100) == []
+    book.begun(ACCT, begun(1, ended=ended), 200)
+    return book
+
+
+def state(book: CopyBook) -> CopyState:
+    return book.states[ACCT]
+
+
+def test_from_request_to_end() -> None:
+    book = running("dropped")
+    now = state(book)
+    assert (now.phase, now.offset, now.begin, now.began_ms, now.estimate) == ("running", 10, AT, 200, 7)
+    book.sent(ACCT, "r1", 3)
+    book.sent(ACCT, "another", 3)
+    book.sent(ACCT, "r1", 2)
+    assert state(book).rows == 5
+    book.ended(ACCT, "another", 300)
+    assert state(book).phase == "running"
+    book.ended(ACCT, "r1", 300)
+    now = state(book)
+    assert (now.phase, now.ended_ms, now.ended, now.ended_stop) == ("done", 300, ((300, ""),), "")
+    assert not book.busy
+
+
+def test_one_copy_runs_at_a_time_and_the_oldest_begins_first() -> None:
+    book = CopyBook()
+    for number, table in enumerate(("b", "a", "c")):
+        book.asked(request(number, table), TableSeen(), number)
+    assert [each.table for each in book.waiting] == ["b", "a", "c"]
+    book.begun("bank.b", begun(0), 10)
+    assert (book.waiting, book.busy) == ([], True)
+    book.ended("bank.b", "r0", 20)
+    assert [each.table for each in book.waiting] == ["a", "c"]
+
+
+def test_a_request_is_taken_once() -> None:
+    book = running()
+    revision = book.revision
+    assert book.asked(request(1), TableSeen(), 300) == []
+    assert book.revision == revision
+
+
+@pytest.mark.parametrize(("after", "done"), [(9, True), (10, False), (11, False), (None, False)])
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_began_behind_an_event_is_what_is_asked_for_it(
+    after: int | None, done: bool, ended: bool
+) -> None:
+    book = running()
+    if ended:
+        book.ended(ACCT, "r1", 300)
+    effects = book.asked(request(2, after=after), TableSeen(), 400)
+    assert (state(book).id == "r1") == done
+    assert effects == ([] if done or ended else [Forget(ACCT)])
+
+
+def test_what_waits_begins_behind_any_event() -> None:
+    book = CopyBook()
+    book.asked(request(1), TableSeen(), 1)
+    book.asked(repair(2, after=10**9), TableSeen(), 2)
+    assert state(book).id == "r1"
+    book.asked(request(3, where="v > 1"), TableSeen(), 2)
+    book.asked(repair(4, after=10**9), TableSeen(), 2)
+    assert state(book).id == "r4", "a part of a table heals nothing"
+
+
+def test_a_person_begins_a_copy_anew_and_it_knows_what_stop_was_ended() -> None:
+    book = running("value")
+    assert book.asked(request(2), TableSeen(), 300) == [Forget(ACCT)]
+    assert (state(book).phase, state(book).id, state(book).ended_stop) == ("waiting", "r2", "value")
+    assert book.asked(request(3, cancel=True), TableSeen(), 400) == [
+        StopAgain(ACCT, "value", f"the copy of {ACCT} that had ended its stop (value) was given up")
+    ]
+
+
+def test_nobody_begins_a_copy_anew_by_itself() -> None:
+    book = running()
+    assert book.asked(repair(2, cause="value", after=50), TableSeen(), 300) == []
+    assert state(book).id == "r1"
+    book.ended(ACCT, "r1", 400)
+    assert book.pending
+    assert book.settle(500) == [Ask(repair(2, cause="value", after=50))]
+    assert not book.pending
+    assert state(book).behind is None
+
+
+def test_what_was_asked_meanwhile_is_not_forgotten_by_a_restart() -> None:
+    book = running()
+    book.asked(repair(2, after=50), TableSeen(), 300)
+    book.ended(ACCT, "r1", 400)
+    again = CopyBook(book.states, book.requests)
+    assert again.settle(500) == [Ask(repair(2, after=50))]
+
+
+# --- refusals
+
+
+def refused(book: CopyBook, asked: CopyRequest, seen: TableSeen | None = None, now: int = 1000) -> str:
+    book.asked(asked, seen or TableSeen(), now)
+    found = book.states[f"bank.{asked.table}"]
+    return found.reason if found.id == asked.id and found.phase == "refused" else ""
+
+
+def ended(*times: tuple[int, str]) -> CopyBook:
+    """A book in which copies ended at these times, for these causes."""
+    book = CopyBook()
+    for number, (at, cause) in enumerate(times):
+        book.asked(request(100 + number, cause=cause), TableSeen(), at)
+        book.begun(ACCT, begun(100 + number, number), at)
+        book.ended(ACCT, f"r{100 + number}", at)
+    return book
+
+
+def test_a_larger_table_is_not_copied_by_itself() -> None:
+    assert refused(CopyBook(), repair(1), TableSeen(estimate=1000)) == ""
+    assert refused(CopyBook(), request(1), TableSeen(estimate=10**9)) == ""
+    reason = refused(CopyBook(), repair(1), TableSeen(estimate=1001))
+    assert (
+        reason
+        == f"{ACCT} has about 1001 rows, and `repair` copies up to 1000 by itself: rowlock copy {ACCT} (about 1001 rows)"
+    )
+
+
+def test_so_many_copies_a_day_and_no_more() -> None:
+    day = 10 * DAY_MS
+    one, two = (day - DAY_MS + 1, "a"), (day - 2 * HOUR_MS, "b")
+    assert refused(ended(one), repair(9, after=99), now=day) == ""
+    assert "2 times within a day" in refused(ended(one, two), repair(9, after=99), now=day)
+    assert refused(ended((day - DAY_MS, "a"), two), repair(9, after=99), now=day) == "", "the day is over"
+
+
+def test_the_same_cause_again_within_an_hour_is_a_loop() -> None:
+    hour = 100 * HOUR_MS
+    reason = refused(ended((hour - HOUR_MS + 1, "value")), repair(9, after=99), now=hour)
+    assert "same cause (value) within an hour" in reason
+    assert refused(ended((hour - HOUR_MS, "value")), repair(9, after=99), now=hour) == ""
+    assert refused(ended((hour - 1, "size")), repair(9, after=99), now=hour) == ""
+
+
+def test_more_than_three_tables_at_once_are_a_persons_business() -> None:
+    book = CopyBook()
+    book.asked(request(0, "by hand"), TableSeen(), 0)
+    for number, table in enumerate("abc"):
+        assert refused(book, repair(number + 1, table, ms=number)) == ""
+    assert "more than 3 tables of the source" in refused(book, repair(4, "d", ms=5))
+    assert refused(book, repair(5, "d", ms=MINUTE_MS + 2)) == "", "a minute later"
+
+
+def test_a_part_of_a_table_ends_no_stop() -> None:
+    assert f"rowlock copy {ACCT}" in refused(
+        CopyBook(), request(1, where="v > 1"), TableSeen(stopped="value")
+    )
+    assert refused(CopyBook(), request(1, where="v > 1")) == ""
+    book = running("value")
+    book.asked(request(2, where="v > 1"), TableSeen(), 300)
+    assert state(book).id == "r1", "the stop comes back if the copy does not end"
+
+
+def test_what_cannot_be_copied_is_refused_and_a_running_copy_stays() -> None:
+    assert refused(CopyBook(), request(1), TableSeen(refusal="no: do it")) == "no: do it"
+    book = running()
+    book.asked(request(2), TableSeen(refusal="no: do it"), 300)
+    assert (state(book).id, state(book).phase) == ("r1", "running")
+
+
+def test_a_refused_request_keeps_what_is_known_of_the_last_copy() -> None:
+    book = running()
+    book.ended(ACCT, "r1", 300)
+    assert refused(book, repair(2, cause="", after=50))
+    assert (state(book).offset, state(book).ended) == (10, ((300, ""),))
+
+
+# --- given up, stopped, altered
+
+
+@pytest.mark.parametrize("ended_stop", ["", "dropped"])
+def test_a_copy_that_is_taken_back_leaves_the_table_as_it_was(ended_stop: str) -> None:
+    book = running(ended_stop)
+    effects = book.asked(request(2, cancel=True), TableSeen(), 300)
+    again = [StopAgain(ACCT, "dropped", f"the copy of {ACCT} that had ended its stop (dropped) was given up")]
+    assert effects == [Forget(ACCT), *(again if ended_stop else [])]
+    assert (state(book).phase, state(book).ended_ms, state(book).ended_stop) == ("cancelled", 300, "")
+    assert state(book).reason.endswith(f": rowlock copy {ACCT}")
+    assert book.asked(request(3, cancel=True), TableSeen(), 300) == []
+
+
+def test_a_copy_that_waits_is_taken_back() -> None:
+    book = CopyBook()
+    assert book.asked(request(9, cancel=True), TableSeen(), 0) == []
+    assert book.states == {}
+    book.asked(request(1), TableSeen(stopped="value"), 1)
+    assert book.asked(request(2, cancel=True), TableSeen(stopped="value"), 2) == []
+    assert (state(book).phase, book.busy) == ("cancelled", False)
+
+
+def stop(book: CopyBook) -> None:
+    book.stopped(ACCT, "rows-replaced", "bank.acct has other rows now", 500)
+
+
+def alter(book: CopyBook) -> None:
+    book.altered(ACCT)
+    assert book.settle(500) == [Forget(ACCT)]
+
+
+@pytest.mark.parametrize("happens", [stop, alter])
+def test_a_copy_begins_anew_three_times(happens: Callable[[CopyBook], None]) -> None:
+    book = running()
+    for number in range(RESTARTS):
+        happens(book)
+        assert (state(book).phase, state(book).restarts) == ("waiting", number + 1)
+        book.begun(ACCT, begun(1, 20 + number), 600)
+    if happens is stop:
+        book.stopped(ACCT, "rows-replaced", "bank.acct has other rows now", 700)
+    else:
+        book.altered(ACCT)
+        assert book.settle(700) == [Forget(ACCT)]
+    assert state(book).phase == "refused"
+    assert f"rowlock copy {ACCT}" in state(book).reason
+
+
+def test_after_too_many_alterations_the_stop_is_there_again() -> None:
+    book = running("value")
+    for number in range(RESTARTS):
+        alter(book)
+        book.begun(ACCT, begun(1, 20 + number), 600)
+    book.altered(ACCT)
+    assert [type(each) for each in book.settle(700)] == [Forget, StopAgain]
+
+
+def test_what_no_copy_gets_around_refuses_it_at_once() -> None:
+    book = running("dropped")
+    book.stopped(ACCT, "size", "a row is too large", 500)
+    assert (state(book).phase, state(book).ended_stop) == ("refused", "")
+    assert state(book).reason.startswith("a row is too large")
+
+
+def test_a_stop_of_a_table_whose_copy_waits_changes_nothing() -> None:
+    book = CopyBook()
+    book.stopped(ACCT, "value", "x", 0)
+    book.asked(request(1), TableSeen(), 1)
+    book.stopped(ACCT, "size", "x", 2)
+    assert (state(book).phase, state(book).restarts) == ("waiting", 0)
+
+
+def test_a_copy_that_cannot_be_made_is_refused() -> None:
+    book = running("value")
+    assert [type(each) for each in book.refuse(ACCT, "seen: remedy", 300)] == [Forget, StopAgain]
+    assert (state(book).phase, state(book).reason) == ("refused", "seen: remedy")
+    assert book.refuse(ACCT, "again: x", 400) == []
+
+
+# --- at a start
+
+
+def test_a_begin_that_the_record_does_not_know_is_taken_over() -> None:
+    book = CopyBook()
+    book.asked(request(1), TableSeen(stopped="value"), 1)
+    book.found(ACCT, begun(1, ended="value"), 50, altered=False)
+    assert (state(book).phase, state(book).offset, state(book).ended_stop) == ("running", 10, "value")
+    assert book.resumes(ACCT, begun(1))
+
+
+def test_a_request_that_is_read_behind_its_begin_runs_already() -> None:
+    book = CopyBook()
+    assert book.resumes(ACCT, begun(1)), "its request is read soon"
+    book.asked(request(1), TableSeen(begun=begun(1, ended="value")), 1)
+    assert (state(book).phase, state(book).ended_stop) == ("running", "value")
+
+
+def test_a_copy_that_was_given_up_does_not_go_on_after_a_start() -> None:
+    book = running()
+    assert book.resumes(ACCT, begun(1))
+    book.asked(request(2, cancel=True), TableSeen(), 300)
+    assert not CopyBook(book.states).resumes(ACCT, begun(1))
+    book.asked(repair(3, cause="a"), TableSeen(estimate=10**9), 400)
+    assert not CopyBook(book.states).resumes(ACCT, begun(1))
+
+
+def test_a_copy_that_is_to_begin_anew_does_not_go_on_after_a_start() -> None:
+    book = running()
+    alter(book)
+    again = CopyBook(book.states)
+    again.found(ACCT, begun(1), 600, altered=True)
+    assert not again.resumes(ACCT, begun(1))
+    assert state(again).phase == "waiting"
+    later = begun(1, 30, position=(0, 3, 900, -5))
+    again.found(ACCT, later, 700, altered=False)
+    assert (state(again).phase, state(again).offset) == ("running", 30)
+
+
+def test_an_alteration_is_noticed_by_a_start() -> None:
+    book = running()
+    book.found(ACCT, begun(1), 300, altered=True)
+    assert book.settle(400) == [Forget(ACCT)]
+    assert (state(book).phase, state(book).restarts) == ("waiting", 1)
+
+
+def test_copies_of_nobody_say_nothing() -> None:
+    book = running()
+    snapshot = Begun(CopyMark(id="snapshot of era 1"), (1, 1, 4, -9), 77)
+    book.found(ACCT, snapshot, 300, altered=True)
+    assert (state(book).offset, book.pending) == (10, False)
+
+
+# --- shown and kept
+
+
+def test_what_ended_is_shown_for_a_day_and_then_forgotten() -> None:
+    book = running()
+    assert list(book.visible(10 * DAY_MS)) == [ACCT]
+    book.ended(ACCT, "r1", 300)
+    assert list(book.visible(DAY_MS + 299)) == [ACCT]
+    assert list(book.visible(DAY_MS + 300)) == []
+    book.prune(DAY_MS + 299)
+    assert book.states
+    book.prune(DAY_MS + 300)
+    assert not book.states
+
+
+def test_a_copy_that_was_given_up_is_kept_as_long_as_its_topic_has_its_begin() -> None:
+    book = running()
+    book.asked(request(2, cancel=True), TableSeen(), 300)
+    book.prune(10 * DAY_MS)
+    assert not book.resumes(ACCT, begun(1))
+
+
+def test_a_state_survives_its_record() -> None:
+    book = running("value")
+    assert CopyBook(book.states).states == {ACCT: replace(state(book))}
+
+
+# --- conditions
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["v > 1", "(v > 1) OR (v < 0)", "v = ')'", "v = \"(\"", "`)` = 1", "v LIKE '5%'", "v IN (SELECT 1)", "v = 1 -- (", "v /* ) */ = 1"],
+)  # fmt: skip
+def test_a_condition_is_whole_in_itself(where: str) -> None:
+    assert unbalanced(where) == ""
+
+
+@pytest.mark.parametrize(
+    "where", ["", "  ", "v > 1)", "1) OR (1", "(v > 1", "v > 1; DROP TABLE t", "v = 'x", "v = `x", "1=1) -- "]
+)  # fmt: skip
+def test_what_is_not_whole_is_no_condition(where: str) -> None:
+    assert "parentheses" in unbalanced(where)

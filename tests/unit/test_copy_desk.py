@@ -1,0 +1,208 @@
+"""Asking for copies (consumer.process.operations.copy_desk), and what a unit that waits for one says and does (consumer.units)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+
+from consumer.attempt.reports import CopyNeed, Report
+from consumer.process.operations.copy_desk import UnitCopies
+from consumer.reporting.watermarks import SourceMarks
+from consumer.spark.pipeline import PipelineSettings
+from consumer.units.decisions import PipelineState, step
+from consumer.units.messages import (
+    About,
+    ApplyPhase,
+    AttemptsReported,
+    Examine,
+    Examined,
+    PipelineTick,
+    Take,
+    Took,
+    UnitHere,
+)
+from schemas.config.model import load_config
+from schemas.wire.copies import CopyRequest, CopyState, RepairLimits
+from schemas.wire.records import Watermark
+from tests.apply_kit import write_config
+
+UNIT = About("rowlock.branch1.bank.my_x20_acct", "branch1", 3, "id")
+NEED = CopyNeed(41, "rows-replaced")
+WHY = "topic offset 41: rows are gone: rowlock copy bank.my acct"
+
+
+class Desk:
+    def __init__(self, folder: Path, **pipeline: Any) -> None:
+        kafka: Any = type("Kafka", (), {"bootstrap": "127.0.0.1:1"})
+        target = {
+            "type": "postgres",
+            "host": "127.0.0.1",
+            "port": 1,
+            "user": "u",
+            "password": "p",
+            "database": "d",
+        }
+        path = write_config(
+            folder,
+            kafka=kafka,
+            prefix="rowlock",
+            target=target,
+            routes=[{"from": "bank.*", "to": "public.{table}"}],
+            **pipeline,
+        )
+        self.state: CopyState | None = None
+        self.sent: list[tuple[str, CopyRequest]] = []
+        self.broken = False
+        settings = PipelineSettings.of(load_config(path), "p", 1)
+        self.desk = UnitCopies(
+            settings, lambda *place: self.state if place == ("branch1", "bank.my acct") else None, self.send
+        )
+
+    def send(self, source: str, request: CopyRequest) -> None:
+        if self.broken:
+            raise KafkaException("down")
+        self.sent.append((source, request))
+
+    def told(self, **more: Any) -> None:
+        values = {
+            "id": "x",
+            "db": "bank",
+            "table": "my acct",
+            "by": "operator",
+            "phase": "waiting",
+            "requested_ms": 1,
+        }
+        self.state = CopyState(**{**values, **more})
+
+
+def test_a_copy_is_asked_for_once_with_the_pipelines_limits(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, repair={"mode": "copy", "max_rows": 9, "max_per_day": 2})
+    for _ in range(3):
+        seen = desk.desk.look(UNIT, NEED, WHY)
+        assert (
+            seen.said
+            == "topic offset 41: rows are gone; a copy of the table is asked for: nothing, it begins by itself (rowlock status)"
+        )
+        assert not seen.begun
+    [(source, request)] = desk.sent
+    assert (source, request.db, request.table, request.by) == ("branch1", "bank", "my acct", "pipeline p")
+    assert (request.cause, request.after, request.limits) == (
+        "rows-replaced",
+        41,
+        RepairLimits(max_rows=9, max_per_day=2),
+    )
+    again = Desk(tmp_path)
+    again.desk.look(UNIT, NEED, WHY)
+    assert again.sent[0][1].id == request.id, "another process sends the same"
+    again.desk.look(UNIT, CopyNeed(42, "gap"), WHY)
+    assert again.sent[1][1].id != request.id
+
+
+def test_what_kafka_does_not_take_is_sent_at_the_next_look(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.broken = True
+    desk.desk.look(UNIT, NEED, WHY)
+    desk.broken = False
+    desk.desk.look(UNIT, NEED, WHY)
+    assert len(desk.sent) == 1
+
+
+def test_repair_stop_asks_for_nothing_and_leaves_the_reason(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, repair="stop")
+    assert desk.desk.look(UNIT, NEED, WHY).said is None
+    desk.told(phase="running", id="by hand")
+    assert "it begins by itself" in str(desk.desk.look(UNIT, NEED, WHY).said)
+    assert desk.sent == []
+
+
+def test_a_refused_request_says_why_and_changes_what_is_seen(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    first = desk.desk.look(UNIT, NEED, WHY)
+    desk.told(
+        id=desk.sent[0][1].id,
+        phase="refused",
+        reason="about 70000000 rows: rowlock copy bank.my acct (about 70000000 rows)",
+    )
+    second = desk.desk.look(UNIT, NEED, WHY)
+    assert second.said == (
+        "topic offset 41: rows are gone; a copy was asked for and refused: about 70000000 rows: rowlock copy bank.my acct (about 70000000 rows)"
+    )
+    assert second.digest != first.digest
+    assert len(desk.sent) == 1
+
+
+@pytest.mark.parametrize(("offset", "begun"), [(None, False), (41, False), (42, True)])
+def test_a_copy_that_begins_behind_the_stop_is_seen(tmp_path: Path, offset: int | None, begun: bool) -> None:
+    desk = Desk(tmp_path)
+    desk.told(phase="running", offset=offset)
+    assert desk.desk.look(UNIT, NEED, WHY).begun is begun
+    assert len(desk.sent) == (0 if begun else 1)
+    assert desk.desk.hint(UNIT) == offset
+
+
+def test_watermarks_tell_of_copies_and_those_of_a_replaced_capture_do_not() -> None:
+    marks = SourceMarks()
+    state = CopyState(id="x", db="b", table="t", by="operator", phase="running", requested_ms=1, offset=7)
+    mark = Watermark(
+        source="s",
+        gen=2,
+        position=(0, 1, 1, 0),
+        file="f",
+        commit_ts_ms=1,
+        ts_ms=1,
+        idle=True,
+        copies={"b.t": state},
+    )
+    marks.fold(mark)
+    zombie = Watermark(source="s", gen=1, position=(0, 1, 1, 0), file="f", commit_ts_ms=1, ts_ms=1, idle=True)
+    marks.fold(zombie)
+    assert marks.copies["b.t"].offset == 7
+
+
+# --- the core
+
+
+def waiting() -> PipelineState:
+    """A unit that a query applies, and that says that it needs a copy."""
+    unit = UnitHere("a", "s", 1, phase=ApplyPhase.APPLYING, epoch=7, home=0, topic_id="id")
+    state = PipelineState(units={"a": unit})
+    report = Report(topic="a", state="stopped", epoch=7, offset=4, message=WHY, copy=NEED)
+    state, effects = step(state, AttemptsReported([(0, report)]), 1.0)
+    assert Examine(unit.about, NEED, WHY) in effects
+    return state
+
+
+def test_a_unit_that_needs_a_copy_has_one_asked_for_and_says_so() -> None:
+    state = waiting()
+    state, _ = step(state, Examined("a", 1, "seen", "id", said="asked for"), 2.0)
+    assert state.units["a"].watched.message == "asked for"
+    assert state.units["a"].error == WHY, "what the target says stays as it is"
+    assert state.units["a"].phase is ApplyPhase.WAITING
+
+
+def test_a_copy_that_has_begun_is_gone_on_at_at_once_by_a_hand_and_not_again_and_again() -> None:
+    state = waiting()
+    state, effects = step(state, Examined("a", 1, "seen", "id", begun=True), 2.0)
+    [take] = [each for each in effects if isinstance(each, Take)]
+    assert (take.look, take.here) == (True, True)
+    unit = state.units["a"]
+    unit.busy, unit.phase = False, ApplyPhase.WAITING
+    state, effects = step(state, Examined("a", 1, "seen", "id", begun=True), 3.0)
+    assert not [each for each in effects if isinstance(each, Take)], "nothing has changed"
+    state, effects = step(state, Examined("a", 1, "another", "id", begun=True), 4.0)
+    assert [each for each in effects if isinstance(each, Take)]
+    state, _ = step(state, Took("a", 1, 9, 50), 5.0)
+    assert (state.units["a"].copy, state.units["a"].phase) == (None, ApplyPhase.APPLYING)
+
+
+def test_what_takes_long_is_left_to_a_hand() -> None:
+    unit = UnitHere("a", "s", 1, phase=ApplyPhase.APPLYING, epoch=7, home=0, topic_id="id")
+    state = PipelineState(units={"a": unit})
+    report = Report(topic="a", state="behind", epoch=7, offset=4, message="long", long=True)
+    state, _ = step(state, AttemptsReported([(0, report)]), 1.0)
+    state, effects = step(state, PipelineTick(), 500.0)
+    [take] = [each for each in effects if isinstance(each, Take)]
+    assert (take.look, take.here) == (False, True)

@@ -1,0 +1,252 @@
+"""Which keys live, which of the target's are gone, and where that may be asked of a range (consumer.attempt.copies, key_order)."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from consumer.attempt.copies import keys as keys_module
+from consumer.attempt.copies import keys_on_disk
+from consumer.attempt.copies.begin import before_begin, begin_of, first_begin, table_of_topic
+from consumer.attempt.copies.keys import KeyCheck, MemoryKeys
+from consumer.attempt.copies.keys_on_disk import ScratchKeys
+from consumer.attempt.copies.window import Window
+from consumer.attempt.drivers.records import AttemptRecords, open_keys
+from consumer.attempt.effects import ReadMissing, ReadPassed
+from consumer.attempt.evolution.machine import before_a_copy
+from consumer.attempt.reader import Emptied, Rows
+from consumer.errors import CopyNeededError, TransientError
+from consumer.ordering.model import LaneProgress, RowChange, TargetTable
+from consumer.tables.key_order import ranges_alike
+from consumer.tables.router import key_table
+from consumer.targets.sql import after_key, up_to_key
+from schemas.findings import START_OVER
+from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Table, UniqueIndex
+from schemas.wire.codec import encode_event
+from schemas.wire.copies import CopyMark
+from tests.apply_kit import FakeSource, account_table
+
+TABLE = account_table()
+TARGET = TargetTable(TABLE, (0,), ((1,),))
+MARK = (0, (0, 1, 1, 0), 1, 0)
+
+
+def change(offset: int, before: int | None, after: int | None) -> RowChange:
+    def row(key: int | None) -> Any:
+        return None if key is None else (key, None, "o", "1.00", 1, "", "")
+
+    return RowChange((offset, 0), row(before), row(after))
+
+
+def keyed(*types: ColumnType, name: str = "t", added: bool = False, prefix: int | None = None) -> Table:
+    columns = [Column(name=f"k{n}", type=each, nullable=False) for n, each in enumerate(types)]
+    if added:
+        columns.append(Column(name="branch", type=ColumnType(kind=Kind.VARCHAR, length=64), nullable=False))
+    names = (["branch"] if added else []) + [f"k{n}" for n in range(len(types))]
+    parts = tuple(IndexPart(column=each, prefix=prefix) for each in names)
+    return Table(db="d", name=name, columns=tuple(columns), key=UniqueIndex(name="PRIMARY", parts=parts))
+
+
+INT = ColumnType(kind=Kind.INT, bits=32)
+BIG = ColumnType(kind=Kind.INT, bits=64)
+MONEY = ColumnType(kind=Kind.DECIMAL, precision=10, scale=2)
+DATE = ColumnType(kind=Kind.DATE)
+
+
+def seconds(kind: Kind, fsp: int) -> ColumnType:
+    return ColumnType(kind=kind, fsp=fsp)
+
+
+@pytest.mark.parametrize(
+    ("source", "real"),
+    [
+        (INT, BIG), (INT, ColumnType(kind=Kind.DECIMAL)), (BIG, ColumnType(kind=Kind.DECIMAL, precision=20)),
+        (MONEY, MONEY), (MONEY, ColumnType(kind=Kind.DECIMAL)), (MONEY, ColumnType(kind=Kind.DECIMAL, precision=20, scale=6)),
+        (ColumnType(kind=Kind.DECIMAL, precision=10), BIG), (DATE, DATE), (ColumnType(kind=Kind.YEAR), INT),
+        *((seconds(kind, 3), seconds(kind, fsp)) for kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP) for fsp in (3, 6)),
+        (ColumnType(kind=Kind.BINARY, length=4), ColumnType(kind=Kind.BINARY, length=4)),
+        (ColumnType(kind=Kind.BINARY, length=4), ColumnType(kind=Kind.BLOB)),
+        (ColumnType(kind=Kind.VARBINARY, length=4), ColumnType(kind=Kind.VARBINARY, length=9)),
+        (ColumnType(kind=Kind.VARBINARY, length=4), ColumnType(kind=Kind.BLOB)),
+    ],
+)  # fmt: skip
+def test_these_have_one_order_everywhere(source: ColumnType, real: ColumnType) -> None:
+    assert ranges_alike(keyed(source), keyed(real))
+    assert ranges_alike(keyed(INT, source), keyed(BIG, real))
+    assert ranges_alike(keyed(source, INT), keyed(real, INT, added=True), ("branch",))
+
+
+@pytest.mark.parametrize(
+    ("source", "real"),
+    [
+        *((ColumnType(kind=kind, length=9), ColumnType(kind=kind, length=9)) for kind in (Kind.CHAR, Kind.VARCHAR, Kind.TEXT)),
+        (ColumnType(kind=Kind.VARCHAR, collation="utf8mb4_bin"), ColumnType(kind=Kind.VARCHAR, collation="utf8mb4_bin")),
+        *((ColumnType(kind=kind, members=("a",)), ColumnType(kind=kind, members=("a",))) for kind in (Kind.ENUM, Kind.SET)),
+        (ColumnType(kind=Kind.BIT, length=8), ColumnType(kind=Kind.BIT, length=8)),
+        (ColumnType(kind=Kind.FLOAT), ColumnType(kind=Kind.FLOAT)), (ColumnType(kind=Kind.DOUBLE), ColumnType(kind=Kind.DOUBLE)),
+        (INT, ColumnType(kind=Kind.VARCHAR, length=20)), (INT, ColumnType(kind=Kind.DOUBLE)),
+        (MONEY, BIG), (MONEY, ColumnType(kind=Kind.DECIMAL, precision=10, scale=1)),
+        (DATE, seconds(Kind.DATETIME, 0)), (seconds(Kind.DATETIME, 6), seconds(Kind.DATETIME, 3)),
+        (seconds(Kind.TIMESTAMP, 0), seconds(Kind.DATETIME, 0)), (DATE, ColumnType(kind=Kind.VARCHAR, length=10)),
+        (ColumnType(kind=Kind.VARBINARY, length=4), ColumnType(kind=Kind.BINARY, length=4)),
+        (ColumnType(kind=Kind.BINARY, length=4), ColumnType(kind=Kind.BINARY, length=8)),
+        (ColumnType(kind=Kind.BINARY, length=4), ColumnType(kind=Kind.VARCHAR, length=8)),
+    ],
+)  # fmt: skip
+def test_of_these_no_range_is_asked_for(source: ColumnType, real: ColumnType) -> None:
+    assert not ranges_alike(keyed(source), keyed(real))
+    assert not ranges_alike(keyed(INT, source), keyed(INT, real))
+
+
+def test_another_key_or_a_part_of_a_value_is_no_range() -> None:
+    two = keyed(INT, INT)
+    turned = replace(two, key=UniqueIndex(name="PRIMARY", parts=two.key.parts[::-1]))
+    assert ranges_alike(two, two)
+    assert not ranges_alike(two, turned)
+    assert not ranges_alike(keyed(INT), two)
+    assert not ranges_alike(keyed(INT), keyed(INT, added=True)), "not a column that all rows share"
+    blob = ColumnType(kind=Kind.BLOB)
+    assert not ranges_alike(keyed(blob, prefix=4), keyed(blob, prefix=4))
+    assert not ranges_alike(keyed(ColumnType(kind=Kind.VARBINARY, length=9), prefix=4), keyed(blob))
+
+
+@given(st.lists(st.tuples(st.integers(-2, 3), st.integers(-2, 3)), min_size=1, max_size=8), st.data())
+def test_the_pages_of_a_range_are_those_between_its_ends(
+    keys: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """Both ends column by column, as a server evaluates them."""
+    low, high = data.draw(st.sampled_from(keys)), data.draw(st.sampled_from(keys))
+    for a, b in keys:
+        for text, params, expected in (
+            (*after_key(("a", "b"), low), (a, b) > low),
+            (*up_to_key(("a", "b"), high), (a, b) <= high),
+            (*up_to_key(("a",), high[:1]), a <= high[0]),
+        ):
+            python = text.replace("%s", "{!r}").format(*params).replace(" = ", " == ").lower()
+            assert eval(python, {"a": a, "b": b}) is expected
+
+
+def test_a_window_knows_the_last_event_of_each_key_behind_an_offset() -> None:
+    window = Window(TARGET, 5)
+    window.take(Rows([change(6, None, 1), change(7, None, 2), change(8, 2, 3), change(9, 1, None)], MARK))
+    assert window.living(5) == [(3,)]
+    window.take(Rows([change(11, None, 4), change(12, None, 1)], MARK))
+    assert sorted(window.living(8)) == [(1,), (4,)]
+    assert (window.since, len(window)) == (8, 2)
+    window.take(Emptied(MARK))
+    window.take(Rows([change(14, 7, 8)], MARK))
+    assert window.living(8) == [(8,)]
+
+
+def checks(folder: Path) -> list[KeyCheck]:
+    return [MemoryKeys(), ScratchKeys(folder, most=3), ScratchKeys(folder, most=0)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_keys_on_disk_and_in_memory_say_the_same(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    folder, rng = tmp_path_factory.mktemp("keys"), random.Random(seed)
+    universe: list[Key] = [(n, f"é{n}") for n in range(12)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys_on_disk, "WAITING", rng.randint(1, 5))
+        patch.setattr(keys_module, "PAGE", rng.randint(1, 4))
+        all_of = checks(folder)
+        living: set[Key] = set()
+        for _ in range(30):
+            key, lives = rng.choice(universe), rng.random() < 0.7
+            living = living | {key} if lives else living - {key}
+            for each in all_of:
+                each.note(key, lives)
+            if rng.random() < 0.03:
+                living = set()
+                for each in all_of:
+                    each.clear()
+        there = rng.sample(universe, 8)
+        excused = rng.sample(there, 2)
+        for each in all_of:
+            each.compare(there[:3])
+            each.compare(there[3:])
+            each.excuse(excused)
+            assert {key for page in each.unmatched() for key in page} == living - set(there)
+            assert {key for page in each.doubted() for key in page} == set(there) - living - set(excused)
+            each.close()
+    assert list(folder.iterdir()) == [], "a file without a name"
+
+
+def test_a_disk_without_room_is_told_and_not_the_units_fault(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    keys = ScratchKeys(file / "not a folder", most=0)
+    with pytest.raises(TransientError, match="make room"):
+        keys.note((1,), True)
+    assert isinstance(open_keys(""), ScratchKeys)
+
+
+def test_a_key_table_has_the_keys_columns_in_the_keys_order() -> None:
+    two = keyed(INT, BIG, added=True)
+    table = key_table(TargetTable(two, (2, 0, 1), (), ("branch",)))
+    assert (table.table.column_names, table.key_at) == (("branch", "k0", "k1"), (0, 1, 2))
+
+
+def test_records_that_are_read_again_leave_those_that_were_being_read() -> None:
+    topic = [(n, b"x") for n in range(10)]
+    records = AttemptRecords([], lambda start, upto: [topic[n : n + 1] for n in range(start, upto)])
+    assert records.next_missing(ReadMissing(2, 5)) == [topic[2]]
+    assert [records.next_again(ReadPassed(0, 2)) for _ in range(3)] == [[topic[0]], [topic[1]], None]
+    assert records.next_missing(ReadMissing(2, 5)) == [topic[3]]
+    assert records.next_missing(ReadMissing(7, 8)) == [topic[7]], "the other stretch was given up"
+    assert records.next_missing(ReadMissing(7, 8)) is None
+    unwanted = AttemptRecords([], lambda *_: [], wanted=lambda: False)
+    with pytest.raises(TransientError):
+        unwanted.next_again(ReadPassed(0, 2))
+
+
+def test_a_unit_goes_on_at_a_begin_with_the_position_of_its_predecessor() -> None:
+    source = FakeSource(gen=3)
+    source.definition()
+    begin = source.event("m", definition=source.table, copy=CopyMark(id="c"))
+    raw = encode_event(begin)
+    lane = LaneProgress(0, 1, 1, "id", 4, (0, 1, 50, 0), 2, "")
+    mark = before_begin([lane], 5, 9, raw)
+    assert mark == (8, begin.source.prev, 3, begin.source.ts_ms)
+    assert before_begin([lane], 9, 9, raw) is None, "not behind"
+    assert before_begin([replace_lane(lane, gen=4)], 5, 9, raw) is None
+    assert before_begin([replace_lane(lane, position=begin.source.position)], 5, 9, raw) is None
+    assert before_begin([lane], 5, 9, None) is None
+    partial = source.event("m", definition=source.table, copy=CopyMark(id="c", partial=True))
+    assert begin_of(encode_event(partial)) is None
+    assert begin_of(b'{"copy":{}}') is None
+    assert first_begin([[(0, None), (1, b"{}")], [(9, raw)]]) == (9, raw)
+
+
+def replace_lane(lane: LaneProgress, **changes: Any) -> LaneProgress:
+    from dataclasses import replace as replaced
+
+    return replaced(lane, **changes)
+
+
+def test_a_topic_tells_its_table() -> None:
+    assert table_of_topic("rowlock.branch1.bank.acct", "branch1") == "bank.acct"
+    assert table_of_topic("a.b.c.b.bank.my_x20_table", "b") in {"c.b.bank.my table", "bank.my table"}
+
+
+@pytest.mark.parametrize(
+    ("remedy", "first"),
+    [
+        (START_OVER, ""), ("", ""), ("rowlock copy bank.acct", ""),
+        (f"mend it, then {START_OVER}", "mend it"), (f"mend it, reconnect, and {START_OVER}", "mend it, reconnect"),
+        ("mend it, then rowlock copy bank.acct", "mend it"), ("add a key", "add a key"),
+    ],
+)  # fmt: skip
+def test_what_must_be_done_before_a_copy_is_the_stops_remedy_without_the_copy(
+    remedy: str, first: str
+) -> None:
+    assert before_a_copy(remedy) == first
+    said = str(CopyNeededError("seen", cause="x", table="bank.acct", first=before_a_copy(remedy)))
+    assert said == f"seen: {first + ', then ' if first else ''}rowlock copy bank.acct"
