@@ -379,8 +379,8 @@ def draw(rng: random.Random, table: Table, *, many: bool) -> Change | None:
 class Branch:
     """A source with its rows, and its topic, written as time goes by. `changes`: its statements to come."""
 
-    def __init__(self, name: str, rng: random.Random, changes: list[Change]) -> None:
-        self.rng, self.changes, self.often = rng, list(changes), rng.choice([0.15, 0.03])
+    def __init__(self, name: str, rng: random.Random, changes: list[Change], often: float) -> None:
+        self.rng, self.changes, self.often = rng, list(changes), often
         self.source = FakeSource(table=TABLE, name=name)
         self.rows: dict[int, Values] = {}
         self.topic: list[bytes] = [encode_event(self.source.definition())]
@@ -637,21 +637,14 @@ class Unit:
 
 
 class World:
-    """One history. `steps`: of the schedule, before everything is applied."""
+    """One history. `often`: how many of a source's changes are statements; None: drawn."""
 
-    def __init__(
-        self,
-        seed: int,
-        policy: Policy | None = None,
-        *,
-        transactional: bool | None = None,
-        branches: int | None = None,
-    ) -> None:
+    def __init__(self, seed: int, often: float | None = None) -> None:
         self.rng = rng = random.Random(seed)
-        self.policy: Policy = policy or rng.choice(["lenient", "evolve"])
-        self.database = Database(transactional=rng.random() < 0.3 if transactional is None else transactional)
+        self.policy: Policy = rng.choice(["lenient", "evolve"])
+        self.database = Database(transactional=rng.random() < 0.3)
         self.lanes, self.gather, self.small = rng.randint(1, 3), rng.choice([1, 3, 100]), rng.choice([0, 4])
-        count = branches or rng.choice([1, 2, 2])
+        count = rng.choice([1, 2, 2])
         add = (("branch", "{source}"),) if count > 1 else ()
         self.routes = (TableRoute("bank.*", "public.{table}", add, self.policy),)
         self._connections = self.copies = 0
@@ -663,7 +656,8 @@ class World:
             if change is not None:
                 changes.append(change)
                 table = change.of(table)
-        self.branches = [Branch(f"b{n}", random.Random(seed * 10 + n), changes) for n in range(count)]
+        often = rng.choice([0.15, 0.03]) if often is None else often
+        self.branches = [Branch(f"b{n}", random.Random(seed * 10 + n), changes, often) for n in range(count)]
         self.units = [Unit(self, branch) for branch in self.branches]
 
     def connection(self) -> int:
