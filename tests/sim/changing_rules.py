@@ -81,7 +81,7 @@ def _others_are_waited_for() -> Iterator[None]:
         if not routed.added:
             return {}
         place = (routed.schema, routed.table)
-        return in_target.sharers(transaction.lock_units(), spec.unit.topic, spec.source, spec.routes, place)
+        return in_target.sharers(transaction.lock_units(), spec.unit.topic, spec.routes, place)
 
     with mock.patch.object(in_target, "_others", others):
         yield
