@@ -103,7 +103,7 @@ class UnitState:
     """A row of `rowlock_unit`: what holds for the unit as a whole.
 
     `definition`: JSON of the source's schemas.table.model.Table in force (None before the first). `ddl`: None, or
-    "RUNNING:<position>" while a statement that commits implicitly runs. `stopped`: why the unit waits for a person, and
+    JSON (consumer.tables.evolution.plans.ChangeMark) while statements run that commit by themselves. `stopped`: why the unit waits for a person, and
     `since_ms` since when.
     """
 

@@ -506,8 +506,12 @@ def test_who_shares_a_target_table_is_told_by_definitions_and_routes() -> None:
         "rl.b1.bank.acct": state, "rl.b2.bank.acct": state, "rl.b2.bank.other": UnitState(Stored(other).encode(), None, None),
         "rl.b3.bank.acct": UnitState(None, None, None), "elsewhere": state,
     }  # fmt: skip
-    found = sharers(units, "rl.b1.bank.acct", "b1", routes, ("public", "acct"))
+    found = sharers(units, "rl.b1.bank.acct", routes, ("public", "acct"))
     assert found == {"rl.b2.bank.acct": OTHERS}
+    odd = {f"b1.b2.{topic}": each for topic, each in units.items()}  # a prefix may hold a source's name
+    assert sharers(odd, "b1.b2.rl.b1.bank.acct", routes, ("public", "acct")) == {
+        "b1.b2.rl.b2.bank.acct": OTHERS
+    }
 
 
 # --- what is stored

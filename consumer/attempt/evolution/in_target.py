@@ -53,7 +53,7 @@ def routed_place(spec: UnitSpec, source: Table) -> tuple[str, str]:
 def sharing(spec: UnitSpec, units: dict[str, UnitState], source: Table) -> list[str]:
     """Return the topics of the other units that write the target table of `source`."""
     place = routed_place(spec, source)
-    return sorted(sharers(units, spec.unit.topic, spec.source, spec.routes, place))
+    return sorted(sharers(units, spec.unit.topic, spec.routes, place))
 
 
 def drop_target(spec: UnitSpec, session: Reading, transaction: Changing, asked: DropTarget) -> None:
@@ -121,7 +121,7 @@ def _others(spec: UnitSpec, transaction: Changing, routed: Routed) -> dict[str, 
         return {}
     units = transaction.lock_units()
     place = (routed.schema, routed.table)
-    found = sharers(units, spec.unit.topic, spec.source, spec.routes, place)
+    found = sharers(units, spec.unit.topic, spec.routes, place)
     for topic in found:
         if units[topic].ddl is not None:
             raise TransientError(

@@ -216,7 +216,7 @@ class TableChanges:
         for name, column in planned.stored.names.items():
             if known.get(name) != column:
                 log.warning(
-                    "a column has a new one beside it: its values do not fit into the old one, which stays as it is",
+                    "a column has a new one beside it: its values do not fit into the old one, which is written no more",
                     pipeline=self._spec.unit.pipeline, topic=self._spec.unit.topic, source=name, target=column,
                 )  # fmt: skip
 

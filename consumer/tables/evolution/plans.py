@@ -126,23 +126,20 @@ def _refuse_old_values(wish: Wish, real: Table) -> None:
 
 
 def sharers(
-    units: Mapping[str, UnitState],
-    topic: str,
-    source: str,
-    routes: Sequence[TableRoute],
-    place: tuple[str, str],
+    units: Mapping[str, UnitState], topic: str, routes: Sequence[TableRoute], place: tuple[str, str]
 ) -> dict[str, Table]:
     """Return topic → what it wants of the target table `place`, of the other units of a pipeline that write it.
 
-    `topic`, `source`: of this unit: a topic's name is the prefix, its source, and the table.
+    `topic`: of this unit. A topic's name is the prefix, its source, database and table; only the prefix may hold dots.
     """
-    head, dot, _ = topic.partition(f".{source}.")
+    own = topic.rsplit(".", 3)
     found: dict[str, Table] = {}
     for other, state in units.items():
-        if not dot or other == topic or state.definition is None or not other.startswith(head + "."):
+        parts = other.rsplit(".", 3)
+        if other == topic or state.definition is None or len(parts) < 4 or parts[0] != own[0]:
             continue
-        stored, theirs = decode_stored(state.definition), other[len(head) + 1 :].partition(".")[0]
-        routed = resolve(routes, theirs, stored.table.db, stored.table.name)
+        stored = decode_stored(state.definition)
+        routed = resolve(routes, parts[1], stored.table.db, stored.table.name)
         if routed is not None and (routed.schema, routed.table) == place:
             found[other] = wanted_table(stored.table, routed, stored.names)
     return found

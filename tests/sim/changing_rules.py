@@ -1,0 +1,151 @@
+"""Rules of docs/adr/0027 that stand in the product's code, switched off there, for a test only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from consumer.attempt import effects as fx
+from consumer.attempt.attempt import Attempt
+from consumer.attempt.evolution import in_target, machine
+from consumer.attempt.evolution.machine import TableChanges
+from consumer.tables import router
+from consumer.tables.evolution import decisions, plans, steps
+from consumer.tables.evolution.plans import TableChange
+from tests.sim.changing import Run
+
+_drain, _define, _carry = Attempt._drain, Attempt._define, Run._carry_out
+
+
+@contextmanager
+def _marks_are_written() -> Iterator[None]:
+    with mock.patch.object(in_target, "_mark", return_value=None):
+        yield
+
+
+@contextmanager
+def _connections_are_ended() -> Iterator[None]:
+    def carry(self: Run, effect: Any) -> Any:
+        if isinstance(effect, fx.EndConnection):
+            yield
+            return None
+        return (yield from _carry(self, effect))
+
+    with mock.patch.object(Run, "_carry_out", carry):
+        yield
+
+
+@contextmanager
+def _statements_keep_their_connection() -> Iterator[None]:
+    """A worker that was taken over sends its statement over whatever connection it has by then."""
+
+    def carry(self: Run, effect: Any) -> Any:
+        if isinstance(effect, fx.Alter):
+            self.number = self.world.connection()
+            effect = replace(effect, connection=self.number)
+        return (yield from _carry(self, effect))
+
+    with mock.patch.object(Run, "_carry_out", carry):
+        yield
+
+
+@contextmanager
+def _lanes_are_drained_first() -> Iterator[None]:
+    defining: set[int] = set()
+
+    def define(self: Attempt, event: Any, mark: Any) -> Any:
+        defining.add(id(self))
+        yield from _define(self, event, mark)
+        defining.discard(id(self))
+
+    def drain(self: Attempt) -> Any:
+        if id(self) not in defining:
+            yield from _drain(self)
+
+    with mock.patch.object(Attempt, "_define", define), mock.patch.object(Attempt, "_drain", drain):
+        yield
+
+
+@contextmanager
+def _others_are_asked() -> Iterator[None]:
+    with mock.patch.object(in_target, "_others", return_value={}):
+        yield
+
+
+@contextmanager
+def _others_are_waited_for() -> Iterator[None]:
+    def others(spec: Any, transaction: Any, routed: Any) -> Any:
+        if not routed.added:
+            return {}
+        place = (routed.schema, routed.table)
+        return in_target.sharers(transaction.lock_units(), spec.unit.topic, spec.routes, place)
+
+    with mock.patch.object(in_target, "_others", others):
+        yield
+
+
+@contextmanager
+def _values_come_first() -> Iterator[None]:
+    with mock.patch.object(decisions, "_reasons", side_effect=lambda *_: iter(())):
+        yield
+
+
+@contextmanager
+def _rows_get_the_default() -> Iterator[None]:
+    def added(column: Any, wish: Any) -> Any:
+        return steps.AddColumn(steps.Column(name=column.name, type=column.type))
+
+    with mock.patch.object(steps, "_added", added):
+        yield
+
+
+@contextmanager
+def _old_values_are_refused() -> Iterator[None]:
+    with (
+        mock.patch.object(plans, "_refuse_old_values", return_value=None),
+        mock.patch.object(decisions, "_added", side_effect=lambda *_: iter(())),
+    ):
+        yield
+
+
+@contextmanager
+def _lost_indexes_go() -> Iterator[None]:
+    with (
+        mock.patch.object(steps, "_dropped_indexes", side_effect=lambda *_: iter(())),
+        mock.patch.object(machine.TableChanges, "adopt", _adopt_unexplained),
+    ):
+        yield
+
+
+def _adopt_unexplained(self: TableChanges, before: Any, table: Any, verdict: Any, at: Any) -> Any:
+    policy = machine.routed_table(self._spec, table).policy
+    yield from self.follow(TableChange(before, table, policy, verdict.columns, verdict.rewrite), at)
+
+
+@contextmanager
+def _coming_indexes_are_locked() -> Iterator[None]:
+    with mock.patch.object(router, "_coming", return_value=()):
+        yield
+
+
+RULES: dict[str, tuple[Callable[[], AbstractContextManager[None]], float]] = {
+    "a mark is written": (_marks_are_written, 0.15),
+    "the mark's connection is ended": (_connections_are_ended, 0.15),
+    "a statement keeps its connection": (_statements_keep_their_connection, 0.15),
+    "lanes are drained first": (_lanes_are_drained_first, 0.15),
+    "others are asked": (_others_are_asked, 0.15),
+    "others are waited for": (_others_are_waited_for, 0.15),
+    "values come first": (_values_come_first, 0.15),
+    "rows get the default": (_rows_get_the_default, 0.03),
+    "old values are refused": (_old_values_are_refused, 0.15),
+    "lost indexes go": (_lost_indexes_go, 0.15),
+    "coming indexes are locked": (_coming_indexes_are_locked, 0.15),
+}
+"""Rule → what switches it off, and how many of a source's changes are statements where that shows soon."""
+#: Rules that no seed has shown to be needed, and what holds them instead.
+UNSEEN = {
+    "the end plans again": "tests/unit/test_evolving.py: what others come to need while the statement runs"
+}

@@ -1,0 +1,41 @@
+"""Target tables that change while their units are killed, taken over and paused: all seeds end as the sources, and each rule is needed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.changing import World
+from tests.sim.changing_rules import RULES
+
+SEEDS = 60
+SLOW = 2000
+NEEDED = 300
+"""Seeds within which the loss of a rule shows."""
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_every_history_ends_as_its_sources(part: int) -> None:
+    for seed in range(part * SEEDS // 4, (part + 1) * SEEDS // 4):
+        World(seed).run()
+
+
+@pytest.mark.slow
+def test_more_histories_end_as_their_sources() -> None:
+    for seed in range(SEEDS, SLOW):
+        World(seed).run()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_without_a_rule_some_seed_ends_wrong(rule: str) -> None:
+    off, often = RULES[rule]
+    with off():
+        assert any(wrong(seed, often) for seed in range(NEEDED))
+
+
+def wrong(seed: int, often: float) -> bool:
+    """Whether the history ends wrong, or fails."""
+    try:
+        World(seed, often).run()
+    except Exception:  # noqa: BLE001  # whatever a rule prevents
+        return True
+    return False
