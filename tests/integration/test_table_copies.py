@@ -296,27 +296,44 @@ def test_a_copy_survives_kills(copying: Copying, *, stopped: bool) -> None:
     copying.make("a", PARTITIONED)
     with copying.running() as unit:
         until(lambda: copying.equal("a") and copying.equal("live"), f"{unit.says()[-3000:]}", PATIENCE)
-        if stopped:
-            copying.change("ALTER TABLE a TRUNCATE PARTITION p0", "INSERT INTO a VALUES (2, 300, 'again')")
-            until(lambda: copying.stops() == {"a": "rows-replaced"}, f"{unit.says()[-3000:]}", PATIENCE)
-        asked = copying.ask("live", max_rows_per_second=1)  # it runs, so that the other one waits
-        until(
-            lambda: (found := copying.states().get("live")) is not None and found.id == asked,
-            "asked",
-            PATIENCE,
-        )
-        copying.ask("a")
-        until(lambda: "a" in copying.states(), f"asked; {unit.says()[-3000:]}", PATIENCE)
-        unit.kill()
-    copying.ask("live", cancel=True)
+        assert unit.stop() == 0, unit.says()
     with copying.writing("live", *(() if stopped else ("a",))):
-        for when in ("event", "memory", "record", "chunk", "last"):
+        for number, when in enumerate(("event", "memory", "record", "chunk", "last")):
+            if when in ("event", "memory", "record"):  # it begins, or begins anew
+                if stopped:
+                    truncated = "ALTER TABLE a TRUNCATE PARTITION p0"
+                    copying.change(truncated, f"INSERT INTO a VALUES (2, {300 + number}, 'again')")
+                if not stopped or not number:
+                    copying.ask("a")
             with copying.running(when) as unit:
                 assert unit.wait(PATIENCE) == -9, unit.says()[-3000:]
     with copying.running() as unit:
         until(lambda: done(copying, "a"), f"{unit.says()[-3000:]}", PATIENCE)
         until(lambda: copying.equal("a") and copying.equal("live"), f"{unit.says()[-3000:]}", PATIENCE)
         assert copying.stops() == {}
+        assert unit.stop() == 0, unit.says()
+
+
+def test_a_copy_is_taken_back(copying: Copying) -> None:
+    with copying.running() as unit:
+        until(lambda: copying.equal("live"), f"{unit.says()[-3000:]}", PATIENCE)
+        copying.ask("live", max_rows_per_second=1)
+        until(
+            lambda: "live" in copying.states() and copying.states()["live"].phase == "running",
+            "it runs",
+            PATIENCE,
+        )
+        copying.ask("live", cancel=True)
+        until(lambda: copying.states()["live"].phase == "cancelled", f"{unit.says()[-3000:]}", PATIENCE)
+        copying.change("UPDATE live SET version = 77 WHERE id = 7")
+        until(lambda: copying.equal("live"), f"{unit.says()[-3000:]}", PATIENCE)
+        assert unit.stop() == 0, unit.says()
+    with copying.running() as unit:
+        copying.change("UPDATE live SET version = 88 WHERE id = 8")
+        until(lambda: copying.equal("live"), f"{unit.says()[-3000:]}", PATIENCE)
+        assert sum(event.chunk is not None and event.chunk.last for event in copying.events("live")) == 1, (
+            "the first snapshot's"
+        )
         assert unit.stop() == 0, unit.says()
 
 

@@ -10,6 +10,7 @@ _ORDER = ("tests/unit/test_snapshot_order.py",)
 _WRITER = ("tests/unit/test_capture_writer.py",)
 _FILES = ("tests/unit/test_file_source.py",)
 _LATE = ("tests/unit/test_late_tables.py",)
+_COPIES = ("tests/unit/test_copies.py", "tests/unit/test_copy_story.py", "tests/unit/test_stops.py")
 
 
 def _of(file: str, *changes: tuple[str, str], tests: tuple[str, ...] = _STORY) -> list[Mutant]:
@@ -59,6 +60,32 @@ MUTANTS = [
         ("        boundary, proof, anchors, done, _ = milestone\n", "        boundary, proof, anchors, _, _ = milestone\n        done = self._snapshots.done\n"),
     ),
     *_of("producer/loop/table_stops.py", ("        self._snapshots.forget(name)\n", "")),
+    *_of(
+        "producer/copies.py",
+        ("state.offset > request.after", "state.offset >= request.after"),
+        ("        if state.restarts >= RESTARTS:\n            why", "        if state.restarts > RESTARTS:\n            why"),
+        ("        if state.ended_stop:\n", "        if False:\n"),
+        ("now - at < HOUR_MS", "now - at <= HOUR_MS"),
+        ("if estimate is not None and estimate > limits.max_rows:", "if estimate is not None and estimate >= limits.max_rows:"),
+        ("self.states.values() if self.running is None else ()", "self.states.values()"),
+        ("state.begin != begun.position or state.phase in", "state.phase in"),
+        tests=_COPIES,
+    ),
+    *_of(
+        "producer/loop/copies.py",
+        ("        self._position.store()\n", ""),
+        ("        if not self._passed(name, file, pos):\n            return False\n", ""),
+        ("        self._snapshots.take_row(topic)\n", ""),
+        ("            self._book.requests = offset + 1\n", ""),
+        tests=_COPIES,
+    ),
+    *_of(
+        "producer/resume/topic_recovery.py",
+        ("        self.markers.clear()\n", ""),
+        ("begun.offset <= known", "begun.offset < known"),
+        ("begun.position[:3] < here[:3]", "begun.position[:3] <= here[:3]"),
+        tests=_COPIES,
+    ),
     *_of("producer/loop/watermarks.py", ("is not None and self._reported.get(t) != o", "is not None")),
     *_of(
         "producer/snapshot/scheduler.py",

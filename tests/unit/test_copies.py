@@ -335,6 +335,7 @@ def test_a_copy_that_was_given_up_does_not_go_on_after_a_start() -> None:
     assert book.resumes(ACCT, begun(1))
     book.asked(request(2, cancel=True), TableSeen(), 300)
     assert not CopyBook(book.states).resumes(ACCT, begun(1))
+    assert CopyBook(book.states).resumes(ACCT, begun(8, 90, position=(0, 3, 950, -5))), "another copy"
     book.asked(repair(3, cause="a"), TableSeen(estimate=10**9), 400)
     assert not CopyBook(book.states).resumes(ACCT, begun(1))
 
