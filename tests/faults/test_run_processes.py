@@ -26,6 +26,7 @@ from types import SimpleNamespace
 from rowlock.processes import run, supervisor
 from rowlock.processes.log import configure
 from schemas.backoff import Backoff
+from schemas.config.changes.text import ConfigText
 
 supervisor.RESTARTS = Backoff(first=0.05, longest=30.0, quiet=60.0)
 supervisor.STOP_S = 1.0
@@ -36,7 +37,8 @@ for word in sys.argv[2:]:
     name, module = word.split(":")
     children[name] = [sys.executable, "-m", "rowlock.processes.child", module, str(folder / name)]
 run.commands = lambda config, **_: children
-sys.exit(run.run(SimpleNamespace(model_fields_set=set())))
+text = ConfigText("config.yaml", "")
+sys.exit(run.run(SimpleNamespace(model_fields_set=set(), made_of=text, path=Path("config.yaml"))))
 """
 START = """
 import os, signal, subprocess, sys, time
