@@ -7,6 +7,8 @@ from tests.mutants.mutant import Mutant
 _ORDER = ("tests/unit/test_lane_order.py",)
 _CORE = ("tests/unit/test_assigned_core.py",)
 _BESIDE = ("tests/unit/test_spark_beside.py",)
+_EVOLVING = ("tests/unit/test_evolving.py",)
+_EVOLUTION = ("tests/unit/test_evolution.py",)
 _COPIES = (
     "tests/unit/test_apply_copies.py",
     "tests/unit/test_living_keys.py",
@@ -186,4 +188,35 @@ MUTANTS = [
         tests=_COPIES,
     ),
     *_of("consumer/units/decisions.py", ("begun = event.begun and before is None", "begun = event.begun"), tests=_COPIES),
+    *_of(
+        "consumer/attempt/evolution/machine.py",
+        ("            yield from retried(lambda: ask(EndConnection(mark.connection)))", "            pass"),
+        ("                    yield from self._unmark(change)\n                    raise", "                    raise"),
+        ("            change = replace(change, planned=planned.stored)\n", ""),
+        tests=_EVOLVING,
+    ),
+    *_of(
+        "consumer/attempt/evolution/in_target.py",
+        ('    if asked.how == "end" and planned.alter is not None:', "    if False:"),
+        ("        if units[topic].ddl is not None:", "        if False:"),
+        tests=_EVOLVING,
+    ),
+    *_of("consumer/attempt/spec.py", ("known.of in (None, stored.encode())", "True"), tests=_EVOLVING),
+    *_of(
+        "consumer/tables/evolution/plans.py",
+        ("name not in goes and not wish.shared(name)", "False"),
+        tests=_EVOLUTION,
+    ),
+    *_of(
+        "consumer/tables/evolution/widening.py",
+        ("return new.members[: len(old.members)] == old.members", "return True"),
+        ("    if real.kind is Kind.CHAR:", "    if False:"),
+        tests=("tests/unit/test_widening.py",),
+    ),
+    *_of(
+        "consumer/tables/evolution/decisions.py",
+        ("    if old.nullable and not new.nullable:", "    if False:"),
+        ('    if policy == "stop" and not same_definition(in_force, table):', "    if False:"),
+        tests=_EVOLUTION,
+    ),
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from consumer.attempt.spec import known_table
 from consumer.errors import MissingGrantError, TargetConfigError, TransientError
 from consumer.ordering.model import UnitState
 from consumer.tables.router import Policy, TableRoute
@@ -649,4 +650,18 @@ def test_nothing_is_applied_to_a_table_that_does_not_fit() -> None:
     assert tale.target_rows() == before
     tale.bench.take_over()
     assert tale.bench.apply().state == "ok"
+    assert tale.equal()
+
+
+def test_what_was_read_of_the_target_beside_another_definition_is_not_believed() -> None:
+    """An assignment brings the table as it was then; another worker of it may meet the next definition first."""
+    tale = story()
+    there = tale.bench.target.tables["public.acct"]
+    tale.bench.more["real"] = known_table(tale.bench.target.state.unit.definition, there)
+    tell(tale, "add")
+    assert tale.bench.apply().state == "ok"
+    tale.bench.tables.clear()  # of the worker that met it
+    tale.put(2, n=4)
+    report = tale.bench.apply()
+    assert report.state == "ok", report.message
     assert tale.equal()
