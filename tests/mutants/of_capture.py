@@ -73,9 +73,9 @@ MUTANTS = [
     ),
     *_of(
         "producer/loop/copies.py",
-        ("        self._position.store()\n", ""),
+        ("        self._snapshots.copy(state)\n        self._position.store()\n", "        self._snapshots.copy(state)\n"),
         ("        if not self._passed(name, file, pos):\n            return False\n", ""),
-        ("        self._snapshots.take_row(topic)\n", ""),
+        ("        self._snapshots.take_row(topic)\n        transaction", "        transaction"),
         ("            self._book.requests = offset + 1\n", ""),
         tests=_COPIES,
     ),
