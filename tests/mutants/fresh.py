@@ -191,8 +191,9 @@ def _mutant(root: Path, change: Change) -> Mutant:
 
 @cache
 def tests_of(root: Path, folder: str) -> tuple[str, ...]:
-    """Return the unit tests that import modules of `folder`, themselves or through what tests share, and the simulation."""
-    package = re.compile(rf"^from {folder.replace('/', '.')}[. ]", re.MULTILINE)
+    """Return the unit tests that import modules of `folder`, themselves or through what tests share, or say that they are about one, and
+    the simulation."""
+    package = re.compile(rf"(?:^from |\\(){folder.replace('/', '.')}[. ]", re.MULTILINE)
     shared = {
         path.relative_to(root).with_suffix("").as_posix().replace("/", ".")
         for path in (root / "tests").glob("*.py")

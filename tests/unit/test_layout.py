@@ -138,7 +138,7 @@ LARGE = {
     "coordinator/transport/server.py: HeartbeatServer": (16, 4),
     "deploy/embedded/service.py: Service": (31, 3),
     "producer/kafka/writer.py: KafkaWriter": (17, 5),
-    "producer/copies.py: CopyBook": (26, 3),
+    "producer/copies.py: CopyBook": (26, 5),
     "producer/loop/copies.py: TableCopies": (16, 1),
     "producer/loop/loop.py: CaptureLoop": (16, 0),
     "producer/resume/startup.py: Starter": (17, 0),
