@@ -193,7 +193,7 @@ def _mutant(root: Path, change: Change) -> Mutant:
 def tests_of(root: Path, folder: str) -> tuple[str, ...]:
     """Return the unit tests that import modules of `folder`, themselves or through what tests share, or say that they are about one, and
     the simulation."""
-    package = re.compile(rf"(?:^from |\\(){folder.replace('/', '.')}[. ]", re.MULTILINE)
+    package = re.compile(rf"(?:^from |\(){folder.replace('/', '.')}[. ]", re.MULTILINE)
     shared = {
         path.relative_to(root).with_suffix("").as_posix().replace("/", ".")
         for path in (root / "tests").glob("*.py")
