@@ -24,7 +24,7 @@ from schemas.wire.codec import decode_event
 from tests.capture_kit import messages
 from tests.capturing import Capturing
 from tests.integration.test_apply_targets import Real, RealUnit
-from tests.targets_kit import KINDS, fresh
+from tests.targets_kit import KINDS, Target
 from tools.docs.schema_changes import CREATE, STATEMENTS, Statement, cell, decided
 
 ROWS = (
@@ -170,9 +170,16 @@ def test_capture_says_of_each_statement_what_the_page_rests_on(played: Played) -
 
 
 @pytest.fixture(params=KINDS)
-def real(request: pytest.FixtureRequest) -> Iterator[Real]:
-    with fresh(request.param, request) as target, contextlib.closing(Real(target)) as made:
+def real(request: pytest.FixtureRequest, unique: str) -> Iterator[Real]:
+    """A database of its own: the source may be on the same server."""
+    service = request.getfixturevalue(request.param)
+    service.create_database(f"{unique}_target")
+    target = Target(request.param, service, f"{unique}_target")
+    with contextlib.closing(Real(target)) as made:
         yield made
+    for session in target.sessions:
+        session.close()
+    service.drop_database(f"{unique}_target")
 
 
 def test_each_statement_under_each_policy(played: Played, real: Real) -> None:
