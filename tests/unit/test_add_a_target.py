@@ -29,6 +29,7 @@ WORDS |= {
     "commit_every",
     "foreachBatch",
     "rowlock verify",
+    "rowlock copy",
     "rowlock.targets",
     "word = package.module:KIND",
 }

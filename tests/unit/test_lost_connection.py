@@ -74,6 +74,7 @@ def stored() -> StoredPosition:
 QUESTIONS: dict[str, Callable[[BinlogSource], Any]] = {
     "log_end": lambda source: source.log_end(),
     "without_transactions": lambda source: source.without_transactions(TABLE),
+    "rows_about": lambda source: source.rows_about(TABLE),
     "begin": lambda source: source.begin(lambda: None),
     "beginning": lambda source: source.beginning(),
     "resumed": lambda source: source.resumed(stored()),
