@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,7 +162,8 @@ def test_what_lives_stays_and_what_is_gone_goes(real: Real, name: str) -> None:
 def plain(row: tuple[Any, Any]) -> str:
     """A row as it looks without what another type of the target adds to its key."""
     key, version = row
-    return f"{str(key).rstrip().rstrip('0').rstrip('.').lower()} {version}"
+    text = re.sub(r"(\.\d*?)0*$", r"\1", str(key).rstrip())
+    return f"{text.rstrip('.').lower()} {version}"
 
 
 def sorts(of: KeyType, keys: list[Any]) -> Any:
