@@ -87,7 +87,8 @@ def test_nobody_doubles_a_pause_alone() -> None:
         for path in (ROOT / package).rglob("*.py")
         if doubling.search(path.read_text())
     }
-    assert found - {"consumer/targets/checks/column_fit.py"} == {
+    sizes = {"consumer/targets/checks/column_fit.py", "consumer/tables/evolution/widening.py"}  # of types
+    assert found - sizes == {
         "schemas/backoff.py",
         "coordinator/core/owner/patience.py",
     }

@@ -14,6 +14,7 @@ from consumer.attempt import effects as fx
 from consumer.attempt.drivers import threads
 from consumer.attempt.drivers.threads import ThreadDriver
 from consumer.attempt.effects import Effect, Machine
+from consumer.tables.stored import Stored
 
 SPEC: Any = SimpleNamespace(unit="u", epoch=7, was=None, place="d.t", source="b1", routes=())
 X: Any = "x"
@@ -113,7 +114,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
         (fx.StopUnit("why"), None, [(0, "stop", "u", 7, "why", None)]),
         (fx.Prepare(X, first=True), ("prepared", "u", 0, X, {"first": True}), []),
         (fx.Restore("text"), ("definition_in_force", "u", 0, "text", {}, {}), []),
-        (fx.Explain(X), ("explained", 0, X, "b1", ()), []),
+        (fx.Explain(Stored(X)), ("explained", 0, X, "b1", (), {}), []),
         (fx.NextSlice(), "slice", []),
         (fx.ReadMissing(3, 9), 9, []),
         (fx.JoinLanes(X), None, []),
