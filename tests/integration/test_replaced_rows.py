@@ -99,7 +99,7 @@ def system(
         },
         targets={"pg": target_config(postgres, "postgres", unique)},
         pipelines={
-            "p": {"sources": list(SOURCES), "target": "pg",
+            "p": {"sources": list(SOURCES), "target": "pg", "schema_changes": "stop", "repair": "stop",
                   "routes": [{"from": f"{unique}.*", "to": "public.{table}_{source}"}]},
         },
     )  # fmt: skip

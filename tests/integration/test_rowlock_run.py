@@ -98,6 +98,8 @@ def configuration(
             "p": {
                 "sources": [f"b{i}" for i, _ in enumerate(branches, 1)],
                 "target": "hq",
+                "schema_changes": "stop",
+                "repair": "stop",
                 "lanes": 2,
                 "routes": [{"from": f"{system_db}.*", "to": "public.{table}", "add": {"branch": "{source}"}}],
             }

@@ -124,6 +124,8 @@ def system(
             "p": {
                 "sources": ["b1", "b2"],
                 "target": "hq",
+                "schema_changes": "stop",
+                "repair": "stop",
                 "lanes": 2,
                 "routes": [{"from": "*.*", "to": "public.{table}"}],
             }

@@ -94,7 +94,7 @@ def system(
         sources={"s": source_config(mariadb2, "mariadb", unique)},
         targets={"pg": target_config(postgres, "postgres", unique), "my": target_config(mysql, "mysql", unique)},
         pipelines={
-            name: {"sources": ["s"], "target": name, "routes": [{"from": f"{unique}.*", "to": schemas[name] + ".{table}"}]}
+            name: {"sources": ["s"], "target": name, "schema_changes": "stop", "repair": "stop", "routes": [{"from": f"{unique}.*", "to": schemas[name] + ".{table}"}]}
             for name in servers
         },
     )  # fmt: skip

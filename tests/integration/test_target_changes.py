@@ -105,7 +105,7 @@ def system(
         targets={name: target_config(server, kind, unique) | account for name, (server, kind) in targets.items()},
         pipelines={
             name: {
-                "sources": ["b1"], "target": name, "lanes": 2,
+                "sources": ["b1"], "target": name, "lanes": 2, "schema_changes": "stop", "repair": "stop",
                 "routes": [{"from": f"{unique}.*", "to": f"{places[name]}.{{table}}"}],
             }
             for name in targets
