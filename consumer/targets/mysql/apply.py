@@ -67,6 +67,7 @@ class MySqlApplier:
         gone = [*net.deletes, *(tuple(row[at] for at in key_at) for row in net.replaces)]
         self._delete(prepared, self._literals(prepared.key, gone))
         kept = 0 if displacing is None else self._displace(prepared, net, unit, displacing)
+        self._put(prepared, net.snapshot)
         self._insert(prepared, net.replaces)
         self._update(prepared, net.updates)
         return kept
@@ -98,9 +99,26 @@ class MySqlApplier:
     def _update(self, prepared: _Prepared, rows: Sequence[Row]) -> None:
         rendered = self._tuples(prepared.row, rows)
         for start, end in chunks([bytes_of(text) for text in rendered], self._limit()):
-            self._send_rows(prepared, rendered[start:end], prepared.plan.on_duplicate)
-            if prepared.table.table.unique:
-                self._all_there(prepared, rows[start:end])
+            self._write_over(prepared, rows[start:end], rendered[start:end], prepared.plan.on_duplicate)
+
+    def _put(self, prepared: _Prepared, rows: Sequence[Row]) -> None:
+        """Write rows of a snapshot over those that are there; where none is, a plain insert is cheaper, and locks less."""
+        rendered = self._tuples(prepared.row, rows)
+        for start, end in chunks([bytes_of(text) for text in rendered], self._limit()):
+            if self._there(prepared, rows[start:end]):
+                self._write_over(prepared, rows[start:end], rendered[start:end], prepared.plan.on_snapshot)
+            else:
+                self._send_rows(prepared, rendered[start:end], "")
+
+    def _write_over(
+        self, prepared: _Prepared, rows: Sequence[Row], rendered: list[str], on_duplicate: str
+    ) -> None:
+        self._send_rows(prepared, rendered, on_duplicate)
+        if prepared.table.table.unique and (found := self._there(prepared, rows)) != len(rows):
+            raise UniqueViolationError(
+                f"{len(rows)} rows of {prepared.plan.table_name} were to be updated, {found} are there: a row of another key "
+                "holds a unique value of a missing one"
+            )
 
     def _send_rows(self, prepared: _Prepared, rendered: list[str], tail: str) -> None:
         body = ",".join(rendered)
@@ -111,22 +129,19 @@ class MySqlApplier:
             )
         self._link.send(f"{prepared.plan.insert}{body}{tail}")
 
-    def _all_there(self, prepared: _Prepared, rows: Sequence[Row]) -> None:
+    def _there(self, prepared: _Prepared, rows: Sequence[Row]) -> int:
+        """Return how many of the keys of `rows` are there."""
         plan, key_at = prepared.plan, prepared.table.key_at
         keys = self._literals(prepared.key, [tuple(row[at] for at in key_at) for row in rows])
-        found = self._link.send(
+        [(found,)] = self._link.send(
             f"SELECT COUNT(*) FROM {plan.name} WHERE {literal_key(plan.key_columns, keys)}"
         )
-        if found != [(len(keys),)]:
-            raise UniqueViolationError(
-                f"{len(keys)} rows of {plan.table_name} were to be updated, {found[0][0]} are there: a row of another key "
-                "holds a unique value of a missing one"
-            )
+        return int(found)
 
     def _displace(self, prepared: _Prepared, net: NetChange, unit: ApplyUnit, displacing: str) -> int:
         """Make room. Returns how many rows were written to rowlock_displaced."""
         kept = 0
-        needed = [*net.replaces, *net.updates]
+        needed = list(net.rows)
         for index in prepared.plan.unique:
             for at in range(0, len(needed), DISPLACED_PER_STATEMENT):
                 where = self._foreign(prepared, index, needed[at : at + DISPLACED_PER_STATEMENT])
