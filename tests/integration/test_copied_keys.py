@@ -159,7 +159,9 @@ def test_what_lives_stays_and_what_is_gone_goes(real: Real, name: str) -> None:
     expected = [(source.keys[number], row["version"]) for number, row in source.rows.items()]
     look = plain if of.made else repr
     assert sorted(look(row) for row in rows) == sorted(look(row) for row in expected)
-    assert set(real.execute(f"SELECT bank FROM {real.target.name('acct')}")) == {("its own",)}, "a copy empties no column"
+    assert set(real.execute(f"SELECT bank FROM {real.target.name('acct')}")) == {("its own",)}, (
+        "a copy empties no column"
+    )
 
 
 def plain(row: tuple[Any, Any]) -> str:
