@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from producer.statements.ddl import tokenize
 from producer.tables import Begun
+from schemas.findings import copy_again
 from schemas.wire.copies import CopyMark, CopyRequest, CopyState
 
 DAY_MS, HOUR_MS, MINUTE_MS = 24 * 3600 * 1000, 3600 * 1000, 60 * 1000
@@ -102,7 +103,7 @@ class CopyBook:
         if request.where is not None and stopped:
             return (
                 f"{request.db}.{request.table} is stopped ({stopped}), and a copy of a part of it does not end that: "
-                f"rowlock copy {request.db}.{request.table}"
+                f"{copy_again(request.db, request.table)}"
             )
         return over_limits(request, state, self.states.values(), estimate, now)
 
@@ -132,7 +133,7 @@ class CopyBook:
     def _cancel(self, state: CopyState | None, request: CopyRequest, now: int) -> list[Effect]:
         if state is None or not _open(state):
             return []
-        reason = f"{request.by} took the copy of {_name(state)} back: rowlock copy {_name(state)}"
+        reason = f"{request.by} took the copy of {_name(state)} back: {copy_again(state.db, state.table)}"
         return self._give_up(state, "cancelled", reason, now)
 
     # --- what happens
@@ -185,7 +186,7 @@ class CopyBook:
             return
         state = replace(state, ended_stop="")
         if state.phase == "running" and (cause not in _PASSING or state.restarts >= RESTARTS):
-            why = f"{reason}, in the middle of copy number {state.restarts + 1}: rowlock copy {table}"
+            why = f"{reason}, in the middle of copy number {state.restarts + 1}: {copy_again(state.db, state.table)}"
             self._set(replace(state, phase="refused", ended_ms=now, reason=why))
             self._ask_behind(state)
         elif state.phase == "running":
@@ -216,8 +217,8 @@ class CopyBook:
             return []
         if state.restarts >= RESTARTS:
             why = (
-                f"{table} was altered in the middle of {RESTARTS + 1} copies, one after the other: rowlock copy {table}, once nobody "
-                "alters it"
+                f"{table} was altered in the middle of {RESTARTS + 1} copies, one after the other: {copy_again(state.db, state.table)}, once "
+                "nobody alters it"
             )
             return self._give_up(state, "refused", why, now)
         self._set(replace(state, phase="waiting", restarts=state.restarts + 1))
@@ -344,7 +345,7 @@ def over_limits(
         return ""
     table, ended = f"{request.db}.{request.table}", _recent(state.ended if state else (), now)
     about = "" if estimate is None else f" (about {estimate} rows)"
-    by_hand = f"rowlock copy {table}{about}"
+    by_hand = f"{copy_again(request.db, request.table)}{about}"
     if estimate is not None and estimate > limits.max_rows:
         return f"{table} has about {estimate} rows, and `repair` copies up to {limits.max_rows} by itself: {by_hand}"
     if len(ended) >= limits.max_per_day:

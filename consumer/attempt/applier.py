@@ -162,7 +162,5 @@ class Applier:
 
 def _first_keys(batch: Batch) -> list[Key]:
     """Return some of the keys of the rows that were written."""
-    keys = (
-        tuple(row[i] for i in net.table.key_at) for net in batch.nets for row in (*net.replaces, *net.updates)
-    )
+    keys = (tuple(row[i] for i in net.table.key_at) for net in batch.nets for row in net.rows)
     return list(islice(keys, KEYS_SAID))

@@ -291,7 +291,7 @@ class Lane:
             change, plan, key, _waits = item
             for part, folded in _parts(change, plan, key):
                 behind = _place(batch, self.held, plan, folded)
-                if behind and of_snapshot(part):
+                if behind and part.snapshot:
                     _close(batch, behind, _key_text(part, plan))
                 if behind:  # by what may be the same key to the target: a retry then knows of both
                     error = f"{HELD_BEHIND} {behind[0][0]}"
@@ -339,11 +339,6 @@ def _parts(change: RowChange, plan: TablePlan, key: bytes) -> list[tuple[RowChan
     return [(first, key), (second, plan.fold_key(after))]
 
 
-def of_snapshot(change: RowChange) -> bool:
-    """Tell whether a change is a row that a snapshot read: the whole state of its key, and no change of one."""
-    return change.before is None and change.position[3] < 0
-
-
 def _place(
     batch: Batch, held: Mapping[HeldKey, Sequence[HeldAt]], plan: TablePlan, folded: bytes
 ) -> list[HeldAt]:
@@ -356,7 +351,7 @@ def _place(
 
 def _hold(batch: Batch, behind: list[HeldAt], part: RowChange, entry: Held) -> None:
     """Put a change into the quarantine, as `entry`, where `behind` is of its key; a snapshot's row takes the place of what is there."""
-    if behind and of_snapshot(part):
+    if behind and part.snapshot:
         _close(batch, behind, entry.key)
     batch.held.append(entry)
     behind.append(_at(entry))

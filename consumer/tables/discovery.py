@@ -6,7 +6,6 @@ table's true name comes with its definition event); topics of no route are left 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,12 +17,11 @@ from consumer.tables.router import TableRoute, resolve
 from schemas.findings import START_OVER
 from schemas.io.kafka_clients import client_settings, open_admin
 from schemas.io.mysql_catalog import is_selected
-from schemas.wire.records import position_topic, source_topic, watermark_topic
+from schemas.wire.records import position_topic, source_topic, unescape, watermark_topic
 
 REQUEST_S = 15.0
 #: What a client answers by its own memory, and not by asking a broker: see _StaleClientError.
 _STALE = ("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "_NOENT")
-_ESCAPED = re.compile(r"_x((?:[0-9a-f]{2})+)_")
 
 
 def select_topics(
@@ -61,11 +59,6 @@ def select_topics(
 def table_of(prefix: str, source: str, topic: str) -> str:
     """Return "db.table" of a topic, for people. What Debezium has replaced in a name stays replaced."""
     return ".".join(map(unescape, topic.removeprefix(source_topic(prefix, source) + ".").split(".", 1)))
-
-
-def unescape(part: str) -> str:
-    """Undo `schemas.wire.records.topic_part`."""
-    return _ESCAPED.sub(lambda match: bytes.fromhex(match.group(1)).decode(errors="replace"), part)
 
 
 class Described(NamedTuple):

@@ -26,6 +26,7 @@ from producer.snapshot.chunks import LogPoint
 from producer.snapshot.scheduler import Snapshots
 from producer.sources.changes import Barrier, LogMoment
 from producer.tables import Begun, TableName, TableState, dotted
+from schemas.findings import copy_again
 from schemas.io.mysql_catalog import missing_table
 from schemas.table.model import Table
 from schemas.wire.copies import CopyMark, CopyRequest, CopyState
@@ -131,9 +132,7 @@ class TableCopies:
     def _refusal(self, name: TableName, request: CopyRequest) -> str:
         """Return why a table cannot be copied, as far as that is known before its definition is; "": it may be."""
         if not self._choice.selected(*name):
-            return (
-                f"{dotted(name)} is not selected by `tables:`: add it there, then rowlock copy {dotted(name)}"
-            )
+            return f"{dotted(name)} is not selected by `tables:`: add it there, then {copy_again(*name)}"
         if (why := self._captured.refusal(name)) is not None:
             return why
         return unbalanced(request.where) if request.where is not None else ""
@@ -146,7 +145,7 @@ class TableCopies:
                 case StopAgain():
                     name = self._named(effect.table)
                     error = TableStoppedError(
-                        frozenset([name]), effect.cause, effect.reason, f"rowlock copy {effect.table}"
+                        frozenset([name]), effect.cause, effect.reason, copy_again(*name)
                     )
                     self._stops.stop(error, moment)
                 case Ask():

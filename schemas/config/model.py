@@ -296,7 +296,9 @@ class SparkConfig(Model):
         "`spark://host:port`, with executors on this machine.",
     )
     memory: str = Field(
-        default="1g", pattern=r"^[1-9][0-9]*[mg]$", description="Heap of the Java process of each pipeline."
+        default="1g",
+        pattern=r"^[1-9][0-9]*[mg]$",
+        description="Heap of an agent's Java process, which all pipelines that it applies share.",
     )
 
 

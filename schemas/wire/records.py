@@ -9,6 +9,8 @@ late record can never win; a new gen tombstones the keys of older ones.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from schemas.wire.copies import CopyState
@@ -54,6 +56,22 @@ def topic_part(name: str) -> str:
         else:
             out.append(f"_x{char.encode().hex()}_")
     return "".join(out)
+
+
+def unescape(part: str) -> str:
+    """Undo `topic_part`."""
+    return _ESCAPED.sub(lambda match: bytes.fromhex(match.group(1)).decode(errors="replace"), part)
+
+
+_ESCAPED = re.compile(r"_x((?:[0-9a-f]{2})+)_")
+
+
+def place_of_topic(topic: str) -> tuple[str, str]:
+    """Return (database, table) of a topic that `table_topic` named: of names as they stand there, only the prefix may hold dots.
+
+    A name that is none of these has no database."""
+    db, table = ("", *topic.rsplit(".", 2))[-2:]
+    return unescape(db), unescape(table)
 
 
 class Identity(msgspec.Struct, kw_only=True):

@@ -178,7 +178,7 @@ MUTANTS = [
         ("or not leaves_row(in_force, of[-1])", ""),
         tests=_COPIES,
     ),
-    *_of("consumer/ordering/lanes.py", ("return change.before is None and change.position[3] < 0", "return False"), tests=_COPIES),
+    *_of("consumer/attempt/reader.py", ("read = event.op == SNAPSHOT_READ\n                    changes", "read = False\n                    changes"), tests=_COPIES),
     *_of(
         "consumer/tables/key_order.py",
         ("real.fsp >= source.fsp", "True"),

@@ -183,7 +183,7 @@ class Database:
             rows.pop(tuple(key), None)
         for row in net.replaces:
             rows.pop(tuple(row[at] for at in net.table.key_at), None)
-        for row in [*net.replaces, *net.updates]:
+        for row in net.rows:
             values = dict(zip(names, row, strict=True))
             key = tuple(values[name] for name in real.key.columns)
             full = {name: rows.get(key, {}).get(name) for name in real.column_names} | values

@@ -52,7 +52,6 @@ NOT_SIMULATED = {
     "attempt.recreated": "a topic that was made again",
     "held._key": "a held key that the source has no more when a copy ends (tests/unit/test_apply_copies.py)",
     "lane_group.Signals.wake": "the simulation's own remembers who was woken (tests/sim/attempt.py)",
-    "begin.table_of_topic": "a topic without its beginning",
     "sweep._lost": "Kafka loses nothing here",
     "dispatch._theirs": "a target that compares exactly what the source does not",
     "netchange._mixed": "keys of several types",

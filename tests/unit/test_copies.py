@@ -209,6 +209,37 @@ def test_more_than_three_tables_at_once_are_a_persons_business() -> None:
     assert refused(book, repair(5, "d", ms=MINUTE_MS + 2)) == "", "a minute later"
 
 
+def test_what_to_do_by_hand_names_the_table_as_the_configuration_does() -> None:
+    """Also where it stands in a database whose name has a dot."""
+    name, command = "bank.2024.acct", "rowlock copy '`bank.2024`.acct'"
+    book = CopyBook()
+
+    def told(asked: CopyRequest, seen: TableSeen) -> str:
+        book.asked(replace(asked, db="bank.2024"), seen, 1)
+        return book.states[name].reason
+
+    assert command in told(repair(1), TableSeen(estimate=1001))
+    assert command in told(request(2, where="v > 1"), TableSeen(stopped="value"))
+    told(request(3), TableSeen())
+    assert told(request(4, cancel=True), TableSeen()).endswith(f": {command}")
+    for ends in (_stop, _alter):
+        book = CopyBook()
+        told(request(5), TableSeen())
+        for _ in range(RESTARTS + 1):
+            book.begun(name, begun(5, 20), 600)
+            ends(book, name)
+        assert command in book.states[name].reason
+
+
+def _stop(book: CopyBook, table: str) -> None:
+    book.stopped(table, "rows-replaced", "it has other rows now", 700)
+
+
+def _alter(book: CopyBook, table: str) -> None:
+    book.altered(table)
+    book.settle(700)
+
+
 def test_a_part_of_a_table_ends_no_stop() -> None:
     assert f"rowlock copy {ACCT}" in refused(
         CopyBook(), request(1, where="v > 1"), TableSeen(stopped="value")
