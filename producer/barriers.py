@@ -1,4 +1,4 @@
-"""What a statement in the log does to captured tables: the events that follow from it, and the definitions in force.
+"""The effects of a statement in the log on captured tables: the events that follow from it, and the definitions in force.
 
 A barrier: everything before the statement is acknowledged and the position is stored before its events are sent, and
 these are acknowledged before the next row. So the definition that a stored position names is always the one in force there.

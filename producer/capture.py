@@ -91,7 +91,7 @@ def run_capture(
 
 
 class CaptureShell:
-    """What one stretch of capture runs with: connections to the source and to Kafka, threads, time."""
+    """The resources of one run of capture, from connection to error: connections to the source and to Kafka, threads, time."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ _PASSING = frozenset({"dropped", "rows-replaced", "statement", "definition", "un
 
 
 class TableSeen(NamedTuple):
-    """What capture knows of a table when a copy of it is asked for.
+    """A table as capture knows it when a copy of it is requested.
 
     `stopped`: the cause of its stop, "": it is not stopped. `estimate`: rows, about; None: not known. `begun`: the last copy that began
     in its topic. `refusal`: why it cannot be copied, "…seen…: remedy".
@@ -38,7 +38,7 @@ class TableSeen(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """What was read of the table is not sent."""
+    """The chunks read of the table are discarded, not sent."""
 
     table: str
 
@@ -240,7 +240,7 @@ class CopyBook:
         return effects
 
     def _ask_behind(self, state: CopyState) -> None:
-        """What was asked meanwhile is judged now. It stays in the state until then: a record may be stored in between."""
+        """Judge the request that came meanwhile. It stays in the state until then: a record may be stored in between."""
         if state.behind is not None:
             self._behind.append(state.behind)
 

@@ -1,4 +1,4 @@
-"""What capture's loop acts on. The product's are opened by producer/capture.py, those of the simulation by tests/sim."""
+"""The ports that capture's loop acts on. The product's are opened by producer/capture.py, those of the simulation by tests/sim."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TopicRanges(Protocol):
 
 
 class CopyRequests(Protocol):
-    """What is asked for in `<prefix>.<source>.copy`, from the record's place on: producer.kafka.copy_requests.CopyRequestReader."""
+    """The requests for copies in `<prefix>.<source>.copy`, from the record's place on: producer.kafka.copy_requests.CopyRequestReader."""
 
     def poll(self) -> list[tuple[int, CopyRequest | None]]:
         """Return (offset, request) of what has come, without waiting; None: nobody can read it. At first all that was there at the start."""
@@ -87,7 +87,8 @@ class Clock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What the loop needs. `open_log`, `open_reader`, `server`, `names`, `definitions`, `reaches`: of the `SourceDatabase`.
+    """The ports and functions that the loop runs on. `open_log`, `open_reader`, `server`, `names`, `definitions`, `reaches`: of
+    the `SourceDatabase`.
 
     `stopping`: whether capture is to end.
     """

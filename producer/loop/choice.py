@@ -1,4 +1,4 @@
-"""Which tables of the source are captured just now."""
+"""The choice of tables: those of the source that are captured now."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class CaptureLoop:
         self._ticker.tick()
 
     def _patience(self) -> float:
-        """How long to wait for the log: not at all with an answer at hand, briefly while one is awaited."""
+        """Return the seconds to wait for the log: not at all with an answer at hand, briefly while one is awaited."""
         if self._snapshots.ready:
             return 0
         return _SNAPSHOT_WAIT if self._snapshots.active else _IDLE_WAIT

@@ -1,4 +1,4 @@
-"""Where capture may resume, how much of it Kafka has acknowledged, and what the position record says of that."""
+"""The position from which capture may resume: how much before it Kafka has acknowledged, and the record that says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What capture does once a second, whatever the log brings: say how far it is, and look whether all is as it was."""
+"""Periodic work of capture, once a second whatever the log brings: report progress, and check that nothing has changed."""
 
 from __future__ import annotations
 

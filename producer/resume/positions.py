@@ -1,4 +1,4 @@
-"""Where capture resumes, and under which assignment number: the records of `<prefix>.<source>.position`.
+"""Positions from which capture resumes, with its assignment number: the records of `<prefix>.<source>.position`.
 
 Pure rules first (which record counts, whether the server is the recorded one, whether its log still reaches back),
 then the small shell that reads and writes the topic. A start takes the record of the highest gen, writes gen + 1 with
@@ -29,7 +29,7 @@ class LogFile(NamedTuple):
 
 
 class Records(NamedTuple):
-    """What the position topic holds: the record that counts, the keys of older ones, and whether a gen is taken twice."""
+    """The content of the position topic: the record that counts, the keys of older ones, and whether a gen is taken twice."""
 
     newest: StoredPosition | None
     older_keys: tuple[str, ...]

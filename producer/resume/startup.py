@@ -1,4 +1,4 @@
-"""How a capture unit comes up: claim the position, take the tables' state from the topics, define what is new.
+"""The start of a capture unit: claim the position, take the tables' state from the topics, define what is new.
 
 The order matters. The gen is claimed durably before the first event. Then every known table's definition is repeated
 under the new gen: from that event on readers drop what a zombie may still write, so what stands before it in the topic is
@@ -43,7 +43,8 @@ _log = structlog.get_logger("capture")
 
 @dataclass(slots=True)
 class Started:
-    """What the unit runs with. `tails`: per known table what its topic said; `errors`: tables that are left out.
+    """A capture unit that has started: the state it runs with. `tails`: per known table what its topic said; `errors`: tables
+    that are left out.
 
     `fresh`: the position is a new beginning (first start, or a new snapshot), not a stored one. `late`: new tables that wait to
     be defined: until the stream has passed what their topic holds (readers would drop it as old), and the point of the
@@ -73,7 +74,7 @@ class Started:
 
 @dataclass(slots=True)
 class CaptureAssignment:
-    """What a process knows of its assignment, through all its starts. `at_least`: the gen that a coordinator gave, 0
+    """The assignment of a capture process, through all its starts. `at_least`: the gen that a coordinator gave, 0
     without one; `claimed`: the last one that this process had."""
 
     at_least: int = 0

@@ -57,7 +57,7 @@ class LogMark(NamedTuple):
 
 
 class Low(NamedTuple):
-    """What a SELECT surely saw: everything before `point` (MariaDB), or the transactions `gtids` (MySQL)."""
+    """The low watermark of a SELECT, which surely saw everything before `point` (MariaDB), or the transactions `gtids` (MySQL)."""
 
     point: LogPoint | None
     gtids: GtidSet | None
@@ -154,7 +154,7 @@ Effect = ReadChunk | EmitChunk | SnapshotDone
 
 
 class ResumePoint(NamedTuple):
-    """Where a table's snapshot goes on: `done`, or the chunk `number` behind key `after`."""
+    """The place where a table's snapshot goes on: `done`, or the chunk `number` behind key `after`."""
 
     done: bool
     number: int

@@ -33,7 +33,7 @@ _TABLE_CHANGED = frozenset({1054, 1146, 1412})  # unknown column, no such table,
 
 
 class Visibility(Protocol):
-    """What differs between servers: what a SELECT surely sees, and where the log ends."""
+    """The differences between servers: the part of the log that a SELECT surely sees, and where the log ends."""
 
     def prepare(self, connection: Connection[Any], started: LogPoint) -> bool:
         """Tell whether everything before `started`, where the stream began, is visible by now."""

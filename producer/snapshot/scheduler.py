@@ -252,7 +252,7 @@ class Snapshots:
         return asked
 
     def _resume(self, state: TableState) -> chunks.ResumePoint | None:
-        """Where the topic's markers say the snapshot stands; None: a copy has to begin first."""
+        """Return the place where the snapshot goes on by the topic's markers; None: a copy has to begin first."""
         tail, begun = self._tails.get(state.name), state.begun
         again = chunks.FROM_START._replace(repeated=begun is not None)
         if begun is not None and not self._copies.resumes(dotted(state.name), begun):

@@ -92,7 +92,7 @@ class Catalog:
 
     @cached_property
     def names(self) -> Names:
-        """How the server compares names of databases and tables; it does not change while the server runs."""
+        """The server's rule for comparing names of databases and tables; it does not change while the server runs."""
         return names_of(self.connection)
 
     def table_names(self, patterns: Sequence[str]) -> list[TableName]:
