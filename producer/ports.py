@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from producer.snapshot.chunks import LogPoint
 from producer.source import ChunkQueue, DefinitionProver, SourceLog, SourceServer, StatementReach
+from producer.sources.chunk_data import LogPoint
 from schemas.table.names import Names
 from schemas.wire.copies import CopyRequest
 from schemas.wire.records import StoredPosition, Watermark

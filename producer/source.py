@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 from producer.decoders.context import SourceContext, TransactionContext
 from producer.definitions.places import Place, Proof
 from producer.errors import TableStoppedError
-from producer.snapshot.chunks import ChunkFailed, ChunkRead, ChunkRefused, LogPoint, ReadChunk
 from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment, LogStart, TransactionHeader
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LogPoint, ReadChunk
 from producer.sources.survey import Surveyed
 from producer.statements.closure import Reach
 from producer.statements.ddl import TableName, Token

@@ -22,9 +22,9 @@ from producer.loop.position import CapturePosition
 from producer.loop.table_stops import TableStops
 from producer.ports import Ports
 from producer.resume.startup import Started
-from producer.snapshot.chunks import LogPoint
 from producer.snapshot.scheduler import Snapshots
 from producer.sources.changes import Barrier, LogMoment
+from producer.sources.chunk_data import LogPoint
 from producer.tables import Begun, TableName, TableState, dotted
 from schemas.io.mysql_catalog import missing_table
 from schemas.table.model import Table

@@ -21,10 +21,10 @@ from producer.loop.ticker import CaptureTicker
 from producer.loop.watermarks import WatermarkSender
 from producer.ports import Ports
 from producer.resume.startup import Started
-from producer.snapshot.chunks import LogMark, LogPoint
 from producer.snapshot.scheduler import Snapshots
 from producer.source import Change
 from producer.sources.changes import Barrier, Boundary, LogMoment, TransactionHeader, not_undone
+from producer.sources.chunk_data import LogMark, LogPoint
 from producer.statements.ddl import Dml, Unknown, without_values
 from producer.statements.shadows import ShadowTables
 from schemas.config.model import SourceConfig

@@ -25,6 +25,15 @@ from producer.resume.topic_recovery import Marker, Tail
 from producer.snapshot import chunks
 from producer.source import ChunkQueue
 from producer.sources.binlog.mysql_gtids import GtidSet
+from producer.sources.chunk_data import (
+    ChunkFailed,
+    ChunkRead,
+    ChunkRefused,
+    EmitChunk,
+    LogMark,
+    LogPoint,
+    ReadChunk,
+)
 from producer.stops import too_large
 from producer.tables import TableName, TableState, TopicState, dotted
 from schemas.table.model import Key, Table, same_definition
@@ -39,7 +48,7 @@ _ROWS_PER_GEN = 1 << 32
 _GENS = 1 << 20
 
 
-Answer = chunks.ChunkRead | chunks.ChunkFailed | chunks.ChunkRefused
+Answer = ChunkRead | ChunkFailed | ChunkRefused
 
 
 class _Lane:
@@ -93,7 +102,7 @@ class Snapshots:
         self,
         started: Started,
         writer: EventWriter,
-        open_reader: Callable[[chunks.LogPoint], ChunkQueue],
+        open_reader: Callable[[LogPoint], ChunkQueue],
         clock: Clock,
         chunk_rows: int,
         *,
@@ -164,7 +173,7 @@ class Snapshots:
         if self._delivered is not None and gtid is not None:
             self._delivered.add(gtid)
 
-    def rows_seen(self, state: TableState, mark: chunks.LogMark, keys: Sequence[Key]) -> None:
+    def rows_seen(self, state: TableState, mark: LogMark, keys: Sequence[Key]) -> None:
         """Rows of a table that is `under_way` passed."""
         job = self._jobs[state.name]
         job.state, _ = job.machine.step(job.state, chunks.RowsSeen(mark, keys), self._clock.seconds())
@@ -172,7 +181,7 @@ class Snapshots:
     def under_way(self, name: TableName) -> bool:
         return name in self._jobs
 
-    def table_changed(self, state: TableState, mark: chunks.LogMark) -> None:
+    def table_changed(self, state: TableState, mark: LogMark) -> None:
         """The table's rows or form changed by a statement; a table new to capture is taken up."""
         job = self._jobs.get(state.name)
         if state.ignored is not None:
@@ -182,7 +191,7 @@ class Snapshots:
         elif dotted(state.name) not in self.done and not self.goes_on(state.name):
             self.add(state)
 
-    def _job_changed(self, job: _Job, mark: chunks.LogMark) -> None:
+    def _job_changed(self, job: _Job, mark: LogMark) -> None:
         was, now = job.state.table, job.table.table
         if self._asked(job.table) is not None and not same_definition(was, now):
             del self._jobs[job.table.name]
@@ -220,12 +229,12 @@ class Snapshots:
 
     # --- inside
 
-    def _passed(self, state: TableState, point: chunks.LogPoint) -> bool:
+    def _passed(self, state: TableState, point: LogPoint) -> bool:
         """Tell whether snapshot rows at `point` would stand above everything in the topic."""
         ceiling = state.topic.ceiling
         return ceiling is None or (self._context.epoch, *point, self.next_row(state.topic)) > ceiling
 
-    def _begin(self, state: TableState, point: chunks.LogPoint) -> None:
+    def _begin(self, state: TableState, point: LogPoint) -> None:
         resume, asked = self._resume(state), self._asked(state)
         if resume is None:
             self.unbegun[state.name] = state
@@ -270,10 +279,10 @@ class Snapshots:
     def _carry_out(self, job: _Job, effects: list[chunks.Effect]) -> None:
         for effect in effects:
             match effect:
-                case chunks.ReadChunk():
+                case ReadChunk():
                     job.lane.asked.append(job)
                     job.lane.reader.submit(self._paced(job, effect))
-                case chunks.EmitChunk():
+                case EmitChunk():
                     self._emit(job, effect)
                 case chunks.SnapshotDone():
                     self._finish(job)
@@ -284,7 +293,7 @@ class Snapshots:
             self.done.add(name)
             _log.info("snapshot complete", source=self._context.name, table=name)
 
-    def _paced(self, job: _Job, request: chunks.ReadChunk) -> chunks.ReadChunk:
+    def _paced(self, job: _Job, request: ReadChunk) -> ReadChunk:
         """Return what is to be read, as the copy was asked for."""
         asked = self._asked(job.table)
         if asked is None:
@@ -309,14 +318,14 @@ class Snapshots:
                 if self._jobs.get(job.table.name) is not job:
                     continue
                 taken = True
-                if isinstance(answer, chunks.ChunkRefused):
+                if isinstance(answer, ChunkRefused):
                     del self._jobs[job.table.name]
                     self.refused.append((job.table.name, answer.reason))
                 else:
                     self._step(job, answer)
         return taken
 
-    def _emit(self, job: _Job, effect: chunks.EmitChunk) -> None:
+    def _emit(self, job: _Job, effect: EmitChunk) -> None:
         state, (number, pos) = job.table, effect.at
         transaction = TransactionContext(
             id=f"snapshot:{self._file}:{pos}", gtid=None, file=self._file, file_number=number, pos=pos,

@@ -13,7 +13,7 @@ from pymysql.cursors import DictCursor
 
 from producer.flavours.flavour import BinlogFlavour
 from producer.flavours.known import flavour_of
-from producer.resume.positions import LogFile
+from producer.sources.changes import LogFile
 from producer.sources.survey import MISSING, Surveyed, judge
 from schemas.config.model import SourceConfig
 from schemas.errors import SchemaError

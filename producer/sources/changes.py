@@ -28,6 +28,13 @@ class LogMoment(NamedTuple):
     ts_ms: int
 
 
+class LogFile(NamedTuple):
+    """A file of the source's log; `size` in bytes."""
+
+    name: str
+    size: int
+
+
 class LogStart(NamedTuple):
     """The place where capture begins to read, whose log that is, and its proof (`StoredPosition.proof`)."""
 

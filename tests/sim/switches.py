@@ -46,12 +46,12 @@ from producer.resume import proven_log, startup
 from producer.resume.positions import Records
 from producer.resume.startup import Starter
 from producer.resume.topic_recovery import Tail, TopicTails
-from producer.snapshot.chunks import EmitChunk, LogMark, LogPoint, Low
 from producer.snapshot.scheduler import Snapshots, _Job
 from producer.sources.binlog import assembly
 from producer.sources.binlog.assembly import Assembly, ReadAgain
 from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.sources.binlog.transactions import TransactionAssembler
+from producer.sources.chunk_data import EmitChunk, LogMark, LogPoint, Low
 from producer.sources.survey import Surveyed
 from producer.statements.judgement import StatementVerdict
 from producer.stops import Stopped

@@ -24,7 +24,7 @@ from producer.loop import copies as table_copies
 from producer.resume import positions, proven_log, startup, topic_recovery
 from producer.snapshot import chunks, scheduler
 from producer.snapshot import reader as snapshot
-from producer.sources import changes
+from producer.sources import changes, chunk_data
 from producer.sources.binlog import (
     assembly,
     binlog_log,
@@ -44,7 +44,7 @@ MODULES: tuple[ModuleType, ...] = (
 CAPTURE: tuple[ModuleType, ...] = (
     choice, copies, table_copies, loop, position, rows, table_stops, ticker, watermarks, assembly, barriers, chunks, mariadb_gtids, writer, positions, log_proof,
     snapshot, mysql_gtids, proven_log, log_stream, scheduler, index, proof, reaches, scan, visible, walk, startup, tables, topic_recovery,
-    transaction_stream, source_transactions, binlog_log, changes,
+    transaction_stream, source_transactions, binlog_log, changes, chunk_data,
 )  # fmt: skip
 SEEDS = 150
 NOT_SIMULATED = {
@@ -64,7 +64,7 @@ NOT_SIMULATED = {
     "locks.LockTable.__len__": "tests ask it",
     "locks.LockTable.kept": "tests ask it",
     "producer.barriers._taken_up_twice": "a predecessor that takes a table up beside a successor that passed it over: one seed in thousands",
-    "producer.positions.gtids_contained": "the description of MariaDB holds it: breaking its name breaks nothing",
+    "producer.mariadb_gtids.gtids_contained": "the description of MariaDB holds it: breaking its name breaks nothing",
     "producer.mariadb_gtids.MariadbGtids.parse": "the description of MariaDB holds it: breaking its name breaks nothing",
 }
 _THREADS = "threads, connections and Kafka's client: the product's, not the simulation's"

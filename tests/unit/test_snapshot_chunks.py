@@ -17,12 +17,6 @@ from producer.resume.topic_recovery import Marker, Tail
 from producer.snapshot import chunks
 from producer.snapshot.chunks import (
     FROM_START,
-    ChunkFailed,
-    ChunkRead,
-    EmitChunk,
-    LogMark,
-    Low,
-    ReadChunk,
     RowsSeen,
     SnapshotDone,
     SnapshotMachine,
@@ -31,6 +25,7 @@ from producer.snapshot.chunks import (
 )
 from producer.snapshot.scheduler import first_row, resume_after
 from producer.sources.binlog.mysql_gtids import GtidSet
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, EmitChunk, LogMark, Low, ReadChunk
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.event import Chunk
 from schemas.wire.position import FIRST_SNAPSHOT_ROW, Position
