@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from producer import capture, main
-from producer.copies import CopyBook
+from producer.copies.book import CopyBook
 from producer.loop.copies import TableCopies
 from producer.snapshot.scheduler import Snapshots
 

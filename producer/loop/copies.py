@@ -1,6 +1,6 @@
 """Copies of single tables while capture runs: requests are taken in, and copies begin where the log stands between transactions.
 
-The rules are in producer/copies.py, the order of things in docs/adr/0025: the begin event is in the topic before the table's stop is
+The rules are in producer/copies, the order of things in docs/adr/0025: the begin event is in the topic before the table's stop is
 gone from memory, and both are before the record says so.
 """
 
@@ -11,7 +11,9 @@ from collections.abc import Callable
 import structlog
 from msgspec.structs import replace
 
-from producer.copies import Ask, Effect, Forget, StopAgain, TableSeen, mark_of, unbalanced
+from producer.copies.book import Ask, Effect, Forget, StopAgain, TableSeen
+from producer.copies.limits import unbalanced
+from producer.copies.states import mark_of
 from producer.decoders.row_codec import TransactionContext
 from producer.definitions.places import Place, Unproven
 from producer.errors import TableStoppedError
@@ -64,19 +66,19 @@ class TableCopies:
     @property
     def busy(self) -> bool:
         """Tell whether a copy is asked for, waits or runs."""
-        return bool(self._asked) or self._book.busy
+        return bool(self._asked) or self._book.states.busy
 
     @property
     def due(self) -> bool:
         """Tell whether `advance` has something to do."""
         return bool(
-            self._asked or self._book.pending or self._snapshots.unbegun or self._snapshots.refused or self._book.waiting
+            self._asked or self._book.pending or self._snapshots.unbegun or self._snapshots.refused or self._book.states.waiting
         )  # fmt: skip
 
     def poll(self) -> None:
         """See what was asked since the last time."""
         self._asked += self._ports.requests.poll()
-        self._book.prune(self._now_ms())
+        self._book.states.prune(self._now_ms())
 
     def advance(self, file: str, pos: int) -> None:
         """The stream stands between transactions at `file`, `pos`. What stops a table again is not said yet."""
@@ -94,7 +96,7 @@ class TableCopies:
             mark = CopyMark(id=f"snapshot of {dotted(name)} at {file}:{pos}")
             if self._passed(name, file, pos):
                 self._begin(state.name, state.table, mark, file, pos)
-        for waiting in self._book.waiting:
+        for waiting in self._book.states.waiting:
             if self._begun((waiting.db, waiting.table), waiting, moment, file, pos):
                 break
 
@@ -112,7 +114,7 @@ class TableCopies:
         db, table = self._ports.names.same((request.db, request.table))
         request = replace(request, db=db, table=table)
         self._carry_out(self._book.asked(request, self._seen(request), self._now_ms()), moment)
-        running, state = self._book.running, self._captured.tables.get((db, table))
+        running, state = self._book.states.running, self._captured.tables.get((db, table))
         if running is None or running.id != request.id or state is None:
             return
         if not self._snapshots.goes_on((db, table)):  # it had begun before its request was read
@@ -153,7 +155,7 @@ class TableCopies:
                     self._ask(effect.request, moment)
 
     def _named(self, table: str) -> TableName:
-        state = self._book.states[table]
+        state = self._book.states.all[table]
         return state.db, state.table
 
     def _refuse(self, name: TableName, reason: str, moment: LogMoment) -> None:
@@ -205,9 +207,9 @@ class TableCopies:
         self._started.errors.pop(name, None)
         self._started.begins.pop(name, None)
         self._unproven.pop(name, None)
-        asked = self._book.states.get(dotted(name))
+        asked = self._book.states.all.get(dotted(name))
         if asked is not None and asked.id == mark.id:
-            self._book.begun(dotted(name), begun, self._now_ms())
+            self._book.states.begun(dotted(name), begun, self._now_ms())
         self._snapshots.copy(state)
         self._position.store()
         _log.info("copy begins", source=captured.source, table=dotted(name), copy=mark.id, file=file, pos=pos)

@@ -90,7 +90,7 @@ class CapturePosition:
         captured = self._started.captured
         markers = sum(anchor.marker or 0 for anchor in anchors.values())
         copies = self._started.copies
-        state = (boundary, len(done), markers, len(captured.stopped), copies.revision, copies.requests)
+        state = (boundary, len(done), markers, len(captured.stopped), copies.states.revision, copies.requests)
         if self._stored == state:
             return
         self._stored = state
@@ -100,7 +100,7 @@ class CapturePosition:
             stops=captured.stops(), prepared=boundary.prepared, proof=proof.proofs,
             shadows=self._shadows.stored((binlog_file_number(boundary.file), boundary.pos)),
             identity=msgspec.structs.replace(self._record.identity, gtid_set=proof.gtid_set),
-            copies=copies.states, copy_requests=copies.requests,
+            copies=copies.states.all, copy_requests=copies.requests,
         )  # fmt: skip
         self._store.send(self._writer, self._record)
 

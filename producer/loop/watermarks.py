@@ -44,7 +44,7 @@ class WatermarkSender:
             snapshot_pending=tuple(sorted(pending)), topics=self._news(), events=events,
             error="; ".join(f"{name}: {reason}" for name, reason in left_out.items()) or None,
             stops=self._stops.visible(), left_out=left_out, ended=self.ended, restarts=self.restarts,
-            copies=self._copies.visible(now),
+            copies=self._copies.states.visible(now),
         )  # fmt: skip
         self._writer.send(self._topic, source.encode(), encode_watermark(watermark))
         if self._on_watermark is not None:

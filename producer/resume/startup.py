@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 import structlog
 
-from producer.copies import CopyBook
+from producer.copies.book import CopyBook
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.index import LogPoint
 from producer.definitions.places import Place, Unproven

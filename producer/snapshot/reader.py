@@ -130,7 +130,7 @@ def chunk_query(
 ) -> tuple[str, _Parameters]:
     """Return the SELECT of the first `limit` rows behind key `after` in key order, by the source's own collations.
 
-    `where`: a condition that they meet, whole in itself (producer.copies.unbalanced); a comment in it ends with its line.
+    `where`: a condition that they meet, whole in itself (producer.copies.limits.unbalanced); a comment in it ends with its line.
     """
     columns = [table.column(name) for name in table.key.columns]
     names = [_sort_expression(column) for column in columns]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import structlog
 from msgspec.structs import replace
 
-from producer.copies import CopyBook
+from producer.copies.book import CopyBook
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.errors import TableStoppedError
 from producer.kafka.control_events import encode_whole_chunk
@@ -37,7 +37,7 @@ from producer.sources.chunk_data import (
 from producer.stops import too_large
 from producer.tables import TableName, TableState, TopicState, dotted
 from schemas.table.model import Key, Table, same_definition
-from schemas.wire.copies import CopyMark, CopyState
+from schemas.wire.copies import CopyMark
 from schemas.wire.position import FIRST_SNAPSHOT_ROW, Position, binlog_file_number
 
 _log = structlog.get_logger("capture")
@@ -138,8 +138,16 @@ class Snapshots:
     @property
     def pending(self) -> set[str]:
         """ "db.table" of the tables that are not completely in their topics, copies that were asked for aside."""
-        waiting = (state for state in self._waiting.values() if self._asked(state) is None)
-        running = (job.table for job in self._jobs.values() if self._asked(job.table) is None)
+        waiting = (
+            state
+            for state in self._waiting.values()
+            if self._copies.states.fulfilled(dotted(state.name), state.begun) is None
+        )
+        running = (
+            job.table
+            for job in self._jobs.values()
+            if self._copies.states.fulfilled(dotted(job.table.name), job.table.begun) is None
+        )
         return {dotted(state.name) for state in (*waiting, *running, *self.unbegun.values())}
 
     def goes_on(self, name: TableName) -> bool:
@@ -193,7 +201,9 @@ class Snapshots:
 
     def _job_changed(self, job: _Job, mark: LogMark) -> None:
         was, now = job.state.table, job.table.table
-        if self._asked(job.table) is not None and not same_definition(was, now):
+        if self._copies.states.fulfilled(
+            dotted(job.table.name), job.table.begun
+        ) is not None and not same_definition(was, now):
             del self._jobs[job.table.name]
             self._copies.altered(dotted(job.table.name))
         elif was.key.columns != now.key.columns:
@@ -235,7 +245,7 @@ class Snapshots:
         return ceiling is None or (self._context.epoch, *point, self.next_row(state.topic)) > ceiling
 
     def _begin(self, state: TableState, point: LogPoint) -> None:
-        resume, asked = self._resume(state), self._asked(state)
+        resume, asked = self._resume(state), self._copies.states.fulfilled(dotted(state.name), state.begun)
         if resume is None:
             self.unbegun[state.name] = state
             return
@@ -253,18 +263,11 @@ class Snapshots:
             self._copies.ended(dotted(state.name), asked.id, self._clock.now_ms())
         self._carry_out(job, effects)
 
-    def _asked(self, state: TableState) -> CopyState | None:
-        """Return the request that the table's copy fulfils, if it does."""
-        asked = self._copies.states.get(dotted(state.name))
-        if asked is None or state.begun is None or asked.id != state.begun.mark.id:
-            return None
-        return asked
-
     def _resume(self, state: TableState) -> chunks.ResumePoint | None:
         """Return the place where the snapshot goes on by the topic's markers; None: a copy has to begin first."""
         tail, begun = self._tails.get(state.name), state.begun
         again = chunks.FROM_START._replace(repeated=begun is not None)
-        if begun is not None and not self._copies.resumes(dotted(state.name), begun):
+        if begun is not None and not self._copies.states.resumes(dotted(state.name), begun):
             return again._replace(done=True)
         if tail is None or not tail.markers or tail.begun != begun:
             return again
@@ -295,7 +298,7 @@ class Snapshots:
 
     def _paced(self, job: _Job, request: ReadChunk) -> ReadChunk:
         """Return what is to be read, as the copy was asked for."""
-        asked = self._asked(job.table)
+        asked = self._copies.states.fulfilled(dotted(job.table.name), job.table.begun)
         if asked is None:
             return request
         return request._replace(where=asked.where, not_before=max(request.not_before, job.due))
@@ -344,10 +347,10 @@ class Snapshots:
         *rows, (key, value) = records
         self._writer.send_all(state.topic.name, rows, size - len(key) - len(value))
         self._writer.send(state.topic.name, key, value, self._when_stored(job, last=effect.upto is None))
-        if (asked := self._asked(state)) is not None:
+        if (asked := self._copies.states.fulfilled(dotted(state.name), state.begun)) is not None:
             if asked.max_rows_per_second:
                 job.due = max(job.due, self._clock.seconds()) + len(effect.rows) / asked.max_rows_per_second
-            self._copies.sent(dotted(state.name), asked.id, len(effect.rows))
+            self._copies.states.sent(dotted(state.name), asked.id, len(effect.rows))
 
     def _when_stored(self, job: _Job, *, last: bool) -> Callable[[int], None]:
         """Return what is done once a marker is in the topic. The copy may be another one by then."""

@@ -32,7 +32,7 @@ from consumer.ordering.progress import Mark, ResumePlan, plan
 from consumer.tables import definition
 from consumer.tables.definition import InForce
 from producer.binlog_format.log_event import LogEvent
-from producer.copies import CopyBook, Effect, StopAgain
+from producer.copies.book import CopyBook, Effect, StopAgain
 from producer.definitions import proof
 from producer.definitions.places import Proof, Proven, Unproven
 from producer.errors import SourceRefusedError

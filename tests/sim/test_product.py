@@ -16,7 +16,8 @@ from consumer.attempt import applier, attempt, lane_group, reader, spec, transac
 from consumer.attempt.copies import begin, held, sweep, window
 from consumer.attempt.copies import copies as applied_copies
 from consumer.ordering import dedup, dispatch, lanes, layout, locks, netchange, progress
-from producer import barriers, copies, tables
+from producer import barriers, tables
+from producer.copies import book, limits, states
 from producer.definitions import index, proof, reaches, scan, visible, walk
 from producer.kafka import writer
 from producer.loop import choice, loop, position, rows, table_stops, ticker, watermarks
@@ -42,7 +43,7 @@ MODULES: tuple[ModuleType, ...] = (
     begin, held, sweep, window, applied_copies,
 )  # fmt: skip
 CAPTURE: tuple[ModuleType, ...] = (
-    choice, copies, table_copies, loop, position, rows, table_stops, ticker, watermarks, assembly, barriers, chunks, mariadb_gtids, writer, positions, log_proof,
+    choice, book, limits, states, table_copies, loop, position, rows, table_stops, ticker, watermarks, assembly, barriers, chunks, mariadb_gtids, writer, positions, log_proof,
     snapshot, mysql_gtids, proven_log, log_stream, scheduler, index, proof, reaches, scan, visible, walk, startup, tables, topic_recovery,
     transaction_stream, source_transactions, binlog_log, changes, chunk_data,
 )  # fmt: skip
@@ -82,8 +83,8 @@ NOT_SIMULATED |= {
             reader.BackgroundReader.poll reader.BackgroundReader.submit reader.ChunkReader.close
             reader.chunk_connections mysql_gtids.GtidSet.encode scan.statement_scan log_stream.open_stream proven_log.ProvenLog._opened""",
         _STATEMENTS: """barriers.Barriers._lost startup.Starter._leave_out visible._await_statements""",
-        _ASKED: """copies.unbalanced""",
-        _ONLY: """copies.CopyBook.busy copies.TableCopies.busy""",
+        _ASKED: """limits.unbalanced""",
+        _ONLY: """states.CopyStates.busy copies.TableCopies.busy""",
         _STOPS: """transactions.TransactionAssembler.uncaptured transactions.CapturedRows.forget binlog_log.BinlogLog.uncaptured
             transactions._partial transactions._stopped transactions._unknown
             writer.KafkaWriter._too_large writer._refused""",
