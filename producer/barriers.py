@@ -18,7 +18,9 @@ from producer.errors import TableStoppedError
 from producer.kafka.control_events import encode_truncate
 from producer.kafka.topics import EVENTS
 from producer.ports import EventWriter, TopicMaker
-from producer.resume.startup import WAITS, Started, send_definition, unproven
+from producer.resume.repeats import send_definition
+from producer.resume.started import Started
+from producer.resume.startup import WAITS, unproven
 from producer.source import DefinitionProver, StatementReach
 from producer.sources.changes import Barrier
 from producer.statements import ddl

@@ -32,7 +32,8 @@ from producer.known_sources import source_of
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, OnWatermark, Ports
 from producer.resume.positions import PositionStore
-from producer.resume.startup import CaptureAssignment, Starter, now_ms
+from producer.resume.repeats import now_ms
+from producer.resume.startup import CaptureAssignment, Starter
 from producer.source import SourceDatabase
 from producer.tables import Captured
 from schemas.backoff import Backoff

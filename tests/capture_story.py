@@ -28,7 +28,8 @@ from producer.kafka.writer import KafkaWriter
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
 from producer.resume.positions import PositionStore
-from producer.resume.startup import Started, now_ms
+from producer.resume.repeats import now_ms
+from producer.resume.started import Started
 from producer.resume.topic_recovery import Tail
 from producer.sources.binlog.assembly import LIMIT, Assembly
 from producer.sources.binlog.binlog_log import BinlogLog

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from producer.tables import Begun
+from producer.tables import Begun, TableState, dotted
 from schemas.wire.copies import CopyMark, CopyState
 
 DAY_MS = 24 * 3600 * 1000
@@ -54,10 +54,10 @@ class CopyStates:
         state = self.all.get(table)
         return state if state is not None and state.phase == "running" and state.id == copy else None
 
-    def fulfilled(self, table: str, begun: Begun | None) -> CopyState | None:
-        """Return the request that the copy which began in the table's topic fulfils, if it does."""
-        state = self.all.get(table)
-        return None if state is None or begun is None or state.id != begun.mark.id else state
+    def fulfilled(self, table: TableState) -> CopyState | None:
+        """Return the request that the copy which last began in the table's topic fulfils, if it does."""
+        state = self.all.get(dotted(table.name))
+        return None if state is None or table.begun is None or state.id != table.begun.mark.id else state
 
     def resumes(self, table: str, begun: Begun) -> bool:
         """Tell whether the copy that began in the table's topic goes on where its markers say: unless it was given up, or is to begin anew.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from producer.ports import Ports
-from producer.resume.startup import Started
+from producer.resume.started import Started
 from producer.snapshot.scheduler import Snapshots
 from producer.source import SourceLog
 from producer.sources.changes import Boundary, Evidence, TransactionHeader

@@ -9,7 +9,7 @@ from producer.binlog_format.errors import DecodeError
 from producer.decoders.row_codec import TransactionContext, mark_last
 from producer.kafka.settings import fitting
 from producer.ports import Ports
-from producer.resume.startup import Started
+from producer.resume.started import Started
 from producer.snapshot.scheduler import Snapshots
 from producer.source import LoggedRows, SourceLog
 from producer.sources.changes import TransactionHeader

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from producer.loop.table_stops import TableStops
 from producer.ports import Ports
-from producer.resume.startup import Started
+from producer.resume.started import Started
 from producer.sources.changes import Boundary
 from schemas.wire.codec import encode_watermark
 from schemas.wire.position import binlog_file_number

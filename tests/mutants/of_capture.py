@@ -80,10 +80,14 @@ MUTANTS = [
         tests=_COPIES,
     ),
     *_of(
-        "producer/loop/copies.py",
+        "producer/loop/copy_begins.py",
         ("        self._snapshots.copy(state)\n        self._position.store()\n", "        self._snapshots.copy(state)\n"),
-        ("        if not self._passed(name, file, pos):\n            return False\n", ""),
-        ("        self._snapshots.take_row(topic)\n        transaction", "        transaction"),
+        ("        if not self.passed(name, file, pos):\n            return None\n", ""),
+        ("        self._snapshots.sender.take_row(topic)\n        transaction", "        transaction"),
+        tests=_COPIES,
+    ),
+    *_of(
+        "producer/loop/copies.py",
         ("            self._book.requests = offset + 1\n", ""),
         tests=_COPIES,
     ),
@@ -96,7 +100,7 @@ MUTANTS = [
     ),
     *_of("producer/loop/watermarks.py", ("is not None and self._reported.get(t) != o", "is not None")),
     *_of(
-        "producer/snapshot/scheduler.py",
+        "producer/snapshot/resume.py",
         ("or tail.begun != begun:\n", "or False:\n"),
         ("repeated=begun is not None)", "repeated=False)"),
     ),
@@ -111,7 +115,10 @@ MUTANTS = [
         "producer/snapshot/scheduler.py",
         ("            self._delivered.add(gtid)\n", "            pass\n"),
         ("self._step(job, chunks.TableChanged(mark, now))", "pass"),
-        ("return ceiling is None or (self._context.epoch, *point, self.next_row(state.topic)) > ceiling", "return True"),
+    ),
+    *_of(
+        "producer/snapshot/chunk_sender.py",
+        ("return ceiling is None or (self._context.epoch, *point, self.next_row(topic)) > ceiling", "return True"),
     ),
     *_of(
         "producer/kafka/writer.py",

@@ -20,10 +20,20 @@ from producer import barriers, tables
 from producer.copies import book, limits, states
 from producer.definitions import index, proof, reaches, scan, visible, walk
 from producer.kafka import writer
-from producer.loop import choice, loop, position, rows, table_stops, ticker, watermarks
+from producer.loop import (
+    choice,
+    copy_begins,
+    late_tables,
+    loop,
+    position,
+    rows,
+    table_stops,
+    ticker,
+    watermarks,
+)
 from producer.loop import copies as table_copies
-from producer.resume import positions, proven_log, startup, topic_recovery
-from producer.snapshot import chunks, scheduler
+from producer.resume import former_stops, positions, proven_log, repeats, started, startup, topic_recovery
+from producer.snapshot import chunk_sender, chunks, jobs, resume, scheduler
 from producer.snapshot import reader as snapshot
 from producer.sources import changes, chunk_data
 from producer.sources.binlog import (
@@ -43,8 +53,8 @@ MODULES: tuple[ModuleType, ...] = (
     begin, held, sweep, window, applied_copies,
 )  # fmt: skip
 CAPTURE: tuple[ModuleType, ...] = (
-    choice, book, limits, states, table_copies, loop, position, rows, table_stops, ticker, watermarks, assembly, barriers, chunks, mariadb_gtids, writer, positions, log_proof,
-    snapshot, mysql_gtids, proven_log, log_stream, scheduler, index, proof, reaches, scan, visible, walk, startup, tables, topic_recovery,
+    choice, book, limits, states, table_copies, copy_begins, late_tables, loop, position, rows, table_stops, ticker, watermarks, assembly, barriers, chunks, mariadb_gtids, writer, positions, log_proof,
+    snapshot, mysql_gtids, proven_log, log_stream, scheduler, chunk_sender, jobs, resume, index, proof, reaches, scan, visible, walk, startup, former_stops, repeats, started, tables, topic_recovery,
     transaction_stream, source_transactions, binlog_log, changes, chunk_data,
 )  # fmt: skip
 SEEDS = 150

@@ -13,7 +13,7 @@ from producer.errors import SourceRefusedError
 from producer.resume.positions import check_gtids, check_log, check_server, select
 from producer.resume.topic_recovery import Marker, Tail, TopicTails
 from producer.snapshot.chunks import FROM_START
-from producer.snapshot.scheduler import resume_after
+from producer.snapshot.resume import resume_after
 from producer.sources.binlog.mariadb_gtids import gtids_contained
 from producer.sources.changes import LogFile
 from schemas.findings import START_OVER
