@@ -117,7 +117,7 @@ class TargetConfigError(ConsumerError):
 
 
 class AlreadyThereError(TargetConfigError):
-    """What was to be made is there already, under this name; or somebody else was about to make it."""
+    """An object of this name exists already in the target, or another session is creating it."""
 
 
 class MissingGrantError(TargetConfigError):

@@ -32,7 +32,8 @@ from producer.known_sources import source_of
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, OnWatermark, Ports
 from producer.resume.positions import PositionStore
-from producer.resume.startup import CaptureAssignment, Starter, now_ms
+from producer.resume.repeats import now_ms
+from producer.resume.startup import CaptureAssignment, Starter
 from producer.source import SourceDatabase
 from producer.tables import Captured
 from schemas.backoff import Backoff
@@ -91,7 +92,7 @@ def run_capture(
 
 
 class CaptureShell:
-    """What one stretch of capture runs with: connections to the source and to Kafka, threads, time."""
+    """The resources of one run of capture, from connection to error: connections to the source and to Kafka, threads, time."""
 
     def __init__(
         self,

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 from producer.decoders.context import SourceContext, TransactionContext
 from producer.definitions.places import Place, Proof
 from producer.errors import TableStoppedError
-from producer.snapshot.chunks import ChunkFailed, ChunkRead, ChunkRefused, LogPoint, ReadChunk
 from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment, LogStart, TransactionHeader
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LogPoint, ReadChunk
 from producer.sources.survey import Surveyed
 from producer.statements.closure import Reach
 from producer.statements.ddl import TableName, Token
@@ -87,7 +87,7 @@ class SourceLog(Protocol):
 
     @property
     def moment(self) -> LogMoment:
-        """Where that stands which was yielded last: a stop that it causes is said there."""
+        """The place of the item that was yielded last: a stop that it causes is recorded there."""
         ...
 
     @property
@@ -102,12 +102,12 @@ class SourceLog(Protocol):
 
     @property
     def point(self) -> tuple[str, int]:
-        """Where the log goes on, behind all that was read; of use when not `inside`."""
+        """The place where the log goes on, behind all that was read; of use when not `inside`."""
         ...
 
     @property
     def objects_changed(self) -> LogPoint:
-        """Where the last statement starts that may have changed what others write (StatementReach); (0, 0): none."""
+        """The start of the last statement that may have changed which tables others write (StatementReach); (0, 0): none."""
         ...
 
     def counted(self, rows: int, /) -> None:
@@ -134,7 +134,7 @@ class SourceLog(Protocol):
 
 
 class SourceServer(Protocol):
-    """What the loop asks of the source beside its log."""
+    """The source server as the loop asks it, beside its log."""
 
     def log_end(self) -> tuple[str, int] | None: ...
     def without_transactions(self, name: TableName, /) -> str | None: ...
@@ -152,7 +152,7 @@ class DefinitionProver(Protocol):
 
 
 class StatementReach(Protocol):
-    """Which tables a statement may write: producer.definitions.reaches.Reaches."""
+    """The tables that a statement may write: producer.definitions.reaches.Reaches."""
 
     def of(
         self, place: Place, tokens: list[Token], db: str, captured: Iterable[TableName] = (), /
@@ -175,7 +175,7 @@ class SourceTables(Protocol):
 
     @property
     def names(self) -> Names:
-        """How the source compares names; the same as long as it runs."""
+        """The source's rule for comparing names; the same as long as it runs."""
         ...
 
     def table_names(self, patterns: Sequence[str], /) -> list[TableName]: ...

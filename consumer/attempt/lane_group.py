@@ -24,7 +24,7 @@ Commit = Callable[[int, Batch], Machine[None]]
 
 
 class Signals:
-    """How machines that are driven at the same time share state. This one is for a driver that advances one at a time."""
+    """The mutex and the wake-ups by which concurrently driven machines share state. This one is for a driver that advances one at a time."""
 
     mutex: AbstractContextManager[object] = nullcontext()
 

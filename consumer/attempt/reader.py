@@ -59,7 +59,7 @@ Taken = Rows | Emptied | TopicNotice
 
 
 class RecordReader(ABC):
-    """How the records of one topic become what is applied. `dropped`: records that were not new."""
+    """Turns the records of one topic into the events that are applied. `dropped`: records that were not new."""
 
     def __init__(self, topic: str) -> None:
         self.dropped = 0

@@ -57,7 +57,7 @@ HeldAt = tuple[int, int, str]
 
 @dataclass(slots=True)
 class Batch:
-    """What one target transaction applies, with `mark` as the lane's new progress (written last).
+    """The changes of one target transaction, with `mark` as the lane's new progress (written last).
 
     `displacing`: None, or JSON to hand to `Transaction.apply(displacing=…)`. `held`: for `Transaction.hold`. `closed`: entries, also of `held`,
     that a row of a snapshot replaces: they leave the quarantine behind that. `places`: what it leaves held of the keys that it touches.

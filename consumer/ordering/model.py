@@ -62,7 +62,7 @@ class RowChange(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class NetChange:
-    """What a gather comes to for one table; applied as: delete `deletes` and the keys of `replaces`, then write `snapshot` in place,
+    """The net change of a gather in one table; applied as: delete `deletes` and the keys of `replaces`, then write `snapshot` in place,
     then insert `replaces`, then write `updates` in place. Each list is sorted by key; no key is in two lists.
 
     `updates`: key and unique values did not change from first before-image to last after-image; the row may be

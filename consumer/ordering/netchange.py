@@ -1,4 +1,4 @@
-"""What a gathered stretch of row changes comes to (design.md §6 Lane; findings 10, 18 and 19).
+"""The net change of a gathered stretch of row changes (design.md §6 Lane; findings 10, 18 and 19).
 
 By exact key, never by folded key: under a case-insensitive index "A" → "a" is a delete and an insert, and because all
 deletes are applied before all inserts the delete of "A" cannot hit the new "a".

@@ -30,7 +30,7 @@ BACK = 30
 
 
 class SourceTimes:
-    """What all sources' watermarks have said; asked from any thread."""
+    """The commit times that all sources' watermarks have reached; safe to ask from any thread."""
 
     def __init__(self, kafka: KafkaConfig, sources: Iterable[str]) -> None:
         self._options = reader_settings(kafka.bootstrap, kafka.options) | {"fetch.wait.max.ms": 500}

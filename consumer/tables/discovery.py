@@ -1,4 +1,4 @@
-"""Which topics a pipeline applies, and whether they are still the ones the target's progress speaks of.
+"""The topics that a pipeline applies, and whether they are still the ones the target's progress speaks of.
 
 The selection is pure; `Cluster` is the thin shell around Kafka's admin client. Topic names alone decide here (the
 table's true name comes with its definition event); topics of no route are left out.
@@ -62,7 +62,7 @@ def table_of(prefix: str, source: str, topic: str) -> str:
 
 
 class Described(NamedTuple):
-    """What Kafka says of a topic."""
+    """A topic as Kafka describes it."""
 
     id: str
     partitions: int

@@ -25,7 +25,7 @@ ROW_OPS = frozenset("cud" + SNAPSHOT_READ)
 
 
 class SlimSource(msgspec.Struct, gc=False):
-    """What apply reads of `source`."""
+    """The fields of an event's `source` that apply reads."""
 
     version: str
     ts_ms: int

@@ -19,7 +19,7 @@ Quote = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """How a dialect writes what not every database writes alike. No field has a default: who adds a dialect looks at each.
+    """A dialect's syntax where databases differ. No field has a default: who adds a dialect looks at each.
 
     `types`: kind of a bookkeeping column → its type, NOT NULL and default included: "name" (up to 100 characters, compared
     exactly), "topic" (up to 249), "int" (32 bits), "big" (64 bits), "text" (any length), "text?" (the same, or NULL), "now" (a time

@@ -16,7 +16,7 @@ from deploy.embedded.service import Service, as_root
 
 
 class MySQLFamily(Service):
-    """What MariaDB and MySQL share: user root without a password, a row binlog with full images and metadata."""
+    """The common part of MariaDB and MySQL: user root without a password, a row binlog with full images and metadata."""
 
     user = "root"
     password = ""

@@ -1,4 +1,4 @@
-"""Where capture may resume, how much of it Kafka has acknowledged, and what the position record says of that."""
+"""The position from which capture may resume: how much before it Kafka has acknowledged, and the record that says so."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from producer.ports import Ports
-from producer.resume.startup import Started
+from producer.resume.started import Started
 from producer.snapshot.scheduler import Snapshots
 from producer.source import SourceLog
 from producer.sources.changes import Boundary, Evidence, TransactionHeader
@@ -90,7 +90,7 @@ class CapturePosition:
         captured = self._started.captured
         markers = sum(anchor.marker or 0 for anchor in anchors.values())
         copies = self._started.copies
-        state = (boundary, len(done), markers, len(captured.stopped), copies.revision, copies.requests)
+        state = (boundary, len(done), markers, len(captured.stopped), copies.states.revision, copies.requests)
         if self._stored == state:
             return
         self._stored = state
@@ -100,7 +100,7 @@ class CapturePosition:
             stops=captured.stops(), prepared=boundary.prepared, proof=proof.proofs,
             shadows=self._shadows.stored((binlog_file_number(boundary.file), boundary.pos)),
             identity=msgspec.structs.replace(self._record.identity, gtid_set=proof.gtid_set),
-            copies=copies.states, copy_requests=copies.requests,
+            copies=copies.states.all, copy_requests=copies.requests,
         )  # fmt: skip
         self._store.send(self._writer, self._record)
 

@@ -1,4 +1,4 @@
-"""Where capture resumes, and under which assignment number: the records of `<prefix>.<source>.position`.
+"""Positions from which capture resumes, with its assignment number: the records of `<prefix>.<source>.position`.
 
 Pure rules first (which record counts, whether the server is the recorded one, whether its log still reaches back),
 then the small shell that reads and writes the topic. A start takes the record of the highest gen, writes gen + 1 with
@@ -15,21 +15,15 @@ import msgspec
 
 from producer.errors import SourceRefusedError
 from producer.ports import EventWriter, TopicRanges
+from producer.sources.changes import LogFile
 from schemas.findings import START_OVER
 from schemas.wire.codec import decode_stored_position, encode_stored_position
 from schemas.wire.position import binlog_file_number
 from schemas.wire.records import Identity, StoredPosition
 
 
-class LogFile(NamedTuple):
-    """A file of the source's log; `size` in bytes."""
-
-    name: str
-    size: int
-
-
 class Records(NamedTuple):
-    """What the position topic holds: the record that counts, the keys of older ones, and whether a gen is taken twice."""
+    """The content of the position topic: the record that counts, the keys of older ones, and whether a gen is taken twice."""
 
     newest: StoredPosition | None
     older_keys: tuple[str, ...]
@@ -90,21 +84,6 @@ def check_log(stored: StoredPosition, files: Sequence[LogFile]) -> None:
             f"the source's log is shorter than what was captured: capture stands at {place}, the log ends at "
             f"{files[-1].name}:{files[-1].size}: it was reset or restored: {START_OVER}"
         )
-
-
-def gtids_contained(stored: str | None, now: str | None) -> bool:
-    """Tell whether MariaDB's `now` (gtid_binlog_state) reaches every "domain-server-number" of `stored`."""
-    reached = _by_stream(now)
-    return all(reached.get(stream, -1) >= number for stream, number in _by_stream(stored).items())
-
-
-def _by_stream(gtids: str | None) -> dict[tuple[str, str], int]:
-    reached: dict[tuple[str, str], int] = {}
-    for gtid in (gtids or "").replace("\n", "").split(","):
-        parts = gtid.strip().split("-")
-        if len(parts) == 3:
-            reached[parts[0], parts[1]] = int(parts[2])
-    return reached
 
 
 class PositionStore:

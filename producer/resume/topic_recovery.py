@@ -1,4 +1,4 @@
-"""What a topic says about itself when capture starts: definitions, chunk markers, highest position.
+"""Recovery of a topic's state when capture starts: definitions, chunk markers, highest position.
 
 The truth about what is already written is in the topics, not in the position record: the record only says where
 to begin reading (`Anchor`). Events of a lower gen than one before them are a zombie's and do not count.
@@ -114,7 +114,7 @@ class Tail:
 
 @dataclass(slots=True)
 class TopicTails:
-    """What `scan` found in one topic."""
+    """The findings of `scan` in one topic."""
 
     tables: dict[TableName, Tail] = field(default_factory=dict)
     highest: Position | None = None

@@ -60,7 +60,7 @@ class HeldEvent:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which entries; None: all. `key`: JSON of the target key, as `list` prints it."""
+    """Selection of entries; None: all. `key`: JSON of the target key, as `list` prints it."""
 
     pipeline: str | None = None
     topic: str | None = None

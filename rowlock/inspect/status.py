@@ -115,7 +115,7 @@ def lag(offset: int, span: Span) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What is the same for all units of a look."""
+    """The facts that are the same for all units of one look."""
 
     placement: Placement
     sources: Mapping[str, SourceStatus]

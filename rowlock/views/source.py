@@ -1,4 +1,4 @@
-"""What the command line reads from a source: where its log ends, and which tables are selected, with definitions."""
+"""A source as the command line reads it: the end of its log, and the selected tables with their definitions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def log_end(source: SourceConfig, name: str) -> tuple[int, int]:
 
 
 class KeptLog(NamedTuple):
-    """How long the server keeps its log, and (name, bytes) of its files, oldest first."""
+    """The time that the server keeps its log, and (name, bytes) of its files, oldest first."""
 
     kept: Kept
     files: tuple[tuple[str, int], ...]

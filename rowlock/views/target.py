@@ -1,4 +1,4 @@
-"""What the command line reads from a target: progress, held rows, displaced rows. It never writes there."""
+"""A target as the command line reads it: progress, held rows, displaced rows. It never writes there."""
 
 from __future__ import annotations
 

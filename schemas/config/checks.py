@@ -156,7 +156,7 @@ def _check_pipeline(name: str, pipeline: PipelineConfig, parts: ConfigParts, doc
 
 
 def _check_pace(pipeline: PipelineConfig, kind: str, place: tuple[str, ...], document: Document) -> None:
-    """What only one of the two kinds of target obeys is refused for the other instead of ignored."""
+    """Refuse an option that only the other of the two kinds of target obeys, instead of ignoring it."""
     batches = target_kind(kind).batches
     if batches and "lanes" in pipeline.model_fields_set:
         seen = f"a target of type {kind!r} takes whole batches and has no lanes"

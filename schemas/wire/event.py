@@ -21,7 +21,7 @@ Op = Literal["c", "u", "d", "r", "t", "m"]
 
 
 class Source(msgspec.Struct, omit_defaults=False):
-    """Where an event comes from. `ts_ms`: commit time at the source; `gen`: assignment number of the capture unit."""
+    """The origin of an event. `ts_ms`: commit time at the source; `gen`: assignment number of the capture unit."""
 
     version: str
     connector: str  # mysql | mariadb

@@ -75,7 +75,7 @@ def place_of_topic(topic: str) -> tuple[str, str]:
 
 
 class Identity(msgspec.Struct, kw_only=True):
-    """Which server a position belongs to. `server_uuid` is None on MariaDB."""
+    """The server that a position belongs to. `server_uuid` is None on MariaDB."""
 
     server_uuid: str | None
     server_id: int
@@ -84,7 +84,7 @@ class Identity(msgspec.Struct, kw_only=True):
 
 
 class Anchor(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Where the last definition and the last chunk marker of a table stand in its topic, so that a start need not search.
+    """The places of a table's last definition and last chunk marker in its topic, so that a start need not search.
 
     `definition`, `marker`, `stop`, `begin` (of the last copy): offsets; everything of the table at an offset above `end` is read when capture starts.
     `highest`: the highest position in the topic up to `end`.
@@ -144,7 +144,7 @@ class Shadow(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 
 class StoredPosition(msgspec.Struct, kw_only=True):
-    """Where capture resumes: a transaction boundary; everything before it is acknowledged by Kafka."""
+    """The position from which capture resumes: a transaction boundary; everything before it is acknowledged by Kafka."""
 
     source: str
     gen: int

@@ -16,15 +16,26 @@ from consumer.attempt import applier, attempt, lane_group, reader, spec, transac
 from consumer.attempt.copies import begin, held, sweep, window
 from consumer.attempt.copies import copies as applied_copies
 from consumer.ordering import dedup, dispatch, lanes, layout, locks, netchange, progress
-from producer import barriers, copies, tables
+from producer import barriers, tables
+from producer.copies import book, limits, states
 from producer.definitions import index, proof, reaches, scan, visible, walk
 from producer.kafka import writer
-from producer.loop import choice, loop, position, rows, table_stops, ticker, watermarks
+from producer.loop import (
+    choice,
+    copy_begins,
+    late_tables,
+    loop,
+    position,
+    rows,
+    table_stops,
+    ticker,
+    watermarks,
+)
 from producer.loop import copies as table_copies
-from producer.resume import positions, proven_log, startup, topic_recovery
-from producer.snapshot import chunks, scheduler
+from producer.resume import former_stops, positions, proven_log, repeats, started, startup, topic_recovery
+from producer.snapshot import chunk_sender, chunks, jobs, resume, scheduler
 from producer.snapshot import reader as snapshot
-from producer.sources import changes
+from producer.sources import changes, chunk_data
 from producer.sources.binlog import (
     assembly,
     binlog_log,
@@ -42,9 +53,9 @@ MODULES: tuple[ModuleType, ...] = (
     begin, held, sweep, window, applied_copies,
 )  # fmt: skip
 CAPTURE: tuple[ModuleType, ...] = (
-    choice, copies, table_copies, loop, position, rows, table_stops, ticker, watermarks, assembly, barriers, chunks, mariadb_gtids, writer, positions, log_proof,
-    snapshot, mysql_gtids, proven_log, log_stream, scheduler, index, proof, reaches, scan, visible, walk, startup, tables, topic_recovery,
-    transaction_stream, source_transactions, binlog_log, changes,
+    choice, book, limits, states, table_copies, copy_begins, late_tables, loop, position, rows, table_stops, ticker, watermarks, assembly, barriers, chunks, mariadb_gtids, writer, positions, log_proof,
+    snapshot, mysql_gtids, proven_log, log_stream, scheduler, chunk_sender, jobs, resume, index, proof, reaches, scan, visible, walk, startup, former_stops, repeats, started, tables, topic_recovery,
+    transaction_stream, source_transactions, binlog_log, changes, chunk_data,
 )  # fmt: skip
 SEEDS = 150
 NOT_SIMULATED = {
@@ -63,7 +74,7 @@ NOT_SIMULATED = {
     "locks.LockTable.__len__": "tests ask it",
     "locks.LockTable.kept": "tests ask it",
     "producer.barriers._taken_up_twice": "a predecessor that takes a table up beside a successor that passed it over: one seed in thousands",
-    "producer.positions.gtids_contained": "the description of MariaDB holds it: breaking its name breaks nothing",
+    "producer.mariadb_gtids.gtids_contained": "the description of MariaDB holds it: breaking its name breaks nothing",
     "producer.mariadb_gtids.MariadbGtids.parse": "the description of MariaDB holds it: breaking its name breaks nothing",
 }
 _THREADS = "threads, connections and Kafka's client: the product's, not the simulation's"
@@ -81,8 +92,8 @@ NOT_SIMULATED |= {
             reader.BackgroundReader.poll reader.BackgroundReader.submit reader.ChunkReader.close
             reader.chunk_connections mysql_gtids.GtidSet.encode scan.statement_scan log_stream.open_stream proven_log.ProvenLog._opened""",
         _STATEMENTS: """barriers.Barriers._lost startup.Starter._leave_out visible._await_statements""",
-        _ASKED: """copies.unbalanced""",
-        _ONLY: """copies.CopyBook.busy copies.TableCopies.busy""",
+        _ASKED: """limits.unbalanced""",
+        _ONLY: """states.CopyStates.busy copies.TableCopies.busy""",
         _STOPS: """transactions.TransactionAssembler.uncaptured transactions.CapturedRows.forget binlog_log.BinlogLog.uncaptured
             transactions._partial transactions._stopped transactions._unknown
             writer.KafkaWriter._too_large writer._refused""",

@@ -40,7 +40,7 @@ class Sessions(Protocol):
 
 
 class ThreadSignals(Signals):
-    """How an attempt and its lanes, each in a thread of its own, share state."""
+    """The mutex and the conditions by which an attempt and its lanes, each in a thread of its own, share state."""
 
     def __init__(self, lanes: int) -> None:
         self.mutex = mutex = threading.Lock()

@@ -32,7 +32,7 @@ COPY_BLOCK = 1000
 
 @dataclass(frozen=True)
 class _Prepared:
-    """What one table needs: rendered statements and value functions."""
+    """One table, prepared for writing: rendered statements and value functions."""
 
     plan: PostgresPlan
     row: Callable[[Row], Sequence[object]]

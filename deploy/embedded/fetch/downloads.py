@@ -1,4 +1,4 @@
-"""What is downloaded: Kafka, MariaDB and Spark's Kafka connector, with their pinned versions."""
+"""The downloads: Kafka, MariaDB and Spark's Kafka connector, with their pinned versions."""
 
 from __future__ import annotations
 

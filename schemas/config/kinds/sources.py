@@ -1,4 +1,4 @@
-"""Which kinds of source there are: the one table that a new kind is entered in (docs/how-to/add-a-source.md).
+"""The kinds of sources: the one table that a new kind is entered in (docs/how-to/add-a-source.md).
 
 The configuration takes these words as `type` of a source; capture finds the modules by them. Data only: nothing is imported here.
 """
