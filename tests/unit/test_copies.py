@@ -207,7 +207,7 @@ def test_what_to_do_by_hand_names_the_table_as_the_configuration_does() -> None:
 
     def told(asked: CopyRequest, seen: TableSeen) -> str:
         book.asked(replace(asked, db="bank.2024"), seen, 1)
-        return book.states[name].reason
+        return book.states.all[name].reason
 
     assert command in told(repair(1), TableSeen(estimate=1001))
     assert command in told(request(2, where="v > 1"), TableSeen(stopped="value"))
@@ -219,7 +219,7 @@ def test_what_to_do_by_hand_names_the_table_as_the_configuration_does() -> None:
         for _ in range(RESTARTS + 1):
             book.begun(name, begun(5, 20), 600)
             ends(book, name)
-        assert command in book.states[name].reason
+        assert command in book.states.all[name].reason
 
 
 def _stop(book: CopyBook, table: str) -> None:
