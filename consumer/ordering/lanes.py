@@ -31,6 +31,7 @@ from consumer.ordering.dispatch import Item, TablePlan, halves
 from consumer.ordering.fold import folded_text
 from consumer.ordering.locks import LockTable, Wait
 from consumer.ordering.model import EventId, Held, NetChange, RowChange
+from consumer.ordering.netchange import anew, may_be_anew
 from consumer.ordering.progress import Mark
 from schemas.backoff import pause_after
 
@@ -109,6 +110,7 @@ class _Segment:
     end: Mark | None = None  # the drain mark, when this is the last segment before it
     tries: int = 0
     violations: int = 0
+    anew: bool = False  # a snapshot's rows replace what the target has of their keys
     displacing: bool = False
     refused: str | None = None  # of a single event: why it goes to quarantine
     batch: Batch | None = None  # built; an untouched segment is tried again with the same
@@ -282,6 +284,8 @@ class Lane:
             else:
                 groups[plan] = [item[0]]
         batch.nets = [plan.reducer.reduce(changes) for plan, changes in groups.items()]
+        if segment.anew:
+            batch.nets = [anew(net) for net in batch.nets]
         return batch
 
     def _without_held(self, items: list[Item], batch: Batch) -> list[Item]:
@@ -318,8 +322,14 @@ class Lane:
             raise error
 
     def _violated(self, segment: _Segment, error: UniqueViolationError) -> None:
-        """A unique violation is tried once more as transient; then the other row is displaced, or the event refused."""
+        """A unique violation is tried once more as transient; then the other row is displaced, or the event refused.
+
+        Rows of a snapshot that are written in place cannot pass a value on from one to another, and replaced rows can: with the second
+        try they replace what is there.
+        """
         segment.violations += 1
+        if not segment.anew and segment.batch is not None and any(map(may_be_anew, segment.batch.nets)):
+            segment.anew, segment.batch = True, None
         if segment.displacing or (segment.violations > 1 and not self._replace):
             self._refused(segment, error)
         elif segment.violations > 1:

@@ -25,12 +25,14 @@ class TargetTable:
 
     `table` is the model with the columns that rowlock writes; `unique` of it are the unique indexes of the *real*
     target table (not only of the source). `key_at` and `unique_at` are column ordinals. `added`: columns of `add:`.
+    `more`: the real table has columns that rowlock does not write.
     """
 
     table: Table
     key_at: tuple[int, ...]
     unique_at: tuple[tuple[int, ...], ...]
     added: tuple[str, ...] = ()
+    more: bool = False
 
     @property
     def schema(self) -> str:

@@ -17,6 +17,7 @@ written in place, a DELETE and INSERT of a key would come to another row in one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -84,6 +85,23 @@ class Reducer:
             else:
                 net.replaces.append(row)
         return net
+
+
+def may_be_anew(net: NetChange) -> bool:
+    """Tell whether `anew` makes another change of it that loses nothing."""
+    return bool(net.snapshot) and not net.table.more
+
+
+def anew(net: NetChange) -> NetChange:
+    """Return the same change where a snapshot's rows replace those of their keys: a unique value may then pass from one row to another.
+
+    Not where the table has columns that rowlock does not write: they would get their defaults.
+    """
+    if not may_be_anew(net):
+        return net
+    at = net.table.key_at
+    rows = {tuple(row[i] for i in at): row for row in (*net.replaces, *net.snapshot)}
+    return replace(net, replaces=[rows[key] for key in sort_keys(rows)], snapshot=[])
 
 
 def sort_keys(keys: Iterable[Any]) -> list[Any]:

@@ -168,6 +168,7 @@ def target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) -> Tar
         key_at=table.indexes_of(real.key.columns),
         unique_at=tuple(table.indexes_of(index.columns) for index in (*unique, *coming)),
         added=added,
+        more=not names.issuperset(real.column_names),
     )
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from consumer.errors import FencedError, RefusedError, TransientError, UniqueViolationError
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
+from consumer.ordering.netchange import anew
 from consumer.targets.postgres.sql import postgres_plan
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from tests.targets_kit import Lane, Target, as_target, index, people, rows_of, text_type
@@ -162,6 +163,23 @@ def test_rows_of_a_snapshot_in_one_net_change_with_others(target: Target, many: 
         *(person(each, f"{each + many}") for each in replaced),
         *(person(each, f"{each - 2 * many}") for each in read),
     ]
+
+
+@pytest.mark.parametrize("many", [2, PEOPLE])
+def test_rows_of_a_snapshot_that_pass_a_value_on_are_refused_in_place_and_taken_anew(
+    target: Target, many: int
+) -> None:
+    lane, table = made(target, people(target.schema))
+    have = [person(each, f"{each}@x", "DE", each) for each in range(many)]
+    lane.apply(NetChange(table, replaces=have))
+    around = [person(each, f"{(each + 1) % many}@x", "DE", (each + 1) % many) for each in range(many)]
+    net = NetChange(table, snapshot=around)
+    with pytest.raises(UniqueViolationError):
+        lane.apply(net)
+    assert rows_of(lane.session, table) == have
+    lane.apply(anew(net))
+    assert rows_of(lane.session, table) == around
+    assert displaced(target) == []
 
 
 def test_nulls_never_collide_and_are_never_displaced(target: Target) -> None:

@@ -217,7 +217,7 @@ def test_what_to_do_by_hand_names_the_table_as_the_configuration_does() -> None:
         book = CopyBook()
         told(request(5), TableSeen())
         for _ in range(RESTARTS + 1):
-            book.begun(name, begun(5, 20), 600)
+            book.states.begun(name, begun(5, 20), 600)
             ends(book, name)
         assert command in book.states.all[name].reason
 
