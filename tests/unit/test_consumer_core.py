@@ -247,6 +247,7 @@ def test_what_a_snapshot_read_is_written_in_place_unless_the_row_is_a_new_one() 
     gone = net_change(TABLE, [read(0, a), change(1, a, None), read(2, b), change(3, b, (9, "x", 1, 1))])
     assert (gone.deletes, gone.replaces, gone.snapshot) == ([(0,), (1,)], [(9, "x", 1, 1)], [])
     assert net_change(TABLE, [read(0, a), change(1, None, b), change(2, None, a)]).replaces == [a, b]
+    assert net_change(TABLE, [read(0, a), change(1, a, None), read(2, a)]).replaces == [a]
 
 
 def test_key_moves_chain_and_an_insert_that_is_deleted_is_a_delete() -> None:

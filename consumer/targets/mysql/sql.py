@@ -40,23 +40,23 @@ def mysql_plan(table: TargetTable) -> MySqlPlan:
     columns = [bare(column) for column in table.table.column_names]
     key = tuple(bare(column) for column in table.table.key.columns)
     written = set(table.table.column_names)
-    others = _others(key, [column for column in columns if column not in key])
+    others = [f"{column} = VALUES({column})" for column in columns if column not in key]
     forms = _forms(key, [bare(column) for column in forms_of_key(table.table)])
     return MySqlPlan(
         name=name,
         table_name=f"{table.schema}.{table.name}",
         key_columns=key,
         insert=f"INSERT INTO {name} ({', '.join(columns)}) VALUES ",
-        on_duplicate=f" ON DUPLICATE KEY UPDATE {others}",
-        on_snapshot=f" ON DUPLICATE KEY UPDATE {', '.join([*forms, others])}",
+        on_duplicate=_on_duplicate(key, others),
+        on_snapshot=_on_duplicate(key, forms + others),
         unique=tuple(index for index in table.table.unique if written.issuperset(index.columns)),
     )
 
 
-def _others(key: Sequence[str], others: Sequence[str]) -> str:
+def _on_duplicate(key: Sequence[str], sets: Sequence[str]) -> str:
     """Never assign another key: were the conflict with a row of another key, that row would take over our key and
     the count of keys after the statement (mysql_apply) could not tell."""
-    return ", ".join([f"{column} = VALUES({column})" for column in others] or [f"{key[0]} = {key[0]}"])
+    return f" ON DUPLICATE KEY UPDATE {', '.join(sets) or f'{key[0]} = {key[0]}'}"
 
 
 def _forms(key: Sequence[str], columns: Sequence[str]) -> list[str]:
