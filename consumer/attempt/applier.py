@@ -53,7 +53,7 @@ class Applier:
         limits: LaneLimits | None = None,
         replace: bool = True,
         small_batch: int = SMALL_BATCH,
-        signals: SignalsFor | None = None,
+        signals: SignalsFor,
     ) -> None:
         """`wanted`: the source's model in target terms. `held`: of the unit. `replace`: `conflicts: replace`."""
         self._unit = unit
@@ -64,7 +64,7 @@ class Applier:
         self._held = held
         self._limits = limits or LaneLimits()
         self._replace = replace
-        self._signals_for: SignalsFor = signals or (lambda _lanes: Signals())
+        self._signals_for = signals
         self._pending: list[RowChange] = []
         self._lanes: LaneGroup | None = None
         may_be_one = not held and progress.level and self._limits.max_gather >= small_batch

@@ -85,7 +85,7 @@ class _Figures:
 class Attempt:
     """The state of one attempt. Its methods are machines; `run` is the whole of it."""
 
-    def __init__(self, spec: UnitSpec, signals: SignalsFor | None = None) -> None:
+    def __init__(self, spec: UnitSpec, signals: SignalsFor) -> None:
         """`signals`: how the lanes share state under this attempt's driver."""
         self.spec = spec
         topic = spec.unit.topic

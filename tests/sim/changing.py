@@ -17,6 +17,7 @@ from msgspec.structs import replace as altered_struct
 
 from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt
+from consumer.attempt.drivers.batches import one_at_a_time
 from consumer.attempt.effects import Effect, Machine
 from consumer.attempt.evolution.in_target import drop_target, follow, routed_place, sharing
 from consumer.attempt.lane_group import LaneGroup
@@ -471,7 +472,7 @@ class Run:
                 self.actors.remove(actor)
 
     def _task(self) -> Steps:
-        self.report = yield from self._drive(Attempt(self.spec).run())
+        self.report = yield from self._drive(Attempt(self.spec, one_at_a_time).run())
         self.actors = []
 
     def _lane(self, group: LaneGroup, number: int) -> Steps:

@@ -58,11 +58,12 @@ CAPTURE: tuple[ModuleType, ...] = (
     transaction_stream, source_transactions, binlog_log, changes, chunk_data,
 )  # fmt: skip
 SEEDS = 150
+#: Functions that one seed in hundreds comes to → a seed that does. Once it no longer does, others are tried.
+SELDOM = {"held._key": 334}
+MOST_SEEDS = 2000
 NOT_SIMULATED = {
     "attempt.Attempt.define": "Debezium's topics alone",
     "attempt.recreated": "a topic that was made again",
-    "held._key": "a held key that the source has no more when a copy ends (tests/unit/test_apply_copies.py)",
-    "lane_group.Signals.wake": "the simulation's own remembers who was woken (tests/sim/attempt.py)",
     "sweep._lost": "Kafka loses nothing here",
     "dispatch._theirs": "a target that compares exactly what the source does not",
     "netchange._mixed": "keys of several types",
@@ -146,14 +147,15 @@ FUNCTIONS = {name: (place, attribute) for name, place, attribute in functions()}
 
 @pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - set(NOT_SIMULATED)))
 def test_a_function_that_fails_breaks_seeds(name: str) -> None:
+    seeds = range(SEEDS) if name not in SELDOM else [SELDOM[name], *range(MOST_SEEDS)]
     with broken(*FUNCTIONS[name]) as called:
-        for seed in range(SEEDS):
+        for seed in seeds:
             try:
                 World(seed).run()
             except Exception:  # noqa: BLE001  # whatever the break comes to
                 return
             assert not called.called, f"seed {seed} is right, although {name} failed in it"
-    pytest.fail(f"{SEEDS} seeds never come to {name}")
+    pytest.fail(f"{len(seeds)} seeds never come to {name}")
 
 
 @contextmanager
