@@ -76,6 +76,14 @@ def test_unique_values_go_round_in_one_net_change(target: Target, many: int) -> 
     turned = [person(each, str((each + 1) % many)) for each in range(many)]
     lane.apply(NetChange(table, replaces=turned))
     assert rows_of(lane.session, table) == turned
+    back = [person(each, str(each)) for each in range(many)]
+    with pytest.raises(
+        UniqueViolationError
+    ):  # what a snapshot read meets what the target has, whatever that is
+        lane.apply(NetChange(table, snapshot=back))
+    assert rows_of(lane.session, table) == turned
+    assert lane.apply(NetChange(table, snapshot=back), displacing="{}") == many
+    assert rows_of(lane.session, table) == back
 
 
 @pytest.mark.parametrize("many", [0, PEOPLE])
