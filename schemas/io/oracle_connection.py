@@ -30,7 +30,7 @@ SESSION_SQL = (
 )
 #: From memory, but for the texts of the driver's own (DPY); a case of `make test-oracle`.
 _REMEDIES: dict[str, str] = {
-    "ORA-01017": "correct user or password in the configuration",
+    "ORA-01017": "user or password is wrong: correct them in the configuration",
     "ORA-01005": "give the password in the configuration",
     "ORA-28000": "the account is locked: ALTER USER … ACCOUNT UNLOCK",
     "ORA-28001": "the password has expired: ALTER USER … IDENTIFIED BY …",

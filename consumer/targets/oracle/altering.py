@@ -7,15 +7,16 @@ the way to the new one: such a change is refused before its first statement, wit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from consumer.errors import TargetConfigError
 from consumer.targets.alterations import (
     AddColumn,
     AddUnique,
+    Alteration,
     AlterTable,
     ChangeColumn,
     ChangeKey,
@@ -27,7 +28,7 @@ from consumer.targets.alterations import (
     require_same,
 )
 from consumer.targets.dialect_components import Holders, Link, LockHolder
-from consumer.targets.oracle.catalogue import index_name, takes_null, type_of, unique_statement
+from consumer.targets.oracle.catalogue import by_expression, index_name, takes_null, type_of, unique_statement
 from consumer.targets.oracle.connection import CALL_S, identity_of, parts_of
 from consumer.targets.oracle.sql import named, quote, spelled
 from consumer.targets.oracle.types import EMPTY_IS_NULL, oracle_type
@@ -121,11 +122,13 @@ class OracleAlterer:
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """`name`: quoted; `ending`: the table once all steps are done; `constraints`: real unique index → its constraint, None: it has none."""
+    """`name`: quoted; `ending`: the table once all steps are done; `constraints`: real unique index → its constraint, None: it has none;
+    `dropped`: real indexes that are gone by now."""
 
     name: str
     ending: Table
     constraints: dict[str, str | None]
+    dropped: set[str] = field(default_factory=set)
 
 
 def statements(change: AlterTable, constraints: dict[str, str | None]) -> Iterator[str]:
@@ -133,8 +136,27 @@ def statements(change: AlterTable, constraints: dict[str, str | None]) -> Iterat
     table, ending = change.table, altered(change)
     _require_possible(change)
     whole = _Whole(qualified(quote, table.db, table.name), ending, constraints)
-    texts = [text for step in change.steps for text in _step(whole, step, change.steps)]
+    made_again = [index for index in table.unique if _in_the_way(change, index)]
+    texts = [text for index in made_again for text in _dropped_index(whole, index)]
+    texts += [text for step in change.steps for text in _step(whole, change, step)]
+    there = {index.name: index for index in ending.unique}
+    for name in (index.name for index in made_again if index.name in there):
+        texts.append(unique_statement(ending, there[name], name))
     yield from texts
+
+
+def _in_the_way(change: AlterTable, index: UniqueIndex) -> bool:
+    """A column that an index has in an expression is neither renamed nor changed (ORA-54032, ORA-54033): the index is made anew."""
+    if not by_expression(change.table, index):
+        return False
+    touched = {step.old for step in change.steps if isinstance(step, RenameColumn)}
+    names = {step.new: step.old for step in change.steps if isinstance(step, RenameColumn)}
+    touched |= {
+        names.get(step.wanted.name, step.wanted.name)
+        for step in change.steps
+        if isinstance(step, ChangeColumn)
+    }
+    return not touched.isdisjoint(index.columns)
 
 
 def _require_possible(change: AlterTable) -> None:
@@ -179,18 +201,21 @@ def _grows(step: ChangeColumn) -> bool:
     return step.lossless and now.partition("(")[0] == wanted.partition("(")[0]
 
 
-def _step(whole: _Whole, step: object, steps: Sequence[object]) -> Iterator[str]:
+def _step(whole: _Whole, change: AlterTable, step: Alteration) -> Iterator[str]:
     name = whole.name
     if isinstance(step, AddColumn):
         yield from _added(whole, step)
     elif isinstance(step, DropColumn):
+        for index in change.table.unique:
+            if step.name in index.columns:
+                yield from _dropped_index(whole, index)
         yield f"ALTER TABLE {name} DROP ({quote(step.name)}) CASCADE CONSTRAINTS"
     elif isinstance(step, RenameColumn):
         yield f"ALTER TABLE {name} RENAME COLUMN {quote(step.old)} TO {quote(step.new)}"
     elif isinstance(step, ChangeColumn):
         yield from _changed(whole, step)
     elif isinstance(step, DropUnique):
-        yield _dropped_index(whole, step.index)
+        yield from _dropped_index(whole, step.index)
     elif isinstance(step, AddUnique):
         yield unique_statement(whole.ending, step.index)
 
@@ -218,13 +243,17 @@ def _changed(whole: _Whole, step: ChangeColumn) -> Iterator[str]:
         yield f"ALTER TABLE {whole.name} MODIFY ({name} {' '.join(parts)})"
 
 
-def _dropped_index(whole: _Whole, index: UniqueIndex) -> str:
+def _dropped_index(whole: _Whole, index: UniqueIndex) -> Iterator[str]:
     """A constraint's index goes with it."""
     real = index.name if index.name in whole.constraints else named(index_name(whole.ending.name, index.name))
+    if real in whole.dropped:
+        return
+    whole.dropped.add(real)
     constraint = whole.constraints.get(real)
     if constraint is not None:
-        return f"ALTER TABLE {whole.name} DROP CONSTRAINT {quote(constraint)}"
-    return f"DROP INDEX {qualified(quote, whole.ending.db, real)}"
+        yield f"ALTER TABLE {whole.name} DROP CONSTRAINT {quote(constraint)}"
+    else:
+        yield f"DROP INDEX {qualified(quote, whole.ending.db, real)}"
 
 
 def _literal(column: Column, value: object) -> str | None:

@@ -66,7 +66,9 @@ class OracleApplier:
         kept = 0 if displacing is None else self._displace(prepared, [*replaces, *updates], unit, displacing)
         self._run(prepared.plan.insert, replaces, prepared.sizes)
         if prepared.plan.upsert is not None:
-            self._run(prepared.plan.upsert, updates, prepared.sizes)
+            order = (*prepared.table.key_at, *prepared.plan.others_at, *range(len(prepared.sizes)))
+            given, sizes = _ordered(updates, order), [prepared.sizes[at] for at in order]
+            self._run(prepared.plan.upsert, given, sizes)
         else:
             self._update(prepared, updates)
         return kept
@@ -86,8 +88,7 @@ class OracleApplier:
             or f"UPDATE {plan.name} SET {plan.key_columns[0]} = {plan.key_columns[0]} WHERE "
             + " AND ".join(f"{column} = :{number}" for number, column in enumerate(plan.key_columns, 1))
         )
-        given = [[row[at] for at in order] for row in rows]
-        counts = self._run(statement, given, [prepared.sizes[at] for at in order])
+        counts = self._run(statement, _ordered(rows, order), [prepared.sizes[at] for at in order])
         missing = [*compress(rows, (not count for count in counts))]
         self._run(plan.insert, missing, prepared.sizes)
 
@@ -121,6 +122,10 @@ class OracleApplier:
             with self._link.translated(plan.name), self._link.raw.cursor() as cursor:
                 cursor.execute(f"DELETE FROM {plan.name} t WHERE {where}", params)
         return len(rows)
+
+
+def _ordered(rows: Sequence[Sequence[object]], order: Sequence[int]) -> list[list[object]]:
+    return [[row[at] for at in order] for row in rows]
 
 
 def _key(table: TargetTable, row: Row) -> Key:

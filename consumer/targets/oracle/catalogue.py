@@ -175,18 +175,23 @@ def column_definition(table: Table, column: Column) -> str:
     return f"{quote(column.name)} {type_of(table, column)}{null}"
 
 
-def unique_statement(table: Table, index: UniqueIndex) -> str:
-    """Return CREATE UNIQUE INDEX. Oracle holds (1, NULL) and (1, NULL) equal, the sources do not: where a column of several takes NULL, a
-    row with a NULL is kept out of the index by an expression."""
+def by_expression(table: Table, index: UniqueIndex) -> list[str]:
+    """Return the columns whose NULLs keep a row out of the index by an expression; none: it is over its columns."""
     nullable = [name for name in index.columns if takes_null(table, table.column(name))]
-    if len(index.columns) > 1 and nullable and index.nulls_distinct:
-        given = " AND ".join(f"{quote(name)} IS NOT NULL" for name in nullable)
-        parts = ", ".join(f"CASE WHEN {given} THEN {quote(name)} END" for name in index.columns)
+    return nullable if len(index.columns) > 1 and index.nulls_distinct else []
+
+
+def unique_statement(table: Table, index: UniqueIndex, name: str = "") -> str:
+    """Return CREATE UNIQUE INDEX; `name`: as it is called in the catalogue, where it was there. Oracle holds (1, NULL) and (1, NULL) equal, the sources do not: where a column of several takes NULL, a
+    row with a NULL is kept out of the index by an expression."""
+    if nullable := by_expression(table, index):
+        given = " AND ".join(f"{quote(column)} IS NOT NULL" for column in nullable)
+        parts = ", ".join(f"CASE WHEN {given} THEN {quote(column)} END" for column in index.columns)
     else:
         parts = _listed(index.columns)
-    for name in index.columns:
-        type_of(table, table.column(name))
-    place = qualified(quote, table.db, index_name(table.name, index.name))
+    for column in index.columns:
+        type_of(table, table.column(column))
+    place = qualified(quote, table.db, name or index_name(table.name, index.name))
     return f"CREATE UNIQUE INDEX {place} ON {qualified(quote, table.db, table.name)} ({parts})"
 
 

@@ -92,11 +92,16 @@ class OracleLink:
         return None  # COMMIT waits for the redo log unless COMMIT_WAIT says otherwise, which a session may not see
 
     def begin(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
-        self.raw.autocommit = False
+        self._begin()
         return self.execute(text if lock_wait_s is None else waiting(text, lock_wait_s), params)
 
+    def _begin(self) -> None:
+        """A transaction begins with its first statement, whatever that is."""
+        with self.translated():
+            self.raw.autocommit = False
+
     def begin_all(self, fragments: Sequence[Fragment]) -> list[Rows]:
-        self.raw.autocommit = False
+        self._begin()
         return [self.execute(*fragment) for fragment in fragments]
 
     def execute(self, text: str, params: Params) -> Rows:
@@ -223,7 +228,9 @@ class OracleLink:
             self.close()
         kind = kind_of(code)
         others = f", and {more} rows beside it" if more else ""
-        about = f" in {statement.split(' (', maxsplit=1)[0][:120]}" if code == "ORA-00942" and statement else ""
+        about = (
+            f" in {statement.split(' (', maxsplit=1)[0][:120]}" if code == "ORA-00942" and statement else ""
+        )
         message = f"Oracle at {self._where()}: {error_message(error)} ({code or type(error).__name__}{others}){about}"
         remedy = REMEDIES.get(code) or (UNDO if issubclass(kind, TargetConfigError) else "")
         return kind(message + (f": {remedy}" if remedy else ""))

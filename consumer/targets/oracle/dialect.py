@@ -34,8 +34,9 @@ _TYPES = {
 def _millis(column: str) -> str:
     """An interval has days, hours, minutes and seconds; the session is in UTC (schemas.io.oracle_connection)."""
     since = f"({column} - TIMESTAMP '1970-01-01 00:00:00')"
-    parts = (("DAY", 86_400_000), ("HOUR", 3_600_000), ("MINUTE", 60_000), ("SECOND", 1000))
-    return f"ROUND({' + '.join(f'EXTRACT({part} FROM {since}) * {millis}' for part, millis in parts)})"
+    whole = (("DAY", 86_400_000), ("HOUR", 3_600_000), ("MINUTE", 60_000), ("SECOND", 1000))
+    parts = (f"TRUNC(EXTRACT({part} FROM {since})) * {millis}.0" for part, millis in whole)
+    return f"ROUND({' + '.join(parts)} + CAST(TO_CHAR({column}, 'FF3') AS NUMBER(3)))"
 
 
 SYNTAX = Syntax(

@@ -36,7 +36,11 @@ def spelled(name: str, place: str) -> str:
 
 
 def bare(name: str) -> str:
-    """Quote an identifier in a finished statement."""
+    """Quote an identifier in a finished statement. Raises TargetConfigError: Oracle has no such name."""
+    if '"' in name or "\0" in name or not name:
+        raise TargetConfigError(
+            f"Oracle has no names with quotation marks, and none without a character, and {name!r} is one: give it another at the source"
+        )
     return f'"{named(name)}"'
 
 
@@ -135,13 +139,14 @@ def _equal(columns: Sequence[str], start: int) -> str:
 
 
 def _merge(name: str, columns: Sequence[str], key: Sequence[str]) -> str:
-    """No column of the ON clause is assigned (ORA-38104)."""
-    given = ", ".join(f":{number} AS {column}" for number, column in enumerate(columns, 1))
-    same = " AND ".join(f"t.{column} = n.{column}" for column in key)
-    sets = ", ".join(f"t.{column} = n.{column}" for column in columns if column not in key)
+    """Takes the key, the other columns, then all columns: a value bound into the USING clause would have no type but the driver's. No
+    column of the ON clause is assigned (ORA-38104)."""
+    others = [column for column in columns if column not in key]
+    same = " AND ".join(f"t.{column} = :{number}" for number, column in enumerate(key, 1))
+    sets = ", ".join(f"t.{column} = :{number}" for number, column in enumerate(others, len(key) + 1))
     matched = f" WHEN MATCHED THEN UPDATE SET {sets}" if sets else ""
-    values = ", ".join(f"n.{column}" for column in columns)
+    values = ", ".join(f":{number}" for number in range(len(columns) + 1, 2 * len(columns) + 1))
     return (
-        f"MERGE INTO {name} t USING (SELECT {given} FROM dual) n ON ({same}){matched} "
+        f"MERGE INTO {name} t USING dual ON ({same}){matched} "
         f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({values})"
     )
