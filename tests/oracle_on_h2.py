@@ -89,10 +89,10 @@ def _translated(error: Any, text: str) -> oracledb.DatabaseError:
             else "DPY-4024"
         )
         return driver_error(waits, message)
-    if number == 23505 and text.startswith(("CREATE", "ALTER")):
-        return driver_error("ORA-01452", message)
-    if number == 23505:  # it would show values of the row
-        message = message.partition(" VALUES ")[0]
+    if number == 23505:
+        message = message.partition(" VALUES ")[0]  # Oracle's message has none of the row
+        if text.startswith(("CREATE", "ALTER")):
+            return driver_error("ORA-01452", message)
     if number not in ERRORS:
         raise AssertionError(
             f"H2's error {number} has no number of Oracle's in tests/oracle_on_h2.py: {message} in {text}"

@@ -260,7 +260,7 @@ def _literal(column: Column, value: object) -> str | None:
     """Return the value as it stands in a statement; None: NULL, also for what Oracle cannot hold (a zero date, an empty text)."""
     alone = Table(db="", name="", columns=(column,), key=UniqueIndex(name="", parts=()))
     try:
-        (given,) = to_oracle(alone)((value,))  # type: ignore[arg-type]
+        (given,) = to_oracle(alone)((value,))
     except ValueRefusedError:
         return None
     if given is None or (given == "" and column.type.kind in EMPTY_IS_NULL):

@@ -32,10 +32,10 @@ _FINER = "let the column compare exactly (COLLATE BINARY, the server's default)"
 
 def table_facts(link: OracleLink, schema: str, name: str) -> TableFacts:
     at: list[object] = [named(schema), named(name)]
-    found = {}
+    found: dict[str, tuple[str, ...]] = {}
     for fact, query in _NAMES.items():
-        names = (str(row[0]) for row in link.execute(query, at * (query.count("%s") // 2)))
-        found[fact] = tuple(spelled(each, name) if fact in _COLUMNS else each for each in names)
+        shown = [str(row[0]) for row in link.execute(query, at * (query.count("%s") // 2))]
+        found[fact] = tuple(spelled(each, name) if fact in _COLUMNS else each for each in shown)
     place = qualified(quote, schema, name).replace("%%", "%")
     return TableFacts(
         triggers=found["triggers"],
