@@ -129,9 +129,11 @@ class Connection:
 
     @call_timeout.setter
     def call_timeout(self, millis: int) -> None:
+        """The time of a call is the wait for a lock here; a change of a table has a limit of its own for that (DDL_LOCK_TIMEOUT)."""
         self._call_timeout = millis
-        with self.cursor() as cursor:
-            cursor.execute(f"SET LOCK_TIMEOUT {min(millis, 2**31 - 1)}")
+        if millis <= 600_000:
+            with self.cursor() as cursor:
+                cursor.execute(f"SET LOCK_TIMEOUT {millis}")
 
     def do(self, text: str, work: Callable[[], Any]) -> Any:
         sql_error = java().JClass("java.sql.SQLException")

@@ -16,6 +16,7 @@ import pytest
 from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL, PostgreSQL, Service
 from tests.h2_server import OracleOnH2
 from tests.oracle_on_h2 import make_database
+from tests.real_oracle import RealOracle, dsn
 
 S = TypeVar("S", bound=Service)
 _started: list[Service] = []
@@ -90,9 +91,12 @@ def postgres() -> Iterator[PostgreSQL]:
 
 
 @pytest.fixture(scope="session")
-def oracle() -> Iterator[OracleOnH2]:
-    """H2 in Oracle mode, which stands in for Oracle as a target."""
-    yield from _shared(OracleOnH2())
+def oracle() -> Iterator[OracleOnH2 | RealOracle]:
+    """H2 in Oracle mode, which stands in for Oracle as a target; or a server of one's own."""
+    if given := dsn():
+        yield RealOracle.of(given)
+    else:
+        yield from _shared(OracleOnH2())
 
 
 @pytest.fixture
@@ -127,8 +131,12 @@ def pg_db(postgres: PostgreSQL, unique: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def oracle_db(oracle: OracleOnH2, unique: str) -> Iterator[str]:
-    """The name of a fresh database on `oracle`, with Oracle's catalogue. It goes with the service."""
+def oracle_db(oracle: OracleOnH2 | RealOracle, unique: str) -> Iterator[str]:
+    """The name of a fresh database on `oracle`, with Oracle's catalogue, which goes with the service; or of one's own, emptied."""
+    if isinstance(oracle, RealOracle):
+        oracle.empty()
+        yield oracle.service
+        return
     make_database(oracle.port, unique)
     yield unique
     _revive(oracle)

@@ -22,11 +22,14 @@ from consumer.targets.dialect import open_session
 from consumer.targets.session import SqlSession
 from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.model import TargetConfig
+from schemas.io.oracle_connection import open_oracle
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
-from tests import oracle_on_h2, sqlite_target
+from tests import oracle_on_h2, real_oracle, sqlite_target
 
 KINDS = ("postgres", "mariadb", "mysql")
 _DATABASES = {"postgres": "pg_db", "mariadb": "mariadb_db", "mysql": "mysql_db", "oracle": "oracle_db"}
+#: Kinds of which the tests have stands. (A server of one's own, ROWLOCK_ORACLE_DSN, is met by the product's own dialect.)
+STANDS = {"sqlite": sqlite_target.KIND, **({} if real_oracle.dsn() else {"oracle": oracle_on_h2.KIND})}
 LAYOUT = '{"version":1}'
 
 
@@ -133,14 +136,17 @@ class SqliteTarget(Target):
 
 
 class OracleTarget(Target):
-    """Oracle's dialect on H2. Tables are in the user's schema."""
+    """Oracle's dialect on H2, or on a server of one's own (`make test-oracle`). Tables are in the user's schema."""
 
     @property
     def schema(self) -> str:
-        return "rowlock"
+        return str(self.service.user).lower()
 
-    def _open(self) -> oracle_on_h2.Connection:
-        return oracle_on_h2.open_on_h2(self.config())
+    def config(self, **changes: Any) -> TargetConfig:
+        return super().config(**{"host": self.service.host, **changes})
+
+    def _open(self) -> Any:
+        return (open_oracle if real_oracle.dsn() else oracle_on_h2.open_on_h2)(self.config())
 
     def sql(self, text: str, arguments: Sequence[object] = ()) -> list[Any]:
         with contextlib.closing(self._open()) as connection:
@@ -189,7 +195,7 @@ def fresh(kind: str, request: pytest.FixtureRequest) -> Iterator[Target]:
             patch.setitem(TARGET_KINDS, kind, sqlite_target.KIND)
             found: Target = SqliteTarget(request.getfixturevalue("tmp_path") / "target.db")
         elif kind == "oracle":
-            patch.setitem(TARGET_KINDS, kind, oracle_on_h2.KIND)
+            patch.setitem(TARGET_KINDS, kind, STANDS.get(kind, TARGET_KINDS[kind]))
             found = OracleTarget(
                 kind, request.getfixturevalue(kind), request.getfixturevalue(_DATABASES[kind])
             )

@@ -28,10 +28,9 @@ from consumer.ordering.model import NetChange, ApplyUnit
 from consumer.targets.dialect import open_session
 from schemas.config.model import TargetConfig
 from schemas.config.kinds.targets import TARGET_KINDS
-from tests import oracle_on_h2, sqlite_target
-from tests.targets_kit import as_target, people
+from tests.targets_kit import STANDS, as_target, people
 
-TARGET_KINDS.update(sqlite=sqlite_target.KIND, oracle=oracle_on_h2.KIND)
+TARGET_KINDS.update(STANDS)
 
 def say(*words):
     print(json.dumps(words), flush=True)

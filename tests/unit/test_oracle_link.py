@@ -26,6 +26,7 @@ from schemas.config.model import TargetConfig
 from schemas.errors import ServerConnectError
 from schemas.io.oracle_connection import open_oracle
 from tests.oracle_on_h2 import driver_error
+from tests.real_oracle import RealOracle
 
 TARGET = TargetConfig(
     type="oracle", host="h", port=1521, user="rowlock", password=SecretStr("x"), database="S"
@@ -222,3 +223,12 @@ def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     ) as caught:
         open_oracle(TARGET)
     assert not caught.value.transient
+
+
+def test_the_tests_own_server_is_named_whole_and_its_user_is_one_for_tests() -> None:
+    found = RealOracle.of("rowlock_test1/p@ss/w@db.example:1521/FREEPDB1")
+    assert found == RealOracle("rowlock_test1", "p@ss/w", "db.example", 1521, "FREEPDB1")
+    with pytest.raises(ValueError, match="begins with ROWLOCK_TEST"):
+        RealOracle.of("bank/x@h:1521/S")
+    with pytest.raises(ValueError, match="user/password@host:port/service"):
+        RealOracle.of("")

@@ -32,10 +32,10 @@ from consumer.targets.oracle.catalogue import OracleCatalogue, _columns_unless_n
 from consumer.targets.oracle.connection import identity, parts_of
 from consumer.targets.oracle.dialect import SYNTAX
 from consumer.targets.oracle.sql import numbered, oracle_plan, spelled, waiting
-from consumer.targets.oracle.types import CatalogueType, neutral_from_oracle, oracle_type
 from consumer.targets.oracle.values import from_oracle, input_sizes, refusals, to_oracle
 from schemas.errors import UnsupportedTypeError
 from schemas.table.model import Column, ColumnType, Kind, Table, Value
+from schemas.table.oracle_ddl import CatalogueType, neutral_from_oracle, oracle_type
 from tests.targets_kit import as_target, index, people, text_type
 
 INT, BIG = ColumnType(kind=Kind.INT, bits=32), ColumnType(kind=Kind.INT, bits=64)
@@ -236,6 +236,10 @@ CASES: list[tuple[list[Alteration], list[str]]] = [
         ['DROP INDEX "BANK"."PEOPLE_PASS_KEY"', ALTER + 'MODIFY ("PASSPORT" NUMBER(19))', LAND_INDEX],
     ),
     ([ChangeColumn(PEOPLE.columns[4], replace(PEOPLE.columns[4], nullable=False), lossless=True)], []),
+    (
+        [RenameColumn("land", "country"), DropColumn("passport")],
+        ['DROP INDEX "BANK"."PEOPLE_PASS_KEY"', ALTER + 'RENAME COLUMN "LAND" TO "COUNTRY"', ALTER + 'DROP ("PASSPORT") CASCADE CONSTRAINTS'],
+    ),
     ([AddUnique(index("n", "note"))], ['CREATE UNIQUE INDEX "BANK"."PEOPLE_N_KEY" ON "BANK"."PEOPLE" ("NOTE")']),
 ]  # fmt: skip
 #: As the real table's are: a constraint's, and one over expressions.
@@ -400,10 +404,10 @@ def test_what_is_no_date_of_the_calendar_is_refused(type_: Kind, value: str) -> 
 # -- rights
 
 ALL_BOOKS = frozenset(("ROWLOCK", name.upper()) for name in BOOKS.names())
-HAS = rights.Has("ROWLOCK", frozenset({"CREATE TABLE", "CREATE SEQUENCE"}), frozenset(), {})
+HAS = rights.OracleRights("ROWLOCK", frozenset({"CREATE TABLE", "CREATE SEQUENCE"}), frozenset(), {})
 
 
-def lacks(has: rights.Has, *tables: tuple[str, str], **more: Any) -> list[str]:
+def lacks(has: rights.OracleRights, *tables: tuple[str, str], **more: Any) -> list[str]:
     wanted = Wanted("rowlock", BOOKS.rights(), tables, create=True, **more)
     found = rights.lacking(has, wanted)
     assert all(re.fullmatch(r"GRANT .* TO \"ROWLOCK\";", each.statement) for each in found)
@@ -413,16 +417,16 @@ def lacks(has: rights.Has, *tables: tuple[str, str], **more: Any) -> list[str]:
 def test_rights_in_the_users_own_schema() -> None:
     own = ("rowlock", "acct")
     assert lacks(HAS, own, alter=frozenset({own}), drop=frozenset({own})) == []
-    bare = rights.Has("ROWLOCK", frozenset(), frozenset(), {})
+    bare = rights.OracleRights("ROWLOCK", frozenset(), frozenset(), {})
     assert lacks(bare, own) == ["CREATE TABLE, CREATE SEQUENCE", "CREATE TABLE"]
-    there = rights.Has("ROWLOCK", frozenset(), ALL_BOOKS | {("ROWLOCK", "ACCT")}, {})
+    there = rights.OracleRights("ROWLOCK", frozenset(), ALL_BOOKS | {("ROWLOCK", "ACCT")}, {})
     assert lacks(there, own) == [], "what is there needs no right to be made"
 
 
 def test_rights_in_another_schema() -> None:
     place = ("bank", "acct")
     assert lacks(HAS, place) == ["CREATE ANY TABLE, CREATE ANY INDEX"]
-    there = rights.Has(
+    there = rights.OracleRights(
         "ROWLOCK",
         HAS.privileges,
         frozenset({("BANK", "ACCT")}),
@@ -434,5 +438,5 @@ def test_rights_in_another_schema() -> None:
         "DROP ANY TABLE",
     ]
     everything = {f"{right} ANY TABLE" for right in ("SELECT", "INSERT", "UPDATE", "DELETE", "ALTER", "DROP")}
-    anything = rights.Has("ROWLOCK", HAS.privileges | everything, there.tables, {})
+    anything = rights.OracleRights("ROWLOCK", HAS.privileges | everything, there.tables, {})
     assert lacks(anything, place, alter=frozenset({place}), drop=frozenset({place})) == []

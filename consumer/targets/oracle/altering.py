@@ -31,12 +31,12 @@ from consumer.targets.dialect_components import Holders, Link, LockHolder
 from consumer.targets.oracle.catalogue import by_expression, index_name, takes_null, type_of, unique_statement
 from consumer.targets.oracle.connection import CALL_S, identity_of, parts_of
 from consumer.targets.oracle.sql import named, quote, spelled
-from consumer.targets.oracle.types import EMPTY_IS_NULL, oracle_type
 from consumer.targets.oracle.values import to_oracle
 from consumer.targets.shared.column_values import value_for_rows
 from consumer.targets.sql import qualified
 from schemas.errors import SchemaError, ValueRefusedError
 from schemas.table.model import Column, Table, UniqueIndex
+from schemas.table.oracle_ddl import EMPTY_IS_NULL, oracle_type
 
 if TYPE_CHECKING:
     from consumer.targets.oracle.connection import OracleLink
@@ -279,5 +279,6 @@ def literal(value: object, type_: str) -> str:
     if type_.startswith("INTERVAL"):
         return f"NUMTODSINTERVAL({value.total_seconds()}, 'SECOND')"  # type: ignore[attr-defined]
     if isinstance(value, str):
-        return "'" + value.replace("'", "''").replace("%", "%%") + "'"
+        quoted = value.replace("'", "''").replace("%", "%%")
+        return f"'{quoted}'"
     return str(value)

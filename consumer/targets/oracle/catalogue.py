@@ -14,19 +14,19 @@ from consumer.targets.checks.table_facts import TableFacts
 from consumer.targets.oracle import rights
 from consumer.targets.oracle.facts import table_facts
 from consumer.targets.oracle.sql import IDENTIFIER_BYTES, named, quote, require_fit, spelled
-from consumer.targets.oracle.types import (
-    EMPTY_IS_NULL,
-    CatalogueType,
-    is_lob,
-    neutral_from_oracle,
-    oracle_type,
-)
 from consumer.targets.oracle.values import from_oracle, keyed_columns, refusals, to_oracle
 from consumer.targets.shared.keyed_reads import KeyedReads
 from consumer.targets.sql import placeholders, qualified
 from schemas.errors import SchemaError
 from schemas.io.mysql_catalog import choose_key
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
+from schemas.table.oracle_ddl import (
+    EMPTY_IS_NULL,
+    CatalogueType,
+    is_lob,
+    neutral_from_oracle,
+    oracle_type,
+)
 
 if TYPE_CHECKING:
     from consumer.targets.oracle.connection import OracleLink
@@ -113,7 +113,7 @@ class OracleCatalogue(KeyedReads):
         for schema, table, right in execute(_GRANTED.format(schemas=some), schemas):
             granted.setdefault((str(schema), str(table)), set()).add(str(right))
         return rights.lacking(
-            rights.Has(
+            rights.OracleRights(
                 user=str(user),
                 privileges=frozenset(str(row[0]) for row in execute(_PRIVILEGES, [])),
                 tables=frozenset((str(a), str(b)) for a, b in execute(_THERE.format(schemas=some), schemas)),

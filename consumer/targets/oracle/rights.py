@@ -16,7 +16,7 @@ _CREATING = ("CREATE TABLE", "CREATE SEQUENCE")
 
 
 @dataclass(frozen=True, slots=True)
-class Has:
+class OracleRights:
     """Rights of a user, by the catalogue's names. `privileges`: system privileges; `tables`: those that it sees; `granted`: rights on
     tables that it does not own."""
 
@@ -33,7 +33,7 @@ class Has:
         )
 
 
-def lacking(has: Has, wanted: Wanted) -> list[MissingRight]:
+def lacking(has: OracleRights, wanted: Wanted) -> list[MissingRight]:
     """Return the rights that a run of `wanted` would miss, each with the statement that gives it."""
     tables = [(named(schema), named(table)) for schema, table in wanted.tables]
     missing = [*_own(has, wanted)]
@@ -45,7 +45,7 @@ def lacking(has: Has, wanted: Wanted) -> list[MissingRight]:
     return missing
 
 
-def _own(has: Has, wanted: Wanted) -> Iterator[MissingRight]:
+def _own(has: OracleRights, wanted: Wanted) -> Iterator[MissingRight]:
     schema = named(wanted.books_schema)
     there = all((schema, named(name)) in has.tables for name in wanted.books)
     lacks = [right for right in _CREATING if right not in has.privileges]
@@ -56,7 +56,7 @@ def _own(has: Has, wanted: Wanted) -> Iterator[MissingRight]:
         yield MissingRight(message, f"GRANT {', '.join(lacks)} TO {bare(has.user)};")
 
 
-def _making(has: Has, places: list[Place]) -> Iterator[MissingRight]:
+def _making(has: OracleRights, places: list[Place]) -> Iterator[MissingRight]:
     own = [place for place in places if place[0] == has.user]
     if own and "CREATE TABLE" not in has.privileges:
         message = f"user {has.user} lacks CREATE TABLE, and tables are missing ({_names(own)})"
@@ -70,14 +70,14 @@ def _making(has: Has, places: list[Place]) -> Iterator[MissingRight]:
         yield MissingRight(message, f"GRANT {', '.join(lacks)} TO {bare(has.user)};", frozenset(others))
 
 
-def _rows(has: Has, places: list[Place]) -> Iterator[MissingRight]:
+def _rows(has: OracleRights, places: list[Place]) -> Iterator[MissingRight]:
     for place in places:
         if lacks := [right for right in ROW_RIGHTS if not has.gives(right, place)]:
             message = f"user {has.user} lacks {', '.join(lacks)} on {place[0]}.{place[1]}"
             yield MissingRight(message, f"GRANT {', '.join(lacks)} ON {_quoted(place)} TO {bare(has.user)};")
 
 
-def _changing(has: Has, right: str, places: list[Place]) -> Iterator[MissingRight]:
+def _changing(has: OracleRights, right: str, places: list[Place]) -> Iterator[MissingRight]:
     """Only its owner drops a table without the privilege for any table."""
     for place in places:
         if place in has.tables and not has.gives(right, place):

@@ -12,9 +12,9 @@ from functools import lru_cache
 
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable
-from consumer.targets.oracle.types import is_lob, oracle_type
 from consumer.targets.sql import qualified
 from schemas.table.model import UniqueIndex
+from schemas.table.oracle_ddl import is_lob, oracle_type
 
 IDENTIFIER_BYTES = 128
 LOCK_WAIT_S = 10

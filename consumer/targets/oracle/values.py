@@ -16,9 +16,9 @@ import oracledb
 import orjson
 
 from consumer.errors import RefusedError
-from consumer.targets.oracle.types import EMPTY_IS_NULL, is_lob, oracle_type
 from schemas.errors import ValueRefusedError
 from schemas.table.model import Column, Kind, Row, Table
+from schemas.table.oracle_ddl import EMPTY_IS_NULL, is_lob, oracle_type
 from schemas.values.converter import Convert, ConvertRow, compile_row, from_base64, to_base64, wire_int
 
 

@@ -31,10 +31,10 @@ _MYSQL = ("consumer.targets.mysql.dialect", ("sqlalchemy.dialects.mysql.pymysql"
 TARGET_KINDS = {
     "mysql": TargetKind(_MYSQL[0], "MYSQL", _MYSQL[1]),
     "mariadb": TargetKind(_MYSQL[0], "MARIADB", _MYSQL[1]),
-    "oracle": TargetKind("consumer.targets.oracle.dialect", "ORACLE"),
     "postgres": TargetKind(
         "consumer.targets.postgres.dialect", "POSTGRES", ("sqlalchemy.dialects.postgresql.psycopg",)
     ),
+    "oracle": TargetKind("consumer.targets.oracle.dialect", "ORACLE"),
 }
 
 
