@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-sim test-mutants lint bench clean
+.PHONY: help venv demo test test-slow test-sim test-mutants test-oracle lint bench clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -43,6 +43,10 @@ test-sim: $(STAMP) ## the simulations, 2,000 seeds each
 
 test-mutants: $(STAMP) ## small wrong changes of the product: does a test find each? (ARGS=--sample: a few)
 	@$(BIN)/python -m tests.mutants $(ARGS)
+
+test-oracle: $(STAMP) ## the tests of Oracle on a server of yours (DSN=rowlock_test/password@host:port/service; its user's tables are dropped)
+	@ROWLOCK_ORACLE_DSN="$(DSN)" $(BIN)/python -m tests.real_oracle
+	@ROWLOCK_ORACLE_DSN="$(DSN)" $(BIN)/python -m pytest tests/integration/test_oracle_target.py $(ARGS)
 
 lint: $(STAMP) ## ruff, mypy, and the layers of imports
 	@$(BIN)/ruff check .

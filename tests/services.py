@@ -14,6 +14,9 @@ from typing import NoReturn, TypeVar
 import pytest
 
 from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL, PostgreSQL, Service
+from tests.h2_server import OracleOnH2
+from tests.oracle_on_h2 import make_database
+from tests.real_oracle import RealOracle, dsn
 
 S = TypeVar("S", bound=Service)
 _started: list[Service] = []
@@ -87,6 +90,15 @@ def postgres() -> Iterator[PostgreSQL]:
     yield from _shared(PostgreSQL(extra=["-c", "synchronous_commit=off", "-c", "fsync=off"]))
 
 
+@pytest.fixture(scope="session")
+def oracle() -> Iterator[OracleOnH2 | RealOracle]:
+    """H2 in Oracle mode, which stands in for Oracle as a target; or a server of one's own."""
+    if given := dsn():
+        yield RealOracle.of(given)
+    else:
+        yield from _shared(OracleOnH2())
+
+
 @pytest.fixture
 def unique() -> str:
     """A short name that no other test has: for a Kafka prefix, a database, a user."""
@@ -116,6 +128,18 @@ def mysql_db(mysql: MySQL, unique: str) -> Iterator[str]:
 def pg_db(postgres: PostgreSQL, unique: str) -> Iterator[str]:
     """The name of a fresh database on `postgres`."""
     yield from _database(postgres, unique)
+
+
+@pytest.fixture
+def oracle_db(oracle: OracleOnH2 | RealOracle, unique: str) -> Iterator[str]:
+    """The name of a fresh database on `oracle`, with Oracle's catalogue, which goes with the service; or of one's own, emptied."""
+    if isinstance(oracle, RealOracle):
+        oracle.empty()
+        yield oracle.service
+        return
+    make_database(oracle.port, unique)
+    yield unique
+    _revive(oracle)
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,11 +22,14 @@ from consumer.targets.dialect import open_session
 from consumer.targets.session import SqlSession
 from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.model import TargetConfig
+from schemas.io.oracle_connection import open_oracle
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
-from tests import sqlite_target
+from tests import oracle_on_h2, real_oracle, sqlite_target
 
 KINDS = ("postgres", "mariadb", "mysql")
-_DATABASES = {"postgres": "pg_db", "mariadb": "mariadb_db", "mysql": "mysql_db"}
+_DATABASES = {"postgres": "pg_db", "mariadb": "mariadb_db", "mysql": "mysql_db", "oracle": "oracle_db"}
+#: Kinds of which the tests have stands. (A server of one's own, ROWLOCK_ORACLE_DSN, is met by the product's own dialect.)
+STANDS = {"sqlite": sqlite_target.KIND, **({} if real_oracle.dsn() else {"oracle": oracle_on_h2.KIND})}
 LAYOUT = '{"version":1}'
 
 
@@ -63,6 +67,14 @@ class Target:
 
     def name(self, table: str) -> str:
         return f"{self.quoted(self.schema)}.{self.quoted(table)}"
+
+    def holds(self, table: Table, rows: Sequence[Row]) -> list[Row]:
+        """Return rows of `table` as they are read from here."""
+        return list(rows)
+
+    def as_given(self, table: Table, rows: Sequence[Row]) -> list[Row]:
+        """Return rows of FakeSource's table, read from here, as they were given."""
+        return list(rows)
 
     def narrow(self, table: str, column: str, length: int) -> None:
         """Let the target refuse longer values of a NOT NULL column from now on."""
@@ -123,6 +135,58 @@ class SqliteTarget(Target):
         link.lock_wait_s = 1.0
 
 
+class OracleTarget(Target):
+    """Oracle's dialect on H2, or on a server of one's own (`make test-oracle`). Tables are in the user's schema."""
+
+    @property
+    def schema(self) -> str:
+        return str(self.service.user).lower()
+
+    def config(self, **changes: Any) -> TargetConfig:
+        return super().config(**{"host": self.service.host, **changes})
+
+    def _open(self) -> Any:
+        return (open_oracle if real_oracle.dsn() else oracle_on_h2.open_on_h2)(self.config())
+
+    def sql(self, text: str, arguments: Sequence[object] = ()) -> list[Any]:
+        with contextlib.closing(self._open()) as connection:
+            connection.autocommit = True
+            return [(*map(_plain, row),) for row in connection.cursor().execute(text, arguments).fetchall()]
+
+    def holds(self, table: Table, rows: Sequence[Row]) -> list[Row]:
+        """An empty text is NULL, where that may be."""
+        may = [column.nullable for column in table.columns]
+        return [
+            tuple(None if null and v == "" else v for v, null in zip(row, may, strict=True)) for row in rows
+        ]
+
+    def as_given(self, table: Table, rows: Sequence[Row]) -> list[Row]:
+        """FakeSource never gives NULL for a note."""
+        at = table.column_names.index("note")
+        return [(*row[:at], "" if row[at] is None else row[at], *row[at + 1 :]) for row in rows]
+
+    def name(self, table: str) -> str:
+        return f'"{self.schema.upper()}"."{table.upper()}"'
+
+    def narrow(self, table: str, column: str, length: int) -> None:
+        self.sql(f"ALTER TABLE {table} MODIFY {column} VARCHAR2({length} CHAR)")
+
+    @contextlib.contextmanager
+    def row_locked(self, table: str, key: int) -> Iterator[None]:
+        with contextlib.closing(self._open()) as blocker:
+            blocker.cursor().execute(f"SELECT * FROM {self.name(table)} WHERE id = {key} FOR UPDATE")
+            yield
+            blocker.rollback()
+
+    def shorten_waits(self, session: SqlSession) -> None:
+        link: Any = session._link
+        link.raw.call_timeout = 1000
+
+
+def _plain(value: object) -> object:
+    return int(value) if isinstance(value, Decimal) and value == int(value) else value
+
+
 @contextlib.contextmanager
 def fresh(kind: str, request: pytest.FixtureRequest) -> Iterator[Target]:
     """A fresh database of one kind; its sessions are closed afterwards."""
@@ -130,6 +194,11 @@ def fresh(kind: str, request: pytest.FixtureRequest) -> Iterator[Target]:
         if kind == "sqlite":
             patch.setitem(TARGET_KINDS, kind, sqlite_target.KIND)
             found: Target = SqliteTarget(request.getfixturevalue("tmp_path") / "target.db")
+        elif kind == "oracle":
+            patch.setitem(TARGET_KINDS, kind, STANDS.get(kind, TARGET_KINDS[kind]))
+            found = OracleTarget(
+                kind, request.getfixturevalue(kind), request.getfixturevalue(_DATABASES[kind])
+            )
         else:
             found = Target(kind, request.getfixturevalue(kind), request.getfixturevalue(_DATABASES[kind]))
         yield found

@@ -169,13 +169,14 @@ class TargetConfig(Model):
         description="Kind of target.", json_schema_extra={"enum": list(TARGET_KINDS)}
     )
     host: Text = Field(description="Host name or address.")
-    port: Port = Field(description="TCP port (PostgreSQL: 5432, MySQL and MariaDB: 3306).")
+    port: Port = Field(description="TCP port (PostgreSQL: 5432, MySQL and MariaDB: 3306, Oracle: 1521).")
     user: Text = Field(description="User to connect as.")
     password: SecretStr = Field(
         description="Its password: `${NAME}` from the environment, or `password_file: F` instead of it."
     )
     database: Text = Field(
-        description="Database to connect to; rowlock's bookkeeping tables (`rowlock_progress`, …) live in it."
+        description="Database to connect to; rowlock's bookkeeping tables (`rowlock_progress`, …) live in it. Oracle: the service name; "
+        "they live in the user's schema."
     )
     tls: TlsConfig | None = Field(default=None, description="TLS towards the database (default: none).")
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 NOT_YET: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("sources", "type"): ("tdsql", "oracle"),
     ("sources", "topics"): ("source",),
-    ("targets", "type"): ("tdsql", "oracle", "kafka"),
+    ("targets", "type"): ("tdsql", "kafka"),
     ("pipelines", "consistency"): ("transaction",),
 }
 

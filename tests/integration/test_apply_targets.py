@@ -66,7 +66,7 @@ class Real:
         return apply_topic(spec, self.cache, slices, read_missing=read_missing, tables=self.tables)
 
     def rows(self, unit: ApplyUnit, table: TargetTable) -> list[Row]:
-        return self.session.fetch_rows(table, None, 10_000)
+        return self.target.as_given(table.table, self.session.fetch_rows(table, None, 10_000))
 
     def close(self) -> None:
         self.cache.close()

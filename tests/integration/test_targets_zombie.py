@@ -28,10 +28,9 @@ from consumer.ordering.model import NetChange, ApplyUnit
 from consumer.targets.dialect import open_session
 from schemas.config.model import TargetConfig
 from schemas.config.kinds.targets import TARGET_KINDS
-from tests.sqlite_target import KIND
-from tests.targets_kit import as_target, people
+from tests.targets_kit import STANDS, as_target, people
 
-TARGET_KINDS["sqlite"] = KIND
+TARGET_KINDS.update(STANDS)
 
 def say(*words):
     print(json.dumps(words), flush=True)

@@ -8,6 +8,7 @@ _SQLITE = ("tests/unit/test_sqlite_target.py",)
 _JSON = ("tests/unit/test_json_folder.py", "tests/unit/test_batch_commits.py")
 
 _ALTER = ("tests/unit/test_alter_texts.py",)
+_ORACLE = ("tests/unit/test_oracle_texts.py", "tests/unit/test_oracle_link.py")
 _QUERY = ("tests/unit/test_batch_query.py",)
 
 
@@ -39,6 +40,46 @@ MUTANTS = [
         ("and column.type.kind not in _SPELT_OUT", "and not default"),
         ('        return text, [f"ALTER COLUMN {name} DROP DEFAULT"]', "        return text, []"),
         tests=_ALTER,
+    ),
+    *_of(
+        "consumer/targets/oracle/connection.py",
+        ('            cursor.execute("ROLLBACK TO SAVEPOINT rowlock_batch")\n', ""),
+        ("        worst = failures[gravest([failure.full_code for failure in failures])]", "        worst = failures[0]"),
+        ("            if code in CONNECTION_LOST or code == TIMED_OUT:", "            if code in CONNECTION_LOST:"),
+        ("    return (instance << 56) | (serial << 24) | sid", "    return (instance << 56) | sid"),
+        ("                if marks and len(params) > marks:", "                if marks and len(params) > 99:"),
+        ("        raw.autocommit = True\n", ""),
+        tests=_ORACLE,
+    ),
+    *_of(
+        "consumer/targets/oracle/sql.py",
+        (" for column in columns if column not in key]\n    same", " for column in columns]\n    same"),
+        ("    return name.lower() if name == name.upper() and not shouted else name", "    return name.lower() if name == name.upper() else name"),
+        ("max(1, round(seconds))", "round(seconds)"),
+        tests=_ORACLE,
+    ),
+    *_of(
+        "consumer/targets/oracle/catalogue.py",
+        (" if len(index.columns) > 1 and index.nulls_distinct else []", " if index.nulls_distinct else []"),
+        ("    return columns if (conditions.pop() or frozenset()) <= set(columns) else None", "    return columns"),
+        (" and column.name not in keyed_columns(table))", ")"),
+        ("    if is_lob(rendered) and column.name in keyed_columns(table):", "    if is_lob(rendered) and column.name in table.unique:"),
+        tests=_ORACLE,
+    ),
+    *_of(
+        "consumer/targets/oracle/altering.py",
+        ("    return not touched.isdisjoint(index.columns)", "    return False"),
+        ("    if real in whole.dropped:\n        return\n", ""),
+        ("            if step.new in names:\n", "            if not names:\n"),
+        ("    return step.lossless and now.partition", "    return now.partition"),
+        tests=_ORACLE,
+    ),
+    *_of(
+        "consumer/targets/oracle/values.py",
+        ('        if value == "":\n', "        if value is None:\n"),
+        ('        "" if value is None and void else value', "        value"),
+        ("    return lambda value: from_base64(value) or None", "    return from_base64"),
+        tests=_ORACLE,
     ),
     *_of(
         "consumer/targets/altering.py",

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from rowlock.credentials import agent_token
 from rowlock.processes.run import commands
+from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.model import Config, ConfigErrors, PipelineConfig, SourceConfig, TargetConfig, load_config
 from schemas.config.not_yet import NOT_YET
@@ -285,7 +286,7 @@ def test_what_is_not_built_yet_is_refused_as_such(tmp_path: Path, section: str, 
     line, (old, new), instead = {
         ("sources", "type"): (5, ("type: mariadb", "type: {}"), "use 'mysql' or 'mariadb'"),
         ("sources", "topics"): (6, ("host: 127.0.0.1", "topics: {}\n    host: 127.0.0.1"), "use 'table'"),
-        ("targets", "type"): (12, ("type: postgres", "type: {}"), "use 'mysql', 'mariadb' or 'postgres'"),
+        ("targets", "type"): (12, ("type: postgres", "type: {}"), "use 'mysql', 'mariadb', 'postgres' or 'oracle'"),
         ("pipelines", "consistency"): (21, ("target: hq", "consistency: {}\n    target: hq"), "use 'row'"),
     }[section, key]  # fmt: skip
     (found,) = problems(tmp_path, GOOD.replace(old, new.format(value), 1))
@@ -302,7 +303,8 @@ def test_what_is_built_is_no_longer_named_as_missing() -> None:
     }
     for (section, key), values in NOT_YET.items():
         field = models[section].model_fields[key]
-        built = TARGET_KINDS if field.json_schema_extra else get_args(field.annotation)
+        kinds = SOURCE_KINDS if section == "sources" else TARGET_KINDS
+        built = kinds if field.json_schema_extra else get_args(field.annotation)
         assert built
         assert not {*built} & {*values}
 

@@ -131,6 +131,7 @@ LARGE = {
     "consumer/ordering/lanes.py: Lane": (19, 7),
     "consumer/targets/bookkeeping.py: Books": (25, 0),
     "consumer/targets/mysql/connection.py: MySqlLink": (22, 5),
+    "consumer/targets/oracle/connection.py: OracleLink": (24, 3),
     "consumer/targets/postgres/connection.py: PostgresLink": (18, 2),
     "consumer/targets/progress_store.py: SqlProgressStore": (19, 0),
     "coordinator/control/writer.py: ControlWriter": (20, 7),

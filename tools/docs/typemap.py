@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
+from schemas.errors import UnsupportedTypeError
 from schemas.io.mysql_connection import SQL_MODE
 from schemas.table.collations import LANGUAGES, key_names
 from schemas.table.model import ColumnType, Kind
+from schemas.table.oracle_ddl import MAX_BYTES, MAX_CHARACTERS, MAX_DIGITS, oracle_type
 from schemas.table.typemap import MYSQL, MYSQL_CATALOG, POSTGRES, POSTGRES_CATALOG, TypeRule
 
 _INTRO = """# Types
@@ -21,8 +23,8 @@ table of your own may have other types, as long as they hold the values.
 
 `n`, `p`, `s`, `fsp` are the lengths and digits of the source's type. NULL is `null` everywhere.
 
-| MySQL / MariaDB type | value in the event | in MySQL / MariaDB | in PostgreSQL | note |
-|---|---|---|---|---|
+| MySQL / MariaDB type | value in the event | in MySQL / MariaDB | in PostgreSQL | in Oracle | note |
+|---|---|---|---|---|---|
 """
 
 #: Rows of the page: source type as people write it → a neutral type that stands for it.
@@ -84,6 +86,9 @@ _AFTER = f"""
   [envelope](envelope.md#values-that-cannot-be-decoded).
 - PostgreSQL has no zero dates ("0000-00-00", "2024-00-15") and no days outside the calendar, no character U+0000 in text and
   no \\u0000 in `jsonb`. Such a row is refused with the column's name and goes to the quarantine.
+- Oracle holds an empty text or binary value as NULL. In a key or unique index such a value is refused. Elsewhere it is written as NULL, and read as empty
+  again where the source's column is NOT NULL; in a nullable column it cannot be told from NULL any more ([ADR 29](../adr/0029-oracle-target.md)). Oracle has no zero
+  dates and no days outside the calendar; -0.0 becomes 0.
 - The error value of an ENUM (index 0, shown as "") is refused by a MySQL or MariaDB target unless "" is a label.
 - UUID, INET4, INET6 of MariaDB and VECTOR are refused by `check`, so are MariaDB's COMPRESSED columns, its times with fractions in the
   form of before MariaDB 10.1 (`/* mariadb-5.3 */`), unique indexes over expressions, and ENUM or SET labels that information_schema
@@ -118,8 +123,27 @@ def _row(shown: str, type_: ColumnType) -> str:
     notes = "; ".join(
         f"{name}: {rule.note}" for name, rule in (("PostgreSQL", postgres), ("MySQL", mysql)) if rule.note
     )
-    cells = (shown, _wire(type_), _code(mysql, type_), _code(postgres, type_), notes)
+    cells = (shown, _wire(type_), _code(mysql, type_), _code(postgres, type_), _oracle(type_), notes)
     return "| " + " | ".join(cells) + " |\n"
+
+
+#: Oracle's types, where its lengths are those of the source's.
+_ORACLE: dict[Kind, str] = {
+    Kind.DECIMAL: f"`NUMBER(p,s)`, up to {MAX_DIGITS} digits",
+    **dict.fromkeys((Kind.CHAR, Kind.VARCHAR), f"`VARCHAR2(n CHAR)`; above {MAX_CHARACTERS} `CLOB`"),
+    **dict.fromkeys((Kind.BINARY, Kind.VARBINARY), f"`RAW(n)`; above {MAX_BYTES} `BLOB`"),
+    **dict.fromkeys((Kind.ENUM, Kind.SET), "`VARCHAR2(… CHAR)`"),
+}
+
+
+def _oracle(type_: ColumnType) -> str:
+    if type_.kind in _ORACLE:
+        return _ORACLE[type_.kind]
+    try:
+        text = oracle_type(type_)
+    except UnsupportedTypeError:
+        return "refused"
+    return f"`{text.replace('(6)', '(fsp)') if type_.fsp else text}`"
 
 
 _LETTERS = {"{precision}": "p", "{scale}": "s", "{length}": "n", "{fsp}": "fsp", "{members}": "…"}

@@ -16,7 +16,7 @@ _KINDS: dict[Kind, tuple[Kind, ...]] = {
     Kind.FLOAT: (Kind.FLOAT, Kind.DOUBLE),
     Kind.DOUBLE: (Kind.DOUBLE,),
     Kind.BIT: (Kind.BIT,),
-    Kind.YEAR: (Kind.YEAR, Kind.INT),
+    Kind.YEAR: (Kind.YEAR, Kind.INT, Kind.DECIMAL),
     **dict.fromkeys(_TEXT, _TEXT),
     **dict.fromkeys(_BINARY, _BINARY),
     Kind.DATE: (Kind.DATE,),
@@ -60,6 +60,8 @@ def _decimal_room(source: ColumnType, real: ColumnType) -> bool:
     whole, scale = source.precision - source.scale, source.scale
     if source.kind is Kind.INT:
         whole, scale = len(str(max(map(abs, int_range(source))))), 0
+    elif source.kind is Kind.YEAR:
+        whole, scale = 4, 0
     signed = source.unsigned or not real.unsigned
     return real.precision - real.scale >= whole and real.scale >= scale and signed
 
@@ -80,7 +82,7 @@ def _same_members(source: ColumnType, real: ColumnType) -> bool:
 
 
 def _same_length(source: ColumnType, real: ColumnType) -> bool:
-    return source.length == real.length
+    return real.length in (0, source.length)
 
 
 _ROOM: dict[Kind, Callable[[ColumnType, ColumnType], bool]] = {

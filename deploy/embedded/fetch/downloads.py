@@ -1,4 +1,4 @@
-"""The downloads: Kafka, MariaDB and Spark's Kafka connector, with their pinned versions."""
+"""The downloads: Kafka, MariaDB, Spark's Kafka connector, and the tests' H2, with their pinned versions."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from deploy.embedded.fetch.ivy import Coordinate, download_size, retrieve
 KAFKA = "kafka-4.1.0"
 MARIADB = "mariadb-11.4.5"
 SPARK_KAFKA = "spark-kafka-4.0.0"
+H2 = "h2-2.3.232"
 
 _COORDINATES = {
     KAFKA: (Coordinate("org.apache.kafka", "kafka_2.13", "4.1.0", transitive=True),),
@@ -25,6 +26,7 @@ _COORDINATES = {
         Coordinate("org.apache.kafka", "kafka-clients", "3.9.0"),
         Coordinate("org.apache.commons", "commons-pool2", "2.12.0"),
     ),
+    H2: (Coordinate("com.h2database", "h2", "2.3.232"),),
 }
 
 
@@ -36,6 +38,12 @@ def spark_kafka_jars() -> list[Path]:
 def kafka_home() -> Path:
     """The folder with the broker's jars."""
     return _jars(KAFKA)
+
+
+def h2_jar() -> Path:
+    """H2, which stands in for Oracle in the tests."""
+    (jar,) = _jars(H2).glob("*.jar")
+    return jar
 
 
 def mariadb_home() -> Path:

@@ -34,6 +34,7 @@ TARGET_KINDS = {
     "postgres": TargetKind(
         "consumer.targets.postgres.dialect", "POSTGRES", ("sqlalchemy.dialects.postgresql.psycopg",)
     ),
+    "oracle": TargetKind("consumer.targets.oracle.dialect", "ORACLE"),
 }
 
 

@@ -1,0 +1,284 @@
+"""Oracle's changes of tables: neutral steps to statements, each of which commits by itself, and who holds a table's lock.
+
+A statement changes one thing, so a change is a row of statements: whoever is ended between two leaves a table from which the rest is
+worked out anew (consumer.tables.evolution.steps). So nothing is done that has a state between which is neither the old table nor on
+the way to the new one: such a change is refused before its first statement, with the remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from consumer.errors import TargetConfigError
+from consumer.targets.alterations import (
+    AddColumn,
+    AddUnique,
+    Alteration,
+    AlterTable,
+    ChangeColumn,
+    ChangeKey,
+    DropColumn,
+    DropTable,
+    DropUnique,
+    RenameColumn,
+    altered,
+    require_same,
+)
+from consumer.targets.dialect_components import Holders, Link, LockHolder
+from consumer.targets.oracle.catalogue import by_expression, index_name, takes_null, type_of, unique_statement
+from consumer.targets.oracle.connection import CALL_S, identity_of, parts_of
+from consumer.targets.oracle.sql import named, quote, spelled
+from consumer.targets.oracle.values import to_oracle
+from consumer.targets.shared.column_values import value_for_rows
+from consumer.targets.sql import qualified
+from schemas.errors import SchemaError, ValueRefusedError
+from schemas.table.model import Column, Table, UniqueIndex
+from schemas.table.oracle_ddl import EMPTY_IS_NULL, oracle_type
+
+if TYPE_CHECKING:
+    from consumer.targets.oracle.connection import OracleLink
+
+#: Seconds that a statement may take which goes through all rows.
+STATEMENT_S = 7 * 24 * 3600
+_COLUMNS = (
+    "SELECT column_name FROM SYS.ALL_TAB_COLS WHERE owner = %s AND table_name = %s AND hidden_column = 'NO'"
+)
+_INDEXES = """
+SELECT i.index_name, c.constraint_name FROM SYS.ALL_INDEXES i
+LEFT JOIN SYS.ALL_CONSTRAINTS c ON c.index_owner = i.owner AND c.index_name = i.index_name AND c.constraint_type = 'U'
+WHERE i.table_owner = %s AND i.table_name = %s AND i.uniqueness = 'UNIQUE'"""
+_HOLDERS = """
+SELECT s.inst_id, s.sid, s.serial#, s.username, s.last_call_et, s.sql_id FROM SYS.GV_$LOCK l
+JOIN SYS.GV_$SESSION s ON s.inst_id = l.inst_id AND s.sid = l.sid
+JOIN SYS.ALL_OBJECTS o ON o.object_id = l.id1
+WHERE l.type = 'TM' AND l.lmode > 0 AND o.owner = %s AND o.object_name = %s AND s.sid <> %s"""
+_THERE = "SELECT 1 FROM SYS.GV_$SESSION WHERE inst_id = %s AND sid = %s AND serial# = %s"
+_BY_HAND = (
+    "change the target table by hand as the source's is, or drop it and let `rowlock copy` fill it anew"
+)
+
+
+class OracleAlterer:
+    """`consumer.targets.dialect_components.TableAlterer`."""
+
+    transactional = False
+
+    def __init__(self, link: OracleLink) -> None:
+        self._link = link
+
+    def statements(self, change: AlterTable | DropTable) -> Iterator[str]:
+        table = change.table
+        at: list[object] = [named(table.db), named(table.name)]
+        there = [spelled(str(row[0]), table.name) for row in self._link.execute(_COLUMNS, at)]
+        if isinstance(change, DropTable):
+            if there:
+                yield f"DROP TABLE {qualified(quote, table.db, table.name)}"
+            return
+        require_same(table, there)
+        constraints = {
+            str(index): None if constraint is None else str(constraint)
+            for index, constraint in self._link.execute(_INDEXES, at)
+        }
+        yield from statements(change, constraints)
+
+    def index_name(self, table: Table, index: UniqueIndex) -> str:
+        return named(index_name(table.name, index.name))
+
+    @contextmanager
+    def patient(self, lock_wait_s: float) -> Iterator[None]:
+        link = self._link
+        link.execute(f"ALTER SESSION SET DDL_LOCK_TIMEOUT = {max(1, round(lock_wait_s))}", [])
+        link.raw.call_timeout = STATEMENT_S * 1000
+        try:
+            yield
+        finally:
+            if link.ping():
+                link.raw.call_timeout = CALL_S * 1000
+
+    def holders(self, asking: Link, waiting: int, table: Table) -> Holders:
+        _, sid, _ = parts_of(waiting)
+        rows = asking.execute(_HOLDERS, [named(table.db), named(table.name), sid])
+        return Holders(
+            tuple(
+                LockHolder(
+                    identity_of(row[:3]),
+                    str(row[3]),
+                    None if row[4] is None else int(str(row[4])),
+                    None if row[5] is None else f"sql_id {row[5]}",
+                )
+                for row in rows
+            )
+        )
+
+    def end(self, connection: int) -> bool:
+        if not self._link.execute(_THERE, list(parts_of(connection))):
+            return False
+        self._link.kill(connection)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """`name`: quoted; `ending`: the table once all steps are done; `constraints`: real unique index → its constraint, None: it has none;
+    `dropped`: real indexes that are gone by now."""
+
+    name: str
+    ending: Table
+    constraints: dict[str, str | None]
+    dropped: set[str] = field(default_factory=set)
+
+
+def statements(change: AlterTable, constraints: dict[str, str | None]) -> Iterator[str]:
+    """Yield the statements of a change, in order. Raises TargetConfigError, before the first one, for what is not done."""
+    table, ending = change.table, altered(change)
+    _require_possible(change)
+    whole = _Whole(qualified(quote, table.db, table.name), ending, constraints)
+    made_again = [index for index in table.unique if _in_the_way(change, index)]
+    texts = [text for index in made_again for text in _dropped_index(whole, index)]
+    texts += [text for step in change.steps for text in _step(whole, change, step)]
+    there = {index.name: index for index in ending.unique}
+    for name in (index.name for index in made_again if index.name in there):
+        texts.append(unique_statement(ending, there[name], name))
+    yield from texts
+
+
+def _in_the_way(change: AlterTable, index: UniqueIndex) -> bool:
+    """A column that an index has in an expression is neither renamed nor changed (ORA-54032, ORA-54033): the index is made anew."""
+    if not by_expression(change.table, index):
+        return False
+    touched = {step.old for step in change.steps if isinstance(step, RenameColumn)}
+    names = {step.new: step.old for step in change.steps if isinstance(step, RenameColumn)}
+    touched |= {
+        names.get(step.wanted.name, step.wanted.name)
+        for step in change.steps
+        if isinstance(step, ChangeColumn)
+    }
+    return not touched.isdisjoint(index.columns)
+
+
+def _require_possible(change: AlterTable) -> None:
+    names = set(change.table.column_names)
+    for step in change.steps:
+        if isinstance(step, ChangeKey):
+            raise _refused(
+                change.table, "its primary key would change, and between two statements it would have none"
+            )
+        if isinstance(step, RenameColumn):
+            if step.new in names:
+                raise _refused(
+                    change.table, f"columns change places ({step.old} becomes {step.new}, which is there)"
+                )
+            names = (names - {step.old}) | {step.new}
+        if isinstance(step, ChangeColumn) and not _grows(step):
+            now, wanted = _shown(step.now), _shown(step.wanted)
+            raise _refused(
+                change.table,
+                f"column {step.wanted.name} would go from {now} to {wanted}, which Oracle does with empty columns alone",
+            )
+
+
+def _refused(table: Table, why: str) -> TargetConfigError:
+    return TargetConfigError(
+        f"target table {table.db}.{table.name} is not changed as the source's was: {why}: {_BY_HAND}"
+    )
+
+
+def _shown(column: Column) -> str:
+    try:
+        return oracle_type(column.type)
+    except SchemaError:
+        return str(column.type.kind)
+
+
+def _grows(step: ChangeColumn) -> bool:
+    """Tell whether MODIFY does it with rows there: the same type, with as much room or more."""
+    now, wanted = _shown(step.now), _shown(step.wanted)
+    if now == wanted:
+        return True
+    return step.lossless and now.partition("(")[0] == wanted.partition("(")[0]
+
+
+def _step(whole: _Whole, change: AlterTable, step: Alteration) -> Iterator[str]:
+    name = whole.name
+    if isinstance(step, AddColumn):
+        yield from _added(whole, step)
+    elif isinstance(step, DropColumn):
+        for index in change.table.unique:
+            if step.name in index.columns:
+                yield from _dropped_index(whole, index)
+        yield f"ALTER TABLE {name} DROP ({quote(step.name)}) CASCADE CONSTRAINTS"
+    elif isinstance(step, RenameColumn):
+        yield f"ALTER TABLE {name} RENAME COLUMN {quote(step.old)} TO {quote(step.new)}"
+    elif isinstance(step, ChangeColumn):
+        yield from _changed(whole, step)
+    elif isinstance(step, DropUnique):
+        yield from _dropped_index(whole, step.index)
+    elif isinstance(step, AddUnique):
+        yield unique_statement(whole.ending, step.index)
+
+
+def _added(whole: _Whole, step: AddColumn) -> Iterator[str]:
+    """A default of a NOT NULL column is kept beside the rows; it is taken away afterwards, for the source gives every value."""
+    column = step.column
+    value = _literal(column, value_for_rows(step))
+    null = "" if takes_null(whole.ending, column) or value is None else " NOT NULL"
+    default = "" if value is None else f" DEFAULT {value}"
+    name = quote(column.name)
+    yield f"ALTER TABLE {whole.name} ADD ({name} {type_of(whole.ending, column)}{default}{null})"
+    if value is not None:
+        yield f"ALTER TABLE {whole.name} MODIFY ({name} DEFAULT NULL)"
+
+
+def _changed(whole: _Whole, step: ChangeColumn) -> Iterator[str]:
+    """A clause for NULL stands only where it changes (ORA-01451, ORA-01442)."""
+    name, parts = quote(step.wanted.name), []
+    if _shown(step.now) != _shown(step.wanted):
+        parts.append(type_of(whole.ending, step.wanted))
+    if takes_null(whole.ending, step.wanted) and not step.now.nullable:
+        parts.append("NULL")
+    if parts:
+        yield f"ALTER TABLE {whole.name} MODIFY ({name} {' '.join(parts)})"
+
+
+def _dropped_index(whole: _Whole, index: UniqueIndex) -> Iterator[str]:
+    """A constraint's index goes with it."""
+    real = index.name if index.name in whole.constraints else named(index_name(whole.ending.name, index.name))
+    if real in whole.dropped:
+        return
+    whole.dropped.add(real)
+    constraint = whole.constraints.get(real)
+    if constraint is not None:
+        yield f"ALTER TABLE {whole.name} DROP CONSTRAINT {quote(constraint)}"
+    else:
+        yield f"DROP INDEX {qualified(quote, whole.ending.db, real)}"
+
+
+def _literal(column: Column, value: object) -> str | None:
+    """Return the value as it stands in a statement; None: NULL, also for what Oracle cannot hold (a zero date, an empty text)."""
+    alone = Table(db="", name="", columns=(column,), key=UniqueIndex(name="", parts=()))
+    try:
+        (given,) = to_oracle(alone)((value,))
+    except ValueRefusedError:
+        return None
+    if given is None or (given == "" and column.type.kind in EMPTY_IS_NULL):
+        return None
+    return literal(given, oracle_type(column.type))
+
+
+def literal(value: object, type_: str) -> str:
+    """Return a literal for a value of the driver, in a text in which "%" is doubled."""
+    if isinstance(value, bytes):
+        return f"HEXTORAW('{value.hex()}')"
+    if type_ == "DATE":
+        return f"DATE '{str(value)[:10]}'"
+    if type_.startswith("TIMESTAMP"):
+        return f"TIMESTAMP '{value}'"
+    if type_.startswith("INTERVAL"):
+        return f"NUMTODSINTERVAL({value.total_seconds()}, 'SECOND')"  # type: ignore[attr-defined]
+    if isinstance(value, str):
+        quoted = value.replace("'", "''").replace("%", "%%")
+        return f"'{quoted}'"
+    return str(value)

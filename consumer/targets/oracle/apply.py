@@ -1,0 +1,184 @@
+"""Net changes into Oracle: array-bound DELETE, INSERT and MERGE, sorted by key, a savepoint for each array.
+
+A MERGE decides by the key alone, so a row of another key under one of the unique values is an error (ORA-00001), whether the row of the
+key exists or not. Tables with LOBs get an UPDATE, and an INSERT of what it did not find, which decide by the same.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import compress
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
+from consumer.targets.bookkeeping import Books
+from consumer.targets.oracle.sql import OraclePlan, bare, oracle_plan, spelled
+from consumer.targets.oracle.values import input_sizes, refusals, to_oracle
+from consumer.targets.shared.table_cache import PerTable
+from schemas.table.model import Key, Row, UniqueIndex
+
+if TYPE_CHECKING:
+    from consumer.targets.oracle.connection import OracleLink
+
+#: Rows of one array, and of one look for rows in the way.
+ROWS = 2000
+DISPLACED_ROWS = 100
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """`sizes`, `key_sizes`: types of a row's and of a key's values."""
+
+    table: TargetTable
+    plan: OraclePlan
+    row: Callable[[Row], Sequence[object]]
+    key: Callable[[Key], Sequence[object]]
+    sizes: list[Any]
+    key_sizes: list[Any]
+
+
+class OracleApplier:
+    """`consumer.targets.dialect_components.NetChangeApplier` over python-oracledb."""
+
+    def __init__(self, link: OracleLink, books: Books) -> None:
+        self._link = link
+        self._books = books
+        self._tables = PerTable(_prepare)
+        self.forget = self._tables.forget
+
+    def ended(self, *, committed: bool) -> None:
+        """Nothing here outlives a statement."""
+
+    def apply(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
+        with refusals():
+            prepared = self._tables.get(net.table)
+            gone = [
+                *map(prepared.key, net.deletes),
+                *(prepared.key(_key(net.table, row)) for row in net.replaces),
+            ]
+            replaces, updates = [*map(prepared.row, net.replaces)], [*map(prepared.row, net.updates)]
+        self._run(prepared.plan.delete, gone, prepared.key_sizes)
+        kept = 0 if displacing is None else self._displace(prepared, [*replaces, *updates], unit, displacing)
+        self._run(prepared.plan.insert, replaces, prepared.sizes)
+        if prepared.plan.upsert is not None:
+            order = (*prepared.table.key_at, *prepared.plan.others_at, *range(len(prepared.sizes)))
+            given, sizes = _ordered(updates, order), [prepared.sizes[at] for at in order]
+            self._run(prepared.plan.upsert, given, sizes)
+        else:
+            self._update(prepared, updates)
+        return kept
+
+    def _run(self, statement: str, rows: Sequence[Sequence[object]], sizes: Sequence[Any]) -> list[int]:
+        """Return how many rows each of `rows` matched."""
+        counts: list[int] = []
+        for at in range(0, len(rows), ROWS):
+            counts += self._link.batch(statement, rows[at : at + ROWS], sizes)
+        return counts
+
+    def _update(self, prepared: _Prepared, rows: Sequence[Sequence[object]]) -> None:
+        plan, key_at = prepared.plan, prepared.table.key_at
+        order = (*plan.others_at, *key_at)
+        statement = (
+            plan.update
+            or f"UPDATE {plan.name} SET {plan.key_columns[0]} = {plan.key_columns[0]} WHERE "
+            + " AND ".join(f"{column} = :{number}" for number, column in enumerate(plan.key_columns, 1))
+        )
+        counts = self._run(statement, _ordered(rows, order), [prepared.sizes[at] for at in order])
+        missing = [*compress(rows, (not count for count in counts))]
+        self._run(plan.insert, missing, prepared.sizes)
+
+    def _displace(
+        self, prepared: _Prepared, needed: Sequence[Sequence[object]], unit: ApplyUnit, displacing: str
+    ) -> int:
+        """Make room. Returns how many rows were written to rowlock_displaced."""
+        kept = 0
+        for index in prepared.plan.unique:
+            for at in range(0, len(needed), DISPLACED_ROWS):
+                where, params = _foreign(prepared, index, needed[at : at + DISPLACED_ROWS])
+                if where:
+                    kept += self._move(prepared, where, params, unit, displacing)
+        return kept
+
+    def _move(
+        self, prepared: _Prepared, where: str, params: list[object], unit: ApplyUnit, displacing: str
+    ) -> int:
+        """Write rows to rowlock_displaced with all their columns, and delete them. Returns how many."""
+        plan = prepared.plan
+        rows = self._link.select_whole(
+            f"SELECT t.* FROM {plan.name} t WHERE {where} FOR UPDATE WAIT 10", params
+        )
+        place = prepared.table.name
+        said: list[object] = []
+        for whole in rows:
+            named = {spelled(name, place): value for name, value in whole.items()}
+            said += [unit.pipeline, unit.topic, plan.table_name, _json(named), displacing]
+        if rows:
+            self._link.execute(self._books.insert_displaced(len(rows)), said)
+            with self._link.translated(plan.name), self._link.raw.cursor() as cursor:
+                cursor.execute(f"DELETE FROM {plan.name} t WHERE {where}", params)
+        return len(rows)
+
+
+def _ordered(rows: Sequence[Sequence[object]], order: Sequence[int]) -> list[list[object]]:
+    return [[row[at] for at in order] for row in rows]
+
+
+def _key(table: TargetTable, row: Row) -> Key:
+    return tuple(row[at] for at in table.key_at)
+
+
+def _foreign(
+    prepared: _Prepared, index: UniqueIndex, rows: Sequence[Sequence[object]]
+) -> tuple[str, list[object]]:
+    """Return the predicate "has a row's value in `index`, and another key", with its values; "": no row has one that can collide."""
+    parts: list[str] = []
+    params: list[object] = []
+
+    def mark(value: object) -> str:
+        params.append(value)
+        return f":{len(params)}"
+
+    at = prepared.table.table.indexes_of(index.columns)
+    for row in rows:
+        values = [row[i] for i in at]
+        nulls = [value is None for value in values]
+        if all(nulls) or (index.nulls_distinct and any(nulls)):
+            continue
+        same = " AND ".join(
+            f"t.{bare(column)} IS NULL" if value is None else f"t.{bare(column)} = {mark(value)}"
+            for column, value in zip(index.columns, values, strict=True)
+        )
+        own = " AND ".join(
+            f"t.{column} = {mark(row[i])}"
+            for column, i in zip(prepared.plan.key_columns, prepared.table.key_at, strict=True)
+        )
+        parts.append(f"({same} AND NOT ({own}))")
+    return " OR ".join(parts), params
+
+
+def _prepare(table: TargetTable) -> _Prepared:
+    model = table.table
+    key = model.key.columns
+    return _Prepared(
+        table,
+        oracle_plan(table),
+        to_oracle(model),
+        to_oracle(model, key),
+        input_sizes(model),
+        input_sizes(model, key),
+    )
+
+
+def _json(row: dict[str, object]) -> str:
+    return orjson.dumps(row, default=_plain).decode()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() and abs(value) < 1 << 53 else str(value)
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

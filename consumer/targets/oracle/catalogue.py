@@ -1,0 +1,278 @@
+"""Oracle's definitions and reads: the real table from its own catalogue, over the session's connection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from hashlib import blake2s
+from typing import TYPE_CHECKING
+
+from consumer.errors import TargetConfigError
+from consumer.ordering.model import TargetTable
+from consumer.targets.checks.rights import MissingRight, Wanted
+from consumer.targets.checks.table_facts import TableFacts
+from consumer.targets.oracle import rights
+from consumer.targets.oracle.facts import table_facts
+from consumer.targets.oracle.sql import IDENTIFIER_BYTES, named, quote, require_fit, spelled
+from consumer.targets.oracle.values import from_oracle, keyed_columns, refusals, to_oracle
+from consumer.targets.shared.keyed_reads import KeyedReads
+from consumer.targets.sql import placeholders, qualified
+from schemas.errors import SchemaError
+from schemas.io.mysql_catalog import choose_key
+from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
+from schemas.table.oracle_ddl import (
+    EMPTY_IS_NULL,
+    CatalogueType,
+    is_lob,
+    neutral_from_oracle,
+    oracle_type,
+)
+
+if TYPE_CHECKING:
+    from consumer.targets.oracle.connection import OracleLink
+
+_COLUMNS = """
+SELECT column_name, data_type, char_length, data_length, data_precision, data_scale, nullable, virtual_column, data_default
+FROM SYS.ALL_TAB_COLS WHERE owner = %s AND table_name = %s AND hidden_column = 'NO' ORDER BY column_id"""
+_PRIMARY = """
+SELECT c.index_name, k.column_name FROM SYS.ALL_CONSTRAINTS c
+JOIN SYS.ALL_CONS_COLUMNS k ON k.owner = c.owner AND k.constraint_name = c.constraint_name
+WHERE c.owner = %s AND c.table_name = %s AND c.constraint_type = 'P' ORDER BY k.position"""
+_UNIQUE = """
+SELECT i.index_name, c.column_name, e.column_expression FROM SYS.ALL_INDEXES i
+JOIN SYS.ALL_IND_COLUMNS c ON c.index_owner = i.owner AND c.index_name = i.index_name
+LEFT JOIN SYS.ALL_IND_EXPRESSIONS e
+  ON e.index_owner = c.index_owner AND e.index_name = c.index_name AND e.column_position = c.column_position
+WHERE i.table_owner = %s AND i.table_name = %s AND i.uniqueness = 'UNIQUE' ORDER BY i.index_name, c.column_position"""
+_USER = "SELECT 1 FROM SYS.ALL_USERS WHERE username = %s"
+_ROLE = "SELECT SYS_CONTEXT('USERENV', 'SESSION_USER') FROM dual"
+_PRIVILEGES = "SELECT privilege FROM SYS.SESSION_PRIVS"
+_THERE = "SELECT owner, table_name FROM SYS.ALL_TABLES WHERE owner IN {schemas}"
+_GRANTED = """
+SELECT DISTINCT table_schema, table_name, privilege FROM SYS.ALL_TAB_PRIVS WHERE table_schema IN {schemas}
+AND (grantee IN (SYS_CONTEXT('USERENV', 'SESSION_USER'), 'PUBLIC') OR grantee IN (SELECT role FROM SYS.SESSION_ROLES))"""
+#: How a unique index says that a row with a NULL in it is not in it: the only one over expressions that is understood.
+_UNLESS_NULL = re.compile(r'\s*CASE\s+WHEN\s+(?P<given>.+?)\s+THEN\s+"(?P<column>[^"]+)"\s+END\s*', re.S)
+_GIVEN = re.compile(r'\(*\s*"(?P<column>[^"]+)"\s+IS\s+NOT\s+NULL\s*\)*')
+
+
+class OracleCatalogue(KeyedReads):
+    """`consumer.targets.dialect_components.TargetCatalogue` for Oracle."""
+
+    quote = staticmethod(quote)
+
+    def __init__(self, link: OracleLink) -> None:
+        self._link = link
+
+    def read_table(self, schema: str, name: str) -> Table | None:
+        place = f"{schema}.{name}"
+        require_fit(place, schema, name)
+        self._link.connect()
+        at: list[object] = [named(schema), named(name)]
+        rows = self._link.execute(_COLUMNS, at)
+        if not rows:
+            return None
+        columns = tuple(_column(row, name) for row in rows)
+        indexes = self._indexes(at, columns, place, name)
+        try:
+            key = choose_key(columns, indexes, place)
+        except SchemaError as error:
+            raise TargetConfigError(f"target table {place}: {error}") from error
+        unique = tuple(index for index in indexes if index is not key)
+        return Table(db=schema, name=name, columns=columns, key=key, unique=unique)
+
+    def _indexes(
+        self, at: list[object], columns: Sequence[Column], place: str, name: str
+    ) -> list[UniqueIndex]:
+        primary = self._link.execute(_PRIMARY, at)
+        found: dict[str, list[tuple[str, str | None]]] = {}
+        for index, column, expression in self._link.execute(_UNIQUE, at):
+            found.setdefault(str(index), []).append(
+                (str(column), None if expression is None else str(expression))
+            )
+        key_columns = [spelled(str(column), name) for _, column in primary]
+        indexes = [_plain_index("PRIMARY", key_columns, frozenset())] if key_columns else []
+        nullable = frozenset(column.name for column in columns if column.nullable)
+        for index, parts in found.items():
+            if primary and index == str(primary[0][0]):
+                continue
+            indexes.append(_index(index, parts, nullable, place, name))
+        return indexes
+
+    def facts(self, schema: str, name: str) -> TableFacts:
+        self._link.connect()
+        return table_facts(self._link, schema, name)
+
+    def missing_rights(self, wanted: Wanted) -> list[MissingRight]:
+        self._link.connect()
+        execute = self._link.execute
+        [(user,)] = execute(_ROLE, [])
+        schemas: list[object] = [named(schema) for schema in wanted.schemas()]
+        some = placeholders(len(schemas))
+        granted: dict[tuple[str, str], set[str]] = {}
+        for schema, table, right in execute(_GRANTED.format(schemas=some), schemas):
+            granted.setdefault((str(schema), str(table)), set()).add(str(right))
+        return rights.lacking(
+            rights.OracleRights(
+                user=str(user),
+                privileges=frozenset(str(row[0]) for row in execute(_PRIVILEGES, [])),
+                tables=frozenset((str(a), str(b)) for a, b in execute(_THERE.format(schemas=some), schemas)),
+                granted={place: frozenset(given) for place, given in granted.items()},
+            ),
+            wanted,
+        )
+
+    def create_statements(self, table: Table) -> list[str]:
+        place = f"{table.db}.{table.name}"
+        require_fit(place, table.db, table.name, *table.column_names)
+        self._link.connect()
+        if not self._link.execute(_USER, [named(table.db)]):
+            raise TargetConfigError(
+                f"target table {place}: Oracle has no user {named(table.db)}, and so no schema of that name: create the user, or send the "
+                "table elsewhere by a route (`to`)"
+            )
+        body = [column_definition(table, column) for column in table.columns]
+        body.append(f"PRIMARY KEY ({_listed(table.key.columns)})")
+        name = qualified(quote, table.db, table.name)
+        return [
+            f"CREATE TABLE {name} ({', '.join(body)})",
+            *(unique_statement(table, index) for index in table.unique),
+        ]
+
+    def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
+        columns = ", ".join(map(quote, table.table.column_names))
+        return f"SELECT {columns} FROM {self.name(table)}", from_oracle(table.table)
+
+    def key_params(self, table: TargetTable, key: Key) -> list[object]:
+        with refusals():
+            return list(to_oracle(table.table, table.table.key.columns)(key))
+
+
+def takes_null(table: Table, column: Column) -> bool:
+    """Tell whether a column is made to take NULL: also where the source's does not, but holds empty values."""
+    if column.name in table.key.columns:
+        return False
+    return column.nullable or (column.type.kind in EMPTY_IS_NULL and column.name not in keyed_columns(table))
+
+
+def type_of(table: Table, column: Column) -> str:
+    """Return the DDL type of a column. Raises TargetConfigError: there is none, or a key cannot be over it."""
+    place = f"target table {table.db}.{table.name}: column {column.name}"
+    try:
+        rendered = oracle_type(column.type)
+    except SchemaError as error:
+        raise TargetConfigError(f"{place}: {error}") from error
+    if is_lob(rendered) and column.name in keyed_columns(table):
+        raise TargetConfigError(
+            f"{place}: Oracle makes a {rendered} of it, over which there is no key and no unique index: make it shorter at the source, or "
+            "make the target table by hand"
+        )
+    return rendered
+
+
+def column_definition(table: Table, column: Column) -> str:
+    null = "" if takes_null(table, column) else " NOT NULL"
+    return f"{quote(column.name)} {type_of(table, column)}{null}"
+
+
+def by_expression(table: Table, index: UniqueIndex) -> list[str]:
+    """Return the columns whose NULLs keep a row out of the index by an expression; none: it is over its columns."""
+    nullable = [name for name in index.columns if takes_null(table, table.column(name))]
+    return nullable if len(index.columns) > 1 and index.nulls_distinct else []
+
+
+def unique_statement(table: Table, index: UniqueIndex, name: str = "") -> str:
+    """Return CREATE UNIQUE INDEX; `name`: as it is called in the catalogue, where it was there. Oracle holds (1, NULL) and (1, NULL) equal, the sources do not: where a column of several takes NULL, a
+    row with a NULL is kept out of the index by an expression."""
+    if nullable := by_expression(table, index):
+        given = " AND ".join(f"{quote(column)} IS NOT NULL" for column in nullable)
+        parts = ", ".join(f"CASE WHEN {given} THEN {quote(column)} END" for column in index.columns)
+    else:
+        parts = _listed(index.columns)
+    for column in index.columns:
+        type_of(table, table.column(column))
+    place = qualified(quote, table.db, name or index_name(table.name, index.name))
+    return f"CREATE UNIQUE INDEX {place} ON {qualified(quote, table.db, table.name)} ({parts})"
+
+
+def index_name(table: str, index: str) -> str:
+    """Index names are unique per schema in Oracle, per table in MySQL."""
+    name = f"{table}_{index}_key".replace('"', "'")
+    if len(name.encode()) <= IDENTIFIER_BYTES:
+        return name
+    digest = blake2s(name.encode(), digest_size=6).hexdigest()
+    return name.encode()[: IDENTIFIER_BYTES - 13].decode(errors="ignore") + "_" + digest
+
+
+def _listed(columns: Sequence[str]) -> str:
+    return ", ".join(map(quote, columns))
+
+
+def _column(row: Sequence[object], place: str) -> Column:
+    name, data_type, characters, size, precision, scale, nullable, virtual, default = row
+
+    def number(value: object) -> int | None:
+        return None if value is None else int(str(value))
+
+    real = CatalogueType(
+        str(data_type), number(characters) or number(size) or 0, number(precision), number(scale)
+    )
+    try:
+        type_ = neutral_from_oracle(real)
+    except SchemaError:  # an object, XML, a vector: no value of ours goes into it, which its check says
+        type_ = ColumnType(kind=Kind.GEOMETRY)
+    generated = virtual == "YES"
+    return Column(
+        name=spelled(str(name), place),
+        type=type_,
+        nullable=nullable == "Y",
+        default=None if default is None or generated else str(default).strip(),
+        generated=generated,
+    )
+
+
+def _plain_index(name: str, columns: Sequence[str], nullable: frozenset[str]) -> UniqueIndex:
+    """NULLs of one column never collide, rows with the same partly NULL values do."""
+    distinct = len(columns) == 1 or nullable.isdisjoint(columns)
+    return UniqueIndex(
+        name=name, parts=tuple(IndexPart(column=column) for column in columns), nulls_distinct=distinct
+    )
+
+
+def _index(
+    name: str, parts: Sequence[tuple[str, str | None]], nullable: frozenset[str], place: str, table: str
+) -> UniqueIndex:
+    if all(expression is None for _, expression in parts):
+        return _plain_index(name, [spelled(column, table) for column, _ in parts], nullable)
+    columns = _columns_unless_null(parts)
+    if columns is None or not nullable.intersection(spelled(each, table) for each in columns) <= {
+        spelled(each, table) for each in _given_of(parts)
+    }:
+        raise TargetConfigError(
+            f"unique index {name} of target table {place} is over an expression: its conflicts cannot be put in order. Make it an ordinary "
+            "unique index over columns, or drop it"
+        )
+    return UniqueIndex(name=name, parts=tuple(IndexPart(column=spelled(each, table)) for each in columns))
+
+
+def _columns_unless_null(parts: Sequence[tuple[str, str | None]]) -> list[str] | None:
+    """Return the columns of an index of `unique_statement` over expressions; None: it is another."""
+    matches = [_UNLESS_NULL.fullmatch(expression or "") for _, expression in parts]
+    found = [match for match in matches if match is not None]
+    conditions = {_conditions(match["given"]) for match in found}
+    if len(found) < len(parts) or len(conditions) != 1 or None in conditions:
+        return None
+    columns = [match["column"] for match in found]
+    return columns if (conditions.pop() or frozenset()) <= set(columns) else None
+
+
+def _given_of(parts: Sequence[tuple[str, str | None]]) -> frozenset[str]:
+    match = _UNLESS_NULL.fullmatch(parts[0][1] or "")
+    return (_conditions(match["given"]) if match else None) or frozenset()
+
+
+def _conditions(text: str) -> frozenset[str] | None:
+    """Return the columns of "A IS NOT NULL AND B IS NOT NULL"; None: it says something else."""
+    matches = [_GIVEN.fullmatch(each.strip()) for each in re.split(r"\s+AND\s+", text)]
+    columns = [match["column"] for match in matches if match is not None]
+    return frozenset(columns) if len(columns) == len(matches) else None

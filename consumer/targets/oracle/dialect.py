@@ -1,0 +1,76 @@
+"""Oracle as a target: how a session is put together, and how it writes what databases write differently."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from consumer.targets.bookkeeping import Books
+from consumer.targets.dialect import Dialect
+from consumer.targets.dialect_components import DialectComponents
+from consumer.targets.oracle.altering import OracleAlterer
+from consumer.targets.oracle.apply import OracleApplier
+from consumer.targets.oracle.catalogue import OracleCatalogue
+from consumer.targets.oracle.connection import Open, OracleLink
+from consumer.targets.oracle.sql import create, insert, locked, page, quote
+from consumer.targets.session import SqlSession
+from consumer.targets.sql import Syntax
+from schemas.io.oracle_connection import open_oracle
+
+if TYPE_CHECKING:
+    from schemas.config.model import TargetConfig
+
+_TYPES = {
+    "name": "VARCHAR2(100 CHAR) NOT NULL",
+    "topic": "VARCHAR2(249 CHAR) NOT NULL",
+    "int": "NUMBER(10) NOT NULL",
+    "big": "NUMBER(19) NOT NULL",
+    "text": "CLOB NOT NULL",
+    "text?": "CLOB",
+    "now": "TIMESTAMP(3) WITH LOCAL TIME ZONE DEFAULT SYSTIMESTAMP NOT NULL",
+    "id": "NUMBER(19) GENERATED ALWAYS AS IDENTITY",
+}
+
+
+def _millis(column: str) -> str:
+    """An interval has days, hours, minutes and seconds; the session is in UTC (schemas.io.oracle_connection)."""
+    since = f"({column} - TIMESTAMP '1970-01-01 00:00:00')"
+    whole = (("DAY", 86_400_000), ("HOUR", 3_600_000), ("MINUTE", 60_000), ("SECOND", 1000))
+    parts = (f"TRUNC(EXTRACT({part} FROM {since})) * {millis}.0" for part, millis in whole)
+    return f"ROUND({' + '.join(parts)} + CAST(TO_CHAR({column}, 'FF3') AS NUMBER(3)))"
+
+
+SYNTAX = Syntax(
+    quote=quote,
+    types=_TYPES,
+    now="SYSTIMESTAMP",
+    millis=_millis,
+    create=create,
+    locked=locked,
+    page=page,
+    insert=insert,
+)
+
+
+def session_of(target: TargetConfig, name: str, connect: Open) -> SqlSession:
+    """Return a connected session whose connections `connect` opens. Raises TransientError or TargetConfigError.
+
+    The bookkeeping tables are in the schema of the user.
+    """
+    link, kept = OracleLink(target, name, connect), Books(target.user, SYNTAX)
+    return SqlSession(
+        DialectComponents(
+            link=link,
+            books=kept,
+            catalogue=OracleCatalogue(link),
+            applier=OracleApplier(link, kept),
+            alterer=OracleAlterer(link),
+            fresh=lambda: OracleLink(target, f"{name} take-over", connect),
+        )
+    )
+
+
+def open_oracle_target(target: TargetConfig, name: str) -> SqlSession:
+    return session_of(target, name, open_oracle)
+
+
+ORACLE = Dialect("oracle", open_oracle_target)

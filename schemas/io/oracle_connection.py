@@ -1,0 +1,141 @@
+"""Connections to Oracle (python-oracledb in thin mode: no client is installed) with the one session state in which values keep their meaning.
+
+Whoever reads or writes values of an Oracle (capture, snapshot, apply, verify) connects through here. What is returned is a DB-API
+connection; in its rows NUMBER is a Decimal, a LOB its whole content (str or bytes), and what has a time zone is in UTC, without one.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, Any, Protocol
+
+from schemas.errors import ServerConnectError
+from schemas.io.endpoints import blamed
+
+if TYPE_CHECKING:
+    from oracledb import Connection
+    from pydantic import SecretStr
+
+    from schemas.config.model import TlsConfig
+
+#: What people call it, for `blamed`.
+ORACLE = "an Oracle listener"
+CONNECT_S = 10.0
+#: Minutes after which the driver asks whether a silent server is still there.
+PROBE_MIN = 1
+#: An instant is shown, and read, in UTC; texts of numbers and dates, should a statement make any, have one form.
+SESSION_SQL = (
+    "ALTER SESSION SET TIME_ZONE = '+00:00' NLS_NUMERIC_CHARACTERS = '.,' NLS_DATE_FORMAT = 'YYYY-MM-DD HH24:MI:SS' "
+    "NLS_TIMESTAMP_FORMAT = 'YYYY-MM-DD HH24:MI:SS.FF' NLS_SORT = BINARY NLS_COMP = BINARY"
+)
+#: From memory, but for the texts of the driver's own (DPY); a case of `make test-oracle`.
+_REMEDIES: dict[str, str] = {
+    "ORA-01017": "user or password is wrong: correct them in the configuration",
+    "ORA-01005": "give the password in the configuration",
+    "ORA-28000": "the account is locked: ALTER USER … ACCOUNT UNLOCK",
+    "ORA-28001": "the password has expired: ALTER USER … IDENTIFIED BY …",
+    "ORA-01045": "the user may not log in: GRANT CREATE SESSION TO the user",
+    "ORA-12514": "the listener does not know the service: correct `database` (a service name, see `lsnrctl services`)",
+    "ORA-12505": "the listener does not know the service: correct `database` (a service name, not a SID)",
+    "DPY-6001": "the listener does not know the service: correct `database` (a service name, see `lsnrctl services`)",
+    "DPY-6003": "the listener does not know the service: correct `database` (a service name, not a SID)",
+    "DPY-3001": "the server wants native network encryption, which needs an Oracle client: let the server accept TLS (tcps), or "
+    "connections without it (SQLNET.ENCRYPTION_SERVER = ACCEPTED)",
+    "DPY-3010": "the driver needs Oracle 12.1 or later",
+    "DPY-3015": "the user's password has a verifier of Oracle 10 only: set the password anew",
+    "DPY-6005": "nothing answers there: check host and port, and whether the listener runs",
+}
+_UNREACHABLE = "DPY-6005"
+#: Trying again later may help: the instance starts, stops, or has no room for another session.
+_TRANSIENT = frozenset({
+    _UNREACHABLE, "DPY-4011", "DPY-6000", "ORA-00018", "ORA-00020", "ORA-01033", "ORA-01034", "ORA-01089", "ORA-01109", "ORA-03113",
+    "ORA-03114", "ORA-12516", "ORA-12519", "ORA-12520", "ORA-12528", "ORA-12537", "ORA-12541", "ORA-12547",
+})  # fmt: skip
+
+
+class OracleServer(Protocol):
+    """What the configuration says of a server. `database`: the service name."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def user(self) -> str: ...
+    @property
+    def password(self) -> SecretStr: ...
+    @property
+    def database(self) -> str: ...
+    @property
+    def tls(self) -> TlsConfig | None: ...
+
+
+def open_oracle(config: OracleServer, *, program: str = "rowlock") -> Connection:
+    """Open a connection, not in autocommit mode. `program`: its name in V$SESSION. Raises ServerConnectError with the remedy."""
+    import oracledb
+
+    try:
+        made = oracledb.connect(
+            user=config.user, password=config.password.get_secret_value(), host=config.host, port=config.port,
+            service_name=config.database, tcp_connect_timeout=CONNECT_S, expire_time=PROBE_MIN, program=program[:48],
+            **tls_arguments(config.tls),
+        )  # fmt: skip
+        made.outputtypehandler = _fetched
+        with made.cursor() as cursor:
+            cursor.execute(SESSION_SQL)
+    except oracledb.Error as error:
+        raise _explained(error, config) from error
+    return made
+
+
+def tls_arguments(tls: TlsConfig | None) -> dict[str, Any]:
+    """Return the driver's arguments for TLS settings: a context of Python's, so that no wallet is needed."""
+    if tls is None:
+        return {}
+    context = ssl.create_default_context(cafile=str(tls.ca) if tls.ca else None)
+    context.check_hostname = False  # the driver compares names itself, by Oracle's rules
+    if tls.verify == "none":
+        context.verify_mode = ssl.CERT_NONE
+    if tls.cert is not None:
+        context.load_cert_chain(str(tls.cert), str(tls.key) if tls.key else None)
+    return {"protocol": "tcps", "ssl_context": context, "ssl_server_dn_match": tls.verify == "full"}
+
+
+def error_code(error: Exception) -> str:
+    """Return "ORA-00001" or "DPY-4011" of an error of the driver; "": it has none."""
+    return str(getattr(error.args[0], "full_code", "")) if error.args else ""
+
+
+def error_message(error: Exception) -> str:
+    """Return the server's words in one line: without its code, and without the driver's pointer to a help page."""
+    said = str(getattr(error.args[0], "message", error.args[0])) if error.args else str(error)
+    text = " ".join(said.partition("Help:")[0].split())
+    return text.removeprefix(f"{error_code(error)}: ")
+
+
+def _fetched(cursor: Any, metadata: Any) -> Any:
+    """Tell the driver how a column is read: numbers exactly, and LOBs whole, in the same round trip."""
+    from decimal import Decimal
+
+    import oracledb
+
+    if metadata.type_code is oracledb.DB_TYPE_NUMBER:
+        return cursor.var(Decimal, arraysize=cursor.arraysize)
+    whole = {
+        oracledb.DB_TYPE_CLOB: oracledb.DB_TYPE_LONG,
+        oracledb.DB_TYPE_NCLOB: oracledb.DB_TYPE_LONG_NVARCHAR,
+        oracledb.DB_TYPE_BLOB: oracledb.DB_TYPE_LONG_RAW,
+    }.get(metadata.type_code)
+    return None if whole is None else cursor.var(whole, arraysize=cursor.arraysize)
+
+
+def _explained(error: Exception, config: OracleServer) -> ServerConnectError:
+    code = error_code(error)
+    remedy = _REMEDIES.get(code, "see the server's message")
+    if code == _UNREACHABLE or not code:
+        remedy = blamed(config.host, config.port, ORACLE) or remedy
+    where = f"{config.user}@{config.host}:{config.port}/{config.database}"
+    return ServerConnectError(
+        f"cannot connect to Oracle as {where}: {error_message(error)} ({code or type(error).__name__}); {remedy}",
+        transient=code in _TRANSIENT,
+    )

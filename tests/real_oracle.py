@@ -1,0 +1,72 @@
+"""A server of one's own for the tests of Oracle: `make test-oracle DSN=user/password@host:port/service`.
+
+Its user's tables are dropped before each test, so its name must begin with ROWLOCK_TEST. What the run does not judge by itself, and a person
+looks at, is LOOK_AT.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from pydantic import SecretStr
+
+from schemas.io.oracle_connection import open_oracle
+
+#: What ADR 29 has from memory and no test decides.
+LOOK_AT = (
+    "how ALL_IND_EXPRESSIONS spells the index over CASE … END (catalogue._UNLESS_NULL must match it)",
+    "GV_$SESSION.BLOCKING_SESSION while a take-over waits, and how long KILL SESSION … IMMEDIATE takes with a large transaction open",
+    "the plan of the array's DELETE and MERGE: the key's index (V$SQL_PLAN)",
+    "ORA-01461 and ORA-24816 with several LOBs above 4000 and 32767 bytes in one row",
+    "a standby, a restricted session, an expired password, a full tablespace: class and remedy of each error",
+)
+
+
+def dsn() -> str:
+    return os.environ.get("ROWLOCK_ORACLE_DSN", "")
+
+
+@dataclass(frozen=True)
+class RealOracle:
+    user: str
+    password: str
+    host: str
+    port: int
+    service: str
+
+    @classmethod
+    def of(cls, text: str) -> RealOracle:
+        """Raises ValueError with what is wrong."""
+        found = re.fullmatch(r"([^/@]+)/(.+)@([^:@]+):(\d+)/(.+)", text)
+        if found is None:
+            raise ValueError("DSN is user/password@host:port/service")
+        user, password, host, port, service = found.groups()
+        if not user.upper().startswith("ROWLOCK_TEST"):
+            raise ValueError(
+                f"the tests drop all tables of their user: make one whose name begins with ROWLOCK_TEST, not {user}"
+            )
+        return cls(user, password, host, int(port), service)
+
+    def empty(self) -> None:
+        """Drop the user's tables."""
+        server: Any = SimpleNamespace(
+            host=self.host,
+            port=self.port,
+            user=self.user,
+            password=SecretStr(self.password),
+            database=self.service,
+            tls=None,
+        )
+        with open_oracle(server) as connection, connection.cursor() as cursor:
+            names = [row[0] for row in cursor.execute("SELECT table_name FROM user_tables").fetchall()]
+            for name in names:
+                cursor.execute(f'DROP TABLE "{name}" CASCADE CONSTRAINTS PURGE')
+
+
+if __name__ == "__main__":
+    RealOracle.of(dsn())
+    print("To be looked at by eye beside these tests:", *LOOK_AT, sep="\n- ")
