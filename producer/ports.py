@@ -44,6 +44,7 @@ class PositionKeeper(Protocol):
     """Stores positions: producer.resume.positions.PositionStore."""
 
     def send(self, writer: EventWriter, record: StoredPosition, /) -> None: ...
+    def alone(self, writer: EventWriter, /) -> bool: ...
 
 
 class TopicMaker(Protocol):

@@ -23,7 +23,7 @@ from producer.ports import Ports
 from producer.resume.startup import Started
 from producer.snapshot.chunks import LogMark, LogPoint
 from producer.snapshot.scheduler import Snapshots
-from producer.source import Change
+from producer.source import Change, UsedUpLog
 from producer.sources.changes import Barrier, Boundary, LogMoment, TransactionHeader, not_undone
 from producer.statements.ddl import Dml, Unknown, without_values
 from producer.statements.shadows import ShadowTables
@@ -49,6 +49,9 @@ class CaptureLoop:
         choice = TableChoice(source.tables, names, started, source.online_ddl.names)
         shadows = ShadowTables(source.online_ddl.names, names, record.shadows)
         self._log = log = ports.open_log(record, choice.captured)
+        self._used_up = log if isinstance(log, UsedUpLog) else None
+        if self._used_up is not None:
+            self._used_up.learn(started.published)
         self._snapshots = snapshots = Snapshots(
             started, writer, ports.open_reader, ports.clock, ports.chunk_rows,
             wanted=source.snapshot != "never", delivered=log.delivered,
@@ -131,6 +134,8 @@ class CaptureLoop:
         if boundary.stop is not None or boundary.undone:
             self._stop_by_end(boundary)
         self._rows.end()
+        if self._used_up is not None and self._used_up.outstanding:
+            self._use_up(self._used_up)
         self._position.ended(boundary)
         if self._stops.unsaid:
             self._say_stops(boundary.file, boundary.pos)
@@ -141,6 +146,13 @@ class CaptureLoop:
             self._advance(boundary.file, boundary.pos)
         if self._writer.full:
             self._writer.flush()
+
+    def _use_up(self, log: UsedUpLog) -> None:
+        """Have the log's rows deleted that Kafka has. Before anything else is stored: a start finds them by the topics' ends."""
+        self._writer.drain()
+        self._position.require_alone()
+        for error in log.purge():
+            self._stops.stop(error, self._log.moment)
 
     def _stop_by_end(self, boundary: Boundary) -> None:
         """Stop the tables that the way a transaction ended concerns."""

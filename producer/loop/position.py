@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from producer.errors import TransientSourceError
 from producer.ports import Ports
 from producer.resume.startup import Started
 from producer.snapshot.scheduler import Snapshots
-from producer.source import SourceLog
+from producer.source import SourceLog, UsedUpLog
 from producer.sources.changes import Boundary, Evidence, TransactionHeader
 from producer.statements.shadows import ShadowTables
 from schemas.wire.position import binlog_file_number
@@ -42,6 +43,7 @@ class CapturePosition:
         self._started = started
         self._shadows = shadows
         self._log = log
+        self._used_up = log if isinstance(log, UsedUpLog) else None
         self._snapshots = snapshots
         self._writer = ports.writer
         self._store = ports.store
@@ -71,9 +73,10 @@ class CapturePosition:
     def milestone(self, *, held: bool) -> Milestone:
         """Return where capture may resume once everything sent until now is acknowledged.
 
-        `held`: an event is encoded that is not sent yet: the anchors are those of before.
+        `held`: an event is encoded that is not sent yet: the anchors are those of before. So they are while rows of a log that is used
+        up are not deleted: the next start has to find their events.
         """
-        if not held:
+        if not held and (self._used_up is None or not self._used_up.outstanding):
             self._anchors = self._started.captured.anchors(self._writer.offsets)
         snapshots = frozenset(self._snapshots.done), frozenset(self._snapshots.pending)
         return Milestone(self.resume, self._log.evidence(), self._anchors, *snapshots)
@@ -83,6 +86,15 @@ class CapturePosition:
         self.note_proof()
         self.acknowledged(self.milestone(held=False))
         self._writer.drain()
+
+    def require_alone(self) -> None:
+        """Store the record again. Raises TransientSourceError when another process has claimed the source: readers may drop our events."""
+        self._store.send(self._writer, self._record)
+        self._writer.drain()
+        if not self._store.alone(self._writer):
+            raise TransientSourceError(
+                f"another process captures source {self._record.source} since: what this one read is not deleted at the source"
+            )
 
     def acknowledged(self, milestone: Milestone) -> None:
         """Everything sent before the milestone is in Kafka: store it."""

@@ -12,6 +12,7 @@ from producer.sources.oracle.catalogue import Constraint, Logged, MlogOptions, S
 from producer.sources.oracle.types import OracleColumn
 from producer.sources.survey import MISSING, Surveyed
 from schemas.io.mysql_catalog import is_selected
+from schemas.wire.records import Identity
 
 TableName = tuple[str, str]
 _AT_ONCE = 100
@@ -24,10 +25,29 @@ class OracleCatalog:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def now_ms(self) -> int:
-        """Return the server's time, in ms since 1970."""
-        ((text,),) = self._session.rows(sql.NOW)
-        return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
+    def identity(self) -> Identity:
+        """Return which database this is: a copy, and one that was opened with RESETLOGS, is another one."""
+        ((number, resetlogs, container),) = self._session.rows(sql.IDENTITY)
+        return Identity(
+            server_uuid=f"{number}/{resetlogs}/{container}",
+            server_id=int(number),
+            version=self.version(),
+            gtid_set=None,
+        )
+
+    def version(self) -> str:
+        rows = self._session.rows(sql.VERSION)
+        return str(rows[0][0]) if rows else ""
+
+    def instances(self) -> int:
+        """Return how many instances (RAC) have the database open."""
+        ((count,),) = self._session.rows(sql.INSTANCES)
+        return int(count)
+
+    def now(self) -> tuple[int, str]:
+        """Return the server's time, in ms since 1970, and a time two seconds before, as `Segments.ddl` has it."""
+        ((text, fresh),) = self._session.rows(sql.NOW)
+        return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000), fresh
 
     def table_names(self, patterns: Sequence[str]) -> list[TableName]:
         """Return the tables that patterns select; logs and the like are none."""
@@ -46,15 +66,20 @@ class OracleCatalog:
     def survey(self, names: Collection[TableName]) -> dict[TableName, tuple[Surveyed, Logged | None]]:
         """Return what each table is, and whether it can be captured."""
         logs, found = self.logs(), dict[TableName, tuple[Surveyed, Logged | None]]()
+        several = bool(names) and self.instances() > 1
         for group in _groups(names):
             own = [logs[name].log for name in group if name in logs]
             columns = self._columns([*group, *own])
             constraints, views = self._constraints(group), self._views(group)
             for name in group:
-                found[name] = judge(name, columns, constraints[name], logs.get(name), views[name])
+                found[name] = judge(
+                    name, columns, constraints[name], logs.get(name), views[name], several=several
+                )
         return {name: found.get(name, (MISSING, None)) for name in names}
 
-    def segments(self, names: Collection[TableName], logs: dict[TableName, MlogOptions]) -> dict[TableName, Segments]:
+    def segments(
+        self, names: Collection[TableName], logs: dict[TableName, MlogOptions]
+    ) -> dict[TableName, Segments]:
         """Return where tables and their logs are kept; one that is gone, or whose log is, is left out."""
         found: dict[TableName, Segments] = {}
         for group in _groups([name for name in names if name in logs]):
@@ -79,9 +104,19 @@ class OracleCatalog:
 
     def _columns(self, names: Sequence[TableName]) -> dict[TableName, list[OracleColumn]]:
         found: dict[TableName, list[OracleColumn]] = defaultdict(list)
-        for owner, table, name, type_, size, chars, precision, scale, null, virtual, default in self._session.rows(
-            *sql.columns(names)
-        ):
+        for (
+            owner,
+            table,
+            name,
+            type_,
+            size,
+            chars,
+            precision,
+            scale,
+            null,
+            virtual,
+            default,
+        ) in self._session.rows(*sql.columns(names)):
             found[owner, table].append(
                 OracleColumn(
                     name, type_, int(size or 0), int(chars or 0), _int(precision), _int(scale), null == "Y",

@@ -10,26 +10,20 @@ from typing import Any, NamedTuple
 
 from producer.errors import CaptureError, SourceRefusedError, TransientSourceError
 from schemas.config.model import SourceConfig
+from schemas.errors import ServerConnectError
 
 Rows = list[tuple[Any, ...]]
 
-#: What every session is told: keys are compared and sorted by their bytes, as chunks are read and as other databases keep them apart.
-SESSION_SQL = ("ALTER SESSION SET NLS_COMP = BINARY", "ALTER SESSION SET NLS_SORT = BINARY")
 _REFUSED = {
-    1017: "correct user and password",
-    28000: "unlock the account",
-    28001: "change the password",
-    1045: "GRANT CREATE SESSION to the user",
     942: "grant SELECT on it, and DELETE on the log (`rowlock check` prints the grants), or create it again",
     1031: "`rowlock check` prints the grants that are missing",
-    12514: "correct `database:`, the service's name",
     904: "`rowlock check` says what the logs must have",
 }
 """Numbers of ORA- errors that no retry heals, and what to do."""
 
 
 class Driver(NamedTuple):
-    """`connect`: opens a DB-API connection, without autocommit; `errors`: the root of what the driver raises."""
+    """`connect`: opens a DB-API connection, without autocommit (raises ServerConnectError); `errors`: the root of what the driver raises."""
 
     connect: Callable[[], Any]
     errors: type[Exception]
@@ -97,10 +91,10 @@ class Session:
         try:
             if self._connection is None:
                 self._connection = self._driver.connect()
-                with contextlib.closing(self._connection.cursor()) as cursor:
-                    for sql in SESSION_SQL:
-                        cursor.execute(sql)
             yield self._connection
+        except ServerConnectError as error:
+            kind = TransientSourceError if error.transient else SourceRefusedError
+            raise kind(str(error)) from error
         except self._driver.errors as error:
             self.close()
             raise source_error(error) from error

@@ -112,6 +112,7 @@ class PositionStore:
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
+        self._next = -1  # the offset that our next record gets, if nobody else writes
 
     def load(self, reader: TopicRanges) -> Records:
         """Read the whole topic (compacted: small)."""
@@ -133,8 +134,10 @@ class PositionStore:
             if self._first_of(reader, record.gen) == offsets[0]:
                 break
             record = msgspec.structs.replace(record, gen=record.gen + 1)
+        self._next = offsets[0] + 1
         for key in older:
             writer.send(self.topic, key.encode(), None)
+            self._next += 1
         writer.drain()
         return record
 
@@ -147,3 +150,11 @@ class PositionStore:
     def send(self, writer: EventWriter, record: StoredPosition) -> None:
         """Write `record`; everything before its position must be acknowledged already."""
         writer.send(self.topic, str(record.gen).encode(), encode_stored_position(record))
+        self._next += 1
+
+    def alone(self, writer: EventWriter) -> bool:
+        """Tell whether nobody else had written to the topic when the record came there that was sent last, and is acknowledged.
+
+        Who claims the source later begins later: our events that were acknowledged before that record are in its topics then.
+        """
+        return writer.offsets.get(self.topic) == self._next - 1

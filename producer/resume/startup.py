@@ -24,7 +24,7 @@ from producer.kafka.topics import EVENTS
 from producer.ports import EventWriter, TopicMaker, TopicRanges
 from producer.resume.positions import PositionStore, Records
 from producer.resume.topic_recovery import Tail, TopicTails, peek, scan
-from producer.source import SourceDatabase
+from producer.source import Published, SourceDatabase
 from producer.sources.survey import MISSING, Surveyed
 from producer.stops import Cause, Stopped, lost_at_start, merged
 from producer.tables import Begun, Captured, TableName, TableState, dotted, undotted
@@ -49,7 +49,7 @@ class Started:
     be defined: until the stream has passed what their topic holds (readers would drop it as old), and the point of the
     log up to which no definition of theirs can be proven. `begins`: tables that a former start took up behind the record's
     position, and where: nothing before concerns them. `copies`: those that were asked for. `snapshots`: whether tables are
-    snapshotted.
+    snapshotted. `published`: see UsedUpLog.
     """
 
     record: StoredPosition
@@ -62,6 +62,7 @@ class Started:
     begins: dict[TableName, Position] = field(default_factory=dict)
     copies: CopyBook = field(default_factory=CopyBook)
     snapshots: bool = True
+    published: Published = Published({}, None, False, {})
 
     def again(self, name: TableName) -> CopyMark | None:
         """Return how the first definition of a table in this era is marked: as the begin of a copy, where its topic has an older one."""
@@ -131,7 +132,17 @@ class Starter:
         self._define_all(started, names, former, found)
         for name, why in refused.items():
             self._leave_out(started, name, why)
+        started.published = self._published(found, record.epoch, again=not fresh)
         return started
+
+    def _published(self, found: dict[str, TopicTails], era: int, *, again: bool) -> Published:
+        """Return what the topics have of a log that is used up; a zombie's events do not count."""
+        rows: dict[TableName, list[tuple[str, int]]] = {}
+        for tails in found.values():
+            rows |= tails.logged
+        here = [each.highest[2] for each in found.values() if each.highest and each.highest[0] == era]
+        tables = {state.name: state.table for state in self.captured.tables.values()}
+        return Published(rows, max(here, default=None), again, tables)
 
     def _without_tools(self, names: list[TableName]) -> list[TableName]:
         """Leave out the tables in which gh-ost and the like make the next form of another one."""

@@ -195,13 +195,20 @@ def _parameter(column: Column, value: Any) -> object:
 # --- the thread
 
 
+class ReadsChunks(Protocol):
+    """Reads one chunk after the other, on a thread of its own: ChunkReader, or another source's."""
+
+    def read(self, request: ReadChunk, /) -> ChunkRead | ChunkFailed | ChunkRefused: ...
+    def close(self) -> None: ...
+
+
 class BackgroundReader:
     """A thread that reads one chunk at a time, so that the stream goes on meanwhile.
 
     `submit` a ReadChunk, `poll` for the answer. What `read` raises, `poll` raises.
     """
 
-    def __init__(self, reader: ChunkReader, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, reader: ReadsChunks, clock: Callable[[], float] = time.monotonic) -> None:
         self._reader = reader
         self._clock = clock
         self._requests: queue.SimpleQueue[ReadChunk | None] = queue.SimpleQueue()

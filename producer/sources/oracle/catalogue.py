@@ -75,8 +75,13 @@ def judge(
     constraints: Sequence[Constraint],
     log: MlogOptions | None,
     views: Sequence[str] = (),
+    *,
+    several: bool = False,
 ) -> tuple[Surveyed, Logged | None]:
-    """Say whether a table can be captured, and as what. `columns`: also those of its log. `views`: that are refreshed from the log."""
+    """Say whether a table can be captured, and as what.
+
+    `columns`: also those of its log. `views`: that are refreshed from the log. `several`: instances have the database open.
+    """
     place, own = f"table {name[0]}.{name[1]}", columns.get(name, ())
     if not own:
         return MISSING, None
@@ -89,8 +94,17 @@ def judge(
     why = log_refusal(name, kept, key.columns, log, columns, views)
     if why is not None or log is None:
         return Surveyed(None, f"{place}: {why}"), None
-    table = Table(db=name[0], name=name[1], columns=built, key=key, unique=unique)
-    return Surveyed(table, None), Logged(table, log.log, _extra(log, columns), tuple(kept))
+    table, extra = (
+        Table(db=name[0], name=name[1], columns=built, key=key, unique=unique),
+        _extra(log, columns),
+    )
+    if several and COMMIT_SCN not in extra:
+        return Surveyed(
+            None,
+            f"{place}: several instances (RAC) write its log {log.table}, and only commit SCNs put their rows in order: "
+            f"{wanted_log(name, [each.name for each in kept if each.name not in key.columns], ', COMMIT SCN')} in its place",
+        ), None
+    return Surveyed(table, None), Logged(table, log.log, extra, tuple(kept))
 
 
 def _columns(columns: Sequence[OracleColumn]) -> tuple[Column, ...]:
@@ -167,10 +181,10 @@ def log_refusal(
     return None
 
 
-def wanted_log(name: TableName, columns: Sequence[str]) -> str:
+def wanted_log(name: TableName, columns: Sequence[str], more: str = "") -> str:
     """Return the statement that makes the log which capture wants."""
     listed = f" ({', '.join(quoted(each) for each in columns)})" if columns else ""
-    return f"CREATE MATERIALIZED VIEW LOG ON {quoted(*name)} WITH PRIMARY KEY, SEQUENCE{listed} INCLUDING NEW VALUES"
+    return f"CREATE MATERIALIZED VIEW LOG ON {quoted(*name)} WITH PRIMARY KEY, SEQUENCE{more}{listed} INCLUDING NEW VALUES"
 
 
 # --- what has happened to a table

@@ -80,7 +80,9 @@ def read(rows: Sequence[LogRow], key: Callable[[Row], Key], *, whole: bool) -> R
             found.append((row, _change(row, old)))
     if open_updates and whole:
         shown = min(row.sequence for row in open_updates.values())
-        raise LogBrokenError(f"SEQUENCE$$ {shown} is an image before an update, and the one behind is missing")
+        raise LogBrokenError(
+            f"SEQUENCE$$ {shown} is an image before an update, and the one behind is missing"
+        )
     return Read(_by_transaction(found), len(open_updates))
 
 
@@ -98,7 +100,9 @@ def _change(row: LogRow, old: LogRow | None) -> Change:
         case ("U", "N") if old is not None:
             places = (Place(old.rowid, old.sequence), here)
             return Change("u", old.image, row.image, places, row.xid)
-    raise LogBrokenError(f"SEQUENCE$$ {row.sequence} has DMLTYPE$$ {row.dml!r} with OLD_NEW$$ {row.old_new!r}")
+    raise LogBrokenError(
+        f"SEQUENCE$$ {row.sequence} has DMLTYPE$$ {row.dml!r} with OLD_NEW$$ {row.old_new!r}"
+    )
 
 
 def _by_transaction(found: list[tuple[LogRow, Change]]) -> list[Change]:

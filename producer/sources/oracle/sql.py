@@ -15,7 +15,11 @@ IDENTITY = (
 )
 VERSION = "SELECT VERSION FROM PRODUCT_COMPONENT_VERSION WHERE PRODUCT LIKE 'Oracle%'"
 INSTANCES = "SELECT COUNT(*) FROM GV$INSTANCE"
-NOW = "SELECT TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD\"T\"HH24:MI:SS.FF3') FROM DUAL"
+NOW = (
+    "SELECT TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD\"T\"HH24:MI:SS.FF3'), "
+    "TO_CHAR(SYSDATE - 2 / 86400, 'YYYY-MM-DD\"T\"HH24:MI:SS') FROM DUAL"
+)
+"""The time of now in UTC, and that of two seconds ago as the server's clock shows it, which LAST_DDL_TIME follows."""
 
 LOGS = (
     "SELECT LOG_OWNER, MASTER, LOG_TABLE, PRIMARY_KEY, SEQUENCE, INCLUDE_NEW_VALUES, COMMIT_SCN_BASED, STAGING_LOG "
@@ -131,6 +135,16 @@ def log_places(log: TableName, limit: int) -> Statement:
 def delete_places(log: TableName) -> str:
     """Return the DELETE of one row of a log, to be run for many: by ROWID and SEQUENCE$$."""
     return f'DELETE FROM {quoted(*log)} WHERE ROWID = :1 AND "SEQUENCE$$" = :2'
+
+
+def no_row(table: TableName) -> Statement:
+    """Return a SELECT of no row: it shows whether the user may."""
+    return f"SELECT COUNT(*) FROM {quoted(*table)} WHERE 1 = :1", [0]
+
+
+def delete_no_row(log: TableName) -> str:
+    """Return a DELETE of no row, with 0 for its bind."""
+    return f"DELETE FROM {quoted(*log)} WHERE 1 = :1"
 
 
 def chunk(

@@ -20,7 +20,7 @@ FINEST = 6
 """Digits of a fraction of a second that other databases keep. A finer time is text."""
 _UTF8: dict[str, Any] = {"charset": "utf8mb4", "collation": "utf8mb4_0900_bin"}
 _NUMBER_FORMAT = "TO_CHAR({}, 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')"
-_DAY = 'SYYYY-MM-DD'
+_DAY = "SYYYY-MM-DD"
 
 Convert = Callable[..., Value]
 
@@ -136,7 +136,8 @@ def wire_float(value: float) -> Value:
 
 def _date(_: OracleColumn) -> Form:
     """DATE has a time of day."""
-    return _time(Kind.DATETIME, 0, "TO_CHAR({}, '%s HH24:MI:SS')" % _DAY, "TO_DATE({}, '%s HH24:MI:SS')" % _DAY)
+    form = f"{_DAY} HH24:MI:SS"
+    return _time(Kind.DATETIME, 0, f"TO_CHAR({{}}, '{form}')", f"TO_DATE({{}}, '{form}')")
 
 
 def _timestamp(column: OracleColumn) -> Form:

@@ -18,4 +18,8 @@ class SourceKind:
 
 _BINLOG = SourceKind("producer.flavours.binlog_source", "binlog_source")
 
-SOURCE_KINDS = {"mysql": _BINLOG, "mariadb": _BINLOG}
+SOURCE_KINDS = {
+    "mysql": _BINLOG,
+    "mariadb": _BINLOG,
+    "oracle": SourceKind("producer.oracle.source", "oracle_source"),
+}
