@@ -137,13 +137,14 @@ class Published(NamedTuple):
     """What topics have when capture begins, of a log that is used up.
 
     `rows`: rows of the log that may still be in it, by table; `highest`: the highest `pos` of this era; `again`: whether a process has
-    captured before; `tables`: definitions in force.
+    captured before; `tables`: definitions in force; `bare`: those of them of which a topic has nothing more.
     """
 
     rows: Mapping[TableName, Sequence[tuple[str, int]]]
     highest: int | None
     again: bool
     tables: Mapping[TableName, Table]
+    bare: Collection[TableName]
 
 
 @runtime_checkable

@@ -157,7 +157,9 @@ class OracleSite:
         finally:
             loop.close()
 
-    def start(self, source: OracleSource, config: Config, client: Client) -> tuple[CaptureLoop, list[Watermark]]:
+    def start(
+        self, source: OracleSource, config: Config, client: Client
+    ) -> tuple[CaptureLoop, list[Watermark]]:
         own, store = config.sources["s"], PositionStore(POSITIONS)
         writer = KafkaWriter(lambda _on_error: client, lambda: False)
         self.broker.ensure([POSITIONS], {})
@@ -170,7 +172,7 @@ class OracleSite:
             writer=writer, store=store, topics=self.broker, open_log=source.open_log, open_reader=source.open_reader,
             server=lambda: source, names=source.tables.names, definitions=source.definitions, reaches=source.reaches,
             clock=Clock(lambda: self.now, lambda: int(self.now * 1000)), stopping=lambda: False, on_watermark=told.append,
-            requests=self.requests, chunk_rows=self.chunk_rows,
+            requests=self.requests, reader=self.broker, chunk_rows=self.chunk_rows,
         ))  # fmt: skip
         return loop, told
 
@@ -208,7 +210,11 @@ class OracleSite:
 
     def watermarks(self) -> list[Watermark]:
         topic = self.broker.topics.get(f"{PREFIX}.s.watermark")
-        return [msgspec.json.decode(each.value() or b"", type=Watermark) for each in topic.records] if topic else []
+        return (
+            [msgspec.json.decode(each.value() or b"", type=Watermark) for each in topic.records]
+            if topic
+            else []
+        )
 
 
 def _counted(event: Event) -> Event:

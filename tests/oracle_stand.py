@@ -179,22 +179,35 @@ class OracleStand:
 
     # --- tables and logs
 
-    def create(self, table: str, columns: dict[str, tuple[str, str]], key: Sequence[str] = ("id",), unique: Sequence[str] = ()) -> None:
+    def create(
+        self,
+        table: str,
+        columns: dict[str, tuple[str, str]],
+        key: Sequence[str] = ("id",),
+        unique: Sequence[str] = (),
+    ) -> None:
         """Make a table with its log. `columns`: name → (type of Oracle, type here)."""
         listed = ", ".join(f'"{name}" {own}' for name, (_, own) in columns.items())
         keys = ", ".join(f'"{name}"' for name in key)
         with self.own.transaction():
             self.do(f'CREATE TABLE "{OWNER}"."{table}" ({listed}, PRIMARY KEY ({keys}))')
             for name in unique:
-                self.do(f'ALTER TABLE "{OWNER}"."{table}" ADD UNIQUE ("{name}") DEFERRABLE INITIALLY IMMEDIATE')
+                self.do(
+                    f'ALTER TABLE "{OWNER}"."{table}" ADD UNIQUE ("{name}") DEFERRABLE INITIALLY IMMEDIATE'
+                )
             self.do("INSERT INTO all_tables VALUES (%s, %s, NULL)", (OWNER, table))
             self._object(table)
             for name, (type_, _) in columns.items():
                 self._column(table, name, type_, nullable=name not in key)
-            for kind, name, parts in [("P", f"{table}_PK", key), *[("U", f"{table}_{each}", [each]) for each in unique]]:
+            for kind, name, parts in [
+                ("P", f"{table}_PK", key),
+                *[("U", f"{table}_{each}", [each]) for each in unique],
+            ]:
                 self.do("INSERT INTO all_constraints VALUES (%s, %s, %s, %s)", (OWNER, table, name, kind))
                 for i, part in enumerate(parts):
-                    self.do("INSERT INTO all_cons_columns VALUES (%s, %s, %s, %s)", (OWNER, name, part, i + 1))
+                    self.do(
+                        "INSERT INTO all_cons_columns VALUES (%s, %s, %s, %s)", (OWNER, name, part, i + 1)
+                    )
         self.create_log(table)
 
     def create_log(self, table: str) -> None:
@@ -225,8 +238,10 @@ class OracleStand:
         logged = {name for name, _ in self._columns(f"MLOG$_{table}")}
         names = [name for name, _ in self._columns(table) if name in logged]
         keys = self.do(
-            "SELECT column_name FROM all_cons_columns WHERE constraint_name = %s ORDER BY position", (f"{table}_PK",)
+            "SELECT column_name FROM all_cons_columns WHERE constraint_name = %s ORDER BY position",
+            (f"{table}_PK",),
         )
+
         def insert(image: str, dml: str, old_new: str) -> str:
             columns = ", ".join(f'"{name}"' for name in names)
             values = ", ".join(f'{image}."{name}"' for name in names)
@@ -243,7 +258,8 @@ class OracleStand:
 
     def _object(self, name: str) -> None:
         self.do(
-            "INSERT INTO all_objects SELECT %s, %s, 'TABLE', nextval('object_ids'), nextval('object_ids')", (OWNER, name)
+            "INSERT INTO all_objects SELECT %s, %s, 'TABLE', nextval('object_ids'), nextval('object_ids')",
+            (OWNER, name),
         )
 
     def _column(self, table: str, name: str, declared: str, *, nullable: bool) -> None:
@@ -261,7 +277,9 @@ class OracleStand:
 
     def _ddl(self, *names: str) -> None:
         for name in names:
-            self.do("UPDATE all_objects SET last_ddl_time = clock_timestamp() WHERE object_name = %s", (name,))
+            self.do(
+                "UPDATE all_objects SET last_ddl_time = clock_timestamp() WHERE object_name = %s", (name,)
+            )
 
     def add_column(self, table: str, name: str, declared: str, own: str) -> None:
         """Of the table and of its log, without a default."""
@@ -275,7 +293,10 @@ class OracleStand:
     def truncate(self, table: str) -> None:
         with self.own.transaction():
             self.do(f'TRUNCATE "{OWNER}"."{table}"')
-            self.do("UPDATE all_objects SET data_object_id = nextval('object_ids') WHERE object_name = %s", (table,))
+            self.do(
+                "UPDATE all_objects SET data_object_id = nextval('object_ids') WHERE object_name = %s",
+                (table,),
+            )
             self._ddl(table)
 
     def drop(self, table: str) -> None:
@@ -293,7 +314,10 @@ class OracleStand:
             for row in rows:
                 self.do(f'INSERT INTO "{OWNER}"."{table}" VALUES (%s, %s)', row)
             self.do(f'ALTER TABLE "{OWNER}"."{table}" ENABLE TRIGGER mlog')
-            self.do("INSERT INTO all_sumdelta SELECT object_id, txid_current() FROM all_objects WHERE object_name = %s", (table,))
+            self.do(
+                "INSERT INTO all_sumdelta SELECT object_id, txid_current() FROM all_objects WHERE object_name = %s",
+                (table,),
+            )
 
     def logged(self, table: str) -> int:
         """Return how many rows its log holds; 0: it has none."""

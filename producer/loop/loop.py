@@ -150,7 +150,7 @@ class CaptureLoop:
     def _use_up(self, log: UsedUpLog) -> None:
         """Have the log's rows deleted that Kafka has. Before anything else is stored: a start finds them by the topics' ends."""
         self._writer.drain()
-        self._position.require_alone()
+        self._position.require_ours()
         for error in log.purge():
             self._stops.stop(error, self._log.moment)
 

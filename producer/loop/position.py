@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from producer.errors import TransientSourceError
+from producer.errors import SupersededError
 from producer.ports import Ports
 from producer.resume.startup import Started
 from producer.snapshot.scheduler import Snapshots
@@ -47,6 +47,7 @@ class CapturePosition:
         self._snapshots = snapshots
         self._writer = ports.writer
         self._store = ports.store
+        self._reader = ports.reader
         self._clock = ports.clock
         self._record = started.record
         self.resume = beginning(started)
@@ -87,13 +88,13 @@ class CapturePosition:
         self.acknowledged(self.milestone(held=False))
         self._writer.drain()
 
-    def require_alone(self) -> None:
-        """Store the record again. Raises TransientSourceError when another process has claimed the source: readers may drop our events."""
-        self._store.send(self._writer, self._record)
-        self._writer.drain()
-        if not self._store.alone(self._writer):
-            raise TransientSourceError(
-                f"another process captures source {self._record.source} since: what this one read is not deleted at the source"
+    def require_ours(self) -> None:
+        """Raise SupersededError when another process has claimed the source by now: readers may drop what this one has sent."""
+        if self._reader is None:
+            raise ValueError("a log that is used up needs a reader of topics")
+        if self._store.superseded(self._reader, self._record.gen):
+            raise SupersededError(
+                f"another process captures source {self._record.source} since: what this one read is not deleted at the source, and it ends"
             )
 
     def acknowledged(self, milestone: Milestone) -> None:

@@ -6,9 +6,9 @@ other one is taken up here: what it is now, and from its log's present end on.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-from producer.definitions.places import Place, Proof, Proven
+from producer.definitions.places import Place, Proof, Proven, Unproven
 from producer.oracle.catalog import OracleCatalog
 from producer.oracle.following import Following
 from producer.oracle.session import Session
@@ -16,6 +16,7 @@ from producer.sources.oracle import sql
 from producer.sources.oracle.catalogue import Seen
 from producer.sources.oracle.mlog import Place as LogPlace
 from producer.tables import TableName, dotted
+from schemas.table.model import Table, same_definition
 
 MOST_OLD = 1_000_000
 """Rows that a log may hold when its table is taken up: they are kept in memory until they are deleted."""
@@ -23,7 +24,7 @@ MOST_OLD = 1_000_000
 
 class OracleDefinitions:
     def __init__(self, session: Session, catalog: OracleCatalog, following: Following) -> None:
-        self._session, self._catalog, self._following = session, catalog, following
+        self._session, self._catalog, self.following = session, catalog, following
 
     def at(self, place: Place, name: TableName) -> Proof:
         return self.all_at(place, [name])[name]
@@ -31,9 +32,19 @@ class OracleDefinitions:
     def all_at(self, _place: Place, names: Collection[TableName]) -> dict[TableName, Proof]:
         found: dict[TableName, Proof] = {}
         for name in names:
-            if (known := self._following.now(name)) is not None:
+            if (known := self.following.now(name)) is not None:
                 found[name] = Proven(known.table, None)
         return found | self._taken_up([name for name in names if name not in found])
+
+    def take_up_again(self, tables: Mapping[TableName, Table]) -> None:
+        """Follow tables of which a process before has published the definition, and did not come to store that it follows them."""
+        for name, proof in self._taken_up(tables).items():
+            if (
+                isinstance(proof, Unproven)
+                or proof.table is None
+                or not same_definition(tables[name], proof.table)
+            ):
+                self.following.drop(name)
 
     def partitioning(
         self, _place: Place, _name: TableName
@@ -59,6 +70,6 @@ class OracleDefinitions:
                 found[name] = Proven(None, reason)
                 continue
             old = (LogPlace(str(rowid), int(sequence)) for rowid, sequence in rows)
-            self._following.take_up(name, Seen(logged, segments[name]), old)
+            self.following.take_up(name, Seen(logged, segments[name]), old)
             found[name] = Proven(logged.table, None)
         return found

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from producer.errors import SourceRefusedError, TableStoppedError
 from producer.oracle.catalog import OracleCatalog
-from producer.oracle.following import Following
+from producer.oracle.definitions import OracleDefinitions
 from producer.oracle.forms import expressions, key_of, log_row_of
 from producer.oracle.look import Look, judged, looked_at_closely
 from producer.oracle.rows import OracleRows
@@ -66,19 +66,21 @@ class OracleLog:
         self,
         session: Session,
         catalog: OracleCatalog,
-        following: Following,
+        definitions: OracleDefinitions,
         record: StoredPosition,
         captured: Callable[[str, str], bool],
+        *,
         pace: Pace,
     ) -> None:
-        self._session, self._catalog, self._following = session, catalog, following
+        self._session, self._catalog, self._definitions = session, catalog, definitions
+        self._following = following = definitions.following
         self._captured, self._pace = captured, pace
         following.restore(record.proof)
         following.captured = captured
         self._number = self.begun_poll = record.pos
         self._settled = self._noted = record.proof
         self._taken: list[OracleRows] = []
-        self._definitions: Mapping[TableName, Table] = {}
+        self._defined: Mapping[TableName, Table] = {}
         self._due = pace.seconds()
         self.heard = self.begun = self.inside = False
         self.outstanding = False
@@ -97,7 +99,10 @@ class OracleLog:
             self._following.published[name] = frozenset(place.sequence for place in places)
             if name in logs:
                 self._delete(logs[name].log, places)
-        self._definitions = published.tables
+        self._defined = published.tables
+        self._definitions.take_up_again(
+            {name: published.tables[name] for name in published.bare if name not in self._following.tables}
+        )
 
     def purge(self) -> Iterator[TableStoppedError]:
         """Delete what the poll published, and what tables had in their logs before they were taken up; counted.
@@ -107,7 +112,7 @@ class OracleLog:
         for rows in self._taken:
             yield from self._purged(rows.table, rows.places)
         self._taken.clear()
-        for name, table in self._following.tables.items():
+        for table in self._following.tables.values():
             if table.old and table.logged is not None:
                 self._delete(table.logged.log, table.old)
                 table.old, table.settled = frozenset(), True
@@ -256,7 +261,7 @@ class OracleLog:
             if not self._captured(*name):
                 self._following.drop(name)
                 continue
-            found = judged(name, self._following.tables[name], look, self._definitions.get(name))
+            found = judged(name, self._following.tables[name], look, self._defined.get(name))
             if found is None:
                 continue
             changed.add(name)

@@ -94,7 +94,9 @@ class OracleSource:
         return LogStart(stored.file, stored.pos, now, stored.proof)
 
     def open_log(self, record: StoredPosition, captured: Callable[[str, str], bool]) -> OracleLog:
-        self._log = OracleLog(self._session, self._catalog, self._following, record, captured, self._pace)
+        self._log = OracleLog(
+            self._session, self._catalog, self.definitions, record, captured, pace=self._pace
+        )
         return self._log
 
     def log_end(self) -> tuple[str, int] | None:

@@ -112,7 +112,8 @@ class PositionStore:
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        self._next = -1  # the offset that our next record gets, if nobody else writes
+        self._claimed = 0  # the offset of our claim
+        self._next = 0  # the offset that our next record gets, if nobody else writes
 
     def load(self, reader: TopicRanges) -> Records:
         """Read the whole topic (compacted: small)."""
@@ -134,7 +135,7 @@ class PositionStore:
             if self._first_of(reader, record.gen) == offsets[0]:
                 break
             record = msgspec.structs.replace(record, gen=record.gen + 1)
-        self._next = offsets[0] + 1
+        self._claimed, self._next = offsets[0], offsets[0] + 1
         for key in older:
             writer.send(self.topic, key.encode(), None)
             self._next += 1
@@ -152,9 +153,15 @@ class PositionStore:
         writer.send(self.topic, str(record.gen).encode(), encode_stored_position(record))
         self._next += 1
 
-    def alone(self, writer: EventWriter) -> bool:
-        """Tell whether nobody else had written to the topic when the record came there that was sent last, and is acknowledged.
+    def superseded(self, reader: TopicRanges, gen: int) -> bool:
+        """Tell whether a later gen than ours has claimed the source by now; all that was sent is acknowledged.
 
-        Who claims the source later begins later: our events that were acknowledged before that record are in its topics then.
+        If not, all our events that were acknowledged before count: who claims later finds them in the topics. Without records of
+        others, which are few, only the topic's end is asked for.
         """
-        return writer.offsets.get(self.topic) == self._next - 1
+        _, end = reader.bounds(self.topic)
+        if end == self._next:
+            return False
+        keys = [message.key() for message in reader.read(self.topic, self._claimed, end)]
+        self._next = end
+        return any(int(key) > gen for key in keys)

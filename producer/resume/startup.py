@@ -41,6 +41,9 @@ from schemas.wire.records import Anchor, StoredPosition, TableStop
 _log = structlog.get_logger("capture")
 
 
+NOTHING_PUBLISHED = Published({}, None, False, {}, ())
+
+
 @dataclass(slots=True)
 class Started:
     """What the unit runs with. `tails`: per known table what its topic said; `errors`: tables that are left out.
@@ -62,7 +65,7 @@ class Started:
     begins: dict[TableName, Position] = field(default_factory=dict)
     copies: CopyBook = field(default_factory=CopyBook)
     snapshots: bool = True
-    published: Published = Published({}, None, False, {})
+    published: Published = NOTHING_PUBLISHED
 
     def again(self, name: TableName) -> CopyMark | None:
         """Return how the first definition of a table in this era is marked: as the begin of a copy, where its topic has an older one."""
@@ -142,7 +145,12 @@ class Starter:
             rows |= tails.logged
         here = [each.highest[2] for each in found.values() if each.highest and each.highest[0] == era]
         tables = {state.name: state.table for state in self.captured.tables.values()}
-        return Published(rows, max(here, default=None), again, tables)
+        bare = {
+            state.name
+            for state in self.captured.tables.values()
+            if state.topic.ceiling in (None, state.defined_at)
+        }
+        return Published(rows, max(here, default=None), again, tables, bare)
 
     def _without_tools(self, names: list[TableName]) -> list[TableName]:
         """Leave out the tables in which gh-ost and the like make the next form of another one."""

@@ -91,7 +91,7 @@ def judge(
         key, unique = _keys(name, constraints, kept)
     except UnsupportedTypeError as error:
         return Surveyed(None, f"{place}: {error}: exclude the table, or change it"), None
-    why = log_refusal(name, kept, key.columns, log, columns, views)
+    why = log_refusal(name, kept, key.columns, log=log, all_columns=columns, views=views)
     if why is not None or log is None:
         return Surveyed(None, f"{place}: {why}"), None
     table, extra = (
@@ -148,6 +148,7 @@ def log_refusal(
     name: TableName,
     columns: Sequence[OracleColumn],
     key: Collection[str],
+    *,
     log: MlogOptions | None,
     all_columns: TableColumns,
     views: Sequence[str],
