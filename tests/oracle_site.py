@@ -11,7 +11,7 @@ import msgspec
 from producer.errors import SourceRefusedError, TransientSourceError
 from producer.kafka.writer import KafkaWriter
 from producer.loop.loop import CaptureLoop
-from producer.oracle.log import Pace
+from producer.oracle.log import PollPace
 from producer.oracle.source import OracleSource
 from producer.ports import Clock, Ports
 from producer.resume.positions import PositionStore
@@ -101,7 +101,7 @@ class OracleSite:
         return Config.model_validate({"kafka": {"bootstrap": "h:1", "prefix": PREFIX}, "sources": {"s": own}})
 
     def source(self, config: Config) -> OracleSource:
-        pace = Pace(self.poll_rows, 0.0, lambda: self.now, lambda _seconds: None)
+        pace = PollPace(self.poll_rows, 0.0, lambda: self.now, lambda _seconds: None)
         return OracleSource(config.sources["s"], "s", self.stand.driver(), pace)
 
     def run(

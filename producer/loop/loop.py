@@ -135,7 +135,8 @@ class CaptureLoop:
             self._stop_by_end(boundary)
         self._rows.end()
         if self._used_up is not None and self._used_up.outstanding:
-            self._use_up(self._used_up)
+            for error in self._position.use_up(self._used_up):
+                self._stops.stop(error, self._log.moment)
         self._position.ended(boundary)
         if self._stops.unsaid:
             self._say_stops(boundary.file, boundary.pos)
@@ -146,13 +147,6 @@ class CaptureLoop:
             self._advance(boundary.file, boundary.pos)
         if self._writer.full:
             self._writer.flush()
-
-    def _use_up(self, log: UsedUpLog) -> None:
-        """Have the log's rows deleted that Kafka has. Before anything else is stored: a start finds them by the topics' ends."""
-        self._writer.drain()
-        self._position.require_ours()
-        for error in log.purge():
-            self._stops.stop(error, self._log.moment)
 
     def _stop_by_end(self, boundary: Boundary) -> None:
         """Stop the tables that the way a transaction ended concerns."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
 
-from producer.errors import SupersededError
+from producer.errors import SupersededError, TableStoppedError
 from producer.ports import Ports
 from producer.resume.startup import Started
 from producer.snapshot.scheduler import Snapshots
@@ -88,14 +89,19 @@ class CapturePosition:
         self.acknowledged(self.milestone(held=False))
         self._writer.drain()
 
-    def require_ours(self) -> None:
-        """Raise SupersededError when another process has claimed the source by now: readers may drop what this one has sent."""
+    def use_up(self, log: UsedUpLog) -> Iterator[TableStoppedError]:
+        """Have rows of the log deleted once Kafka has all of them, before a record can pass them: a start finds them by the topics' ends.
+
+        Raises SupersededError when another process has claimed the source by now: readers may drop what this one has sent.
+        """
+        self._writer.drain()
         if self._reader is None:
             raise ValueError("a log that is used up needs a reader of topics")
         if self._store.superseded(self._reader, self._record.gen):
             raise SupersededError(
                 f"another process captures source {self._record.source} since: what this one read is not deleted at the source, and it ends"
             )
+        yield from log.purge()
 
     def acknowledged(self, milestone: Milestone) -> None:
         """Everything sent before the milestone is in Kafka: store it."""

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 
-from producer.oracle.session import Rows, Session
+from producer.oracle.session import OracleSession, Rows
 from producer.sources.oracle import sql
 from producer.sources.oracle.catalogue import Constraint, Logged, MlogOptions, Segments, judge
 from producer.sources.oracle.types import OracleColumn
@@ -22,7 +22,7 @@ _AT_ONCE = 100
 class OracleCatalog:
     """All methods raise TransientSourceError, SourceRefusedError."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: OracleSession) -> None:
         self._session = session
 
     def identity(self) -> Identity:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from producer.errors import CaptureError, SourceRefusedError
 from producer.oracle.catalog import OracleCatalog
-from producer.oracle.session import Session
+from producer.oracle.session import OracleSession
 from producer.source import SourceCheck
 from producer.sources.oracle import sql
 from producer.sources.oracle.catalogue import Logged
@@ -46,7 +46,7 @@ def _server(catalog: OracleCatalog, place: str) -> list[Finding]:
 
 
 def check_oracle(
-    session: Session, catalog: OracleCatalog, place: str, user: str, patterns: Sequence[str]
+    session: OracleSession, catalog: OracleCatalog, place: str, user: str, patterns: Sequence[str]
 ) -> SourceCheck:
     """Return all that is wrong with the server, the user's rights and the tables; raises nothing."""
     try:
@@ -68,7 +68,7 @@ def check_oracle(
     return SourceCheck(findings, names)
 
 
-def _rights(session: Session, place: str, user: str, logged: Logged) -> list[Finding]:
+def _rights(session: OracleSession, place: str, user: str, logged: Logged) -> list[Finding]:
     """Try what capture will do to a table and its log, on no row."""
     try:
         session.rows(*sql.no_row((logged.table.db, logged.table.name)))

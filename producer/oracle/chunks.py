@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from producer.errors import SourceRefusedError, TableStoppedError, TransientSourceError
-from producer.oracle.following import Following
-from producer.oracle.forms import bound_key, expressions, key_binds, row_of
-from producer.oracle.session import Session
+from producer.oracle.session import OracleSession
 from producer.snapshot.chunks import ChunkFailed, ChunkRead, ChunkRefused, LogPoint, Low, ReadChunk
 from producer.sources.oracle import sql
+from producer.sources.oracle.following import Following
+from producer.sources.oracle.forms import bound_key, expressions, key_binds, row_of
 from producer.sources.oracle.mlog import high_of
 from producer.tables import dotted
 from schemas.findings import copy_again
@@ -19,7 +19,7 @@ class OracleChunks:
     """`done`: every poll of a lower number has been read; `begun`: the number of the last poll that has begun. Asked from any thread."""
 
     def __init__(
-        self, session: Session, following: Following, done: Callable[[], int], begun: Callable[[], int]
+        self, session: OracleSession, following: Following, done: Callable[[], int], begun: Callable[[], int]
     ) -> None:
         self._session, self._following = session, following
         self._done, self._begun = done, begun

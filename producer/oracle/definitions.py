@@ -10,11 +10,10 @@ from collections.abc import Collection, Mapping
 
 from producer.definitions.places import Place, Proof, Proven, Unproven
 from producer.oracle.catalog import OracleCatalog
-from producer.oracle.following import Following
-from producer.oracle.session import Session
+from producer.oracle.session import OracleSession
 from producer.sources.oracle import sql
-from producer.sources.oracle.catalogue import Seen
-from producer.sources.oracle.mlog import Place as LogPlace
+from producer.sources.oracle.following import Following
+from producer.sources.oracle.mlog import LogPlace
 from producer.tables import TableName, dotted
 from schemas.table.model import Table, same_definition
 
@@ -23,7 +22,7 @@ MOST_OLD = 1_000_000
 
 
 class OracleDefinitions:
-    def __init__(self, session: Session, catalog: OracleCatalog, following: Following) -> None:
+    def __init__(self, session: OracleSession, catalog: OracleCatalog, following: Following) -> None:
         self._session, self._catalog, self.following = session, catalog, following
 
     def at(self, place: Place, name: TableName) -> Proof:
@@ -70,6 +69,6 @@ class OracleDefinitions:
                 found[name] = Proven(None, reason)
                 continue
             old = (LogPlace(str(rowid), int(sequence)) for rowid, sequence in rows)
-            self.following.take_up(name, Seen(logged, segments[name]), old)
+            self.following.take_up(name, logged, segments[name], old)
             found[name] = Proven(logged.table, None)
         return found

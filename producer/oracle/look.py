@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from producer.errors import TableStoppedError
-from producer.oracle.following import Followed
 from producer.sources.oracle.catalogue import Logged, Segments, followable, rows_replaced
+from producer.sources.oracle.following import FollowedTable
 from producer.sources.survey import MISSING, Surveyed
 from producer.statements.judgement import StatementVerdict
 from producer.stops import gone_remedy
@@ -35,17 +35,17 @@ class Altered(NamedTuple):
     verdict: StatementVerdict
 
 
-def looked_at_closely(table: Followed, now: Segments | None) -> bool:
+def looked_at_closely(table: FollowedTable, now: Segments | None) -> bool:
     """Tell whether the table may have changed: by its segments, or because it was not looked at yet.
 
     The time of its last DDL is in whole seconds, so that a second one may hide behind the first: as long as that may be, it is looked at
-    closely (`Followed.again`).
+    closely (`FollowedTable.again`).
     """
     return now is None or table.logged is None or table.again or now != table.segments
 
 
 def judged(
-    name: TableName, table: Followed, look: Look, defined: Table | None
+    name: TableName, table: FollowedTable, look: Look, defined: Table | None
 ) -> TableStoppedError | Altered | None:
     """Return what follows for a table; `table` is brought up to date unless it stops. `defined`: as the topic had it at the start."""
     now = look.segments.get(name)

@@ -10,7 +10,7 @@ import msgspec
 from producer.binlog_format.errors import DefinitionMismatch
 from producer.decoders.context import SourceContext, TransactionContext
 from producer.sources.changes import TransactionHeader
-from producer.sources.oracle.mlog import Change, Place
+from producer.sources.oracle.mlog import LoggedChange, LogPlace
 from producer.tables import TableName, TableState
 from schemas.table.model import Key, Row, Table, same_definition
 from schemas.wire.codec import encode_event
@@ -18,13 +18,15 @@ from schemas.wire.event import ENVELOPE_VERSION, Event, LogRows, Source, Transac
 from schemas.wire.position import Position
 
 Records = list[tuple[bytes, bytes]]
-_NOWHERE = TransactionHeader("mlog.0", 0, 0, 0, None)
+FILE = "mlog.0"
+"""All places of the log are in one file."""
+_NOWHERE = TransactionHeader(FILE, 0, 0, 0, None)
 
 
 class OracleRows:
     """`definition`: under which the rows were read; `published`: how many of the changes, from the first on, have an event."""
 
-    def __init__(self, definition: Table, changes: Sequence[Change]) -> None:
+    def __init__(self, definition: Table, changes: Sequence[LoggedChange]) -> None:
         self.definition = definition
         self.changes = changes
         self._header = _NOWHERE
@@ -45,7 +47,7 @@ class OracleRows:
         return self.definition.db, self.definition.name
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[LogPlace]:
         """The rows of the log that the topic has now."""
         return [place for change in self.changes[: self.published] for place in change.places]
 
@@ -61,7 +63,7 @@ class OracleRows:
         return records
 
     def _event(
-        self, change: Change, row: int, table: TableState, source: SourceContext, at: TransactionContext
+        self, change: LoggedChange, row: int, table: TableState, source: SourceContext, at: TransactionContext
     ) -> tuple[bytes, bytes]:
         names, tail = self.definition.column_names, table.topic.tail
         at.total_order += 1

@@ -56,7 +56,7 @@ def source_error(error: Exception) -> CaptureError:
     return TransientSourceError(f"Oracle cannot be asked just now: {error}")
 
 
-class Session:
+class OracleSession:
     """One connection, opened when it is needed, and again when it was lost. All methods raise TransientSourceError, SourceRefusedError."""
 
     def __init__(self, driver: Driver) -> None:

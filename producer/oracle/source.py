@@ -11,14 +11,15 @@ from producer.oracle.catalog import OracleCatalog
 from producer.oracle.checks import check_oracle, require_oracle
 from producer.oracle.chunks import OracleChunks
 from producer.oracle.definitions import OracleDefinitions
-from producer.oracle.following import Following
-from producer.oracle.log import FILE, OracleLog, Pace
-from producer.oracle.session import Driver, Session, oracle_driver
+from producer.oracle.log import OracleLog, PollPace
+from producer.oracle.rows import FILE
+from producer.oracle.session import Driver, OracleSession, oracle_driver
 from producer.resume.positions import check_server
 from producer.snapshot.chunks import LogPoint
 from producer.snapshot.reader import BackgroundReader
 from producer.source import SourceCheck, SourceDatabase
 from producer.sources.changes import LogStart
+from producer.sources.oracle.following import Following
 from producer.sources.survey import Surveyed
 from producer.tables import TableName
 from schemas.config.model import Config, SourceConfig
@@ -51,9 +52,9 @@ class OracleSource:
 
     connector = "oracle"
 
-    def __init__(self, source: SourceConfig, name: str, driver: Driver, pace: Pace) -> None:
+    def __init__(self, source: SourceConfig, name: str, driver: Driver, pace: PollPace) -> None:
         self._source, self._place, self._driver, self._pace = source, f"source {name}", driver, pace
-        self._session = Session(driver)
+        self._session = OracleSession(driver)
         self._catalog = OracleCatalog(self._session)
         self._following = Following()
         self._log: OracleLog | None = None
@@ -123,12 +124,21 @@ class OracleSource:
         if log is None:
             raise ValueError("chunks are read beside a log")
         chunks = OracleChunks(
-            Session(self._driver), self._following, lambda: log.number, lambda: log.begun_poll
+            OracleSession(self._driver), self._following, lambda: log.point[1], lambda: log.begun_poll
         )
         return BackgroundReader(chunks)
+
+
+def selected_tables(source: SourceConfig, name: str) -> dict[TableName, Surveyed]:
+    """Return what the tables are that the source's patterns select. Raises SourceRefusedError, TransientSourceError."""
+    database = OracleSource(source, name, oracle_driver(source), PollPace())
+    try:
+        return database.tables.survey(database.tables.table_names(source.tables))
+    finally:
+        database.close()
 
 
 def oracle_source(config: Config, name: str) -> SourceDatabase:
     """Return the source `name` of the configuration; it connects when it is asked."""
     source = config.sources[name]
-    return OracleSource(source, name, oracle_driver(source), Pace())
+    return OracleSource(source, name, oracle_driver(source), PollPace())

@@ -135,22 +135,8 @@ class Starter:
         self._define_all(started, names, former, found)
         for name, why in refused.items():
             self._leave_out(started, name, why)
-        started.published = self._published(found, record.epoch, again=not fresh)
+        started.published = published(found, self.captured, record.epoch, again=not fresh)
         return started
-
-    def _published(self, found: dict[str, TopicTails], era: int, *, again: bool) -> Published:
-        """Return what the topics have of a log that is used up; a zombie's events do not count."""
-        rows: dict[TableName, list[tuple[str, int]]] = {}
-        for tails in found.values():
-            rows |= tails.logged
-        here = [each.highest[2] for each in found.values() if each.highest and each.highest[0] == era]
-        tables = {state.name: state.table for state in self.captured.tables.values()}
-        bare = {
-            state.name
-            for state in self.captured.tables.values()
-            if state.topic.ceiling in (None, state.defined_at)
-        }
-        return Published(rows, max(here, default=None), again, tables, bare)
 
     def _without_tools(self, names: list[TableName]) -> list[TableName]:
         """Leave out the tables in which gh-ost and the like make the next form of another one."""
@@ -408,6 +394,19 @@ class Starter:
                 # A predecessor has begun a copy that ends here, with no more of it: that is said behind it.
                 stopped.position = None
                 self.captured.unsaid.add(name)
+
+
+def published(found: dict[str, TopicTails], captured: Captured, era: int, *, again: bool) -> Published:
+    """Return what the topics have of a log that is used up; a zombie's events do not count."""
+    rows: dict[TableName, list[tuple[str, int]]] = {}
+    for tails in found.values():
+        rows |= tails.logged
+    here = [each.highest[2] for each in found.values() if each.highest and each.highest[0] == era]
+    tables = {state.name: state.table for state in captured.tables.values()}
+    bare = {
+        state.name for state in captured.tables.values() if state.topic.ceiling in (None, state.defined_at)
+    }
+    return Published(rows, max(here, default=None), again, tables, bare)
 
 
 def _not_ended(record: StoredPosition, tails: dict[TableName, Tail]) -> dict[str, TableStop]:

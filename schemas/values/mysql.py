@@ -144,7 +144,9 @@ def _write_decimal(column: Column) -> Convert | None:
 
     def convert(value: str) -> str:
         if len(value.partition(".")[2]) > WIDEST_DECIMAL[1]:
-            raise ValueRefusedError(column.name, f"the value has more than {WIDEST_DECIMAL[1]} digits behind the point")
+            raise ValueRefusedError(
+                column.name, f"the value has more than {WIDEST_DECIMAL[1]} digits behind the point"
+            )
         return value
 
     return convert

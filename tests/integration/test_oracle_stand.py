@@ -178,7 +178,7 @@ def test_a_process_that_was_replaced_deletes_nothing(site: OracleSite) -> None:
     for _ in range(2):  # the first one looks at what the tables are
         site.step(successor)
     assert site.stand.logged("a") == 0
-    for each in (loop, successor):
+    for each in (loop, successor, old, new):
         each.close()
     site.run()
     assert test_sources.captured(site, "a") == site.rows("a") == {1: 1, 2: 1}

@@ -9,8 +9,8 @@ import pytest
 from producer.sources.oracle.mlog import (
     STEP,
     LogBrokenError,
+    LogPlace,
     LogRow,
-    Place,
     high_of,
     next_number,
     purge_plan,
@@ -37,7 +37,7 @@ def test_an_insert_a_delete_and_the_two_images_of_an_update() -> None:
     rows = [log(1, "IN", 1, 10), log(2, "UU", 1, 10), log(3, "UN", 1, 11), log(4, "DO", 1, 11)]
     assert ops(rows) == [("c", None, (1, 10)), ("u", (1, 10), (1, 11)), ("d", (1, 11), None)]
     places = [each.places for each in read(rows, key, whole=True).changes]
-    assert places == [(Place("R1", 1),), (Place("R2", 2), Place("R3", 3)), (Place("R4", 4),)]
+    assert places == [(LogPlace("R1", 1),), (LogPlace("R2", 2), LogPlace("R3", 3)), (LogPlace("R4", 4),)]
 
 
 def test_a_key_that_moves_is_a_delete_and_an_insert() -> None:
@@ -144,7 +144,7 @@ def test_histories_of_rows_keep_their_order_whatever_commits_first() -> None:
 
 def test_what_is_skipped_is_skipped_by_both_of_its_numbers() -> None:
     rows = [log(1, "IN", 1, 1), log(2, "IN", 2, 1)]
-    assert unpublished(rows, {Place("R1", 1), Place("R9", 2), Place("R2", 9)}) == rows[1:]
+    assert unpublished(rows, {LogPlace("R1", 1), LogPlace("R9", 2), LogPlace("R2", 9)}) == rows[1:]
 
 
 def test_a_row_that_is_published_and_was_moved_is_found() -> None:
@@ -154,7 +154,7 @@ def test_a_row_that_is_published_and_was_moved_is_found() -> None:
 
 
 def test_a_purge_deletes_each_place_once_in_bounded_statements() -> None:
-    places = [Place(f"R{n:02d}", n) for n in range(25)]
+    places = [LogPlace(f"R{n:02d}", n) for n in range(25)]
     plan = purge_plan([*places[::-1], places[3]], 10)
     assert [len(batch.places) for batch in plan] == [10, 10, 5]
     assert [place for batch in plan for place in batch.places] == places

@@ -191,13 +191,6 @@ def wanted_log(name: TableName, columns: Sequence[str], more: str = "") -> str:
 # --- what has happened to a table
 
 
-class Seen(NamedTuple):
-    """A table that is followed, as the last look found it."""
-
-    logged: Logged
-    segments: Segments
-
-
 def rows_replaced(before: Segments, now: Segments) -> str | None:
     """Return by what rows may have come or gone that the log does not have; None: by nothing that can be seen."""
     if now.id != before.id:

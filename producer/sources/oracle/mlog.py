@@ -31,20 +31,20 @@ class LogRow(NamedTuple):
     image: Row
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """Where a row of a log is: ROWID alone may be given to another row, and a sequence number alone says nothing of where it is."""
 
     rowid: str
     sequence: int
 
 
-class Change(NamedTuple):
+class LoggedChange(NamedTuple):
     """What happened to a row of the table. `places`: the one or two rows of the log that say it; `xid`: of their transaction."""
 
     op: Literal["c", "u", "d"]
     before: Row | None
     after: Row | None
-    places: tuple[Place, ...]
+    places: tuple[LogPlace, ...]
     xid: str | None
 
 
@@ -55,7 +55,7 @@ class LogBrokenError(Exception):
 class Read(NamedTuple):
     """`changes` in the order in which they are published."""
 
-    changes: list[Change]
+    changes: list[LoggedChange]
     left: int  # rows at the end that wait for the rest of their update
 
 
@@ -65,7 +65,7 @@ def read(rows: Sequence[LogRow], key: Callable[[Row], Key], *, whole: bool) -> R
     Raises LogBrokenError.
     """
     open_updates: dict[Key, LogRow] = {}
-    found: list[tuple[LogRow, Change]] = []
+    found: list[tuple[LogRow, LoggedChange]] = []
     for row in sorted(rows, key=_order):
         here = key(row.image)
         old = open_updates.pop(here, None)
@@ -90,22 +90,22 @@ def _order(row: LogRow) -> tuple[int, int]:
     return row.scn, row.sequence
 
 
-def _change(row: LogRow, old: LogRow | None) -> Change:
-    here = Place(row.rowid, row.sequence)
+def _change(row: LogRow, old: LogRow | None) -> LoggedChange:
+    here = LogPlace(row.rowid, row.sequence)
     match (row.dml, row.old_new):
         case ("I", "N"):
-            return Change("c", None, row.image, (here,), row.xid)
+            return LoggedChange("c", None, row.image, (here,), row.xid)
         case ("D", "O"):
-            return Change("d", row.image, None, (here,), row.xid)
+            return LoggedChange("d", row.image, None, (here,), row.xid)
         case ("U", "N") if old is not None:
-            places = (Place(old.rowid, old.sequence), here)
-            return Change("u", old.image, row.image, places, row.xid)
+            places = (LogPlace(old.rowid, old.sequence), here)
+            return LoggedChange("u", old.image, row.image, places, row.xid)
     raise LogBrokenError(
         f"SEQUENCE$$ {row.sequence} has DMLTYPE$$ {row.dml!r} with OLD_NEW$$ {row.old_new!r}"
     )
 
 
-def _by_transaction(found: list[tuple[LogRow, Change]]) -> list[Change]:
+def _by_transaction(found: list[tuple[LogRow, LoggedChange]]) -> list[LoggedChange]:
     """Put changes of one transaction together, where it is known.
 
     Transactions follow in the order of their last numbers. Of two that changed the same row, the later one waited for the earlier one's
@@ -116,16 +116,16 @@ def _by_transaction(found: list[tuple[LogRow, Change]]) -> list[Change]:
         if row.xid is not None:
             last[row.xid] = max(last.get(row.xid, 0), row.sequence)
 
-    def order(each: tuple[LogRow, Change]) -> tuple[int, int, str, int]:
+    def order(each: tuple[LogRow, LoggedChange]) -> tuple[int, int, str, int]:
         row = each[0]
         return row.scn, row.sequence if row.xid is None else last[row.xid], row.xid or "", row.sequence
 
     return [change for _, change in sorted(found, key=order)]
 
 
-def unpublished(rows: Iterable[LogRow], skipped: Collection[Place]) -> list[LogRow]:
+def unpublished(rows: Iterable[LogRow], skipped: Collection[LogPlace]) -> list[LogRow]:
     """Return the rows that are not among those to be deleted unread."""
-    return [row for row in rows if Place(row.rowid, row.sequence) not in skipped]
+    return [row for row in rows if LogPlace(row.rowid, row.sequence) not in skipped]
 
 
 def twice(rows: Iterable[LogRow], published: Collection[int]) -> LogRow | None:
@@ -133,16 +133,10 @@ def twice(rows: Iterable[LogRow], published: Collection[int]) -> LogRow | None:
     return next((row for row in rows if row.sequence in published), None)
 
 
-class Batch(NamedTuple):
-    """Rows of a log that are deleted by one statement."""
-
-    places: tuple[Place, ...]
-
-
-def purge_plan(places: Sequence[Place], most: int) -> list[Batch]:
+def purge_plan(places: Sequence[LogPlace], most: int) -> list[list[LogPlace]]:
     """Divide what is to be deleted into statements of at most `most` rows, in the order of their places in the log's blocks."""
     ordered = sorted(set(places))
-    return [Batch(tuple(ordered[at : at + most])) for at in range(0, len(ordered), most)]
+    return [ordered[at : at + most] for at in range(0, len(ordered), most)]
 
 
 # --- numbers of polls

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from producer.sources.oracle.catalogue import Logged, Seen, Segments
-from producer.sources.oracle.mlog import Place
+from producer.sources.oracle.catalogue import Logged, Segments
+from producer.sources.oracle.mlog import LogPlace
 from schemas.wire.records import LogProof
 
 TableName = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Followed:
+class FollowedTable:
     """A table as the last look found it. `old`: rows of its log that are deleted unread; `settled`: whether the record may name it;
     `again`: whether it is to be looked at closely the next time.
 
@@ -27,7 +27,7 @@ class Followed:
 
     segments: Segments
     logged: Logged | None = None
-    old: frozenset[Place] = frozenset()
+    old: frozenset[LogPlace] = frozenset()
     settled: bool = True
     again: bool = True
 
@@ -36,7 +36,7 @@ class Followed:
 class Following:
     """All of them, by name. `published`: numbers of log rows that the topics had when capture began; `captured`: see SourceLog."""
 
-    tables: dict[TableName, Followed] = field(default_factory=dict)
+    tables: dict[TableName, FollowedTable] = field(default_factory=dict)
     published: dict[TableName, frozenset[int]] = field(default_factory=dict)
     captured: Callable[[str, str], bool] = lambda _db, _table: True
 
@@ -54,9 +54,9 @@ class Following:
         """Tell whether a log holds rows that are to be deleted unread."""
         return any(table.old for table in self.tables.values())
 
-    def take_up(self, name: TableName, seen: Seen, old: Iterable[Place]) -> None:
+    def take_up(self, name: TableName, logged: Logged, segments: Segments, old: Iterable[LogPlace]) -> None:
         found = frozenset(old)
-        self.tables[name] = Followed(seen.segments, seen.logged, found, settled=not found)
+        self.tables[name] = FollowedTable(segments, logged, found, settled=not found)
 
     def drop(self, name: TableName) -> None:
         self.tables.pop(name, None)
@@ -70,7 +70,7 @@ class Following:
     def restore(self, proofs: Iterable[LogProof]) -> None:
         """Follow the tables that a record names, unless they have just been taken up."""
         for name, segments in recorded(proofs).items():
-            self.tables.setdefault(name, Followed(segments))
+            self.tables.setdefault(name, FollowedTable(segments))
 
 
 def proof_of(name: TableName, segments: Segments) -> LogProof:
