@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from deploy.embedded.services import PostgreSQL
+from deploy.embedded.services import Kafka, PostgreSQL
+from producer.capture import run_capture
 from producer.errors import SupersededError
-from tests.capture_kit import replay
+from schemas.config.model import Config
+from tests.capture_kit import events, replay, until, watermarks
 from tests.integration import test_sources
 from tests.oracle_site import NUMBER, WIDE, OracleSite, Step
 from tests.oracle_stand import OWNER, KilledError, OracleStand
@@ -290,3 +292,34 @@ def test_check_says_what_a_table_lacks(site: OracleSite) -> None:
     assert findings[0].remedy.startswith(
         'CREATE MATERIALIZED VIEW LOG ON "BANK"."a" WITH PRIMARY KEY, SEQUENCE ("version")'
     )
+
+
+def test_on_a_real_kafka(
+    site: OracleSite, kafka: Kafka, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process's own shell, twice: what was acknowledged is deleted, and a second start goes on."""
+    monkeypatch.setattr("producer.oracle.source.oracle_driver", lambda _source: site.stand.driver())
+    raw = site.config().model_dump()
+    raw["kafka"] |= {"bootstrap": kafka.bootstrap, "prefix": unique}
+    raw["sources"]["s"]["password"] = "p"
+    config = Config.model_validate(raw)
+    site.put("a", 1, *range(20))
+    for version in (2, 3):
+        stop = threading.Event()
+        capture = threading.Thread(target=run_capture, args=(config, "s", stop))
+        capture.start()
+        try:
+            until(lambda: watermarks(kafka.bootstrap, unique, "s"), "a start")
+            site.put("a", version, *range(0, 20, 3))
+            until(lambda: not site.stand.logged("a"), "an empty log")
+            until(
+                lambda: not watermarks(kafka.bootstrap, unique, "s")[-1].snapshot_pending, "a whole snapshot"
+            )
+        finally:
+            stop.set()
+            capture.join()
+    found = replay(events(kafka.bootstrap, f"{unique}.s.{OWNER}.a"))
+    rows = found.tables[OWNER, "a"].values()
+    assert {int(row["id"]): int(row["version"]) for row in rows} == site.rows("a")
+    logged = [row for event in found.accepted if event.log for row in event.log.rows]
+    assert len(logged) == len(set(logged)) == 2 * 14

@@ -156,8 +156,8 @@ def test_a_row_that_is_published_and_was_moved_is_found() -> None:
 def test_a_purge_deletes_each_place_once_in_bounded_statements() -> None:
     places = [LogPlace(f"R{n:02d}", n) for n in range(25)]
     plan = purge_plan([*places[::-1], places[3]], 10)
-    assert [len(batch.places) for batch in plan] == [10, 10, 5]
-    assert [place for batch in plan for place in batch.places] == places
+    assert [len(batch) for batch in plan] == [10, 10, 5]
+    assert [place for batch in plan for place in batch] == places
 
 
 # --- numbers
