@@ -152,7 +152,7 @@ class CaptureShell:
             Ports(
                 writer=writer, store=store, topics=topics, open_log=source.open_log, open_reader=source.open_reader,
                 server=lambda: source, names=source.tables.names, definitions=source.definitions, reaches=source.reaches,
-                clock=Clock(time.monotonic, now_ms), stopping=self._stop.is_set, requests=requests, on_watermark=self._on_watermark,
+                clock=Clock(time.monotonic, now_ms), stopping=self._stop.is_set, requests=requests, reader=reader, on_watermark=self._on_watermark,
             ),
         )  # fmt: skip
         _log.info(

@@ -44,6 +44,7 @@ class PositionKeeper(Protocol):
     """Stores positions: producer.resume.positions.PositionStore."""
 
     def send(self, writer: EventWriter, record: StoredPosition, /) -> None: ...
+    def superseded(self, reader: TopicRanges, gen: int, /) -> bool: ...
 
 
 class TopicMaker(Protocol):
@@ -90,7 +91,7 @@ class Ports:
     """The ports and functions that the loop runs on. `open_log`, `open_reader`, `server`, `names`, `definitions`, `reaches`: of
     the `SourceDatabase`.
 
-    `stopping`: whether capture is to end.
+    `stopping`: whether capture is to end. `reader`: for a log that is used up.
     """
 
     writer: EventWriter
@@ -105,5 +106,6 @@ class Ports:
     clock: Clock
     stopping: Callable[[], bool]
     requests: CopyRequests = field(default_factory=NobodyAsks)
+    reader: TopicRanges | None = None
     on_watermark: OnWatermark | None = None
     chunk_rows: int = 2000

@@ -6,8 +6,8 @@ and each implementation is made of parts that stand below this file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from producer.decoders.context import SourceContext, TransactionContext
 from producer.definitions.places import Place, Proof
@@ -20,7 +20,7 @@ from producer.statements.closure import Reach
 from producer.statements.ddl import TableName, Token
 from producer.tables import TableState
 from schemas.findings import Finding
-from schemas.table.model import Key
+from schemas.table.model import Key, Table
 from schemas.table.names import Names
 from schemas.wire.records import StoredPosition
 
@@ -131,6 +131,38 @@ class SourceLog(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Published(NamedTuple):
+    """What topics have when capture begins, of a log that is used up.
+
+    `rows`: rows of the log that may still be in it, by table; `highest`: the highest `pos` of this era; `again`: whether a process has
+    captured before; `tables`: definitions in force; `bare`: those of them of which a topic has nothing more.
+    """
+
+    rows: Mapping[TableName, Sequence[tuple[str, int]]]
+    highest: int | None
+    again: bool
+    tables: Mapping[TableName, Table]
+    bare: Collection[TableName]
+
+
+@runtime_checkable
+class UsedUpLog(Protocol):
+    """What a SourceLog has too whose rows are deleted once Kafka has them: producer.oracle.log.OracleLog.
+
+    `outstanding`: it has brought rows that Kafka may have, and that are not deleted. No record may pass them: a start would not find them.
+    """
+
+    outstanding: bool
+
+    def learn(self, published: Published, /) -> None:
+        """Before the first `read`: delete what is published, and give no position again."""
+        ...
+
+    def purge(self) -> Iterator[TableStoppedError]:
+        """Delete what was brought since the last time. Kafka has it, and this is the process whose events count."""
+        ...
 
 
 class SourceServer(Protocol):

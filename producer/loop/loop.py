@@ -23,7 +23,7 @@ from producer.loop.watermarks import WatermarkSender
 from producer.ports import Ports
 from producer.resume.started import Started
 from producer.snapshot.scheduler import Snapshots
-from producer.source import Change
+from producer.source import Change, UsedUpLog
 from producer.sources.changes import Barrier, Boundary, LogMoment, not_undone
 from producer.sources.chunk_data import LogMark
 from producer.statements.ddl import Dml, Unknown, without_values
@@ -49,6 +49,9 @@ class CaptureLoop:
         choice = TableChoice(source.tables, names, started, source.online_ddl.names)
         shadows = ShadowTables(source.online_ddl.names, names, record.shadows)
         self._log = log = ports.open_log(record, choice.captured)
+        self._used_up = log if isinstance(log, UsedUpLog) else None
+        if self._used_up is not None:
+            self._used_up.learn(started.published)
         self._snapshots = snapshots = Snapshots(
             started, writer, ports.open_reader, ports.clock, ports.chunk_rows,
             wanted=source.snapshot != "never", delivered=log.delivered,
@@ -134,6 +137,9 @@ class CaptureLoop:
         if boundary.stop is not None or boundary.undone:
             self._stop_by_end(boundary)
         self._rows.end()
+        if self._used_up is not None and self._used_up.outstanding:
+            for error in self._position.use_up(self._used_up):
+                self._stops.stop(error, self._log.moment)
         self._position.ended(boundary)
         if self._stops.unsaid:
             self._say_stops(boundary.file, boundary.pos)

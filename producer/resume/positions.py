@@ -91,6 +91,8 @@ class PositionStore:
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
+        self._claimed = 0  # the offset of our claim
+        self._next = 0  # the offset that our next record gets, if nobody else writes
 
     def load(self, reader: TopicRanges) -> Records:
         """Read the whole topic (compacted: small)."""
@@ -112,8 +114,10 @@ class PositionStore:
             if self._first_of(reader, record.gen) == offsets[0]:
                 break
             record = msgspec.structs.replace(record, gen=record.gen + 1)
+        self._claimed, self._next = offsets[0], offsets[0] + 1
         for key in older:
             writer.send(self.topic, key.encode(), None)
+            self._next += 1
         writer.drain()
         return record
 
@@ -126,3 +130,17 @@ class PositionStore:
     def send(self, writer: EventWriter, record: StoredPosition) -> None:
         """Write `record`; everything before its position must be acknowledged already."""
         writer.send(self.topic, str(record.gen).encode(), encode_stored_position(record))
+        self._next += 1
+
+    def superseded(self, reader: TopicRanges, gen: int) -> bool:
+        """Tell whether a later gen than ours has claimed the source by now; all that was sent is acknowledged.
+
+        If not, all our events that were acknowledged before count: who claims later finds them in the topics. Without records of
+        others, which are few, only the topic's end is asked for.
+        """
+        _, end = reader.bounds(self.topic)
+        if end == self._next:
+            return False
+        keys = [message.key() for message in reader.read(self.topic, self._claimed, end)]
+        self._next = end
+        return any(int(key) > gen for key in keys)

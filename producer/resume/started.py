@@ -8,10 +8,13 @@ from producer.copies.book import CopyBook
 from producer.decoders.row_codec import SourceContext
 from producer.definitions.index import LogPoint
 from producer.resume.topic_recovery import Tail
+from producer.source import Published
 from producer.tables import Captured, TableName
 from schemas.wire.copies import CopyMark
 from schemas.wire.position import Position
 from schemas.wire.records import StoredPosition
+
+NOTHING_PUBLISHED = Published({}, None, False, {}, ())
 
 
 @dataclass(slots=True)
@@ -23,7 +26,7 @@ class Started:
     be defined: until the stream has passed what their topic holds (readers would drop it as old), and the point of the
     log up to which no definition of theirs can be proven. `begins`: tables that a former start took up behind the record's
     position, and where: nothing before concerns them. `copies`: those that were asked for. `snapshots`: whether tables are
-    snapshotted.
+    snapshotted. `published`: see UsedUpLog.
     """
 
     record: StoredPosition
@@ -36,6 +39,7 @@ class Started:
     begins: dict[TableName, Position] = field(default_factory=dict)
     copies: CopyBook = field(default_factory=CopyBook)
     snapshots: bool = True
+    published: Published = NOTHING_PUBLISHED
 
     def again(self, name: TableName) -> CopyMark | None:
         """Return how the first definition of a table in this era is marked: as the begin of a copy, where its topic has an older one."""

@@ -23,7 +23,7 @@ from producer.resume.positions import PositionStore, Records
 from producer.resume.repeats import definition_context, now_ms, send_definition
 from producer.resume.started import Started
 from producer.resume.topic_recovery import Tail, TopicTails, peek, scan
-from producer.source import SourceDatabase
+from producer.source import Published, SourceDatabase
 from producer.tables import Captured, TableName, TableState, dotted, undotted
 from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
@@ -96,6 +96,7 @@ class Starter:
         self._define_all(started, names, former, found)
         for name, why in refused.items():
             self._leave_out(started, name, why)
+        started.published = published(found, self.captured, record.epoch, again=not fresh)
         return started
 
     def _without_tools(self, names: list[TableName]) -> list[TableName]:
@@ -297,6 +298,19 @@ class Starter:
                 # A predecessor has begun a copy that ends here, with no more of it: that is said behind it.
                 stopped.position = None
                 self.captured.unsaid.add(name)
+
+
+def published(found: dict[str, TopicTails], captured: Captured, era: int, *, again: bool) -> Published:
+    """Return what the topics have of a log that is used up; a zombie's events do not count."""
+    rows: dict[TableName, list[tuple[str, int]]] = {}
+    for tails in found.values():
+        rows |= tails.logged
+    here = [each.highest[2] for each in found.values() if each.highest and each.highest[0] == era]
+    tables = {state.name: state.table for state in captured.tables.values()}
+    bare = {
+        state.name for state in captured.tables.values() if state.topic.ceiling in (None, state.defined_at)
+    }
+    return Published(rows, max(here, default=None), again, tables, bare)
 
 
 WAITS = "it is taken up, with a snapshot, once capture has passed that statement"

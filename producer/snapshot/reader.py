@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
 import pymysql
 import structlog
@@ -182,13 +182,20 @@ def _parameter(column: Column, value: Any) -> object:
 # --- the thread
 
 
+class ReadsChunks(Protocol):
+    """Reads one chunk after the other, on a thread of its own: ChunkReader, or another source's."""
+
+    def read(self, request: ReadChunk, /) -> ChunkRead | ChunkFailed | ChunkRefused: ...
+    def close(self) -> None: ...
+
+
 class BackgroundReader:
     """A thread that reads one chunk at a time, so that the stream goes on meanwhile.
 
     `submit` a ReadChunk, `poll` for the answer. What `read` raises, `poll` raises.
     """
 
-    def __init__(self, reader: ChunkReader, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, reader: ReadsChunks, clock: Callable[[], float] = time.monotonic) -> None:
         self._reader = reader
         self._clock = clock
         self._requests: queue.SimpleQueue[ReadChunk | None] = queue.SimpleQueue()

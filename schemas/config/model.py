@@ -97,7 +97,11 @@ class SourceConfig(Model):
         description="Kind of database.", json_schema_extra={"enum": list(SOURCE_KINDS)}
     )
     host: Text = Field(description="Host name or address.")
-    port: Port = Field(default=3306, description="TCP port.")
+    port: Port = Field(default=3306, description="TCP port (Oracle: 1521).")
+    database: Text = Field(
+        default="",
+        description="Oracle: name of the service to connect to. The others have none.",
+    )
     user: Text = Field(description="User to connect as; `rowlock check` prints the grants that are missing.")
     password: SecretStr = Field(
         description="Its password: `${NAME}` from the environment, or `password_file: F` instead of it."

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 #: (section, key) → the values that a later version will take.
 NOT_YET: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("sources", "type"): ("tdsql", "oracle"),
+    ("sources", "type"): ("tdsql",),
     ("sources", "topics"): ("source",),
     ("targets", "type"): ("tdsql", "kafka"),
     ("pipelines", "consistency"): ("transaction",),

@@ -15,9 +15,9 @@ import pytest
 from deploy.embedded.services import Kafka, MariaDB
 from producer.binlog_format.log_event import ROW_EVENTS
 from producer.capture import run_capture
-from producer.snapshot.chunks import ReadChunk
 from producer.snapshot.reader import ChunkReader
 from producer.sources.binlog.log_stream import LogStream, open_stream
+from producer.sources.chunk_data import ReadChunk
 from schemas.config.model import load_config
 from schemas.wire.records import Watermark
 from tests.capture_kit import (

@@ -54,7 +54,7 @@ MUTANTS = [
         ("        self.resume = boundary\n        self._log", "        self._log"),
         ("        if self._noted is not self.resume:\n", "        if self._noted is self.resume:\n"),
         ("        self._log.ended(boundary)\n", ""),
-        ("        if not held:\n", "        if True:\n"),
+        ("        if not held and (self._used_up is None or not self._used_up.outstanding):\n", "        if True:\n"),
         ("        boundary, proof, anchors, done, _ = milestone\n", "        boundary, proof, anchors, done, _ = self.milestone(held=False)\n"),
         ("        boundary, proof, anchors, done, _ = milestone\n", "        boundary, proof, _, done, _ = milestone\n        anchors = self._started.captured.anchors(self._writer.offsets)\n"),
         ("        boundary, proof, anchors, done, _ = milestone\n", "        boundary, proof, anchors, _, _ = milestone\n        done = self._snapshots.done\n"),
