@@ -29,6 +29,7 @@ Blow = Literal["before", "sent", "cut", "paused"]
 connection is lost then, and the process lives. paused: the process stands still in front of the statement until the unit is another's."""
 BLOWS: tuple[Blow, ...] = ("before", "sent", "cut", "paused")
 _MOMENT = re.compile(r"(?!SET\b|SHOW\b)(?!SELECT\b(?!.*FOR UPDATE))", re.DOTALL)
+_EDGE = re.compile(r"\s*(BEGIN|COMMIT|ALTER|DROP|CREATE)\b")
 PAUSE_S = 120
 
 
@@ -46,11 +47,13 @@ class Moments:
         self._dead = False
         self._close: list[Callable[[], None]] = []
 
-    def between(self, what: str) -> range:
-        """Return the moments behind the attempt's begin, up to the one behind the last transaction in which `what` is named."""
+    def between(self, what: str, *, inside: bool = True) -> list[int]:
+        """Return the moments behind the attempt's begin, up to the one behind the last transaction in which `what` is named; not
+        `inside`: without those within a transaction, which are alike but for the locks that are held."""
         last = max(at for at, text in enumerate(self.seen, 1) if what in text)
         begun, ended = (self.seen.index("COMMIT", at) + 1 for at in (0, last))
-        return range(begun + 1, min(ended + 1, len(self.seen)) + 1)
+        found = range(begun + 1, min(ended + 1, len(self.seen)) + 1)
+        return [at for at in found if inside or _EDGE.match(self.seen[at - 1])]
 
     @property
     def struck(self) -> bool:

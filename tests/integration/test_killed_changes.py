@@ -61,16 +61,13 @@ def dropped_and_made_again(tale: Story) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """`blows`: those of each moment; fewer than all of them take turns."""
-
     tell: Callable[[Story], None]
     policy: Policy = "evolve"
     spec: dict[str, Any] = field(default_factory=dict)
-    blows: int = 1
 
 
 CASES = {
-    "everything": Case(everything, blows=len(BLOWS)),
+    "everything": Case(everything),
     "a column dropped and made again": Case(lambda tale: tell(tale, "drop and add")),
     "a key that the rows cannot have": Case(another_key),
     "a column beside": Case(lambda tale: tell(tale, "copy with another type"), "lenient"),
@@ -127,28 +124,29 @@ class RealStory(Story):
 
 
 @pytest.mark.parametrize(
-    ("name", "blows"),
+    ("name", "every"),
     [
-        *((name, CASES[name].blows) for name in OFTEN),
-        *(pytest.param(name, len(BLOWS), marks=pytest.mark.slow) for name in CASES if CASES[name].blows == 1),
+        *((name, False) for name in OFTEN),
+        *(pytest.param(name, True, marks=pytest.mark.slow) for name in CASES),
     ],
 )
 def test_whoever_comes_next_ends_as_if_nothing_had_been(
-    real: Real, name: str, blows: int, monkeypatch: pytest.MonkeyPatch
+    real: Real, name: str, every: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`every`: each blow at each moment; else they take turns, and one change alone is struck within its transactions."""
     monkeypatch.setattr("consumer.targets.progress_store.PATIENCE_S", 0.05)
     case, number, wrong = CASES[name], 0, []
     clean, moments = RealStory.begun(real, 0, case), Moments()
     clean.unit.strike(moments)
     wanted = clean.ended()
-    for at in moments.between("rowlock_unit"):
-        for blow in (BLOWS * 2)[at % len(BLOWS) :][:blows]:
+    for at in moments.between("rowlock_unit", inside=every or name == OFTEN[0]):
+        for blow in (BLOWS * 2)[at % len(BLOWS) :][: len(BLOWS) if every else 1 + (name == OFTEN[0])]:
             number += 1
             tale, struck = RealStory.begun(real, number, case), Moments(at, blow)
             if (why := met(tale, struck, wanted)) is not None:
                 wrong.append(f"{blow} {at}, {struck.seen[at - 1][:60]}: {why[:600]}")
     assert not wrong, "\n".join(wrong)
-    assert number >= 2 * blows
+    assert number >= 6, "a begin and an end, each before and behind"
 
 
 def met(tale: RealStory, moments: Moments, wanted: object) -> str | None:
