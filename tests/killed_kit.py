@@ -29,8 +29,14 @@ Blow = Literal["before", "sent", "cut", "paused"]
 connection is lost then, and the process lives. paused: the process stands still in front of the statement until the unit is another's."""
 BLOWS: tuple[Blow, ...] = ("before", "sent", "cut", "paused")
 _MOMENT = re.compile(r"(?!SET\b|SHOW\b)(?!SELECT\b(?!.*FOR UPDATE))", re.DOTALL)
+_ALONE = re.compile(r"\s*(ALTER|DROP|CREATE)\b")
 _EDGE = re.compile(r"\s*(BEGIN|COMMIT|ALTER|DROP|CREATE)\b")
 PAUSE_S = 120
+
+
+def turn(at: int, count: int) -> tuple[Blow, ...]:
+    """Return `count` of the blows, others at each moment."""
+    return (BLOWS * 2)[at % len(BLOWS) :][:count]
 
 
 class Killed(BaseException):
@@ -54,6 +60,10 @@ class Moments:
         begun, ended = (self.seen.index("COMMIT", at) + 1 for at in (0, last))
         found = range(begun + 1, min(ended + 1, len(self.seen)) + 1)
         return [at for at in found if inside or _EDGE.match(self.seen[at - 1])]
+
+    def statement_alone(self, at: int) -> bool:
+        """Tell whether the statement of a moment commits by itself."""
+        return _ALONE.match(self.seen[at - 1]) is not None
 
     @property
     def struck(self) -> bool:
@@ -84,10 +94,13 @@ class Moments:
         error = cut()
         raise error if self.blow == "cut" else self._killed()
 
-    def _killed(self) -> Killed:
-        self._dead = True
+    def end(self) -> None:
         for close in self._close:
             close()
+
+    def _killed(self) -> Killed:
+        self._dead = True
+        self.end()
         return Killed()
 
 
@@ -101,7 +114,11 @@ class MortalCache(ConnectionCache):
     def _connect(self, number: int) -> UnitTarget:
         self._moments.alive()
         session = super()._connect(number)
-        _watch(session._link, self._moments)  # type: ignore[attr-defined]
+        try:
+            _watch(session._link, self._moments)  # type: ignore[attr-defined]
+        except Killed:  # meanwhile, by another lane
+            session.close()
+            raise
         return session
 
 
@@ -188,6 +205,7 @@ class MortalUnit(RealUnit):
             pass
         finally:
             cache.close()
+            moments.end()
 
     @contextmanager
     def struck(self, moments: Moments) -> Iterator[None]:

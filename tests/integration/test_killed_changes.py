@@ -16,7 +16,7 @@ from schemas.wire.event import ColumnChanges
 from tests.alter_kit import BIG, shape
 from tests.apply_kit import FakeSource
 from tests.integration.test_apply_targets import Real, reals
-from tests.killed_kit import BLOWS, Moments, MortalUnit
+from tests.killed_kit import BLOWS, Moments, MortalUnit, turn
 from tests.targets_kit import KINDS, as_target
 from tests.unit.test_evolution import TABLE, added, changed, column, renamed, unique, without
 from tests.unit.test_evolving import Story, Values, dropped, tell
@@ -140,7 +140,7 @@ def test_whoever_comes_next_ends_as_if_nothing_had_been(
     clean.unit.strike(moments)
     wanted = clean.ended()
     for at in moments.between("rowlock_unit", inside=every or name == OFTEN[0]):
-        for blow in (BLOWS * 2)[at % len(BLOWS) :][: len(BLOWS) if every else 1 + (name == OFTEN[0])]:
+        for blow in turn(at, len(BLOWS) if every or moments.statement_alone(at) else 1 + (name == OFTEN[0])):
             number += 1
             tale, struck = RealStory.begun(real, number, case), Moments(at, blow)
             if (why := met(tale, struck, wanted)) is not None:
