@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from schemas.findings import copy_again
+
 if TYPE_CHECKING:
     from schemas.table.model import UniqueIndex
 
@@ -84,19 +86,26 @@ class UnitStoppedError(ConsumerError):
 class CopyNeededError(UnitStoppedError):
     """The unit goes on by itself where a copy of its table begins behind `after`, and nowhere else.
 
-    `seen`: what it cannot follow. `cause`: one of producer.stops.CAUSES, or of NEEDS. `table`: "db.table" of the source; `after`: Kafka
+    `seen`: what it cannot follow. `cause`: one of producer.stops.CAUSES, or of NEEDS. `table`: (database, table) of the source; `after`: Kafka
     offset of the event that cannot be followed; who raises it may not know these: the attempt fills them in. `first`: what a person must
     do before a copy can help.
     """
 
     def __init__(
-        self, seen: str, *, cause: str, table: str = "", after: int | None = None, first: str = ""
+        self,
+        seen: str,
+        *,
+        cause: str,
+        table: tuple[str, str] | None = None,
+        after: int | None = None,
+        first: str = "",
     ) -> None:
         super().__init__(seen)
         self.seen, self.cause, self.table, self.after, self.first = seen, cause, table, after, first
 
     def __str__(self) -> str:
-        return f"{self.seen}: {f'{self.first}, then ' if self.first else ''}{COPY} {self.table}".rstrip()
+        command = COPY if self.table is None else copy_again(*self.table)
+        return f"{self.seen}: {f'{self.first}, then ' if self.first else ''}{command}"
 
 
 class StepsLeftError(ConsumerError):
@@ -108,7 +117,7 @@ class TargetConfigError(ConsumerError):
 
 
 class AlreadyThereError(TargetConfigError):
-    """What was to be made is there already, under this name; or somebody else was about to make it."""
+    """An object of this name exists already in the target, or another session is creating it."""
 
 
 class MissingGrantError(TargetConfigError):

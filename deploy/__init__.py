@@ -1,1 +1,1 @@
-"""What runs around rowlock: embedded services for demo and tests, and deployment material."""
+"""Services around rowlock: embedded ones for demo and tests, and deployment material."""

@@ -1,4 +1,4 @@
-"""What a statement in the log does to captured tables: the events that follow from it, and the definitions in force.
+"""The effects of a statement in the log on captured tables: the events that follow from it, and the definitions in force.
 
 A barrier: everything before the statement is acknowledged and the position is stored before its events are sent, and
 these are acknowledged before the next row. So the definition that a stored position names is always the one in force there.
@@ -18,7 +18,9 @@ from producer.errors import TableStoppedError
 from producer.kafka.control_events import encode_truncate
 from producer.kafka.topics import EVENTS
 from producer.ports import EventWriter, TopicMaker
-from producer.resume.startup import WAITS, Started, send_definition, unproven
+from producer.resume.repeats import send_definition
+from producer.resume.started import Started
+from producer.resume.startup import WAITS, unproven
 from producer.source import DefinitionProver, StatementReach
 from producer.sources.changes import Barrier
 from producer.statements import ddl

@@ -32,7 +32,8 @@ from producer.known_sources import source_of
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, OnWatermark, Ports
 from producer.resume.positions import PositionStore
-from producer.resume.startup import CaptureAssignment, Starter, now_ms
+from producer.resume.repeats import now_ms
+from producer.resume.startup import CaptureAssignment, Starter
 from producer.source import SourceDatabase
 from producer.tables import Captured
 from schemas.backoff import Backoff
@@ -91,7 +92,7 @@ def run_capture(
 
 
 class CaptureShell:
-    """What one stretch of capture runs with: connections to the source and to Kafka, threads, time."""
+    """The resources of one run of capture, from connection to error: connections to the source and to Kafka, threads, time."""
 
     def __init__(
         self,
@@ -151,7 +152,7 @@ class CaptureShell:
             Ports(
                 writer=writer, store=store, topics=topics, open_log=source.open_log, open_reader=source.open_reader,
                 server=lambda: source, names=source.tables.names, definitions=source.definitions, reaches=source.reaches,
-                clock=Clock(time.monotonic, now_ms), stopping=self._stop.is_set, requests=requests, on_watermark=self._on_watermark,
+                clock=Clock(time.monotonic, now_ms), stopping=self._stop.is_set, requests=requests, reader=reader, on_watermark=self._on_watermark,
             ),
         )  # fmt: skip
         _log.info(

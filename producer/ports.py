@@ -1,4 +1,4 @@
-"""What capture's loop acts on. The product's are opened by producer/capture.py, those of the simulation by tests/sim."""
+"""The ports that capture's loop acts on. The product's are opened by producer/capture.py, those of the simulation by tests/sim."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from producer.snapshot.chunks import LogPoint
 from producer.source import ChunkQueue, DefinitionProver, SourceLog, SourceServer, StatementReach
+from producer.sources.chunk_data import LogPoint
 from schemas.table.names import Names
 from schemas.wire.copies import CopyRequest
 from schemas.wire.records import StoredPosition, Watermark
@@ -44,6 +44,7 @@ class PositionKeeper(Protocol):
     """Stores positions: producer.resume.positions.PositionStore."""
 
     def send(self, writer: EventWriter, record: StoredPosition, /) -> None: ...
+    def superseded(self, reader: TopicRanges, gen: int, /) -> bool: ...
 
 
 class TopicMaker(Protocol):
@@ -64,7 +65,7 @@ class TopicRanges(Protocol):
 
 
 class CopyRequests(Protocol):
-    """What is asked for in `<prefix>.<source>.copy`, from the record's place on: producer.kafka.copy_requests.CopyRequestReader."""
+    """The requests for copies in `<prefix>.<source>.copy`, from the record's place on: producer.kafka.copy_requests.CopyRequestReader."""
 
     def poll(self) -> list[tuple[int, CopyRequest | None]]:
         """Return (offset, request) of what has come, without waiting; None: nobody can read it. At first all that was there at the start."""
@@ -87,9 +88,10 @@ class Clock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What the loop needs. `open_log`, `open_reader`, `server`, `names`, `definitions`, `reaches`: of the `SourceDatabase`.
+    """The ports and functions that the loop runs on. `open_log`, `open_reader`, `server`, `names`, `definitions`, `reaches`: of
+    the `SourceDatabase`.
 
-    `stopping`: whether capture is to end.
+    `stopping`: whether capture is to end. `reader`: for a log that is used up.
     """
 
     writer: EventWriter
@@ -104,5 +106,6 @@ class Ports:
     clock: Clock
     stopping: Callable[[], bool]
     requests: CopyRequests = field(default_factory=NobodyAsks)
+    reader: TopicRanges | None = None
     on_watermark: OnWatermark | None = None
     chunk_rows: int = 2000

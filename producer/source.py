@@ -6,21 +6,21 @@ and each implementation is made of parts that stand below this file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from producer.decoders.context import SourceContext, TransactionContext
 from producer.definitions.places import Place, Proof
 from producer.errors import TableStoppedError
-from producer.snapshot.chunks import ChunkFailed, ChunkRead, ChunkRefused, LogPoint, ReadChunk
 from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment, LogStart, TransactionHeader
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LogPoint, ReadChunk
 from producer.sources.survey import Surveyed
 from producer.statements.closure import Reach
 from producer.statements.ddl import TableName, Token
 from producer.tables import TableState
 from schemas.findings import Finding
-from schemas.table.model import Key
+from schemas.table.model import Key, Table
 from schemas.table.names import Names
 from schemas.wire.records import StoredPosition
 
@@ -87,7 +87,7 @@ class SourceLog(Protocol):
 
     @property
     def moment(self) -> LogMoment:
-        """Where that stands which was yielded last: a stop that it causes is said there."""
+        """The place of the item that was yielded last: a stop that it causes is recorded there."""
         ...
 
     @property
@@ -102,12 +102,12 @@ class SourceLog(Protocol):
 
     @property
     def point(self) -> tuple[str, int]:
-        """Where the log goes on, behind all that was read; of use when not `inside`."""
+        """The place where the log goes on, behind all that was read; of use when not `inside`."""
         ...
 
     @property
     def objects_changed(self) -> LogPoint:
-        """Where the last statement starts that may have changed what others write (StatementReach); (0, 0): none."""
+        """The start of the last statement that may have changed which tables others write (StatementReach); (0, 0): none."""
         ...
 
     def counted(self, rows: int, /) -> None:
@@ -133,8 +133,40 @@ class SourceLog(Protocol):
     def close(self) -> None: ...
 
 
+class Published(NamedTuple):
+    """What topics have when capture begins, of a log that is used up.
+
+    `rows`: rows of the log that may still be in it, by table; `highest`: the highest `pos` of this era; `again`: whether a process has
+    captured before; `tables`: definitions in force; `bare`: those of them of which a topic has nothing more.
+    """
+
+    rows: Mapping[TableName, Sequence[tuple[str, int]]]
+    highest: int | None
+    again: bool
+    tables: Mapping[TableName, Table]
+    bare: Collection[TableName]
+
+
+@runtime_checkable
+class UsedUpLog(Protocol):
+    """What a SourceLog has too whose rows are deleted once Kafka has them: producer.oracle.log.OracleLog.
+
+    `outstanding`: it has brought rows that Kafka may have, and that are not deleted. No record may pass them: a start would not find them.
+    """
+
+    outstanding: bool
+
+    def learn(self, published: Published, /) -> None:
+        """Before the first `read`: delete what is published, and give no position again."""
+        ...
+
+    def purge(self) -> Iterator[TableStoppedError]:
+        """Delete what was brought since the last time. Kafka has it, and this is the process whose events count."""
+        ...
+
+
 class SourceServer(Protocol):
-    """What the loop asks of the source beside its log."""
+    """The source server as the loop asks it, beside its log."""
 
     def log_end(self) -> tuple[str, int] | None: ...
     def without_transactions(self, name: TableName, /) -> str | None: ...
@@ -152,7 +184,7 @@ class DefinitionProver(Protocol):
 
 
 class StatementReach(Protocol):
-    """Which tables a statement may write: producer.definitions.reaches.Reaches."""
+    """The tables that a statement may write: producer.definitions.reaches.Reaches."""
 
     def of(
         self, place: Place, tokens: list[Token], db: str, captured: Iterable[TableName] = (), /
@@ -175,7 +207,7 @@ class SourceTables(Protocol):
 
     @property
     def names(self) -> Names:
-        """How the source compares names; the same as long as it runs."""
+        """The source's rule for comparing names; the same as long as it runs."""
         ...
 
     def table_names(self, patterns: Sequence[str], /) -> list[TableName]: ...

@@ -1,4 +1,4 @@
-"""Which tables are stopped, and where their topics say so: pure.
+"""Tables that are stopped, and where their topics say so: pure.
 
 A stop is a durable fact. It is in memory from its cause on (nothing of the table is encoded any more), in the table's topic
 before anything later, and in the position record before that moves past the cause. At a start both the record and the
@@ -59,7 +59,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Where a cause was met: the event's place, and its time in ms since 1970."""
+    """The place of a cause in the log: the event's place, and its time in ms since 1970."""
 
     epoch: int
     file: str

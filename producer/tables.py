@@ -1,4 +1,4 @@
-"""What capture keeps for each captured table while it runs, and for each topic."""
+"""State of capture for each captured table, and for each topic, while it runs."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ def _resolve(config_file: Path, how: str, pipeline: str | None, topic: str | Non
     default=45,
     show_default=True,
     type=click.IntRange(5, 3600),
-    help="How long the live workload runs.",
+    help="Duration of the live workload.",
 )
 @reported
 def demo(keep: bool, seconds: int) -> None:

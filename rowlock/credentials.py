@@ -1,4 +1,4 @@
-"""What coordinators and agents prove themselves with to each other, as the configuration says it."""
+"""Credentials of coordinators and agents towards each other, from the configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long to wait before something that failed is tried again. Pure: who waits passes the time in.
+"""Back-off: the wait before something that failed is tried again. Pure: the caller passes the time in.
 
 The pause doubles while failure follows failure, up to a limit, and starts again from the first after a quiet time. Who waits says why
 and for how long (a log line, a status, an event): no retry is silent. Chance is the caller's, too: who shares what failed with many
@@ -20,7 +20,7 @@ def pause_after(failures: int, first: float, longest: float = inf) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """What is known of one thing that is tried again. Times are seconds of one monotonic clock.
+    """The back-off of one thing that is tried again. Times are seconds of one monotonic clock.
 
     `first`, `longest`: pauses. `quiet`: seconds from the last failure, or from the last start, after which a failure counts as the
     first one. `failures`: in a row so far. `since`: time of the last failure or start.
@@ -51,5 +51,5 @@ class Backoff:
 
     @property
     def next_at(self) -> float:
-        """When it may be tried again: at any time, before the first failure."""
+        """The time from which it may be tried again: at any time, before the first failure."""
         return self.since + self.pause if self.failures else -inf

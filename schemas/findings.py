@@ -1,4 +1,4 @@
-"""What `check` and the preflights of capture find: a list of these is printed, and an error among them refuses the start."""
+"""Findings of `check` and of capture's preflights: a list of these is printed, and an error among them refuses the start."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ NO_TABLE = "no table matches"
 
 
 def no_table_yet(place: str, patterns: Iterable[str]) -> Finding:
-    """What there is to say of patterns that take no table: none is there, or none that the user may see."""
+    """Return the finding about patterns that match no table: none is there, or none that the user may see."""
     return Finding(
         "warning",
         place,

@@ -25,7 +25,7 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class UnitPhase(Enum):
-    """How far one unit is on one agent. `STOPPED` is reported until the owner answers it with a forget."""
+    """The phase of one unit on one agent. `STOPPED` is reported until the owner answers it with a forget."""
 
     ABSENT = "absent"
     PREPARING = "preparing"
@@ -43,7 +43,7 @@ class Op(Enum):
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
-    """How far a unit is. `checkpoint_ts`, `resolved_ts`: source commit time in ms, applied and captured up to; 0: not known."""
+    """Progress of a unit. `checkpoint_ts`, `resolved_ts`: source commit time in ms, applied and captured up to; 0: not known."""
 
     checkpoint_ts: Int64
     resolved_ts: Int64

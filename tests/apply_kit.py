@@ -22,6 +22,7 @@ from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, Uniq
 from schemas.wire.codec import encode_event
 from schemas.wire.event import Chunk, Event, Op, Source, Transaction
 from schemas.wire.records import table_topic
+from tests.waiting import EVERY_S, awaited
 
 TEXT = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
 ROOT = Path(__file__).resolve().parent.parent
@@ -205,15 +206,10 @@ def delete_topic(bootstrap: str, name: str) -> None:
 
 
 def until(
-    condition: Callable[[], Any], *, seconds: float = 150, what: str = "condition", every: float = 0.05
+    condition: Callable[[], Any], *, seconds: float = 150, what: str = "condition", every: float = EVERY_S
 ) -> Any:
     """Wait until `condition()` is true and return its value."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(every)
-    raise AssertionError(f"not within {seconds} s: {what}")
+    return awaited(condition, what, seconds, every)
 
 
 def write_config(folder: Path, *, kafka: Any, prefix: str, target: dict[str, Any], **pipeline: Any) -> Path:

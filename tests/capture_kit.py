@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from schemas.table.model import Table
 from schemas.wire.event import Event
 from schemas.wire.position import Position
 from schemas.wire.records import StoredPosition, Watermark
+from tests.waiting import awaited
 
 _decode = msgspec.json.Decoder(Event).decode
 ROOT = Path(__file__).parent.parent
@@ -38,13 +38,7 @@ class Database(Protocol):
 
 def until(condition: Callable[[], Any], what: str, seconds: float = 180) -> Any:
     """Await `condition` and return its value; fails naming `what` after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.05)
-    raise AssertionError(f"not within {seconds} s: {what}")
+    return awaited(condition, what, seconds)
 
 
 def source(database: Database, tables: list[str], **more: Any) -> dict[str, Any]:

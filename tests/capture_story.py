@@ -28,12 +28,13 @@ from producer.kafka.writer import KafkaWriter
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
 from producer.resume.positions import PositionStore
-from producer.resume.startup import Started, now_ms
+from producer.resume.repeats import now_ms
+from producer.resume.started import Started
 from producer.resume.topic_recovery import Tail
-from producer.snapshot import chunks
 from producer.sources.binlog.assembly import LIMIT, Assembly
 from producer.sources.binlog.binlog_log import BinlogLog
 from producer.sources.binlog.mysql_gtids import GtidSet
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LogPoint, Low, ReadChunk
 from producer.tables import Begun, Captured, TableName, TableState, TopicState
 from schemas.config.model import SourceConfig
 from schemas.table.names import EXACT
@@ -127,17 +128,17 @@ class Broker:
         return [msgspec.json.decode(value, type=Watermark) for value in self.topics.get(WATERMARKS, [])]
 
 
-Answer = chunks.ChunkRead | chunks.ChunkFailed | chunks.ChunkRefused
+Answer = ChunkRead | ChunkFailed | ChunkRefused
 
 
 class Reader:
     """What stands in for the thread that reads chunks: the story answers."""
 
     def __init__(self) -> None:
-        self.asked: list[chunks.ReadChunk] = []
+        self.asked: list[ReadChunk] = []
         self.answers: deque[Answer] = deque()
 
-    def submit(self, request: chunks.ReadChunk) -> None:
+    def submit(self, request: ReadChunk) -> None:
         self.asked.append(request)
 
     def poll(self, _timeout: float = 0) -> Answer | None:
@@ -248,14 +249,8 @@ class Story:
         """Answer a request (-1: the last one) with rows (id, version) that hold the first `low` transactions; HIGH is the log's end."""
         (reader,) = self.readers
         point = (NUMBER, self.written[low - 1].end if low else 4)
-        seen = (
-            chunks.Low(None, GtidSet.parse(f"{UUID}:1-{low}" if low else ""))
-            if self.mysql
-            else chunks.Low(point, None)
-        )
-        reader.answers.append(
-            chunks.ChunkRead(reader.asked[request].request, rows, seen, (NUMBER, self.log.pos))
-        )
+        seen = Low(None, GtidSet.parse(f"{UUID}:1-{low}" if low else "")) if self.mysql else Low(point, None)
+        reader.answers.append(ChunkRead(reader.asked[request].request, rows, seen, (NUMBER, self.log.pos)))
 
     # --- the run
 
@@ -347,7 +342,7 @@ class Story:
         kind, assembly = MYSQL if self.mysql else MARIADB, Assembly(captured, limit=self.limit)
         return BinlogLog(kind, record, captured, lambda *_: self, assembly)
 
-    def _open_reader(self, _started: chunks.LogPoint) -> Reader:
+    def _open_reader(self, _started: LogPoint) -> Reader:
         self.readers.append(Reader())
         return self.readers[-1]
 

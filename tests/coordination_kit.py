@@ -29,6 +29,7 @@ from coordinator.server.operators.api import ControlError, LeaderView
 from rowlock.agent.configuration import AgentConfiguration
 from schemas.config.model import KafkaConfig, load_config
 from schemas.units import Ended, Mark, Prepared, Progressed, WorkerEvent
+from tests.waiting import awaited
 
 SOURCE, PIPELINE = "s", "p"
 
@@ -44,12 +45,7 @@ def catalogue(count: int) -> Catalogue:
 
 def until(true: Callable[[], Any], seconds: float = 180.0, what: str = "what was awaited") -> Any:
     """Return the first true value of `true()`; fail after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not (value := true()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{what} did not come within {seconds:g} s")
-        time.sleep(0.02)
-    return value
+    return awaited(true, what, seconds, every=0.02)
 
 
 @dataclass

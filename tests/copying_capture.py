@@ -14,8 +14,9 @@ import sys
 from typing import Any
 
 from producer import capture, main
-from producer.copies import CopyBook
-from producer.loop.copies import TableCopies
+from producer.copies.book import CopyBook
+from producer.loop.copy_begins import CopyBegins
+from producer.snapshot.chunk_sender import ChunkSender
 from producer.snapshot.scheduler import Snapshots
 
 CHUNK = 3
@@ -36,12 +37,12 @@ def _die_behind(place: type, name: str) -> None:
 
 
 def _die_at_a_marker() -> None:
-    when_stored = Snapshots._when_stored
+    when_stored = ChunkSender._when_stored
 
-    def dying(self: Snapshots, job: Any, *, last: bool) -> Any:
+    def dying(self: ChunkSender, job: Any, *, last: bool) -> Any:
         return _die if job.table.begun is not None else when_stored(self, job, last=last)
 
-    Snapshots._when_stored = dying  # type: ignore[method-assign]
+    ChunkSender._when_stored = dying  # type: ignore[method-assign]
 
 
 def prepare(when: str) -> None:
@@ -49,11 +50,11 @@ def prepare(when: str) -> None:
     capture.Ports = functools.partial(capture.Ports, chunk_rows=CHUNK)  # type: ignore[misc, assignment]
     match when:
         case "event":
-            _die_behind(TableCopies, "_send")
+            _die_behind(CopyBegins, "_send")
         case "memory":
             Snapshots.copy = _die  # type: ignore[method-assign]
         case "record":
-            _die_behind(TableCopies, "_begin")
+            _die_behind(CopyBegins, "begin")
         case "chunk":
             _die_at_a_marker()
         case "last":

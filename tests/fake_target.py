@@ -269,7 +269,7 @@ class FakeTransaction:
             rows.pop(key, None)
         for row in net.replaces:
             rows.pop(self._key(net.table, row), None)
-        for row in [*net.replaces, *net.updates]:
+        for row in net.rows:
             self._write(net, rows, row, displacing)
         return len(self._state.displaced) - before
 

@@ -22,9 +22,9 @@ from producer.binlog_format.errors import DefinitionMismatch
 from producer.decoders.context import SourceContext, TransactionContext
 from producer.definitions.places import Place, Proof, Proven
 from producer.errors import SourceRefusedError
-from producer.snapshot.chunks import ChunkFailed, ChunkRead, LogPoint, Low, ReadChunk
 from producer.source import Change, SourceCheck, SourceDatabase
 from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment, LogStart, TransactionHeader
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, LogPoint, Low, ReadChunk
 from producer.sources.survey import MISSING, Surveyed
 from producer.statements.ddl import TableDdl
 from producer.statements.judgement import StatementVerdict

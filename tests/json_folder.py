@@ -232,7 +232,7 @@ class JsonFolder(FolderProgress):
     def _write(self, rows: dict[Key, Row], net: NetChange) -> None:
         for key in net.deletes:
             rows.pop(key, None)
-        for row in [*net.replaces, *net.updates]:
+        for row in net.rows:
             if self.refuses(row):
                 raise RefusedError(f"{net.table.name}: this folder does not take {len(row)} values")
             rows[tuple(row[at] for at in net.table.key_at)] = row

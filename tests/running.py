@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +27,7 @@ from pymysql.constants.ER import NO_SUCH_THREAD
 from deploy.embedded.fetch.downloads import spark_kafka_jars
 from deploy.embedded.guard.processes import spawn
 from deploy.embedded.services import MariaDB, MySQL
+from tests.waiting import awaited
 
 COLUMNS = "id, version, owner, amount"
 DDL = """CREATE TABLE acct (id BIGINT NOT NULL PRIMARY KEY, version BIGINT NOT NULL, owner VARCHAR(40) NULL UNIQUE,
@@ -50,13 +50,7 @@ class Server(Protocol):
 
 def until(condition: Callable[[], Any], what: str, seconds: float = 180) -> Any:
     """Await `condition` and return its value; fails naming `what` after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.05)
-    raise AssertionError(f"not within {seconds} s: {what}")
+    return awaited(condition, what, seconds)
 
 
 def end_readers_of_the_log(server: MariaDB | MySQL) -> None:

@@ -274,16 +274,16 @@ class SqliteApplier:
             self._link.execute(f"DELETE FROM {name} WHERE {where}", params)
         kept = 0 if displacing is None else self._displace(unit, net, displacing, name)
         insert = insert_values(name, list(map(quote, table.table.column_names)), 1)
-        sets = ", ".join(f"{c} = excluded.{c}" for c in map(quote, table.table.column_names) if c not in key)
+        sets = ", ".join(f"{c} = excluded.{c}" for c in map(quote, table.table.column_names))
         upsert = f"{insert} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {sets}"
-        for text, rows in ((insert, net.replaces), (upsert, net.updates)):
+        for text, rows in ((upsert, net.snapshot), (insert, net.replaces), (upsert, net.updates)):
             for row in rows:
                 self._link.execute(text, list(row))
         return kept
 
     def _displace(self, unit: ApplyUnit, net: NetChange, displacing: str, name: str) -> int:
         kept, table = 0, net.table
-        for row in [*net.replaces, *net.updates]:
+        for row in net.rows:
             own, own_params = keys_in(
                 tuple(map(quote, table.table.key.columns)), [tuple(row[at] for at in table.key_at)]
             )

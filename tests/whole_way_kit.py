@@ -35,6 +35,8 @@ from tests.schemas_strategies import TABLE
 
 SOURCES = ("my", "ma")
 TARGETS = ("pg", "my", "ma")
+#: The pipeline to this target waits for a person where the others, by default, follow an ALTER TABLE.
+STRICT = "ma"
 Server = MySQL | MariaDB | PostgreSQL
 Text = str | None
 
@@ -140,8 +142,9 @@ def configuration(system: System) -> dict[str, Any]:
             "to": system.place(target, "{table}"),
             "add": {"branch": "{source}"},
         }
+        policies = {"schema_changes": "stop", "repair": "stop"} if target == STRICT else {}
         return {
-            "sources": list(SOURCES), "target": target, "lanes": 4,
+            "sources": list(SOURCES), "target": target, "lanes": 4, **policies,
             "routes": [merged, {"from": f"{system.db}.*", "to": system.place(target, "{table}_{source}")}],
         }  # fmt: skip
 

@@ -53,7 +53,7 @@ class Applier:
         limits: LaneLimits | None = None,
         replace: bool = True,
         small_batch: int = SMALL_BATCH,
-        signals: SignalsFor | None = None,
+        signals: SignalsFor,
     ) -> None:
         """`wanted`: the source's model in target terms. `held`: of the unit. `replace`: `conflicts: replace`."""
         self._unit = unit
@@ -64,7 +64,7 @@ class Applier:
         self._held = held
         self._limits = limits or LaneLimits()
         self._replace = replace
-        self._signals_for: SignalsFor = signals or (lambda _lanes: Signals())
+        self._signals_for = signals
         self._pending: list[RowChange] = []
         self._lanes: LaneGroup | None = None
         may_be_one = not held and progress.level and self._limits.max_gather >= small_batch
@@ -162,7 +162,5 @@ class Applier:
 
 def _first_keys(batch: Batch) -> list[Key]:
     """Return some of the keys of the rows that were written."""
-    keys = (
-        tuple(row[i] for i in net.table.key_at) for net in batch.nets for row in (*net.replaces, *net.updates)
-    )
+    keys = (tuple(row[i] for i in net.table.key_at) for net in batch.nets for row in net.rows)
     return list(islice(keys, KEYS_SAID))

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from consumer.attempt.applier import Applier, SignalsFor
-from consumer.attempt.copies.begin import at_a_copy, begin_of, table_of_topic
+from consumer.attempt.copies.begin import at_a_copy, begin_of
 from consumer.attempt.copies.copies import Copies, chunk_of_copy
 from consumer.attempt.debezium import DebeziumReader
 from consumer.attempt.effects import (
@@ -67,6 +67,7 @@ from consumer.tables.stored import Stored
 from schemas.findings import START_OVER
 from schemas.table.model import Table
 from schemas.wire.event import Event
+from schemas.wire.records import place_of_topic
 
 log = structlog.get_logger(__name__)
 
@@ -84,7 +85,7 @@ class _Figures:
 class Attempt:
     """The state of one attempt. Its methods are machines; `run` is the whole of it."""
 
-    def __init__(self, spec: UnitSpec, signals: SignalsFor | None = None) -> None:
+    def __init__(self, spec: UnitSpec, signals: SignalsFor) -> None:
         """`signals`: how the lanes share state under this attempt's driver."""
         self.spec = spec
         topic = spec.unit.topic
@@ -250,10 +251,8 @@ class Attempt:
         if spec.debezium is not None:
             raise UnitStoppedError(f"{error.seen}: {START_OVER}") from error
         source = None if self._in_force is None else self._in_force.source
-        if not error.table:
-            error.table = (
-                f"{source.db}.{source.name}" if source else table_of_topic(spec.unit.topic, spec.source)
-            )
+        if error.table is None:
+            error.table = (source.db, source.name) if source else place_of_topic(spec.unit.topic)
         error.after = next_offset if error.after is None else error.after
         yield from self._close_applier()
         if not (yield from at_a_copy(spec, self._progress, error.after)):

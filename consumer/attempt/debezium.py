@@ -14,6 +14,7 @@ from consumer.errors import UnitStoppedError
 from consumer.ordering.dedup import Verdict
 from consumer.ordering.model import LaneProgress, RowChange
 from consumer.tables.definition import InForce
+from consumer.tables.event_decoder import SNAPSHOT_READ
 from schemas.errors import EnvelopeError
 from schemas.findings import START_OVER
 from schemas.table.model import Row
@@ -93,7 +94,8 @@ class DebeziumReader(RecordReader):
         row = self._in_force.row
         before = None if event.before is None else row(event.before)
         after = None if event.after is None else row(event.after)
-        return RowChange((offset, 0), before, after, self._dedup.position, 0, self._newest, raw)
+        read = event.op == SNAPSHOT_READ
+        return RowChange((offset, 0), before, after, self._dedup.position, 0, self._newest, raw, None, read)
 
     def _note(self, event: Change) -> None:
         """Remember an accepted event of the log."""

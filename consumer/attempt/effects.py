@@ -1,4 +1,4 @@
-"""What an attempt asks of whoever drives it. Data only: the product carries it out with threads and connections
+"""The effects that an attempt asks its driver for. Data only: the product carries it out with threads and connections
 (consumer.attempt.drivers.threads), the simulation with a modelled target and a schedule of its own (tests/sim).
 
 A machine is a generator: it yields an effect, is sent what the effect came to, or is thrown the error it ended with.

@@ -9,8 +9,9 @@ through `signals`. The first error of any lane stops the others after the transa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import partial
+from typing import Protocol
 
 from consumer.attempt.effects import Await, JoinLanes, Machine, Sleep, StartLanes
 from consumer.ordering.dispatch import Dispatcher, TablePlan
@@ -23,10 +24,11 @@ Commit = Callable[[int, Batch], Machine[None]]
 """(lane, batch) → the machine that applies the batch in one transaction, with the lane's progress."""
 
 
-class Signals:
-    """How machines that are driven at the same time share state. This one is for a driver that advances one at a time."""
+class Signals(Protocol):
+    """The mutex and the wake-ups by which concurrently driven machines share state; the driver brings them."""
 
-    mutex: AbstractContextManager[object] = nullcontext()
+    @property
+    def mutex(self) -> AbstractContextManager[object]: ...
 
     def wake(self, lane: int | None) -> None:
         """Let lane `lane` (None: the attempt's own machine) look again at what it awaits. Called with the mutex held."""
@@ -44,12 +46,12 @@ class LaneGroup:
         limits: LaneLimits,
         held: Sequence[Held] = (),
         replace: bool = True,
-        signals: Signals | None = None,
+        signals: Signals,
     ) -> None:
         """`held`, `replace`: see lanes.Lane."""
         self.count = dispatcher.layout.lanes
         self.stopping = False
-        self.signals = signals or Signals()
+        self.signals = signals
         self._dispatcher, self._locks, self._commit = dispatcher, locks, commit
         self._lanes = [Lane(number, locks, limits, held, replace=replace) for number in range(self.count)]
         self._waiting_for_locks: set[int] = set()

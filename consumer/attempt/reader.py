@@ -16,7 +16,15 @@ from consumer.ordering.model import LaneProgress, RowChange
 from consumer.ordering.progress import Mark
 from consumer.tables import undecodable
 from consumer.tables.definition import InForce
-from consumer.tables.event_decoder import ROW_OPS, Decode, bad_event, decode_any, decode_none, full_event
+from consumer.tables.event_decoder import (
+    ROW_OPS,
+    SNAPSHOT_READ,
+    Decode,
+    bad_event,
+    decode_any,
+    decode_none,
+    full_event,
+)
 from schemas.table.model import Row
 from schemas.wire.event import Event
 
@@ -51,7 +59,7 @@ Taken = Rows | Emptied | TopicNotice
 
 
 class RecordReader(ABC):
-    """How the records of one topic become what is applied. `dropped`: records that were not new."""
+    """Turns the records of one topic into the events that are applied. `dropped`: records that were not new."""
 
     def __init__(self, topic: str) -> None:
         self.dropped = 0
@@ -112,8 +120,11 @@ class EnvelopeReader(RecordReader):
                         before = row(before)
                     if after is not None:
                         after = row(after)
+                    read = event.op == SNAPSHOT_READ
                     changes.append(
-                        RowChange((offset, 0), before, after, position, source.gen, source.ts_ms, raw)
+                        RowChange(
+                            (offset, 0), before, after, position, source.gen, source.ts_ms, raw, None, read
+                        )
                     )
                 else:
                     yield self._rows(changes, offset - 1)
@@ -165,7 +176,8 @@ class EnvelopeReader(RecordReader):
         after = None if event.after is None else undecodable.without(row(event.after), table, marked.after)
         refused = undecodable.refusal(table, marked.after) if marked.after else None
         place = (source.position, source.gen, source.ts_ms)
-        changes.append(RowChange((offset, 0), before, after, *place, raw, refused))
+        read = event.op == SNAPSHOT_READ
+        changes.append(RowChange((offset, 0), before, after, *place, raw, refused, read))
 
     def _no_definition(self, _image: Any) -> Row:
         raise undefined(self._topic)

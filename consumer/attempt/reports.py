@@ -1,4 +1,4 @@
-"""What workers tell the driver beside Spark: one datagram a task with what became of each of its topics.
+"""Reports of workers to the driver, beside Spark: one datagram a task with what became of each of its topics.
 
 Over loopback UDP with a token of the run, so that the plan needs no rows back. A lost datagram loses figures only,
 never events: what counts is in the target, and the driver compares it with Spark's offsets now and then.

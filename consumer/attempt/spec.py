@@ -1,4 +1,4 @@
-"""What a worker must know of a unit, and what its table definition comes to in the target."""
+"""A unit as a worker gets it, and its table definition as prepared for the target."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Tables = MutableMapping[tuple[str, int], InForce]
 
 @dataclass(frozen=True, slots=True)
 class UnitSpec:
-    """What a worker must know of a unit. `source`: its name in the configuration.
+    """A unit, with the settings that a worker applies it by. `source`: its name in the configuration.
 
     `assigned`: the coordinator's epoch, where there is one: what is known of the target table is kept through it.
     `real`: that table as it was read for this assignment (see `known_table`); empty: whoever needs it reads it. `on_drop`: what DROP
@@ -61,7 +61,7 @@ class UnitSpec:
 
     @property
     def place(self) -> tuple[str, int]:
-        """Where the definition in force is kept in `Tables`."""
+        """The key of the definition in force in `Tables`."""
         return self.unit.topic, self.epoch if self.assigned is None else self.assigned
 
 

@@ -1,4 +1,4 @@
-"""What an error means for the one unit that met it: the smallest thing stops, whatever the error's class. Pure.
+"""The consequence of an error for the one unit that met it: the smallest thing stops, whatever the error's class. Pure.
 
 Everything that is done for a unit ends here when it ends badly: in Spark's workers (consumer.attempt) and in the agent's
 hands (consumer.process.unit_operations). Only a fault of what carries the units (Spark's input, the process) is not a unit's.

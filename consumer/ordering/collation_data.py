@@ -1,4 +1,4 @@
-"""What the fold of text knows of the servers' collations, as data (used by collations.py only).
+"""Weights and contractions of the servers' collations, as data for the fold of text (used by collations.py only).
 
 The tables were derived from the weights that MariaDB 11.4 and MySQL 9.7 give to every character;
 tests/integration/test_fold.py asks the servers again, for every collation they have.

@@ -1,4 +1,4 @@
-"""Which events of a topic are new (design.md §6 Duplicates, findings 3, 4 and 14).
+"""Duplicates: decides which events of a topic are new (design.md §6 Duplicates, findings 3, 4 and 14).
 
 A topic may hold an event several times (at-least-once capture) and events of a capture task that was already
 replaced (a zombie). The running maximum (position, gen), rebuilt from the lane that stands *lowest*, recognises
@@ -17,7 +17,7 @@ from schemas.wire.position import Position
 
 
 class Verdict(IntEnum):
-    """What `Deduplicator.judge` says of an event; only ACCEPT is 0, so `if judge(...)` means "drop"."""
+    """The verdict of `Deduplicator.judge` on an event; only ACCEPT is 0, so `if judge(...)` means "drop"."""
 
     ACCEPT = 0
     COVERED = 1  # offset not above the lowest lane's, or judged before: every lane has it

@@ -26,7 +26,7 @@ from schemas.table.model import Key, Row, Table, UniqueIndex
 
 
 class TablePlan:
-    """What dispatch and lanes need of a target table, computed once."""
+    """A target table's key, fold, lane hash and indexes for dispatch and lanes, computed once."""
 
     __slots__ = ("fold_key", "indexes", "key_of", "lane_of", "name", "reducer", "target")
 

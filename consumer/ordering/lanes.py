@@ -31,6 +31,7 @@ from consumer.ordering.dispatch import Item, TablePlan, halves
 from consumer.ordering.fold import folded_text
 from consumer.ordering.locks import LockTable, Wait
 from consumer.ordering.model import EventId, Held, NetChange, RowChange
+from consumer.ordering.netchange import anew, may_be_anew
 from consumer.ordering.progress import Mark
 from schemas.backoff import pause_after
 
@@ -57,7 +58,7 @@ HeldAt = tuple[int, int, str]
 
 @dataclass(slots=True)
 class Batch:
-    """What one target transaction applies, with `mark` as the lane's new progress (written last).
+    """The changes of one target transaction, with `mark` as the lane's new progress (written last).
 
     `displacing`: None, or JSON to hand to `Transaction.apply(displacing=…)`. `held`: for `Transaction.hold`. `closed`: entries, also of `held`,
     that a row of a snapshot replaces: they leave the quarantine behind that. `places`: what it leaves held of the keys that it touches.
@@ -109,6 +110,7 @@ class _Segment:
     end: Mark | None = None  # the drain mark, when this is the last segment before it
     tries: int = 0
     violations: int = 0
+    anew: bool = False  # a snapshot's rows replace what the target has of their keys
     displacing: bool = False
     refused: str | None = None  # of a single event: why it goes to quarantine
     batch: Batch | None = None  # built; an untouched segment is tried again with the same
@@ -282,6 +284,8 @@ class Lane:
             else:
                 groups[plan] = [item[0]]
         batch.nets = [plan.reducer.reduce(changes) for plan, changes in groups.items()]
+        if segment.anew:
+            batch.nets = [anew(net) for net in batch.nets]
         return batch
 
     def _without_held(self, items: list[Item], batch: Batch) -> list[Item]:
@@ -291,7 +295,7 @@ class Lane:
             change, plan, key, _waits = item
             for part, folded in _parts(change, plan, key):
                 behind = _place(batch, self.held, plan, folded)
-                if behind and of_snapshot(part):
+                if behind and part.snapshot:
                     _close(batch, behind, _key_text(part, plan))
                 if behind:  # by what may be the same key to the target: a retry then knows of both
                     error = f"{HELD_BEHIND} {behind[0][0]}"
@@ -318,8 +322,14 @@ class Lane:
             raise error
 
     def _violated(self, segment: _Segment, error: UniqueViolationError) -> None:
-        """A unique violation is tried once more as transient; then the other row is displaced, or the event refused."""
+        """A unique violation is tried once more as transient; then the other row is displaced, or the event refused.
+
+        Rows of a snapshot that are written in place cannot pass a value on from one to another, and replaced rows can: with the second
+        try they replace what is there.
+        """
         segment.violations += 1
+        if not segment.anew and segment.batch is not None and any(map(may_be_anew, segment.batch.nets)):
+            segment.anew, segment.batch = True, None
         if segment.displacing or (segment.violations > 1 and not self._replace):
             self._refused(segment, error)
         elif segment.violations > 1:
@@ -339,11 +349,6 @@ def _parts(change: RowChange, plan: TablePlan, key: bytes) -> list[tuple[RowChan
     return [(first, key), (second, plan.fold_key(after))]
 
 
-def of_snapshot(change: RowChange) -> bool:
-    """Tell whether a change is a row that a snapshot read: the whole state of its key, and no change of one."""
-    return change.before is None and change.position[3] < 0
-
-
 def _place(
     batch: Batch, held: Mapping[HeldKey, Sequence[HeldAt]], plan: TablePlan, folded: bytes
 ) -> list[HeldAt]:
@@ -356,7 +361,7 @@ def _place(
 
 def _hold(batch: Batch, behind: list[HeldAt], part: RowChange, entry: Held) -> None:
     """Put a change into the quarantine, as `entry`, where `behind` is of its key; a snapshot's row takes the place of what is there."""
-    if behind and of_snapshot(part):
+    if behind and part.snapshot:
         _close(batch, behind, entry.key)
     batch.held.append(entry)
     behind.append(_at(entry))

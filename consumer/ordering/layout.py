@@ -1,4 +1,4 @@
-"""Which lane a row goes to, and the facts that this depends on (design.md §6 Layout, finding 5).
+"""The lane of a row, and the facts that this depends on (design.md §6 Layout, finding 5).
 
 A lane is a fixed 64-bit hash of (target table, folded target key), never Python's own salted `hash()`. Everything
 that would send a key to another lane (lane count, hash, fold, routes, keys) is part of the `Layout`, which is

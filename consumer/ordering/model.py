@@ -6,7 +6,9 @@ Everything here is plain data without I/O. Rows are tuples of wire values (schem
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 import msgspec
 
@@ -23,12 +25,14 @@ class TargetTable:
 
     `table` is the model with the columns that rowlock writes; `unique` of it are the unique indexes of the *real*
     target table (not only of the source). `key_at` and `unique_at` are column ordinals. `added`: columns of `add:`.
+    `more`: the real table has columns that rowlock does not write.
     """
 
     table: Table
     key_at: tuple[int, ...]
     unique_at: tuple[tuple[int, ...], ...]
     added: tuple[str, ...] = ()
+    more: bool = False
 
     @property
     def schema(self) -> str:
@@ -44,6 +48,7 @@ class RowChange(msgspec.Struct, gc=False):
 
     `position`, `gen`, `ts_ms` (source commit time) and `wire` (the event's JSON) are where it comes from.
     `refused`: why it cannot be applied, known without asking the target: it goes to quarantine.
+    `snapshot`: a row that a snapshot read: the whole state of its key (`after`), and no change of one.
     """
 
     id: EventId
@@ -54,25 +59,35 @@ class RowChange(msgspec.Struct, gc=False):
     ts_ms: int = 0
     wire: bytes = b"{}"
     refused: str | None = None
+    snapshot: bool = False
 
 
 @dataclass(slots=True)
 class NetChange:
-    """What a gather comes to for one table; applied as: delete `deletes` and the keys of `replaces`, then insert
-    `replaces`, then write `updates` in place. Each list is sorted by key; no key is in two lists.
+    """The net change of a gather in one table; applied as: delete `deletes` and the keys of `replaces`, then write `snapshot` in place,
+    then insert `replaces`, then write `updates` in place. Each list is sorted by key; no key is in two lists.
 
     `updates`: key and unique values did not change from first before-image to last after-image; the row may be
     missing in the target (it is then inserted).
+    `snapshot`: what a snapshot read of a key, and what became of it since: of the row that the target has under the key nothing is known. Its
+    columns that the table does not name keep their values, its key gets the form that was read, where the target holds two forms equal.
+    Where it is missing, it is inserted; in a first snapshot that is every row, and costs no more than an insert.
     """
 
     table: TargetTable
     deletes: list[Key] = field(default_factory=list)
     replaces: list[Row] = field(default_factory=list)
     updates: list[Row] = field(default_factory=list)
+    snapshot: list[Row] = field(default_factory=list)
 
     @property
     def size(self) -> int:
-        return len(self.deletes) + len(self.replaces) + len(self.updates)
+        return len(self.deletes) + len(self.replaces) + len(self.updates) + len(self.snapshot)
+
+    @property
+    def rows(self) -> Iterator[Row]:
+        """The rows that it leaves."""
+        return chain(self.snapshot, self.replaces, self.updates)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a gathered stretch of row changes comes to (design.md §6 Lane; findings 10, 18 and 19).
+"""The net change of a gathered stretch of row changes (design.md §6 Lane; findings 10, 18 and 19).
 
 By exact key, never by folded key: under a case-insensitive index "A" → "a" is a delete and an insert, and because all
 deletes are applied before all inserts the delete of "A" cannot hit the new "a".
@@ -6,13 +6,18 @@ deletes are applied before all inserts the delete of "A" cannot hit the new "a".
 | changes of a key in the gather, in order | net |
 |---|---|
 | only updates; first before-image and last after-image agree in all unique values | update in place |
+| the first one is a snapshot's row, the others are updates | write in place, whatever the target has of the key |
 | the last one leaves a row, anything else | replace (delete, then insert) |
 | the last one leaves no row | delete |
+
+An insert of a log is a new row, also where the target has one of its key: that one was another row, and nothing of it stays. Would it be
+written in place, a DELETE and INSERT of a key would come to another row in one gather than in two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -40,6 +45,9 @@ class Reducer:
         key_of = self._key
         last: dict[Any, Row | None] = {}  # key → the row it is left with
         first: dict[Any, Row] = {}  # key → first before-image, of keys that were only updated so far
+        read: set[Any] = (
+            set()
+        )  # keys whose first change is what a snapshot read, and that were only updated since
         for change in changes:
             before, after = change.before, change.after
             if before is not None:
@@ -51,24 +59,49 @@ class Reducer:
                     continue
                 last[key] = None
                 first.pop(key, None)
+                read.discard(key)
             if after is not None:
                 key = key_of(after)
+                if change.snapshot:
+                    if key not in last:
+                        read.add(key)
+                else:
+                    first.pop(key, None)
+                    read.discard(key)
                 last[key] = after
-                first.pop(key, None)
-        return self._sorted(last, first)
+        return self._sorted(last, first, read)
 
-    def _sorted(self, last: dict[Any, Row | None], first: dict[Any, Row]) -> NetChange:
+    def _sorted(self, last: dict[Any, Row | None], first: dict[Any, Row], read: set[Any]) -> NetChange:
         net = NetChange(self._table)
         single, fixed = len(self._table.key_at) == 1, self._fixed
         for key in sort_keys(last):
             row = last[key]
             if row is None:
                 net.deletes.append((key,) if single else key)
+            elif key in read:
+                net.snapshot.append(row)
             elif key in first and fixed(first[key]) == fixed(row):
                 net.updates.append(row)
             else:
                 net.replaces.append(row)
         return net
+
+
+def may_be_anew(net: NetChange) -> bool:
+    """Tell whether `anew` makes another change of it that loses nothing."""
+    return bool(net.snapshot) and not net.table.more
+
+
+def anew(net: NetChange) -> NetChange:
+    """Return the same change where a snapshot's rows replace those of their keys: a unique value may then pass from one row to another.
+
+    Not where the table has columns that rowlock does not write: they would get their defaults.
+    """
+    if not may_be_anew(net):
+        return net
+    at = net.table.key_at
+    rows = {tuple(row[i] for i in at): row for row in (*net.replaces, *net.snapshot)}
+    return replace(net, replaces=[rows[key] for key in sort_keys(rows)], snapshot=[])
 
 
 def sort_keys(keys: Iterable[Any]) -> list[Any]:

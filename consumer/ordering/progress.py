@@ -20,7 +20,7 @@ Mark = tuple[int, Position, int, int]
 
 @dataclass(frozen=True, slots=True)
 class ResumePlan:
-    """How a task attempt goes on. `start`: first offset to read (lowest lane + 1). `layout`: to dispatch with.
+    """The stored progress from which a task attempt goes on. `start`: first offset to read (lowest lane + 1). `layout`: to dispatch with.
 
     `finish`: None, or the offset (the highest lane's) behind which nothing may be dispatched with `layout`: drain the
     lanes with the marks reached there; all then stand equal, write `relaid(rows, wanted)` by `Transaction.relayout`

@@ -181,7 +181,7 @@ class PipelineQueries:
         return [(_number(report.query), report) for report in self._receiver.receive(seconds)]
 
     def hear_no_more(self) -> None:
-        """Nobody waits for reports any more."""
+        """Stop waiting for reports."""
         self._receiver.close()
 
 

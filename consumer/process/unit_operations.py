@@ -48,7 +48,7 @@ log = structlog.get_logger(__name__)
 
 
 class UnitOperations:
-    """What is done for the units of one pipeline. An operation returns what the core is to be told, and never raises: whatever goes
+    """The blocking operations on the units of one pipeline. An operation returns the event for the core, and never raises: whatever goes
     wrong, of whatever class, is that unit's own (consumer.attempt.trouble)."""
 
     def __init__(
@@ -72,7 +72,7 @@ class UnitOperations:
         return self._topics.bounds(topics)
 
     def abort(self, topic: str, assignment: int) -> None:
-        """What is under way for the unit shall end soon; until it is forgotten."""
+        """Make the unit's running operation end soon, until the unit is forgotten."""
         self._stretches.abort(topic, assignment)
 
     def forget(self, topic: str, assignment: int) -> None:

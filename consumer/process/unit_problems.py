@@ -1,4 +1,4 @@
-"""What people are told of a pipeline's units: the log, and problems in what stdout says."""
+"""Problems of a pipeline's units, for people: as log lines, and in the status lines on stdout."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the agent is told of units: the lines between the two processes, checkpoints, the sources' time."""
+"""Reports on units to the agent: the lines between the two processes, checkpoints, the sources' time."""

@@ -17,7 +17,7 @@ from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError
 from schemas.io.kafka_clients import open_consumer
 from schemas.wire.codec import decode_watermark
-from schemas.wire.copies import CopyState
+from schemas.wire.copies import CopyState, copy_of
 from schemas.wire.records import watermark_topic
 
 log = structlog.get_logger(__name__)
@@ -30,7 +30,7 @@ BACK = 30
 
 
 class SourceTimes:
-    """What all sources' watermarks have said; asked from any thread."""
+    """The commit times that all sources' watermarks have reached; safe to ask from any thread."""
 
     def __init__(self, kafka: KafkaConfig, sources: Iterable[str]) -> None:
         self._options = reader_settings(kafka.bootstrap, kafka.options) | {"fetch.wait.max.ms": 500}
@@ -71,11 +71,11 @@ class SourceTimes:
             marks = self._marks.get(source)
             return (marks.checkpoint(topic, applied), marks.resolved_ts) if marks else (0, 0)
 
-    def copy(self, source: str, table: str) -> CopyState | None:
-        """Return what became of the last request to copy "db.table" of a source; None: nothing is known of one."""
+    def copy(self, source: str, db: str, table: str) -> CopyState | None:
+        """Return what became of the last request to copy a table of a source; None: nothing is known of one."""
         with self._mutex:
             marks = self._marks.get(source)
-            return marks.copies.get(table) if marks else None
+            return copy_of(marks.copies, db, table) if marks else None
 
     def _run(self) -> None:
         while not self._ended.is_set():

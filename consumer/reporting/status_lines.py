@@ -63,7 +63,7 @@ class StatusWriter:
 
 
 class _Nowhere:
-    """Where lines go once their reader is gone."""
+    """Drops the lines once their reader is gone."""
 
     def write(self, _text: str, /) -> int:
         return 0

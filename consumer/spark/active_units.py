@@ -1,4 +1,4 @@
-"""What a driver tells the workers of its query while it runs: which units are theirs now, under which epoch.
+"""The units that a running query applies now, and their epochs, as the driver tells them to its workers.
 
 One small file, replaced whole; workers look at it before each topic and after each slice (a stat, and a read when it
 has changed). It is a courtesy, not a fence: a worker that has not looked yet is stopped by the epoch in the target.

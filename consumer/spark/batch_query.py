@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class DriverTask:
-    """What `foreachBatch` calls, batch after batch, in a thread of the driver."""
+    """The function that `foreachBatch` calls, batch after batch, in a thread of the driver."""
 
     def __init__(self, config: TaskConfig, attempts: Attempts) -> None:
         self._config = config

@@ -1,4 +1,4 @@
-"""What is known of a pipeline before anything runs: its part of the configuration, and what follows for its units."""
+"""A pipeline before anything runs: its part of the configuration, and the settings of its units that follow from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMIT_EVERY_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TaskConfig:
-    """What a query hands to its workers. Pickled, never printed: it holds the target's password.
+    """The settings that a query hands to its workers. Pickled, never printed: it holds the target's password.
 
     `run`: through which workers keep what they have (connections, definitions); `query`: this start of the query.
     `units`: what the query reads; `board`: the file that says which of them it applies now, under which epoch.
@@ -44,7 +44,7 @@ class TaskConfig:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSettings:
-    """What applying it needs of the configuration. `slots`: tasks of one query that run at once.
+    """The part of the configuration that applying a pipeline needs. `slots`: tasks of one query that run at once.
 
     `debezium`: the sources whose topics Debezium writes, by name. `batches`: the target takes whole batches.
     """

@@ -1,4 +1,4 @@
-"""What a Python worker process keeps between tasks: connections, decoders, and the run's settings (design.md §6).
+"""The caches of a Python worker process, kept between tasks: connections, decoders, and the run's settings (design.md §6).
 
 Workers and topics have no affinity (research/spark.md §4), so connections are cached per (process, target, lane
 number), never per topic: slots × lanes of them, whatever the number of topics.

@@ -1,4 +1,4 @@
-"""Which topics a pipeline applies, and whether they are still the ones the target's progress speaks of.
+"""The topics that a pipeline applies, and whether they are still the ones the target's progress speaks of.
 
 The selection is pure; `Cluster` is the thin shell around Kafka's admin client. Topic names alone decide here (the
 table's true name comes with its definition event); topics of no route are left out.
@@ -6,7 +6,6 @@ table's true name comes with its definition event); topics of no route are left 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,12 +17,11 @@ from consumer.tables.router import TableRoute, resolve
 from schemas.findings import START_OVER
 from schemas.io.kafka_clients import client_settings, open_admin
 from schemas.io.mysql_catalog import is_selected
-from schemas.wire.records import position_topic, source_topic, watermark_topic
+from schemas.wire.records import position_topic, source_topic, unescape, watermark_topic
 
 REQUEST_S = 15.0
 #: What a client answers by its own memory, and not by asking a broker: see _StaleClientError.
 _STALE = ("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "_NOENT")
-_ESCAPED = re.compile(r"_x((?:[0-9a-f]{2})+)_")
 
 
 def select_topics(
@@ -63,13 +61,8 @@ def table_of(prefix: str, source: str, topic: str) -> str:
     return ".".join(map(unescape, topic.removeprefix(source_topic(prefix, source) + ".").split(".", 1)))
 
 
-def unescape(part: str) -> str:
-    """Undo `schemas.wire.records.topic_part`."""
-    return _ESCAPED.sub(lambda match: bytes.fromhex(match.group(1)).decode(errors="replace"), part)
-
-
 class Described(NamedTuple):
-    """What Kafka says of a topic."""
+    """A topic as Kafka describes it."""
 
     id: str
     partitions: int

@@ -20,11 +20,12 @@ from schemas.wire.event import ENVELOPE_VERSION, Event, Undecodable
 from schemas.wire.images import checked, image_type, image_values
 from schemas.wire.position import Position
 
-ROW_OPS = frozenset("cudr")
+SNAPSHOT_READ = "r"
+ROW_OPS = frozenset("cud" + SNAPSHOT_READ)
 
 
 class SlimSource(msgspec.Struct, gc=False):
-    """What apply reads of `source`."""
+    """The fields of an event's `source` that apply reads."""
 
     version: str
     ts_ms: int

@@ -41,6 +41,8 @@ def _numbers(source: ColumnType, real: ColumnType) -> bool:
     """A target that rounds would hold two of the source's values equal."""
     scale = source.scale if source.kind is Kind.DECIMAL else 0
     exact = real.kind is not Kind.DECIMAL or not real.precision or real.scale >= scale
+    if source.kind is Kind.DECIMAL and not source.precision:  # of any scale
+        exact = real.kind is Kind.DECIMAL and not real.precision
     return real.kind in _NUMBERS and exact and (not scale or real.kind is Kind.DECIMAL)
 
 

@@ -26,7 +26,7 @@ Policy = Literal["ignore", "lenient", "evolve", "stop"]
 
 
 class RouteConfig(Protocol):
-    """What `schemas.config.model.Route` offers."""
+    """The fields of `schemas.config.model.Route` that routing reads."""
 
     @property
     def from_(self) -> str: ...
@@ -67,7 +67,7 @@ class TableRoute:
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """Where one source table goes. `added`: (column, value) pairs, the same for every row of the source."""
+    """The target table of one source table. `added`: (column, value) pairs, the same for every row of the source."""
 
     schema: str
     table: str
@@ -168,6 +168,7 @@ def target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) -> Tar
         key_at=table.indexes_of(real.key.columns),
         unique_at=tuple(table.indexes_of(index.columns) for index in (*unique, *coming)),
         added=added,
+        more=not names.issuperset(real.column_names),
     )
 
 

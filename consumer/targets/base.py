@@ -1,4 +1,4 @@
-"""What the consumer asks of a target database, and of the place where progress is kept; nothing else knows SQL.
+"""The interfaces of a target database and of the store that keeps progress; only their implementations know SQL.
 
 A `ProgressStore` knows the units: epoch (the fencing token), how far each lane is, their layout, what waits for a person. A
 `Session` is a target whose tables and progress commit in one transaction, and so a progress store itself; a target that cannot
@@ -19,7 +19,7 @@ from schemas.table.model import Key, Row, Table
 
 
 class ProgressWriter(Protocol):
-    """What an open transaction writes beside rows; its guard has passed."""
+    """Writes progress and quarantine within an open transaction whose guard has passed."""
 
     def hold(self, held: Sequence[Held]) -> None:
         """Write entries to `rowlock_quarantine`."""
@@ -68,8 +68,8 @@ class TargetTransaction(ProgressWriter, Protocol):
 
 
 class ProgressStore(Protocol):
-    """Where a unit's epoch, progress, layout and quarantine live. What runs a unit needs no more of it to take it over, to fence
-    it, or to stop it."""
+    """The store of a unit's epoch, progress, layout and quarantine. The process that runs a unit needs no more of the target to
+    take it over, to fence it, or to stop it."""
 
     def ensure_bookkeeping(self) -> None:
         """Create the tables of consumer.targets.bookkeeping where they are missing."""

@@ -29,9 +29,10 @@ RowsChange = Clearing | NetChange
 
 @dataclass(frozen=True, slots=True)
 class ProgressChange:
-    """What a commit writes beside rows. `guards`: the unit's progress rows as last read or written; epoch, attempt and offset are compared
-    *in* the commit. `rows`: what replaces all of them. `state`: None leaves it. `closed_before`: entries below this offset leave the
-    quarantine, and those of `closed`, by (offset, part), because of `why`; then `held` come into it."""
+    """The progress and quarantine that a commit writes beside rows. `guards`: the unit's progress rows as last read or written;
+    epoch, attempt and offset are compared *in* the commit. `rows`: what replaces all of them. `state`: None leaves it.
+    `closed_before`: entries below this offset leave the quarantine, and those of `closed`, by (offset, part), because of `why`;
+    then `held` come into it."""
 
     guards: Sequence[LaneProgress]
     rows: Sequence[LaneProgress]

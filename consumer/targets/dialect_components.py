@@ -1,4 +1,4 @@
-"""What a dialect brings to a session: a connection, a catalogue, an applier, and how they are put together."""
+"""The components that a dialect brings to a session: a connection, a catalogue, an applier, and how they are put together."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class TableAlterer(Protocol):
 
 @dataclass(frozen=True)
 class DialectComponents:
-    """What a dialect puts together for a session. `fresh` makes a second connection to the same target."""
+    """The components of one session, put together by its dialect. `fresh` makes a second connection to the same target."""
 
     link: Link
     books: Books

@@ -1,4 +1,4 @@
-"""What a guarded transaction writes of progress and quarantine; the same for every dialect."""
+"""Progress and quarantine as a guarded transaction writes them; the same for every dialect."""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from schemas.table.model import Kind, Table
+
 Params = list[object]
 Fragment = tuple[str, Params]
 Quote = Callable[[str], str]
@@ -17,7 +19,7 @@ Quote = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """How a dialect writes what not every database writes alike. No field has a default: who adds a dialect looks at each.
+    """A dialect's syntax where databases differ. No field has a default: who adds a dialect looks at each.
 
     `types`: kind of a bookkeeping column → its type, NOT NULL and default included: "name" (up to 100 characters, compared
     exactly), "topic" (up to 249), "int" (32 bits), "big" (64 bits), "text" (any length), "text?" (the same, or NULL), "now" (a time
@@ -126,6 +128,11 @@ def keys_in(columns: Sequence[str], keys: Sequence[Sequence[object]]) -> Fragmen
         parts.append("(" + " OR ".join([one] * len(keys)) + ")")
         params.extend(key[at] for key in keys for at in varying)
     return " AND ".join(parts), params
+
+
+def forms_of_key(table: Table) -> list[str]:
+    """Return the columns of the key of which a database may hold two values equal that are not the same (a case, an accent, a scale)."""
+    return [name for name in table.key.columns if table.column(name).type.kind is not Kind.INT]
 
 
 def conjunction(fragments: Sequence[Fragment]) -> Fragment:

@@ -1,4 +1,4 @@
-"""What is done with rows in a target's transaction, once its guard has passed, and reads of them; the same for every dialect."""
+"""Writes and reads of rows in a target's transaction, once its guard has passed; the same for every dialect."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ Version = tuple[str, bytes]
 
 
 class ApplyPhase(Enum):
-    """How far a unit is in this process. What its agent and the coordinator call `replicating` (schemas/units.py) has three stages here."""
+    """The phase of a unit in this process. The state that its agent and the coordinator call `replicating` (schemas/units.py) has
+    three stages here."""
 
     PREPARING = "preparing"
     PREPARED = "prepared"
@@ -105,7 +106,7 @@ class UnitHere:
 
     @property
     def version(self) -> Version:
-        """What a query must know of the topic to apply the unit."""
+        """The topic id and target table as read: the version of the unit that a query applies."""
         return self.topic_id, self.real
 
     @property
@@ -115,7 +116,7 @@ class UnitHere:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What hands and queries must know of a unit."""
+    """A unit's topic, assignment and table, as operations and queries need them."""
 
     topic: str
     source: str
@@ -236,7 +237,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class AttemptsReported:
-    """What became of attempts; with the number of the query they were of."""
+    """Attempts have ended; the report of each comes with the number of its query."""
 
     reports: Sequence[tuple[int, Report]]
 

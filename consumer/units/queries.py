@@ -1,4 +1,4 @@
-"""Which queries a pipeline has, and when one takes another's place. Pure; part of consumer.units.decisions.
+"""The queries of a pipeline, and when one replaces another. Pure; part of consumer.units.decisions.
 
 A query cannot change what it reads. So a new one is started beside it that reads what is wanted, the boards change, and
 the old one is stopped: the units in it notice nothing. Starts are gathered, and kept apart, because each costs a second
@@ -150,7 +150,7 @@ def _leave(queries: Queries, members: list[UnitHere]) -> dict[str, int]:
 
 
 def _first_offset(kind: QueryKind, unit: UnitHere) -> int:
-    """Where a new query begins to read: only the catching-up one must not miss anything, the others' gaps are filled."""
+    """Return the offset from which a new query reads: only the catching-up one must not miss anything, the others' gaps are filled."""
     if kind is QueryKind.CATCHING_UP or (unit.phase is ApplyPhase.APPLYING and not unit.behind):
         return unit.watched.offset + 1
     return -1

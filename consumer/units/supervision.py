@@ -1,4 +1,4 @@
-"""What is known of a unit while it is applied, and how long to wait after trouble. Pure."""
+"""Supervision of a unit while it is applied, and how long to wait after trouble. Pure."""
 
 from __future__ import annotations
 

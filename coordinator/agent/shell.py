@@ -44,7 +44,7 @@ def checkpoint_every(units: int) -> float:
 
 
 class Workers(Protocol):
-    """What does the units' work. Calls come one after the other from one thread, and should return soon.
+    """The workers that run an agent's units. Calls come one after the other from one thread, and should return soon.
 
     For each (unit, assignment): `prepare`, then perhaps `start`, then perhaps `remove`. The workers say `Prepared`, `Progressed`
     now and then, `Ended` exactly once, when nothing of it can write any more; also by themselves, with the error. A call
@@ -72,7 +72,7 @@ class FileOf(Protocol):
 
     @property
     def digest(self) -> str:
-        """What tells the configuration that is held from others."""
+        """The digest of the configuration that is held; every other configuration has another one."""
 
     def read(self) -> tuple[str, tuple[str, ...]]:
         """Return what the file holds, and why it could not be taken, a line each. Nothing changes."""
@@ -82,7 +82,7 @@ class FileOf(Protocol):
 
 
 class Client(Protocol):
-    """What `AgentShell` needs of a HeartbeatClient."""
+    """The part of a HeartbeatClient that `AgentShell` needs."""
 
     def start(self) -> None: ...
 

@@ -24,7 +24,7 @@ class FsmState(Enum):
 
 
 class Fsm(Protocol):
-    """What the system asks of a machine. It keeps its own mailbox to read from, given to it at registration."""
+    """A machine as the batch system sees it. It keeps its own mailbox to read from, given to it at registration."""
 
     def is_stopped(self) -> bool:
         """Tell whether the machine is finished: the poller then removes it, once its mailbox is empty."""

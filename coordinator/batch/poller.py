@@ -38,7 +38,7 @@ HandleResult = Keep | StopAt
 
 
 class PollHandler(Protocol[F, M]):
-    """What the owner of the machines does. One handler a poller, used by that thread only."""
+    """The code of the machines' owner that a poller calls. One handler a poller, used by that thread only."""
 
     def begin(self, batch_size: int) -> None:
         """A round begins with `batch_size` machines already held."""

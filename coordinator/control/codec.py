@@ -1,4 +1,4 @@
-"""What stands in the control topic, and its bytes: JSON, versioned. The only place that knows either.
+"""Records of the control topic, and their bytes: JSON, versioned. The only place that knows either.
 
 A message is a claim, a beat, a batch of records, the beginning of a snapshot, or a resignation. A snapshot is its marker
 and the batches behind it in the same transaction: readers of committed messages see all of it or nothing. The kind of a

@@ -1,4 +1,4 @@
-"""Who leads: one candidate's election as a pure state machine.
+"""Leader election: one candidate as a pure state machine.
 
 ```
   FOLLOWING ──quiet for long──▶ CLAIMING ──committed──▶ CLAIMED ──read back, newest──▶ LEADING

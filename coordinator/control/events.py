@@ -1,4 +1,5 @@
-"""What the control log tells the coordinator, in this order per term: Elected, then Persisted and Confirmed, then Lost; and who else leads."""
+"""Events from the control log to the coordinator, in this order per term: Elected, then Persisted and Confirmed, then Lost; and
+who else leads."""
 
 from __future__ import annotations
 

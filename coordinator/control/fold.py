@@ -1,4 +1,4 @@
-"""What the control topic says, read from its beginning: who leads in which term, and the records in force. Pure.
+"""The state that the control topic, read from its beginning, amounts to: each term's leader, and the records in force. Pure.
 
 Only what the newest claim before it allows counts: a message of another term comes from somebody who no longer led, or
 from a foreign producer. Kafka fences older producers already; this is the reader's side of the same rule.

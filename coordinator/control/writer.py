@@ -40,7 +40,7 @@ class WriterConfig:
 
 @dataclass(slots=True)
 class Term:
-    """What this candidate leads, and how long the topic is. `base`: offset of the snapshot in force, `cost`: its bytes."""
+    """A term that this candidate leads, and the length of the topic. `base`: offset of the snapshot in force, `cost`: its bytes."""
 
     rev: int
     records: dict[str, Record]
@@ -105,7 +105,7 @@ class ControlWriter:
             self._changed.notify()
 
     def end_term(self) -> None:
-        """What is not written yet never will be."""
+        """Discard the records that are not written yet."""
         with self._changed:
             self._term = None
 

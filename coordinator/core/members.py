@@ -55,7 +55,7 @@ class Member:
 
 
 class MessageVerdict(Enum):
-    """What a message of an agent is worth."""
+    """The verdict on a message of an agent: whether it counts."""
 
     APPLY = "apply"
     UNSYNCED = "unsynced"  # alive, but its state counts only from its Sync on

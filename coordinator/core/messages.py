@@ -1,4 +1,4 @@
-"""What coordinator and agents say to each other (design.md §7): the values that the cores work with, and the format on the wire.
+"""Messages between coordinator and agents (design.md §7): the values that the cores work with, and the format on the wire.
 
 Up (agent → owner): `Hello`, `Sync`, `Heartbeat`, `DispatchResponse`, `Checkpoint`, `Rejected`.
 Down (owner → agent): `Announce`, `HeartbeatResponse`, `Dispatch`, `Superseded`.
@@ -71,7 +71,7 @@ class ConfigVersion(WirePart, frozen=True):
 
 
 class FileAnswer(WirePart, frozen=True):
-    """What an agent's file holds: the answer to `asked`. `problems`: why it could not take that, a line each."""
+    """The content of an agent's configuration file: the answer to `asked`. `problems`: why it could not take that, a line each."""
 
     asked: Int64
     digest: str

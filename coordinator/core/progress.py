@@ -1,4 +1,4 @@
-"""How far units and pipelines are: a unit's mark only grows, a pipeline's never passes a unit that is missing or behind.
+"""Progress of units and pipelines: a unit's mark only grows, a pipeline's never passes a unit that is missing or behind.
 
 Pure, over values the caller keeps. All times are source commit times in ms.
 """
@@ -40,7 +40,7 @@ def _ahead(mark: Mark, other: Mark) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PipelineUnits:
-    """What a pipeline needs: its apply units by source. A source without any unit is missing, not done."""
+    """A pipeline's apply units by source: all that its progress is computed from. A source without any unit is missing, not done."""
 
     pipeline: str
     by_source: Mapping[str, tuple[str, ...]]

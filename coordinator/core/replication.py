@@ -224,7 +224,7 @@ def require(holds: bool, what: str) -> None:
 
 
 def _about(current: ReplicationSet, event: ReplicaReport) -> list[tuple[Replica, Seen]]:
-    """What a report says about each replica of the set.
+    """Return what a report says about each replica of the set.
 
     An agent holds one replica of a unit: when it reports another assignment, it does not hold this one. An older incarnation
     of the agent is gone.

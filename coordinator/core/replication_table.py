@@ -31,7 +31,7 @@ class Role(Enum):
 
 
 class Seen(Enum):
-    """What is known of a replica: what its agent reported, or that the agent is gone."""
+    """The last known state of a replica, as its agent reported it; or that the agent is gone."""
 
     ABSENT = "absent"
     PREPARING = "preparing"

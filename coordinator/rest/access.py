@@ -1,4 +1,4 @@
-"""Who may ask: a bearer token; without one, only programs of this machine (the configuration allows that on loopback alone).
+"""Access to REST: a bearer token; without one, only programs of this machine (the configuration allows that on loopback alone).
 
 Without a token a web page in somebody's browser must not be able to use the loopback interface: the `Host` must be this
 machine's (a rebound DNS name is not), and a request that carries an `Origin` must come from here.
@@ -56,7 +56,9 @@ def _from_here(request: Request) -> None:
 
 def asker(
     request: Request,
-    by: Annotated[str, Header(alias=ASKED_BY, description="Who gives the command, for the events.")] = "",
+    by: Annotated[
+        str, Header(alias=ASKED_BY, description="Name of the operator who gives the command, for the events.")
+    ] = "",
 ) -> str:
     """Return who asks: what they say of themselves, and the address that they have."""
     said = "".join(char for char in by[:100] if char.isprintable())

@@ -52,7 +52,7 @@ from coordinator.server.operators.api import CommandRefusedError, Control, NotLe
 from coordinator.server.operators.copies import CopyOrders
 
 TITLE = "rowlock coordinator"
-_ABOUT = "What runs where, how far it is, and what is to change. Every error is `application/problem+json`."
+_ABOUT = "Units: where they run, their progress, and commands that change it. Every error is `application/problem+json`."
 
 UnitName = Annotated[
     str, Path(description="Name of the unit, with its slashes.", examples=["capture/branch1"])
@@ -90,7 +90,7 @@ def _leading(control: Control) -> View:
 def _listings(router: APIRouter, control: Control) -> None:
     @router.get("/leader", tags=["coordinators"])
     def leader() -> Leader:
-        """Who leads; every coordinator answers this. A leader that nothing was heard of for a lease (5 s) is not named."""
+        """The leader; every coordinator answers this. A leader that nothing was heard of for a lease (5 s) is not named."""
         found = control.leader()
         if found is None:
             raise NotLeaderError(None)
@@ -98,7 +98,7 @@ def _listings(router: APIRouter, control: Control) -> None:
 
     @router.get("/counters", tags=["coordinators"])
     def counters() -> Counters:
-        """What the coordinator counts."""
+        """The coordinator's counters."""
         return Counters(counters=dict(_leading(control).counters))
 
     @router.get("/agents", tags=["agents"])
@@ -121,7 +121,7 @@ def _listings(router: APIRouter, control: Control) -> None:
 
     @router.get("/events", tags=["coordinators"])
     def events(wanted: Annotated[EventQuery, Query()]) -> EventList:
-        """What happened since this coordinator began to lead, oldest first; the last 1,000 are kept."""
+        """Events since this coordinator began to lead, oldest first; the last 1,000 are kept."""
         _leading(control)
         found = control.events(wanted.after, wanted.limit)
         return EventList(events=[ClusterEvent.model_validate(row) for row in found])

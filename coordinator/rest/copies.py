@@ -57,19 +57,19 @@ class Copy(Answer):
     id: str = Field(description="Of the request.")
     phase: str = Field(description="`waiting`, `running`, `done`, `refused` (see `reason`) or `cancelled`.")
     by: str = Field(
-        description="Who asked: `operator`, `pipeline NAME` (a unit that cannot go on), `capture`."
+        description="Origin of the request: `operator`, `pipeline NAME` (a unit that cannot go on), `capture`."
     )
-    cause: str = Field(description="Why a unit needs it; empty for an operator's.")
+    cause: str = Field(description="Reason for which a unit needs it; empty for an operator's.")
     where: str | None = Field(description="The condition of its rows; null: all.")
     rows: int = Field(description="Rows published so far.")
     estimate: int | None = Field(description="About how many there are; null: not known.")
     eta_s: float | None = Field(
         description="Seconds until all are read, by the rate so far; null: not known."
     )
-    requested_ms: int = Field(description="When it was asked for, in ms since 1970.")
-    began_ms: int | None = Field(description="When it began; null: not yet.")
-    ended_ms: int | None = Field(description="When it ended; null: not yet.")
-    restarts: int = Field(description="How often it began anew because the table was altered.")
+    requested_ms: int = Field(description="Time of the request, in ms since 1970.")
+    began_ms: int | None = Field(description="Time of its beginning; null: not yet.")
+    ended_ms: int | None = Field(description="Time of its end; null: not yet.")
+    restarts: int = Field(description="Times that it began anew because the table was altered.")
     reason: str = Field(description="Of one that is refused or cancelled: what was seen, and what to do.")
 
 

@@ -1,4 +1,4 @@
-"""What REST answers, as models: the JSON contract of REST and of the command line's `--output json`.
+"""REST's answers as models: the JSON contract of REST and of the command line's `--output json`.
 
 Fields are added, never renamed or removed within `/v1`. They mirror the rows of `server.control`; their descriptions are
 the reference (docs/reference/rest.md is generated from them).
@@ -22,7 +22,7 @@ class Answer(BaseModel):
 
 
 class Leader(Answer):
-    """Who leads."""
+    """The leading coordinator."""
 
     rev: int = Field(description="Its term; grows with every election.")
     name: str = Field(description="Its name.")
@@ -41,7 +41,7 @@ class Agent(Answer):
     state: str = Field(
         description="`registered`: not heard in this term yet; `synced`; `expired`: silent for longer than its lease."
     )
-    liveness: str = Field(description="What it says itself: `alive` or `stopping`.")
+    liveness: str = Field(description="Its own word: `alive` or `stopping`.")
     draining: bool = Field(description="Whether it was asked to give its units away.")
     connected: bool = Field(description="Whether a stream of it is open.")
     last_heard_s: float = Field(description="Seconds since its last message.")
@@ -54,17 +54,17 @@ class Agent(Answer):
     )
     counters: dict[str, int] = Field(description="Statistics of its messages, by name.")
     configuration: str = Field(
-        description="What tells the configuration that it runs new units under from others (without secrets and paths); empty: "
+        description="Digest of the configuration that it runs new units under (without secrets and paths); empty: "
         "it does not say."
     )
     in_force: bool = Field(
-        description="Whether that is what is in force. Where not, it keeps what it has and is given no units: bring the file to its "
+        description="Whether that is the configuration in force. Where not, it keeps what it has and is given no units: bring the file to its "
         "machine; it looks again every few seconds."
     )
 
 
 class Unit(Answer):
-    """What is scheduled: a capture unit (one source) or an apply unit (one topic of one pipeline)."""
+    """A unit of scheduling: a capture unit (one source) or an apply unit (one topic of one pipeline)."""
 
     unit: str = Field(description="Its name: `capture/SOURCE` or `apply/PIPELINE/TOPIC`.")
     kind: str = Field(description="`capture` or `apply`.")
@@ -90,17 +90,17 @@ class Unit(Answer):
         description="`running`; `starting`: it is being placed; `restarting`: it stopped by itself and is tried again; `stopped`: it "
         "waits for a person."
     )
-    reason: str | None = Field(description="Why it does not run; null where it does.")
-    remedy: str | None = Field(description="What to do about it; null: nothing, or not known.")
+    reason: str | None = Field(description="Reason why it does not run; null where it does.")
+    remedy: str | None = Field(description="Remedy; null: nothing is to be done, or it is not known.")
     error: str | None = Field(
-        description="Why it last stopped by itself, until it replicates again; of one that replicates: why its worker does not go on."
+        description="Reason of its last stop by itself, until it replicates again; of one that replicates: why its worker does not go on."
     )
-    failures: int = Field(description="How often it failed since it was last stable.")
+    failures: int = Field(description="Failures since it was last stable.")
     since_s: float = Field(description="Seconds in this state.")
 
 
 class Pipeline(Answer):
-    """How far a pipeline is, as it is stored every few seconds. Source commit times in ms; null: not known yet."""
+    """Progress of a pipeline, as it is stored every few seconds. Source commit times in ms; null: not known yet."""
 
     pipeline: str = Field(description="Its name.")
     checkpoint_ts: Ts = Field(description="Everything up to here is applied, of every unit; never goes back.")
@@ -132,16 +132,16 @@ class PipelineList(Answer):
 
 
 class Counters(Answer):
-    """What the coordinator counts since its term began."""
+    """Counters of the coordinator since its term began."""
 
     counters: dict[str, int] = Field(description="Messages dropped by reason, queue lengths, refusals.")
 
 
 class ClusterEvent(Answer):
-    """What the leader did or saw."""
+    """An event that the leader caused or saw."""
 
     number: int = Field(description="Counts from 1 in the leader's process.")
-    ts_ms: int = Field(description="When, by the leader's wall clock.")
+    ts_ms: int = Field(description="Time by the leader's wall clock, in ms since 1970.")
     rev: int = Field(description="The leader's term.")
     what: str = Field(
         description="`elected`, `resigned`, `term lost`; `configuration in force`; `agent joined`, `agent is back`, `agent stops`, `agent gone`, `agent backs off`, `agent is trusted again`; `unit placed`, "
@@ -159,7 +159,7 @@ class EventList(Answer):
 
 
 class EventQuery(BaseModel):
-    """Which events."""
+    """Selection of events."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -168,7 +168,7 @@ class EventQuery(BaseModel):
 
 
 class Health(Answer):
-    """That the process serves, and (readiness) that a leader is known."""
+    """Health: the process serves, and (readiness) a leader is known."""
 
     status: str = Field(description="`ok`.")
     leads: bool = Field(description="Whether this coordinator leads.")
@@ -192,9 +192,9 @@ class ReloadQuery(BaseModel):
 
 
 class Reloaded(Answer):
-    """What the file changes of what was in force. Units of `changed` parts are placed anew, others go on."""
+    """Changes of the file against the configuration in force. Units of `changed` parts are placed anew, others go on."""
 
-    digest: str = Field(description="What tells this configuration from others (without secrets and paths).")
+    digest: str = Field(description="Digest of this configuration (without secrets and paths).")
     changes: tuple[str, ...] = Field(description="Key by key: `place: before → after`, secrets hidden.")
     changed: list[str] = Field(
         description="Parts that are new or different: `source/NAME` (its capture unit), `pipeline/NAME` (its apply units)."
@@ -204,7 +204,7 @@ class Reloaded(Answer):
 
 
 class UnitQuery(BaseModel):
-    """Which units, and which page of them."""
+    """Selection of units, and the page of them."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -227,7 +227,7 @@ class UnitQuery(BaseModel):
 
 
 class MoveTo(BaseModel):
-    """Where a unit shall go."""
+    """The agent that a unit is to move to."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -237,10 +237,10 @@ class MoveTo(BaseModel):
 class Problem(BaseModel):
     """Every error, as `application/problem+json` (RFC 9457)."""
 
-    type: str = Field(description="What kind of error, stable: `urn:rowlock:problem:…`.")
+    type: str = Field(description="Kind of error, stable: `urn:rowlock:problem:…`.")
     title: str = Field(description="The kind of error in words.")
     status: int = Field(description="The HTTP status.")
-    detail: str = Field(description="Who is to blame, what was seen, what to do.")
+    detail: str = Field(description="The message: who is to blame, what was seen, what to do.")
     instance: str = Field(description="The path that was asked.")
     leader: Leader | None = Field(
         default=None, description="With `not-leader`: who leads; null: nobody just now, ask again."

@@ -34,7 +34,7 @@ KINDS = {
 
 
 class UnknownError(Exception):
-    """What a path names does not exist."""
+    """The object named by the path does not exist."""
 
 
 def install(app: FastAPI) -> None:

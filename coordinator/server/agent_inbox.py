@@ -1,4 +1,4 @@
-"""What one agent said and the owner has not taken yet. Pure; whoever owns it locks it.
+"""The inbox of one agent: messages that the owner has not taken yet. Pure; its user locks it.
 
 An agent repeats its whole state at every heartbeat. An owner that is behind needs only the last: an older heartbeat or list of
 marks that still waits is dropped when a whole one comes, which is the same as if the network had lost it. So what waits

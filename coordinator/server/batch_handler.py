@@ -21,7 +21,7 @@ ROUND = 256
 
 
 class AgentMachine:
-    """What one stream of an agent said. `take` may be called from another thread than `put`."""
+    """The machine of one agent stream: the messages that came over it. `take` may be called from another thread than `put`."""
 
     def __init__(self, agent: str, stream: int, capacity: int) -> None:
         self.agent, self.stream = agent, stream

@@ -1,4 +1,4 @@
-"""What a coordinator process is told: where it listens, and how fast its parts turn."""
+"""Settings of a coordinator process: where it listens, and how fast its parts turn."""
 
 from __future__ import annotations
 

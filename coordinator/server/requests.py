@@ -27,7 +27,7 @@ class PendingAnswer(Generic[T]):
 
     @property
     def refused(self) -> str | None:
-        """Why it was refused; None: it was not, or not yet."""
+        """The reason why the request was refused; None: it was not, or not yet."""
         return str(self._error) if self._error is not None else None
 
     def give(self, value: T) -> None:

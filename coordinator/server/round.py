@@ -1,4 +1,4 @@
-"""What the owner decides in one round of the batch system: its records become one write to the log, its messages follow. Pure.
+"""The owner's decisions of one round of the batch system: their records become one write to the log, their messages follow. Pure.
 
 Of a key that is stored several times in a round (the counter is with every assignment) only the last value is written: the round is
 one transaction, so nobody ever sees one in between.

@@ -1,4 +1,4 @@
-"""Who leads? Ask every coordinator at once, within a bounded time."""
+"""Finding the leader: ask every coordinator at once, within a bounded time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both ends of the transport share with gRPC: the methods' names, channel options, threads.
+"""gRPC settings that both ends of the transport share: the methods' names, channel options, threads.
 
 Stubs are made by hand with bytes in and out: `wire` does the rest, and a frame is parsed in one place only.
 """

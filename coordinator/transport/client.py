@@ -65,7 +65,7 @@ class ClientTiming:
 
 
 class _Outbox:
-    """What waits to go up one stream."""
+    """Messages that wait to go up one stream."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -82,7 +82,7 @@ class _Outbox:
             return True
 
     def end(self) -> None:
-        """What waits is still sent, then the stream is half-closed."""
+        """Have the waiting messages sent, then half-close the stream."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()

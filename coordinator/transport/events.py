@@ -1,4 +1,4 @@
-"""What the transport tells its users, as values: who leads, and what happens on a coordinator's streams.
+"""Events of the transport, as values: who leads, and what happens on a coordinator's streams.
 
 A stream's events come in order (`Opened`, any number of `Arrived`, `Closed`), from a thread of that stream; events of
 different streams come at the same time.
@@ -13,8 +13,8 @@ from schemas.units import Int64
 
 
 class LeaderInfo(WirePart, frozen=True):
-    """Who leads. `rev`: its owner_rev, 0 if nobody is known to lead. `address`, `rest`: "host:port" of its gRPC and of its
-    REST server, may be empty. `mine`: whoever says this is the leader itself."""
+    """The leader, as one coordinator knows it. `rev`: its owner_rev, 0 if nobody is known to lead. `address`, `rest`: "host:port"
+    of its gRPC and of its REST server, may be empty. `mine`: whoever says this is the leader itself."""
 
     rev: Int64 = 0
     address: str = ""

@@ -98,7 +98,7 @@ class Stream:
             return found
 
     def end(self, why: str, farewell: NotLeader | None = None) -> None:
-        """What waits is dropped. The first reason counts."""
+        """End the stream and drop its waiting messages. The first reason counts."""
         with self._changed:
             if self.why is None:
                 self.why, self.farewell = why, farewell

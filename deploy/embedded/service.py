@@ -1,4 +1,4 @@
-"""What all embedded services have in common: one process, one folder, one port on the loopback interface."""
+"""The base of all embedded services: one process, one folder, one port on the loopback interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a row event. All are stops: a row that cannot be read exactly is never guessed."""
+"""Errors of a row event. All are stops: a row that cannot be read exactly is never guessed."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ from producer.binlog_format.errors import UndecodableRow
 
 
 class LoggedMetadata(msgspec.Struct):
-    """What was found, by column ordinal. `names` is empty unless the metadata is FULL; `primary` in the key's order."""
+    """The optional metadata of a TABLE_MAP event, by column ordinal. `names` is empty unless the metadata is FULL; `primary` in
+    the key's order."""
 
     unsigned: dict[int, bool] = {}
     charsets: dict[int, int] = {}  # collation ids
@@ -32,7 +33,7 @@ Parser = Callable[[ByteReader, list[int], LoggedMetadata], None]
 
 
 class TableMapForm(NamedTuple):
-    """How a server writes TABLE_MAP events: `parsers` of its metadata's fields by their number, and whether it adds columns
+    """A server's form of TABLE_MAP events: `parsers` of its metadata's fields by their number, and whether it adds columns
     that no catalogue shows (`hidden_hashes`: one for each unique index over long text)."""
 
     parsers: Mapping[int, Parser]

@@ -1,1 +1,1 @@
-"""What `check`, each start and each reconnect ask of a source."""
+"""Checks of a source, by `rowlock check`, each start and each reconnect."""

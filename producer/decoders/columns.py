@@ -1,4 +1,4 @@
-"""How each column type is read: fragments of Python source that turn the binary form into a piece of JSON.
+"""Decoders of column types: fragments of Python source that turn the binary form into a piece of JSON.
 
 A `Fixed` column has a constant size; its parts are read together with those of its neighbours by one
 `struct.unpack_from`. A `Variable` column is a length of 1 to 4 bytes and that many bytes. Binary forms: MySQL's

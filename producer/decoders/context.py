@@ -1,4 +1,4 @@
-"""What an event says about itself beyond its row: source, transaction, and its place in the topic."""
+"""The context of an event beyond its row: source, transaction, and its place in the topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What column formats are made of: parts of a struct, and fragments of source that turn them into JSON."""
+"""The parts of column formats: members of a struct, and fragments of source that turn them into JSON."""
 
 from __future__ import annotations
 

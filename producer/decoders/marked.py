@@ -25,7 +25,7 @@ _ERRORS = (ValueError, LookupError, OverflowError, struct.error)
 
 
 class Envelope(NamedTuple):
-    """What stands around the images of an event's rows; `prev`: the position before its first row, as JSON."""
+    """The JSON text around the images of an event's rows; `prev`: the position before its first row, as JSON."""
 
     parts: Parts
     operation: str

@@ -1,4 +1,4 @@
-"""Which definition of a table is in force at a position of the log, and what proves it (design.md §5, R7, R8).
+"""The definition of a table that is in force at a position of the log, and its proof (design.md §5, R7, R8).
 
 The catalogue shows a table as it is *now*; the log is read later. What was read is right for a position exactly if no
 statement that may change the table stands between that position and the log's end as it was *after* the reading.

@@ -1,4 +1,4 @@
-"""What is asked about definitions, and what can be answered: pure data."""
+"""Questions about definitions, and the possible answers: pure data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from schemas.wire.position import binlog_file_number
 
 
 class Place(NamedTuple):
-    """Where definitions are asked for: from the event that starts at `pos` of `file` on.
+    """The place that definitions are asked for: from the event that starts at `pos` of `file` on.
 
     `gtid`: of the transaction that stands there, if it has one. `beginning`: capture begins there, and has seen nothing before.
     """

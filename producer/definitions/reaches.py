@@ -1,4 +1,4 @@
-"""Which captured tables a change logged as a statement concerns, at its place of the log (R17).
+"""The captured tables that a change logged as a statement concerns, at its place of the log (R17).
 
 The rules are in producer/statements/closure.py; here is what they rest on: the catalogue's objects, read once and kept until a statement
 that could change them, and the proof that what is read now was so at the statement's place: no statement on what the
@@ -22,7 +22,7 @@ from schemas.table.names import EXACT, Names
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the catalogue showed; `at`: the place for which it was read, `until`: the log's end after the reading."""
+    """The objects that the catalogue showed; `at`: the place for which it was read, `until`: the log's end after the reading."""
 
     objects: SourceObjects
     at: LogPoint

@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+from pymysql.connections import Connection
+from pymysql.cursors import Cursor
 
 from producer.binlog_format.metadata import TableMapForm
 from producer.errors import SourceRefusedError
-from producer.snapshot.chunks import LogPoint
-from producer.snapshot.reader import Visibility
 from producer.sources.binlog.mariadb_gtids import GtidLog
 from producer.sources.binlog.mysql_gtids import GtidSet
+from producer.sources.chunk_data import LogPoint, Low
 from producer.sources.grants import Rights
 from schemas.io.mysql_columns import CatalogColumn
 from schemas.wire.position import binlog_file_number
 
 #: Runs a statement with arguments and returns its rows, by column name. Raises pymysql errors.
 Query = Callable[..., list[dict[str, Any]]]
+
+
+class Visibility(Protocol):
+    """The differences between servers: the part of the log that a SELECT surely sees, and where the log ends."""
+
+    def prepare(self, connection: Connection[Any], started: LogPoint) -> bool:
+        """Tell whether everything before `started`, where the stream began, is visible by now."""
+        ...
+
+    def begin(self, cursor: Cursor) -> Low:
+        """Open a transaction whose first SELECT sees at least what the returned LOW says."""
+        ...
+
+    def log_end(self, cursor: Cursor) -> LogPoint: ...
 
 
 @dataclass(frozen=True)

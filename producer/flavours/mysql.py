@@ -17,8 +17,8 @@ from producer.binlog_format import types as t
 from producer.binlog_format.log_event import parse_rotate
 from producer.binlog_format.metadata import TableMapForm, parsers
 from producer.flavours.flavour import BinlogFlavour, Query, log_point
-from producer.snapshot.chunks import LogPoint, Low
 from producer.sources.binlog.mysql_gtids import GtidSet
+from producer.sources.chunk_data import LogPoint, Low
 from producer.sources.grants import TABLE_RIGHTS, Rights
 from schemas.io.mysql_connection import open_connection
 from schemas.wire.position import binlog_file_number

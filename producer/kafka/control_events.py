@@ -13,7 +13,7 @@ import orjson
 
 from producer.decoders.context import SourceContext, TopicTail, TransactionContext
 from producer.decoders.envelope import Frame
-from producer.snapshot.chunks import EmitChunk
+from producer.sources.chunk_data import EmitChunk
 from schemas.table.model import Row, Table
 from schemas.wire.codec import encode_event, mark_undecodable
 from schemas.wire.copies import CopyMark

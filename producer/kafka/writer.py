@@ -35,7 +35,7 @@ class InterruptedWriteError(Exception):
 
 
 class KafkaClient(Protocol):
-    """What the writer asks of confluent_kafka.Producer; `poll` calls the messages' callbacks."""
+    """The part of confluent_kafka.Producer that the writer needs; `poll` calls the messages' callbacks."""
 
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int) -> int: ...
     def poll(self, timeout: float, /) -> object: ...

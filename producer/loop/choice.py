@@ -1,10 +1,10 @@
-"""Which tables of the source are captured just now."""
+"""The choice of tables: those of the source that are captured now."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from producer.resume.startup import Started
+from producer.resume.started import Started
 from producer.tables import TableName
 from schemas.io.mysql_catalog import is_selected
 from schemas.table.names import Names

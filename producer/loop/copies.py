@@ -1,7 +1,6 @@
 """Copies of single tables while capture runs: requests are taken in, and copies begin where the log stands between transactions.
 
-The rules are in producer/copies.py, the order of things in docs/adr/0025: the begin event is in the topic before the table's stop is
-gone from memory, and both are before the record says so.
+The rules are in producer/copies; the order of things is in docs/adr/0025.
 """
 
 from __future__ import annotations
@@ -11,25 +10,22 @@ from collections.abc import Callable
 import structlog
 from msgspec.structs import replace
 
-from producer.copies import Ask, Effect, Forget, StopAgain, TableSeen, mark_of, unbalanced
-from producer.decoders.row_codec import TransactionContext
-from producer.definitions.places import Place, Unproven
+from producer.copies.book import Ask, Effect, Forget, StopAgain, TableSeen
+from producer.copies.limits import unbalanced
+from producer.copies.states import mark_of
 from producer.errors import TableStoppedError
-from producer.kafka.control_events import encode_definition
-from producer.kafka.topics import EVENTS
 from producer.loop.choice import TableChoice
+from producer.loop.copy_begins import CopyBegins
 from producer.loop.position import CapturePosition
 from producer.loop.table_stops import TableStops
 from producer.ports import Ports
-from producer.resume.startup import Started
-from producer.snapshot.chunks import LogPoint
+from producer.resume.started import Started
 from producer.snapshot.scheduler import Snapshots
 from producer.sources.changes import Barrier, LogMoment
-from producer.tables import Begun, TableName, TableState, dotted
+from producer.tables import TableName, dotted
+from schemas.findings import copy_again
 from schemas.io.mysql_catalog import missing_table
-from schemas.table.model import Table
 from schemas.wire.copies import CopyMark, CopyRequest, CopyState
-from schemas.wire.position import binlog_file_number
 
 _log = structlog.get_logger("capture")
 
@@ -47,36 +43,32 @@ class TableCopies:
         stops: TableStops,
         position: CapturePosition,
     ) -> None:
-        self._started = started
         self._book = started.copies
         self._captured = started.captured
-        self._context = started.context
         self._ports = ports
-        self._writer = ports.writer
         self._now_ms: Callable[[], int] = ports.clock.now_ms
         self._choice = choice
         self._snapshots = snapshots
         self._stops = stops
-        self._position = position
+        self._begins = CopyBegins(started, ports, snapshots=snapshots, position=position)
         self._asked: list[tuple[int, CopyRequest | None]] = []
-        self._unproven: dict[TableName, LogPoint] = {}
 
     @property
     def busy(self) -> bool:
         """Tell whether a copy is asked for, waits or runs."""
-        return bool(self._asked) or self._book.busy
+        return bool(self._asked) or self._book.states.busy
 
     @property
     def due(self) -> bool:
         """Tell whether `advance` has something to do."""
         return bool(
-            self._asked or self._book.pending or self._snapshots.unbegun or self._snapshots.refused or self._book.waiting
+            self._asked or self._book.pending or self._snapshots.unbegun or self._snapshots.refused or self._book.states.waiting
         )  # fmt: skip
 
     def poll(self) -> None:
         """See what was asked since the last time."""
         self._asked += self._ports.requests.poll()
-        self._book.prune(self._now_ms())
+        self._book.states.prune(self._now_ms())
 
     def advance(self, file: str, pos: int) -> None:
         """The stream stands between transactions at `file`, `pos`. What stops a table again is not said yet."""
@@ -92,10 +84,10 @@ class TableCopies:
         self._carry_out(self._book.settle(self._now_ms()), moment)
         for name, state in list(self._snapshots.unbegun.items()):
             mark = CopyMark(id=f"snapshot of {dotted(name)} at {file}:{pos}")
-            if self._passed(name, file, pos):
-                self._begin(state.name, state.table, mark, file, pos)
-        for waiting in self._book.waiting:
-            if self._begun((waiting.db, waiting.table), waiting, moment, file, pos):
+            if self._begins.passed(name, file, pos):
+                self._begins.begin(state.name, state.table, mark, file, pos)
+        for waiting in self._book.states.waiting:
+            if self._begun(waiting, moment, file, pos):
                 break
 
     # --- requests
@@ -112,7 +104,7 @@ class TableCopies:
         db, table = self._ports.names.same((request.db, request.table))
         request = replace(request, db=db, table=table)
         self._carry_out(self._book.asked(request, self._seen(request), self._now_ms()), moment)
-        running, state = self._book.running, self._captured.tables.get((db, table))
+        running, state = self._book.states.running, self._captured.tables.get((db, table))
         if running is None or running.id != request.id or state is None:
             return
         if not self._snapshots.goes_on((db, table)):  # it had begun before its request was read
@@ -131,9 +123,7 @@ class TableCopies:
     def _refusal(self, name: TableName, request: CopyRequest) -> str:
         """Return why a table cannot be copied, as far as that is known before its definition is; "": it may be."""
         if not self._choice.selected(*name):
-            return (
-                f"{dotted(name)} is not selected by `tables:`: add it there, then rowlock copy {dotted(name)}"
-            )
+            return f"{dotted(name)} is not selected by `tables:`: add it there, then {copy_again(*name)}"
         if (why := self._captured.refusal(name)) is not None:
             return why
         return unbalanced(request.where) if request.where is not None else ""
@@ -146,86 +136,28 @@ class TableCopies:
                 case StopAgain():
                     name = self._named(effect.table)
                     error = TableStoppedError(
-                        frozenset([name]), effect.cause, effect.reason, f"rowlock copy {effect.table}"
+                        frozenset([name]), effect.cause, effect.reason, copy_again(*name)
                     )
                     self._stops.stop(error, moment)
                 case Ask():
                     self._ask(effect.request, moment)
 
     def _named(self, table: str) -> TableName:
-        state = self._book.states[table]
+        state = self._book.states.all[table]
         return state.db, state.table
 
     def _refuse(self, name: TableName, reason: str, moment: LogMoment) -> None:
         _log.error("copy refused", source=self._captured.source, table=dotted(name), reason=reason)
         self._carry_out(self._book.refuse(dotted(name), reason, self._now_ms()), moment)
 
-    # --- begin
-
-    def _passed(self, name: TableName, file: str, pos: int) -> bool:
-        """Tell whether an event here stands above everything in the table's topic."""
-        topic = self._captured.topic(name)
-        topic.note()
-        here = (self._context.epoch, binlog_file_number(file), pos, self._snapshots.next_row(topic))
-        return topic.ceiling is None or here > topic.ceiling
-
-    def _begun(self, name: TableName, state: CopyState, moment: LogMoment, file: str, pos: int) -> bool:
+    def _begun(self, state: CopyState, moment: LogMoment, file: str, pos: int) -> bool:
         """Begin a copy that was asked for, if it can be: its definition is proven here. Returns whether it has begun."""
-        point = (binlog_file_number(file), pos)
-        whole = dotted(name) not in self._snapshots.pending  # its first snapshot comes to its end before
-        if name in self._captured.unsaid or not whole or point <= self._unproven.get(name, (0, 0)):
-            return False
-        if not self._passed(name, file, pos):
-            return False
-        proof = self._ports.definitions.at(Place(file, pos), name)
-        if isinstance(proof, Unproven):
-            self._unproven[name] = proof.last
+        name = (state.db, state.table)
+        proof = self._begins.proof(name, file, pos)
+        if proof is None:
             return False
         if proof.table is None:
             self._refuse(name, proof.reason or missing_table(name), moment)
             return False
-        self._begin(name, proof.table, mark_of(state), file, pos)
+        self._begins.begin(name, proof.table, mark_of(state), file, pos)
         return True
-
-    def _begin(self, name: TableName, table: Table, mark: CopyMark, file: str, pos: int) -> None:
-        """Have a copy begin in the table's topic. Until that is acknowledged nothing has changed: a stop holds."""
-        captured, topic = self._captured, self._captured.topic(name)
-        self._ports.topics.ensure([topic.name], EVENTS)
-        begun = self._send(name, table, mark, file, pos)
-        state = captured.tables.get(name)
-        if state is None:
-            state = captured.tables[name] = TableState(name, topic, table, begun.position)
-        state.define(table, begun.position)
-        state.ignored, state.marker_offset, state.begun = None, None, begun
-        state.definition_offset = begun.offset
-        state.ahead.clear()
-        captured.go_on(name)
-        captured.known.add(name)
-        self._started.late.pop(name, None)
-        self._started.errors.pop(name, None)
-        self._started.begins.pop(name, None)
-        self._unproven.pop(name, None)
-        asked = self._book.states.get(dotted(name))
-        if asked is not None and asked.id == mark.id:
-            self._book.begun(dotted(name), begun, self._now_ms())
-        self._snapshots.copy(state)
-        self._position.store()
-        _log.info("copy begins", source=captured.source, table=dotted(name), copy=mark.id, file=file, pos=pos)
-
-    def _send(self, name: TableName, table: Table, mark: CopyMark, file: str, pos: int) -> Begun:
-        """Send the event with which a copy begins, and return where it stands once it is acknowledged."""
-        topic, now = self._captured.topic(name), self._now_ms()
-        row, number = self._snapshots.next_row(topic), binlog_file_number(file)
-        self._snapshots.take_row(topic)
-        transaction = TransactionContext(
-            id=f"copy:{file}:{pos}", gtid=None, file=file, file_number=number, pos=pos, ts_ms=now,
-            server_id=self._started.record.identity.server_id, made_ms=now,
-        )  # fmt: skip
-        key, value = encode_definition(table, self._context, topic.tail, transaction, row=row, copy=mark)
-        topic.raise_ceiling()
-        offsets: list[int] = []
-        self._writer.send(topic.name, key, value, offsets.append)
-        self._writer.drain()
-        stopped = self._captured.stopped.get(name)
-        ended = stopped.stop.cause if stopped is not None else ""
-        return Begun(mark, (self._context.epoch, number, pos, row), offsets[0], ended)

@@ -14,22 +14,22 @@ from producer.binlog_format.errors import DecodeError
 from producer.errors import StreamStoppedError, TableStoppedError
 from producer.loop.choice import TableChoice
 from producer.loop.copies import TableCopies
+from producer.loop.late_tables import LateTables
 from producer.loop.position import CapturePosition
 from producer.loop.rows import RowSender
 from producer.loop.table_stops import TableStops
 from producer.loop.ticker import CaptureTicker
 from producer.loop.watermarks import WatermarkSender
 from producer.ports import Ports
-from producer.resume.startup import Started
-from producer.snapshot.chunks import LogMark, LogPoint
+from producer.resume.started import Started
 from producer.snapshot.scheduler import Snapshots
-from producer.source import Change
-from producer.sources.changes import Barrier, Boundary, LogMoment, TransactionHeader, not_undone
+from producer.source import Change, UsedUpLog
+from producer.sources.changes import Barrier, Boundary, LogMoment, not_undone
+from producer.sources.chunk_data import LogMark
 from producer.statements.ddl import Dml, Unknown, without_values
 from producer.statements.shadows import ShadowTables
 from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
-from schemas.wire.position import DEFINITION_ROW, binlog_file_number
 
 _log = structlog.get_logger("capture")
 
@@ -49,6 +49,9 @@ class CaptureLoop:
         choice = TableChoice(source.tables, names, started, source.online_ddl.names)
         shadows = ShadowTables(source.online_ddl.names, names, record.shadows)
         self._log = log = ports.open_log(record, choice.captured)
+        self._used_up = log if isinstance(log, UsedUpLog) else None
+        if self._used_up is not None:
+            self._used_up.learn(started.published)
         self._snapshots = snapshots = Snapshots(
             started, writer, ports.open_reader, ports.clock, ports.chunk_rows,
             wanted=source.snapshot != "never", delivered=log.delivered,
@@ -63,6 +66,9 @@ class CaptureLoop:
         self._watermarks = WatermarkSender(started, ports, stops=self._stops)
         self._rows = RowSender(
             started, ports, log=log, barriers=self._barriers, snapshots=snapshots, on_batch=self._batch_left
+        )
+        self._late = LateTables(
+            started, ports.clock, barriers=self._barriers, rows=self._rows, stops=self._stops
         )
         self._position = CapturePosition(started, ports, log=log, snapshots=snapshots, shadows=shadows)
         self._copies = TableCopies(
@@ -99,7 +105,7 @@ class CaptureLoop:
         self._ticker.tick()
 
     def _patience(self) -> float:
-        """How long to wait for the log: not at all with an answer at hand, briefly while one is awaited."""
+        """Return the seconds to wait for the log: not at all with an answer at hand, briefly while one is awaited."""
         if self._snapshots.ready:
             return 0
         return _SNAPSHOT_WAIT if self._snapshots.active else _IDLE_WAIT
@@ -131,6 +137,9 @@ class CaptureLoop:
         if boundary.stop is not None or boundary.undone:
             self._stop_by_end(boundary)
         self._rows.end()
+        if self._used_up is not None and self._used_up.outstanding:
+            for error in self._position.use_up(self._used_up):
+                self._stops.stop(error, self._log.moment)
         self._position.ended(boundary)
         if self._stops.unsaid:
             self._say_stops(boundary.file, boundary.pos)
@@ -185,7 +194,7 @@ class CaptureLoop:
         if self._log.inside:
             return
         if self._started.late:
-            self._take_up_late()
+            self._late.take_up(*self._log.point)
         file, pos = self._log.point
         self._position.moved(file, pos)
         if self._stops.unsaid:
@@ -209,23 +218,6 @@ class CaptureLoop:
             # Just before here: above all that was sent, and below the snapshots' rows, which stand here.
             self._stops.stop(error, LogMoment(file, pos - 1, self._clock.now_ms()))
             self._say_stops(file, pos)
-
-    def _take_up_late(self) -> None:
-        """Define the tables that had to wait, now that the stream has passed what their topics hold, and what is unproven."""
-        (file, pos), late, now_ms = self._log.point, self._started.late, self._clock.now_ms()
-        at: LogPoint = (binlog_file_number(file), pos)
-        for name in sorted(late):
-            ceiling = self._started.captured.topic(name).ceiling
-            if (
-                ceiling is None or (self._started.context.epoch, *at, DEFINITION_ROW) > ceiling
-            ) and at > late[name]:
-                del late[name]
-                try:
-                    self._barriers.first_sight(
-                        name, self._rows.transaction(TransactionHeader(file, pos, now_ms, 0, None))
-                    )
-                except TableStoppedError as error:
-                    self._stops.stop(error, LogMoment(file, pos - 1, now_ms))
 
     # --- beside the log
 

@@ -1,15 +1,17 @@
-"""Where capture may resume, how much of it Kafka has acknowledged, and what the position record says of that."""
+"""The position from which capture may resume: how much before it Kafka has acknowledged, and the record that says so."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
 
+from producer.errors import SupersededError, TableStoppedError
 from producer.ports import Ports
-from producer.resume.startup import Started
+from producer.resume.started import Started
 from producer.snapshot.scheduler import Snapshots
-from producer.source import SourceLog
+from producer.source import SourceLog, UsedUpLog
 from producer.sources.changes import Boundary, Evidence, TransactionHeader
 from producer.statements.shadows import ShadowTables
 from schemas.wire.position import binlog_file_number
@@ -42,9 +44,11 @@ class CapturePosition:
         self._started = started
         self._shadows = shadows
         self._log = log
+        self._used_up = log if isinstance(log, UsedUpLog) else None
         self._snapshots = snapshots
         self._writer = ports.writer
         self._store = ports.store
+        self._reader = ports.reader
         self._clock = ports.clock
         self._record = started.record
         self.resume = beginning(started)
@@ -71,9 +75,10 @@ class CapturePosition:
     def milestone(self, *, held: bool) -> Milestone:
         """Return where capture may resume once everything sent until now is acknowledged.
 
-        `held`: an event is encoded that is not sent yet: the anchors are those of before.
+        `held`: an event is encoded that is not sent yet: the anchors are those of before. So they are while rows of a log that is used
+        up are not deleted: the next start has to find their events.
         """
-        if not held:
+        if not held and (self._used_up is None or not self._used_up.outstanding):
             self._anchors = self._started.captured.anchors(self._writer.offsets)
         snapshots = frozenset(self._snapshots.done), frozenset(self._snapshots.pending)
         return Milestone(self.resume, self._log.evidence(), self._anchors, *snapshots)
@@ -84,13 +89,27 @@ class CapturePosition:
         self.acknowledged(self.milestone(held=False))
         self._writer.drain()
 
+    def use_up(self, log: UsedUpLog) -> Iterator[TableStoppedError]:
+        """Have rows of the log deleted once Kafka has all of them, before a record can pass them: a start finds them by the topics' ends.
+
+        Raises SupersededError when another process has claimed the source by now: readers may drop what this one has sent.
+        """
+        self._writer.drain()
+        if self._reader is None:
+            raise ValueError("a log that is used up needs a reader of topics")
+        if self._store.superseded(self._reader, self._record.gen):
+            raise SupersededError(
+                f"another process captures source {self._record.source} since: what this one read is not deleted at the source, and it ends"
+            )
+        yield from log.purge()
+
     def acknowledged(self, milestone: Milestone) -> None:
         """Everything sent before the milestone is in Kafka: store it."""
         boundary, proof, anchors, done, _ = milestone
         captured = self._started.captured
         markers = sum(anchor.marker or 0 for anchor in anchors.values())
         copies = self._started.copies
-        state = (boundary, len(done), markers, len(captured.stopped), copies.revision, copies.requests)
+        state = (boundary, len(done), markers, len(captured.stopped), copies.states.revision, copies.requests)
         if self._stored == state:
             return
         self._stored = state
@@ -100,7 +119,7 @@ class CapturePosition:
             stops=captured.stops(), prepared=boundary.prepared, proof=proof.proofs,
             shadows=self._shadows.stored((binlog_file_number(boundary.file), boundary.pos)),
             identity=msgspec.structs.replace(self._record.identity, gtid_set=proof.gtid_set),
-            copies=copies.states, copy_requests=copies.requests,
+            copies=copies.states.all, copy_requests=copies.requests,
         )  # fmt: skip
         self._store.send(self._writer, self._record)
 

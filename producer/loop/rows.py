@@ -9,11 +9,11 @@ from producer.binlog_format.errors import DecodeError
 from producer.decoders.row_codec import TransactionContext, mark_last
 from producer.kafka.settings import fitting
 from producer.ports import Ports
-from producer.resume.startup import Started
-from producer.snapshot.chunks import LogMark
+from producer.resume.started import Started
 from producer.snapshot.scheduler import Snapshots
 from producer.source import LoggedRows, SourceLog
 from producer.sources.changes import TransactionHeader
+from producer.sources.chunk_data import LogMark
 from producer.stops import of_decoding, too_large
 from producer.tables import TableName
 from schemas.wire.position import binlog_file_number

@@ -7,7 +7,8 @@ import structlog
 from producer.errors import TableStoppedError
 from producer.loop.choice import TableChoice
 from producer.ports import Ports
-from producer.resume.startup import Started, send_stop
+from producer.resume.repeats import send_stop
+from producer.resume.started import Started
 from producer.snapshot.scheduler import Snapshots
 from producer.sources.changes import LogMoment
 from producer.stops import Cause, Stopped, event_position
@@ -73,14 +74,14 @@ class TableStops:
         for name in sorted(self._captured.unsaid):
             stopped, topic = self._captured.stopped[name], self._captured.topic(name)
             topic.note()
-            here = (self._epoch, number, pos, self._snapshots.next_row(topic))
+            here = (self._epoch, number, pos, self._snapshots.sender.next_row(topic))
             position = event_position(
                 stopped.place, topic.ceiling, (self._epoch, number, pos - 1, STOP_ROW), here
             )
             if position is None:
                 continue
             if position == here:
-                self._snapshots.take_row(topic)
+                self._snapshots.sender.take_row(topic)
             stopped.position = position
             self._captured.unsaid.discard(name)
             self.send(name)

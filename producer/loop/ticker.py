@@ -1,4 +1,4 @@
-"""What capture does once a second, whatever the log brings: say how far it is, and look whether all is as it was."""
+"""Periodic work of capture, once a second whatever the log brings: report progress, and check that nothing has changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from producer.loop.rows import RowSender
 from producer.loop.table_stops import TableStops
 from producer.loop.watermarks import WatermarkSender
 from producer.ports import Ports
-from producer.resume.startup import Started, definition_context, send_definition
+from producer.resume.repeats import definition_context, send_definition
+from producer.resume.started import Started
 from producer.snapshot.scheduler import Snapshots
 from producer.source import SourceLog
 from schemas.wire.position import binlog_file_number

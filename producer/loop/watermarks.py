@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from producer.loop.table_stops import TableStops
 from producer.ports import Ports
-from producer.resume.startup import Started
+from producer.resume.started import Started
 from producer.sources.changes import Boundary
 from schemas.wire.codec import encode_watermark
 from schemas.wire.position import binlog_file_number
@@ -44,7 +44,7 @@ class WatermarkSender:
             snapshot_pending=tuple(sorted(pending)), topics=self._news(), events=events,
             error="; ".join(f"{name}: {reason}" for name, reason in left_out.items()) or None,
             stops=self._stops.visible(), left_out=left_out, ended=self.ended, restarts=self.restarts,
-            copies=self._copies.visible(now),
+            copies=self._copies.states.visible(now),
         )  # fmt: skip
         self._writer.send(self._topic, source.encode(), encode_watermark(watermark))
         if self._on_watermark is not None:

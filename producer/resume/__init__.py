@@ -1,1 +1,1 @@
-"""How capture comes up: the stored position, the proof that the log is the same one, what the topics hold."""
+"""The start of capture: the stored position, the proof that the log is the same one, and the tables' state found in the topics."""

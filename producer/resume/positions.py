@@ -1,4 +1,4 @@
-"""Where capture resumes, and under which assignment number: the records of `<prefix>.<source>.position`.
+"""Positions from which capture resumes, with its assignment number: the records of `<prefix>.<source>.position`.
 
 Pure rules first (which record counts, whether the server is the recorded one, whether its log still reaches back),
 then the small shell that reads and writes the topic. A start takes the record of the highest gen, writes gen + 1 with
@@ -15,21 +15,15 @@ import msgspec
 
 from producer.errors import SourceRefusedError
 from producer.ports import EventWriter, TopicRanges
+from producer.sources.changes import LogFile
 from schemas.findings import START_OVER
 from schemas.wire.codec import decode_stored_position, encode_stored_position
 from schemas.wire.position import binlog_file_number
 from schemas.wire.records import Identity, StoredPosition
 
 
-class LogFile(NamedTuple):
-    """A file of the source's log; `size` in bytes."""
-
-    name: str
-    size: int
-
-
 class Records(NamedTuple):
-    """What the position topic holds: the record that counts, the keys of older ones, and whether a gen is taken twice."""
+    """The content of the position topic: the record that counts, the keys of older ones, and whether a gen is taken twice."""
 
     newest: StoredPosition | None
     older_keys: tuple[str, ...]
@@ -92,26 +86,13 @@ def check_log(stored: StoredPosition, files: Sequence[LogFile]) -> None:
         )
 
 
-def gtids_contained(stored: str | None, now: str | None) -> bool:
-    """Tell whether MariaDB's `now` (gtid_binlog_state) reaches every "domain-server-number" of `stored`."""
-    reached = _by_stream(now)
-    return all(reached.get(stream, -1) >= number for stream, number in _by_stream(stored).items())
-
-
-def _by_stream(gtids: str | None) -> dict[tuple[str, str], int]:
-    reached: dict[tuple[str, str], int] = {}
-    for gtid in (gtids or "").replace("\n", "").split(","):
-        parts = gtid.strip().split("-")
-        if len(parts) == 3:
-            reached[parts[0], parts[1]] = int(parts[2])
-    return reached
-
-
 class PositionStore:
     """The position topic of one source."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
+        self._claimed = 0  # the offset of our claim
+        self._next = 0  # the offset that our next record gets, if nobody else writes
 
     def load(self, reader: TopicRanges) -> Records:
         """Read the whole topic (compacted: small)."""
@@ -133,8 +114,10 @@ class PositionStore:
             if self._first_of(reader, record.gen) == offsets[0]:
                 break
             record = msgspec.structs.replace(record, gen=record.gen + 1)
+        self._claimed, self._next = offsets[0], offsets[0] + 1
         for key in older:
             writer.send(self.topic, key.encode(), None)
+            self._next += 1
         writer.drain()
         return record
 
@@ -147,3 +130,17 @@ class PositionStore:
     def send(self, writer: EventWriter, record: StoredPosition) -> None:
         """Write `record`; everything before its position must be acknowledged already."""
         writer.send(self.topic, str(record.gen).encode(), encode_stored_position(record))
+        self._next += 1
+
+    def superseded(self, reader: TopicRanges, gen: int) -> bool:
+        """Tell whether a later gen than ours has claimed the source by now; all that was sent is acknowledged.
+
+        If not, all our events that were acknowledged before count: who claims later finds them in the topics. Without records of
+        others, which are few, only the topic's end is asked for.
+        """
+        _, end = reader.bounds(self.topic)
+        if end == self._next:
+            return False
+        keys = [message.key() for message in reader.read(self.topic, self._claimed, end)]
+        self._next = end
+        return any(int(key) > gen for key in keys)

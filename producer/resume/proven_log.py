@@ -11,11 +11,11 @@ import msgspec
 import structlog
 
 from producer.errors import SourceRefusedError
-from producer.resume.positions import LogFile, check_gtids, check_log, check_server
+from producer.resume.positions import check_gtids, check_log, check_server
 from producer.sources.binlog.log_proof import another_history, exact, prove, still_there
 from producer.sources.binlog.log_stream import LogStream, NoEventError, open_stream
 from producer.sources.catalog import Catalog
-from producer.sources.changes import LogStart
+from producer.sources.changes import LogFile, LogStart
 from schemas.wire.records import LogProof, StoredPosition
 
 _log = structlog.get_logger("capture")

@@ -1,4 +1,4 @@
-"""How a capture unit comes up: claim the position, take the tables' state from the topics, define what is new.
+"""The start of a capture unit: claim the position, take the tables' state from the topics, define what is new.
 
 The order matters. The gen is claimed durably before the first event. Then every known table's definition is repeated
 under the new gen: from that event on readers drop what a zombie may still write, so what stands before it in the topic is
@@ -7,73 +7,38 @@ all that counts, and is read.
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 import structlog
 
-from producer.copies import CopyBook
-from producer.decoders.row_codec import SourceContext, TransactionContext
-from producer.definitions.index import LogPoint
+from producer.copies.book import CopyBook
 from producer.definitions.places import Place, Unproven
 from producer.errors import SourceRefusedError, SupersededError, TransientSourceError
-from producer.kafka.control_events import encode_definition, encode_stop
 from producer.kafka.topics import EVENTS
 from producer.ports import EventWriter, TopicMaker, TopicRanges
+from producer.resume.former_stops import FormerStops
 from producer.resume.positions import PositionStore, Records
+from producer.resume.repeats import definition_context, now_ms, send_definition
+from producer.resume.started import Started
 from producer.resume.topic_recovery import Tail, TopicTails, peek, scan
-from producer.source import SourceDatabase
-from producer.sources.survey import MISSING, Surveyed
-from producer.stops import Cause, Stopped, lost_at_start, merged
-from producer.tables import Begun, Captured, TableName, TableState, dotted, undotted
+from producer.source import Published, SourceDatabase
+from producer.tables import Captured, TableName, TableState, dotted, undotted
 from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
-from schemas.io.mysql_catalog import is_selected
 from schemas.table.model import Table
 from schemas.table.online_ddl import of_tools
-from schemas.wire.copies import CopyMark, copy_topic
-from schemas.wire.event import ColumnChanges
-from schemas.wire.position import Position, binlog_file_number
-from schemas.wire.records import Anchor, StoredPosition, TableStop
+from schemas.wire.copies import copy_topic
+from schemas.wire.position import binlog_file_number
+from schemas.wire.records import Anchor, StoredPosition
 
 _log = structlog.get_logger("capture")
 
 
 @dataclass(slots=True)
-class Started:
-    """What the unit runs with. `tails`: per known table what its topic said; `errors`: tables that are left out.
-
-    `fresh`: the position is a new beginning (first start, or a new snapshot), not a stored one. `late`: new tables that wait to
-    be defined: until the stream has passed what their topic holds (readers would drop it as old), and the point of the
-    log up to which no definition of theirs can be proven. `begins`: tables that a former start took up behind the record's
-    position, and where: nothing before concerns them. `copies`: those that were asked for. `snapshots`: whether tables are
-    snapshotted.
-    """
-
-    record: StoredPosition
-    context: SourceContext
-    captured: Captured
-    tails: dict[TableName, Tail]
-    errors: dict[TableName, str]
-    fresh: bool
-    late: dict[TableName, LogPoint] = field(default_factory=dict)
-    begins: dict[TableName, Position] = field(default_factory=dict)
-    copies: CopyBook = field(default_factory=CopyBook)
-    snapshots: bool = True
-
-    def again(self, name: TableName) -> CopyMark | None:
-        """Return how the first definition of a table in this era is marked: as the begin of a copy, where its topic has an older one."""
-        tail = self.tails.get(name)
-        if tail is None or not self.snapshots or any(at[0] >= self.context.epoch for at in tail.definitions):
-            return None
-        return CopyMark(id=f"snapshot of era {self.context.epoch}")
-
-
-@dataclass(slots=True)
 class CaptureAssignment:
-    """What a process knows of its assignment, through all its starts. `at_least`: the gen that a coordinator gave, 0
+    """The assignment of a capture process, through all its starts. `at_least`: the gen that a coordinator gave, 0
     without one; `claimed`: the last one that this process had."""
 
     at_least: int = 0
@@ -131,6 +96,7 @@ class Starter:
         self._define_all(started, names, former, found)
         for name, why in refused.items():
             self._leave_out(started, name, why)
+        started.published = published(found, self.captured, record.epoch, again=not fresh)
         return started
 
     def _without_tools(self, names: list[TableName]) -> list[TableName]:
@@ -225,71 +191,14 @@ class Starter:
             tail = tails.tables.get(name)
             if tail is not None and self._restore(started, name, tail):
                 known.append(name)
-        self._take_stops(started, names, former, found)
+        FormerStops(self.source.tables, self.config, self.writer, self.captured).take(
+            started, names, former, found
+        )
         new = [name for name in names if name not in self.captured.tables]
         self._define_new(started, new)
         self.writer.drain()
         self._require_alone(new)
         self._rescan(started, known, found)
-
-    def _take_stops(
-        self,
-        started: Started,
-        names: list[TableName],
-        former: list[TableName],
-        found: dict[str, TopicTails],
-    ) -> None:
-        """Stop what was stopped before, and what was captured and cannot be any more; repeat what topics say of it."""
-        record = started.record
-        tails = {
-            name: tail
-            for name in [*names, *former]
-            if (tail := found[self.captured.topic_of(name)].tables.get(name)) is not None
-        }
-        recorded = (
-            set()
-            if started.fresh
-            else {dotted(name) for name in [*names, *former]} & {*record.anchors, *record.stops}
-        )
-        self.captured.known = set(tails) | {name for name in [*names, *former] if dotted(name) in recorded}
-        said = {} if started.fresh else {dotted(n): t.stop for n, t in tails.items() if t.stop is not None}
-        before = merged(_not_ended(record, tails), said)
-        surveyed = self.source.tables.survey([name for name in names if name in self.captured.known])
-        patterns = self.source.tables.names.patterns(self.config.tables)  # once: the source is asked
-        of_a_tool = of_tools(
-            self.captured.known, self.config.online_ddl.names, patterns, {*names, *self.captured.known}
-        )
-        cause = Cause(record.epoch, record.file, binlog_file_number(record.file), record.pos, now_ms())
-        for name, tail in tails.items():
-            if (begun := tail.begun_in(record.epoch)) is not None and dotted(name) not in before:
-                started.copies.found(dotted(name), begun, now_ms(), altered=tail.altered())
-        for name in sorted(self.captured.known):
-            selected = is_selected(patterns, *name) and name not in of_a_tool
-            stop = before.get(dotted(name)) or self._lost(cause, name, surveyed.get(name), selected=selected)
-            if stop is None:
-                continue
-            tail = None if started.fresh else tails.get(name)
-            stopped = Stopped(stop, tail.stop_position, tail.stop_offset) if tail else Stopped(stop)
-            self.captured.stop(name, stopped)
-            started.copies.stopped(dotted(name), stop.cause, stop.reason, now_ms())
-            if stopped.position is not None:
-                send_stop(self.writer, started.context, self.captured, name, record)
-
-    def _lost(
-        self, cause: Cause, name: TableName, now: Surveyed | None, *, selected: bool
-    ) -> TableStop | None:
-        exists = now is not None and now != MISSING
-        error = lost_at_start(name, selected=selected, exists=exists, unfit=now.reason if now else None)
-        if error is None:
-            return None
-        _log.error(
-            "table stopped",
-            source=self.captured.source,
-            table=dotted(name),
-            cause=error.cause,
-            reason=str(error),
-        )
-        return cause.stop(name, error)
 
     def _restore(self, started: Started, name: TableName, tail: Tail) -> bool:
         """Take over what the topic says, and repeat the definition under the new gen."""
@@ -391,15 +300,17 @@ class Starter:
                 self.captured.unsaid.add(name)
 
 
-def _not_ended(record: StoredPosition, tails: dict[TableName, Tail]) -> dict[str, TableStop]:
-    """Return the record's stops that no copy has ended which began in a topic since the record was written."""
-    stops = dict(record.stops)
-    here = (record.epoch, binlog_file_number(record.file), record.pos, -1)
-    for name, tail in tails.items():
-        anchor = record.anchors.get(dotted(name))
-        if tail.ended(stops.get(dotted(name)), here, anchor.end if anchor is not None else -1) is None:
-            stops.pop(dotted(name), None)
-    return stops
+def published(found: dict[str, TopicTails], captured: Captured, era: int, *, again: bool) -> Published:
+    """Return what the topics have of a log that is used up; a zombie's events do not count."""
+    rows: dict[TableName, list[tuple[str, int]]] = {}
+    for tails in found.values():
+        rows |= tails.logged
+    here = [each.highest[2] for each in found.values() if each.highest and each.highest[0] == era]
+    tables = {state.name: state.table for state in captured.tables.values()}
+    bare = {
+        state.name for state in captured.tables.values() if state.topic.ceiling in (None, state.defined_at)
+    }
+    return Published(rows, max(here, default=None), again, tables, bare)
 
 
 WAITS = "it is taken up, with a snapshot, once capture has passed that statement"
@@ -411,69 +322,3 @@ def unproven(name: TableName, file: str, pos: int, proof: Unproven) -> str:
         f"the definition of {dotted(name)} at {file}:{pos} cannot be proven: another statement on it follows in the log (in file "
         f"{proof.last[0]} at {proof.last[1]}), and the catalogue shows the table as it is behind that"
     )
-
-
-def definition_context(record: StoredPosition, position: Position) -> TransactionContext:
-    """Return a context at `position`; of a repeated definition the file's name is that of the record's series."""
-    stem, _, number = record.file.rpartition(".")
-    file = record.file if position[1] == int(number) else f"{stem}.{position[1]:0{len(number)}d}"
-    return TransactionContext(
-        id=f"{file}:{position[2]}", gtid=None, file=file, file_number=position[1], pos=position[2],
-        ts_ms=record.ts_ms, server_id=record.identity.server_id, made_ms=now_ms(),
-    )  # fmt: skip
-
-
-def send_definition(
-    writer: EventWriter,
-    context: SourceContext,
-    state: TableState,
-    transaction: TransactionContext,
-    ddl: str | None = None,
-    *,
-    effect: str | None = None,
-    columns: ColumnChanges | None = None,
-    copy: CopyMark | None = None,
-) -> None:
-    """Send the definition in force at its own position, and remember its offset once acknowledged. `copy`: one begins with it."""
-    if state.defined_at[0] != context.epoch:
-        context = msgspec.structs.replace(context, epoch=state.defined_at[0])
-    state.topic.note()  # the definition stands lower than what the topic has, and takes its place as the tail
-    key, value = encode_definition(
-        state.table, context, state.topic.tail, transaction, row=state.defined_at[3], ddl=ddl, effect=effect, columns=columns,
-        copy=copy,
-    )  # fmt: skip
-    state.topic.raise_ceiling()
-    position = state.defined_at
-
-    def stored(offset: int) -> None:
-        state.definition_offset = offset
-        if copy is not None:
-            state.begun = Begun(copy, position, offset)
-
-    writer.send(state.topic.name, key, value, stored)
-
-
-def send_stop(
-    writer: EventWriter, context: SourceContext, captured: Captured, name: TableName, record: StoredPosition
-) -> None:
-    """Send the stop of a table at its `position`, and remember its offset once acknowledged."""
-    stopped, topic = captured.stopped[name], captured.topic(name)
-    position = stopped.position
-    if position is None:
-        raise ValueError(f"the stop of {dotted(name)} has no place yet")
-    if position[0] != context.epoch:
-        context = msgspec.structs.replace(context, epoch=position[0])
-    at = definition_context(record, position)
-    at.ts_ms = stopped.stop.since_ms
-    topic.note()
-    key, value = encode_stop(name, context, topic.tail, at, position[3], stopped.stop)
-    topic.raise_ceiling()
-
-    def stored(offset: int) -> None:
-        stopped.offset = offset
-
-    writer.send(topic.name, key, value, stored)
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000

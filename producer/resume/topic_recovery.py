@@ -1,4 +1,4 @@
-"""What a topic says about itself when capture starts: definitions, chunk markers, highest position.
+"""Recovery of a topic's state when capture starts: definitions, chunk markers, highest position.
 
 The truth about what is already written is in the topics, not in the position record: the record only says where
 to begin reading (`Anchor`). Events of a lower gen than one before them are a zombie's and do not count.
@@ -15,7 +15,7 @@ from producer.ports import TopicRanges
 from producer.tables import Begun
 from schemas.table.model import Table, same_definition
 from schemas.wire.copies import CopyMark
-from schemas.wire.event import Chunk
+from schemas.wire.event import Chunk, LogRows
 from schemas.wire.position import Position
 from schemas.wire.records import Anchor, TableStop
 
@@ -39,6 +39,7 @@ class _Event(msgspec.Struct):
     chunk: Chunk | None = None
     stop: TableStop | None = None
     copy: CopyMark | None = None
+    log: LogRows | None = None
 
 
 _decode: Callable[[bytes], _Event] = msgspec.json.Decoder(_Event).decode
@@ -114,9 +115,10 @@ class Tail:
 
 @dataclass(slots=True)
 class TopicTails:
-    """What `scan` found in one topic."""
+    """The findings of `scan` in one topic. `logged`: rows of a log that is used up, by table."""
 
     tables: dict[TableName, Tail] = field(default_factory=dict)
+    logged: dict[TableName, list[tuple[str, int]]] = field(default_factory=dict)
     highest: Position | None = None
     gen: int = 0
     end: int = 0
@@ -131,6 +133,8 @@ class TopicTails:
         self._raise(source.position)
         if source.prev is not None:
             self._raise(source.prev)
+        if event.log is not None:
+            self.logged.setdefault((source.db, source.table), []).extend(event.log.rows)
         if event.op == "m" or source.row < 0:
             self._table_event(offset, event)
         elif always:

@@ -22,28 +22,15 @@ import structlog
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
-from producer.snapshot.chunks import ChunkFailed, ChunkRead, ChunkRefused, LogPoint, Low, ReadChunk
+from producer.flavours.flavour import Visibility
 from producer.snapshot.text import expressions, row_of
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LogPoint, ReadChunk
 from schemas.io.mysql_connection import SESSION_SQL, open_connection
 from schemas.table.model import Column, Key, Kind, Row, Table
 from schemas.values.mysql import quote_name, to_mysql_columns
 
 _log = structlog.get_logger("snapshot")
 _TABLE_CHANGED = frozenset({1054, 1146, 1412})  # unknown column, no such table, definition changed
-
-
-class Visibility(Protocol):
-    """What differs between servers: what a SELECT surely sees, and where the log ends."""
-
-    def prepare(self, connection: Connection[Any], started: LogPoint) -> bool:
-        """Tell whether everything before `started`, where the stream began, is visible by now."""
-        ...
-
-    def begin(self, cursor: Cursor) -> Low:
-        """Open a transaction whose first SELECT sees at least what the returned LOW says."""
-        ...
-
-    def log_end(self, cursor: Cursor) -> LogPoint: ...
 
 
 def chunk_connections(settings: dict[str, Any]) -> Callable[[], Connection[Any]]:
@@ -143,7 +130,7 @@ def chunk_query(
 ) -> tuple[str, _Parameters]:
     """Return the SELECT of the first `limit` rows behind key `after` in key order, by the source's own collations.
 
-    `where`: a condition that they meet, whole in itself (producer.copies.unbalanced); a comment in it ends with its line.
+    `where`: a condition that they meet, whole in itself (producer.copies.limits.unbalanced); a comment in it ends with its line.
     """
     columns = [table.column(name) for name in table.key.columns]
     names = [_sort_expression(column) for column in columns]
@@ -195,13 +182,20 @@ def _parameter(column: Column, value: Any) -> object:
 # --- the thread
 
 
+class ReadsChunks(Protocol):
+    """Reads one chunk after the other, on a thread of its own: ChunkReader, or another source's."""
+
+    def read(self, request: ReadChunk, /) -> ChunkRead | ChunkFailed | ChunkRefused: ...
+    def close(self) -> None: ...
+
+
 class BackgroundReader:
     """A thread that reads one chunk at a time, so that the stream goes on meanwhile.
 
     `submit` a ReadChunk, `poll` for the answer. What `read` raises, `poll` raises.
     """
 
-    def __init__(self, reader: ChunkReader, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, reader: ReadsChunks, clock: Callable[[], float] = time.monotonic) -> None:
         self._reader = reader
         self._clock = clock
         self._requests: queue.SimpleQueue[ReadChunk | None] = queue.SimpleQueue()

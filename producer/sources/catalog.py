@@ -13,7 +13,7 @@ from pymysql.cursors import DictCursor
 
 from producer.flavours.flavour import BinlogFlavour
 from producer.flavours.known import flavour_of
-from producer.resume.positions import LogFile
+from producer.sources.changes import LogFile
 from producer.sources.survey import MISSING, Surveyed, judge
 from schemas.config.model import SourceConfig
 from schemas.errors import SchemaError
@@ -74,6 +74,7 @@ class Catalog:
         self.connection = connection
         self.flavour = flavour
         self._place = place
+        self.cascades = Cascades(self)
 
     @property
     def alive(self) -> bool:
@@ -92,7 +93,7 @@ class Catalog:
 
     @cached_property
     def names(self) -> Names:
-        """How the server compares names of databases and tables; it does not change while the server runs."""
+        """The server's rule for comparing names of databases and tables; it does not change while the server runs."""
         return names_of(self.connection)
 
     def table_names(self, patterns: Sequence[str]) -> list[TableName]:
@@ -112,8 +113,8 @@ class Catalog:
         for name, surveyed in list(found.items()):
             if surveyed.table is not None and (refusal := self._no_topic(name)) is not None:
                 found[name] = Surveyed(None, refusal)
-        for name in self._children(found):
-            if found[name].table is not None and (reason := self.unlogged_cascades(name)) is not None:
+        for name in self.cascades.children(found):
+            if found[name].table is not None and (reason := self.cascades.unlogged(name)) is not None:
                 found[name] = Surveyed(None, reason)
         return found
 
@@ -125,37 +126,6 @@ class Catalog:
         """Return why a table cannot be captured; None: it can."""
         found = self.survey([name])[name]
         return missing_table(name) if found == MISSING else found.reason
-
-    def _children(self, names: Collection[TableName]) -> list[TableName]:
-        """Return those of `names` that have foreign keys whose actions might not be logged."""
-        if not names or self.logs_cascades():
-            return []
-        rows = self.query(
-            "SELECT DISTINCT table_schema AS db, table_name AS name FROM information_schema.key_column_usage "
-            "WHERE referenced_table_name IS NOT NULL AND table_schema IN %s",
-            [tuple({db for db, _ in names})],
-        )
-        return [name for row in rows if (name := (row["db"], row["name"])) in names]
-
-    def unlogged_cascades(self, name: TableName) -> str | None:
-        """Return why a table's rows may change without an event of their own (a foreign key's action); None: they cannot."""
-        if self.logs_cascades():
-            return None
-        try:
-            cascades = cascading_foreign_keys(self.connection, *name)
-        except SchemaError as error:
-            return str(error)
-        if not cascades:
-            return None
-        native = (
-            "set innodb_native_foreign_keys = OFF and restart the server, "
-            if self._could_log_cascades()
-            else ""
-        )
-        return (
-            f"table {name[0]}.{name[1]} has foreign keys whose actions this server does not log "
-            f"({'; '.join(cascades)}): {native}use NO ACTION and change the child rows in the application, or exclude the table"
-        )
 
     def without_transactions(self, name: TableName) -> str | None:
         """Return the table's engine if it has no transactions."""
@@ -182,19 +152,6 @@ class Catalog:
             name,
         )
         return str(rows[0]["method"]).upper() if len(rows) == 1 else None
-
-    def logs_cascades(self) -> bool:
-        """Tell whether the server logs the rows that a foreign key's action changes."""
-        if not self._could_log_cascades():
-            return False
-        return self.variables().get("innodb_native_foreign_keys", "OFF").upper() in ("OFF", "0")
-
-    def _could_log_cascades(self) -> bool:
-        since = self.flavour.logs_cascades_from
-        if since is None:
-            return False
-        version = self.query("SELECT VERSION() AS v")[0]["v"]
-        return tuple(int(part) for part in version.split("-")[0].split(".")[:2]) >= since
 
     # --- the server
 
@@ -258,6 +215,53 @@ class Catalog:
     def grants(self) -> list[str]:
         """Return the lines of SHOW GRANTS, those of the roles in force included."""
         return self.flavour.grants(self.query)
+
+
+class Cascades:
+    """The actions of foreign keys, and whether the server logs the rows that they change."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def children(self, names: Collection[TableName]) -> list[TableName]:
+        """Return those of `names` that have foreign keys whose actions might not be logged."""
+        if not names or self.logged():
+            return []
+        rows = self._catalog.query(
+            "SELECT DISTINCT table_schema AS db, table_name AS name FROM information_schema.key_column_usage "
+            "WHERE referenced_table_name IS NOT NULL AND table_schema IN %s",
+            [tuple({db for db, _ in names})],
+        )
+        return [name for row in rows if (name := (row["db"], row["name"])) in names]
+
+    def unlogged(self, name: TableName) -> str | None:
+        """Return why a table's rows may change without an event of their own (a foreign key's action); None: they cannot."""
+        if self.logged():
+            return None
+        try:
+            cascades = cascading_foreign_keys(self._catalog.connection, *name)
+        except SchemaError as error:
+            return str(error)
+        if not cascades:
+            return None
+        native = "set innodb_native_foreign_keys = OFF and restart the server, " if self._could_log() else ""
+        return (
+            f"table {name[0]}.{name[1]} has foreign keys whose actions this server does not log "
+            f"({'; '.join(cascades)}): {native}use NO ACTION and change the child rows in the application, or exclude the table"
+        )
+
+    def logged(self) -> bool:
+        """Tell whether the server logs the rows that a foreign key's action changes."""
+        if not self._could_log():
+            return False
+        return self._catalog.variables().get("innodb_native_foreign_keys", "OFF").upper() in ("OFF", "0")
+
+    def _could_log(self) -> bool:
+        since = self._catalog.flavour.logs_cascades_from
+        if since is None:
+            return False
+        version = self._catalog.query("SELECT VERSION() AS v")[0]["v"]
+        return tuple(int(part) for part in version.split("-")[0].split(".")[:2]) >= since
 
 
 def open_catalog(source: SourceConfig, place: tuple[str, str] | None = None) -> Catalog:

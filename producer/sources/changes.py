@@ -1,4 +1,5 @@
-"""What the log of any source brings, in its order, as data: statements, and ends of transactions. (Rows: `LoggedRows` of producer/source.py.)
+"""Changes in the log of any source, in its order, as data: statements, and ends of transactions. (Rows: `LoggedRows` of
+producer/source.py.)
 
 A place of the log is (`file`, `pos`): the name of a part of the log, which ends in ".<number>", and an offset in it that grows. A log
 without files has one part for ever; one that is polled has the poll's number for an offset.
@@ -20,15 +21,22 @@ Tables = tuple[TableName, ...]
 
 
 class LogMoment(NamedTuple):
-    """Where something stands in the log, and its time in ms since 1970."""
+    """A place in the log, and its time in ms since 1970."""
 
     file: str
     pos: int
     ts_ms: int
 
 
+class LogFile(NamedTuple):
+    """A file of the source's log; `size` in bytes."""
+
+    name: str
+    size: int
+
+
 class LogStart(NamedTuple):
-    """Where capture begins to read, whose log that is, and what proves it (`StoredPosition.proof`)."""
+    """The place where capture begins to read, whose log that is, and its proof (`StoredPosition.proof`)."""
 
     file: str
     pos: int
@@ -37,7 +45,7 @@ class LogStart(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What a position record keeps of the log before it."""
+    """The proof of the log before a position, which the position record keeps."""
 
     proofs: tuple[LogProof, ...]
     gtid_set: str | None

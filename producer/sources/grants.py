@@ -1,4 +1,4 @@
-"""What a capture user may do, from the lines of SHOW GRANTS: which privileges it lacks, and what it can see; pure.
+"""Privileges of a capture user, from the lines of SHOW GRANTS: those that it lacks, and the objects that it can see; pure.
 
 A server hides what a user may not see, and says nothing: no trigger without TRIGGER, no foreign key on MariaDB with SELECT
 alone. So an empty answer of the catalogue means "there is none" only where `Grants` proves the sight.
@@ -59,7 +59,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class Grants:
-    """What all lines together say. `columns`: tables of which only some columns may be read."""
+    """The grants of all lines together. `columns`: tables of which only some columns may be read."""
 
     grants: tuple[Grant, ...]
     columns: frozenset[tuple[str, str]]
@@ -124,7 +124,7 @@ class Grants:
 
 @dataclass(frozen=True)
 class Sight:
-    """What of the catalogue a user sees: only what is seen can be told to be absent (design.md §5: allow-list)."""
+    """The part of the catalogue that a user sees: only what is seen can be told to be absent (design.md §5: allow-list)."""
 
     grants: Grants
     rights: Rights

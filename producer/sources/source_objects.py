@@ -1,4 +1,4 @@
-"""What a statement may reach besides the tables that it names: views, triggers, routines and foreign keys of the source.
+"""Objects by which a statement reaches more than the tables that it names: views, triggers, routines and foreign keys of the source.
 
 Read in bulk, through the user's own eyes: `SourceObjects.sight` says of what the absence is proven. A reader that finds
 nothing where it cannot see must take it for "unknown" (rules R17).

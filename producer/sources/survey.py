@@ -1,4 +1,5 @@
-"""Which tables of a source can be captured, and as what: the catalogue read in bulk, a handful of queries for all of them."""
+"""A survey of the tables of a source that can be captured, with their definitions: the catalogue read in bulk, a handful of
+queries for all of them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a statement in the log means: which tables it changes, how, and what else it may reach."""
+"""Statements in the log: which tables it changes, how, and what else it may reach."""

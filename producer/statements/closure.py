@@ -1,4 +1,4 @@
-"""Which tables a change that is logged as a statement may reach: pure, over what the source's catalogue says (R17).
+"""The tables that a change logged as a statement may reach: pure, over what the source's catalogue says (R17).
 
 A statement writes the tables it names where a table is written, and through these whatever their triggers write, the tables
 behind a view, the children of cascading keys, and what the routines do that it calls anywhere in its text. Nothing is
@@ -19,7 +19,7 @@ from schemas.table.names import EXACT, Names
 
 
 class CatalogueSight(Protocol):
-    """What the user is proven to see (producer.sources.grants.Sight)."""
+    """The catalogue objects that the user is proven to see (producer.sources.grants.Sight)."""
 
     def everything(self) -> bool: ...
     def triggers(self, db: str) -> bool: ...
@@ -28,7 +28,7 @@ class CatalogueSight(Protocol):
 
 
 class Objects(Protocol):
-    """What the catalogue shows (producer.sources.source_objects.SourceObjects)."""
+    """The objects that the catalogue shows (producer.sources.source_objects.SourceObjects)."""
 
     @property
     def sight(self) -> CatalogueSight: ...

@@ -1,4 +1,4 @@
-"""What a statement in the log means for captured tables: a conservative classifier, not an SQL parser.
+"""DDL and other statements in the log, classified for captured tables: a conservative classifier, not an SQL parser.
 
 It must never misread a statement as harmless. What it knows is named (`TableDdl`, `SchemaDrop`, `TransactionControl`,
 `Harmless`, `Dml`); everything else is `Unknown`, and capture then re-reads the definitions of the captured tables of

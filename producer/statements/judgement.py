@@ -1,4 +1,4 @@
-"""What a statement on tables does to the rows and to the definition of each of them: pure.
+"""Judgement of a statement: its effect on the rows and on the definition of each of its tables; pure.
 
 What an action of ALTER TABLE does is in producer/statements/actions.py, an allow-list.
 
@@ -20,7 +20,7 @@ _RANK: dict[Rows, int] = {"kept": 0, "unknown": 1, "emptied": 2, "replaced": 3, 
 
 @dataclass(frozen=True, slots=True)
 class StatementVerdict:
-    """What a statement does to one table. `logged`: it changes rows and is logged as a statement; `why`: what leaves its reach
+    """The effect of a statement on one table. `logged`: it changes rows and is logged as a statement; `why`: what leaves its reach
     unknown.
     """
 

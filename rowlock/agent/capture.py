@@ -38,7 +38,7 @@ OnRefusal = Callable[[str, str], None]
 
 
 class Says(Protocol):
-    """Who is told what happens to units."""
+    """Receives the events of units."""
 
     def say(self, unit: str, event: WorkerEvent) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What an agent's units run in: a process for each capture unit, one process with one Spark session for all apply units.
+"""The processes that an agent's units run in: one for each capture unit, one process with one Spark session for all apply units.
 
 `LocalWorkers` is what coordinator.agent.shell calls (its protocol `Workers`); rowlock.agent.capture and
 rowlock.agent.apply speak to the processes.

@@ -1,1 +1,1 @@
-"""What the command line's commands share, and those of a cluster."""
+"""Commands of a cluster, and the code that all commands share."""

@@ -64,7 +64,7 @@ def _give(config_file: Path, path: str, done: str, body: dict[str, Any] | None =
 
 @click.command()
 @config_option
-@click.option("--name", help="What others call it [default: host name and process number].")
+@click.option("--name", help="Name of this agent in the cluster [default: host name and process number].")
 @click.option("--listen", metavar="HOST:PORT", help="Instead of coordination.listen.")
 @click.option("--rest", metavar="HOST:PORT", help="Instead of coordination.rest.")
 @click.option("--or-any-port", is_flag=True, help="REST on a free port if that one is taken.")
@@ -132,7 +132,7 @@ def agent(
 
 @click.group()
 def units() -> None:
-    """What is scheduled: capture units (a source each) and apply units (a topic of a pipeline each)."""
+    """Units of scheduling: capture units (a source each) and apply units (a topic of a pipeline each)."""
 
 
 @units.command("list")
@@ -227,7 +227,7 @@ def agents_undrain(config_file: Path, agent: str) -> None:
 
 @click.group()
 def pipelines() -> None:
-    """How far pipelines are."""
+    """Progress of pipelines."""
 
 
 @pipelines.command("list")
@@ -247,7 +247,12 @@ def pipelines_list(config_file: Path, output: str) -> None:
 @config_option
 @output_option
 @click.option(
-    "--last", "limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="How many."
+    "--last",
+    "limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Most events that are shown.",
 )
 @click.option("--after", default=0, metavar="NUMBER", help="Only those behind this one.")
 @reported

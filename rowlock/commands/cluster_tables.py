@@ -1,4 +1,4 @@
-"""How agents, units and pipelines look in a terminal. Pure: rows as REST gives them, and the time."""
+"""Tables of agents, units and pipelines for a terminal. Pure: rows as REST gives them, and the time."""
 
 from __future__ import annotations
 

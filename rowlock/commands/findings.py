@@ -1,4 +1,4 @@
-"""How findings (schemas/findings.py) are weighed and told."""
+"""Findings (schemas/findings.py) as a command weighs and prints them."""
 
 from __future__ import annotations
 

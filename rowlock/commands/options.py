@@ -1,4 +1,4 @@
-"""What all commands share: exit codes, options, and how an error becomes one message."""
+"""The common part of all commands: exit codes, options, and how an error becomes one message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How results look on stdout: tables for people, JSON for programs. `NO_COLOR` is obeyed."""
+"""Results on stdout: tables for people, JSON for programs. `NO_COLOR` is obeyed."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _LOG = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What rows that are not there yet begin with."""
+    """The first values of progress rows that are not there yet."""
 
     topic_id: str
     layout: str

@@ -18,7 +18,7 @@ IDS_EVERY_S = 10.0
 
 
 class ClusterTopics(Protocol):
-    """What is asked of Kafka (consumer.tables.discovery.Cluster)."""
+    """The questions to Kafka (consumer.tables.discovery.Cluster)."""
 
     def topics(self) -> list[str]: ...
 

@@ -1,4 +1,4 @@
-"""What there is to run of a configuration: sources to capture, and which topic of which pipeline goes to which target."""
+"""The units of a configuration: sources to capture, and which topic of which pipeline goes to which target."""
 
 from __future__ import annotations
 

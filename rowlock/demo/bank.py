@@ -68,7 +68,7 @@ PROBES = 1 << 40
 
 @dataclass(slots=True)
 class Bank:
-    """What a branch's workload remembers of its rows."""
+    """The memory of a branch's workload of its rows."""
 
     random: Random
     emails: dict[int, str] = field(default_factory=dict)

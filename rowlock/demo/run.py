@@ -37,7 +37,7 @@ LOOK_S = 0.5
 
 @dataclass(slots=True)
 class DemoOutcome:
-    """What the summary tells. `snapshot` and `figures`: when the existing rows, and when all, were in the head office."""
+    """The outcome of the demo, for the summary. `snapshot` and `figures`: when the existing rows, and when all, were in the head office."""
 
     seeded: int = 0
     written: int = 0
@@ -104,7 +104,7 @@ def _opened(view: DemoView) -> Iterator[None]:
 
 @dataclass(slots=True)
 class Stage:
-    """What every part of the demo looks at."""
+    """The running demo, as every part of it sees it."""
 
     made: World
     process: subprocess.Popen[bytes]

@@ -1,4 +1,4 @@
-"""What the demo shows: figures per table while it runs, and the summary."""
+"""The demo's view: figures per table while it runs, and the summary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo waits for, and how long: said on the screen, and in one sentence when nothing moves any more."""
+"""Waits of the demo, each with its longest time: said on the screen, and in one sentence when nothing moves any more."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_S = 180.0
 
 @dataclass(slots=True)
 class Milestones:
-    """What `rowlock run` has logged so far. `error`: its last error, in words."""
+    """Milestones that `rowlock run` has logged so far. `error`: its last error, in words."""
 
     spark: bool = False
     queries: int = 0

@@ -39,7 +39,7 @@ LogEnd = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class SourceStart:
-    """What was seen of a source at the start: the end of its log, and the offset its next watermark will have."""
+    """A source as it was at the start: the end of its log, and the offset its next watermark will have."""
 
     end: LogEnd
     watermark_from: int

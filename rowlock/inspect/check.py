@@ -270,7 +270,7 @@ def _judge(
 def _judge_flow(
     config: Config, flow: Flow, found: list[Flow], session: Inspectable
 ) -> Iterator[ScopedFinding]:
-    """What a unit sees itself when it takes its table is about the table; that others write it too, about the pipeline."""
+    """Judge one flow. Findings that a unit itself makes at its takeover are about the table; that others write it too, about the pipeline."""
     feeding = [other for other in found if other.place == flow.place]
     added = tuple(name for name, _ in flow.routed.added)
     wanted = wanted_table(flow.table, flow.routed)

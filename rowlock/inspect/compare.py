@@ -38,7 +38,7 @@ class RowDifference:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is needed to compare rows of a table: names and kinds of the columns, and where the key stands."""
+    """The shape of a table that comparing its rows needs: names and kinds of the columns, and where the key stands."""
 
     columns: tuple[str, ...]
     kinds: tuple[Kind, ...]

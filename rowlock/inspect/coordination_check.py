@@ -1,4 +1,4 @@
-"""What `rowlock check` says of the section `coordination`: what would keep a coordinator or agent from starting."""
+"""Check of the section `coordination`: everything that would keep a coordinator or agent from starting."""
 
 from __future__ import annotations
 

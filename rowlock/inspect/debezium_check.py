@@ -1,4 +1,4 @@
-"""What `rowlock check` says of a source that Debezium captures: what can be seen from here, in its topics and its database.
+"""Check of a source that Debezium captures, as far as its topics and its database show.
 
 The connector's own configuration is not asked for; where what it must be depends on the tables, that is said.
 """

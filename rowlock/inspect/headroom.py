@@ -1,4 +1,4 @@
-"""How long all that capture and apply still need, or may, is kept: for `check`."""
+"""Check of headroom: how long the log and the topics that capture and apply still need, or may need, are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the coordinator that leads knows of the units: whether each runs, and why not. For `status`, which else knows only topics.
+"""Placement of units, as the leading coordinator knows it: whether each runs, and why not. For `status`, which else knows only topics.
 
 The control topic names who leads and where its REST listens (of `rowlock run` any port may be); the units are asked for there.
 """

@@ -20,6 +20,7 @@ from consumer.ordering.fold import refolded
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable
 from consumer.spark.pipeline import modes_of
 from consumer.tables.definition import InForce, prepare
+from consumer.tables.event_decoder import SNAPSHOT_READ
 from consumer.tables.held_events import held_event
 from consumer.tables.router import TableRoute, key_function
 from consumer.tables.stored import decode_stored
@@ -60,7 +61,7 @@ class HeldEvent:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which entries; None: all. `key`: JSON of the target key, as `list` prints it."""
+    """Selection of entries; None: all. `key`: JSON of the target key, as `list` prints it."""
 
     pipeline: str | None = None
     topic: str | None = None
@@ -223,12 +224,28 @@ def _resolve_key(taken: _Taken, how: str, entries: list[Held], outcome: Outcome)
 
 def final_change(in_force: InForce, entries: Iterable[Held]) -> NetChange:
     """Return what makes the rows of `entries` (all of one folded key) what they must be after the last of them. Pure."""
-    last = {entry.key: entry for entry in sorted(entries, key=lambda each: (each.offset, each.part))}
+    entries = sorted(entries, key=lambda each: (each.offset, each.part))
+    last = {entry.key: entry for entry in entries}
     images = {key: _image(in_force, entry) for key, entry in last.items()}
     keys = {text: _key(text) for text in images}
     deletes = [keys[text] for text, row in images.items() if row is None]
-    rows = [row for row in images.values() if row is not None]
-    return NetChange(in_force.target, deletes=deletes, replaces=rows)
+    rows = {text: row for text, row in images.items() if row is not None}
+    new = {entry.key for entry in entries if entry.key in rows and _another_row(in_force, entry)}
+    return NetChange(
+        in_force.target,
+        deletes=deletes,
+        replaces=[row for text, row in rows.items() if text in new],
+        snapshot=[row for text, row in rows.items() if text not in new],
+    )
+
+
+def _another_row(in_force: InForce, entry: Held) -> bool:
+    """Tell whether the row of an entry's key behind it is not the one before it, or nobody knows any more."""
+    try:
+        event = held_event(in_force, entry.event.encode())
+    except RefusedError:
+        return True
+    return entry.part > 0 or event.op not in ("u", SNAPSHOT_READ)
 
 
 def _image(in_force: InForce, entry: Held) -> Row | None:

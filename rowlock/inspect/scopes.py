@@ -1,4 +1,4 @@
-"""What a finding of `check` is about, and what a start does about it: the smallest thing is left out. Pure.
+"""Scopes of findings of `check`, and the consequence of each for a start: the smallest thing is left out. Pure.
 
 Trouble of a table stops that table: capture leaves it out, or its apply unit waits, each with the reason in `status`. Trouble of a
 source or target stops what reads or writes it, by that part's own look at it. Only what concerns everything refuses the start, and

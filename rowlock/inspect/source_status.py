@@ -1,4 +1,4 @@
-"""How a source does, judged by its last watermark and by what the coordinator knows of its capture unit. Pure.
+"""The status of a source, by its last watermark and by its capture unit as the coordinator knows it. Pure.
 
 Lag never lies by silence: a source of which nothing is heard is never "running", whatever its last watermark said.
 """
@@ -23,7 +23,7 @@ SEE_CHECK = "`rowlock check` says why"
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """What keeps something from running: `since_ms` since 1970, None: not known."""
+    """The reason that keeps a unit from running: `since_ms` since 1970, None: not known."""
 
     state: str
     reason: str | None = None

@@ -33,7 +33,7 @@ from rowlock.views.target import TargetView, known_topics, progress, target_sess
 from rowlock.views.topic_settings import TopicSettings
 from schemas.config.model import Config
 from schemas.findings import Finding, split_remedy
-from schemas.wire.records import Watermark, table_topic
+from schemas.wire.records import Watermark, place_of_topic
 
 VERSION = 1
 _ILL = frozenset({"stopped", "restarting", "silent", "unknown"})
@@ -115,7 +115,7 @@ def lag(offset: int, span: Span) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What is the same for all units of a look."""
+    """The facts that are the same for all units of one look."""
 
     placement: Placement
     sources: Mapping[str, SourceStatus]
@@ -217,7 +217,7 @@ class StatusReader:
         offset = slowest.offset if slowest else -1
         late = lag(offset, span)
         source, mark = seen.sources[name.source], seen.marks[name.source]
-        at_capture = self._stop_of(name, source.tables)
+        at_capture = stop_of(name.topic, source.tables)
         in_target = state.stopped if state else None
         said = standing(seen.placement, seen.placement.units.get(apply_unit(name.pipeline, name.topic)))
         why = unit_standing(slowest is not None, late, state, at_capture, said)
@@ -258,14 +258,6 @@ class StatusReader:
         self._alarms += told.alarms()
         return told.headroom_s
 
-    def _stop_of(self, unit: UnitName, tables: Iterable[TableStatus]) -> TableStatus | None:
-        """Return the stop by capture of a unit's table."""
-        return next((each for each in tables if self._topic_of(unit.source, each.table) == unit.topic), None)
-
-    def _topic_of(self, source: str, table: str) -> str:
-        db, _, name = table.partition(".")
-        return table_topic(self._config.kafka.prefix, source, db, name)
-
     def _age(self, unit: UnitName, offset: int, now_ms: int) -> float | None:
         """Return the age in seconds of the event at `offset`, by its commit time at the source."""
         if self._config.sources[unit.source].events == "debezium":
@@ -274,3 +266,9 @@ class StatusReader:
             event = self._kafka.event(unit.topic, offset)
             committed = None if event is None else event.source.ts_ms
         return None if committed is None else round(max(0.0, (now_ms - committed) / 1000), 3)
+
+
+def stop_of(topic: str, tables: Iterable[TableStatus]) -> TableStatus | None:
+    """Return the stop by capture of the table of a topic."""
+    name = ".".join(place_of_topic(topic))
+    return next((each for each in tables if each.table == name), None)

@@ -64,7 +64,7 @@ class Pair:
 
 @dataclass(slots=True)
 class Result:
-    """What came of one pair. `rows`: compared rows of the source; `problem`: why it could not be compared.
+    """The result of one pair. `rows`: compared rows of the source; `problem`: why it could not be compared.
 
     `complete`: every row of both sides was compared; else reading ended after as many differences as are kept.
     `more`: there are more differences than are kept, or may be.

@@ -1,4 +1,4 @@
-"""What children write: JSON lines on stdout are for their parent, log lines are shown as the parent shows its own.
+"""The output of child processes: JSON lines on stdout are for their parent, log lines are shown as the parent shows its own.
 
 Children always log JSON lines. Where the parent logs for people, they are rendered for people here; lines that are not JSON
 (Java's) pass through as they are.

@@ -1,1 +1,1 @@
-"""What the command line reads from a source, from Kafka and from a target."""
+"""Views of a source, of Kafka and of a target for the command line, which reads them only."""

@@ -160,8 +160,10 @@ def eta(state: CopyState, now_ms: int) -> float | None:
 def debezium_signal(source: str, db: str, table: str) -> str:
     """Return what to do where Debezium captures the table: its own signal (R31)."""
     collection = f"{db}.{table}".replace('"', '\\"')
-    data = f'{{"data-collections": ["{collection}"], "type": "incremental"}}'
+    data = f'{{"data-collections":["{collection}"],"type":"incremental"}}'
     return (
-        f"Debezium captures {source}, so Debezium copies {db}.{table}: send its signal: INSERT INTO <signal.data.collection> (id, type, data) "
+        f"Debezium captures {source}, so Debezium copies {db}.{table}. The rows that it reads are written over the target's, and those in quarantine are "
+        "tried anew; no row is deleted that the source no longer has, and a unit that is stopped stays stopped (docs/how-to/debezium.md). "
+        f"Send its signal: INSERT INTO <signal.data.collection> (id, type, data) "
         f"VALUES (UUID(), 'execute-snapshot', '{data}')"
     )

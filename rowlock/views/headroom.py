@@ -1,4 +1,4 @@
-"""How much longer what is not captured, or not applied, is kept: asked of the sources and of Kafka, for `status` and `check`."""
+"""Headroom: how much longer a backlog of capture or apply is kept, asked of the sources and of Kafka, for `status` and `check`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ASK_S = 600.0
 
 
 class Unapplied(NamedTuple):
-    """What a pipeline has not applied of a topic, from the offset `first` on; None: it has all."""
+    """The part of a topic that a pipeline has not applied, from the offset `first` on; None: it has all."""
 
     topic: str
     pipeline: str

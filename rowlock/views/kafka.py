@@ -1,4 +1,4 @@
-"""What the command line reads from Kafka: which topics a source has, where they end, what its last watermark says.
+"""Kafka as the command line reads it: the topics of a source, their ends, its last watermark.
 
 Read-only and without a consumer group; one client per view, used by one thread at a time.
 """

@@ -1,4 +1,4 @@
-"""How long the source's log and Kafka go on keeping what is still to be captured or applied. Pure.
+"""Retention: how long the source's log and Kafka go on keeping a backlog of capture or apply. Pure.
 
 Both delete what is older than they keep it, whole files at a time and the oldest first: what is left (the headroom) is at least
 the time that they keep it less the age of the oldest thing that is still needed. A log may also be limited in size.
@@ -19,7 +19,7 @@ SHORT_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What deletes by age and by size: limits with the settings that say so. None: nothing does.
+    """The limits of age and of size beyond which something is deleted, with the settings that say so. None: nothing does.
 
     `seconds`, `by`: how old a part may become; `bytes`, `bytes_by`: how large the whole may become.
     """
@@ -32,7 +32,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What is still needed of something at `place` ("source b1", "topic t"), and `what` that is ("its log").
+    """The part that is still needed of something at `place` ("source b1", "topic t"), and `what` that is ("its log").
 
     `age_s`: of the oldest of it, 0: nothing is; `size`: bytes of all files from there on, None: not known. `reader`: who still needs it ("capture has not read").
     """

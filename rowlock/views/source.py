@@ -1,13 +1,15 @@
-"""What the command line reads from a source: where its log ends, and which tables are selected, with definitions."""
+"""A source as the command line reads it: the end of its log, and the selected tables with their definitions."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rowlock.errors import CommandError
 from rowlock.views.retention import Kept
+from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.model import SourceConfig
 from schemas.errors import SchemaError, TableNotFoundError
 from schemas.io.mysql_catalog import list_tables, names_of, read_tables
@@ -26,6 +28,11 @@ _LOG_END = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
 @contextlib.contextmanager
 def source_connection(source: SourceConfig, name: str) -> Iterator[Connection[Any]]:
     """Connect to a source. Raises CommandError that names it."""
+    if SOURCE_KINDS[source.type].selected:
+        raise CommandError(
+            f"source {name}: of a source of type {source.type} only capture can read that by now (no verify, no backlog of its log, no "
+            "--until-caught-up): compare rows by other means, and look at `rowlock status`"
+        )
     try:
         conn = connect_source(source)
     except SchemaError as error:
@@ -59,7 +66,7 @@ def log_end(source: SourceConfig, name: str) -> tuple[int, int]:
 
 
 class KeptLog(NamedTuple):
-    """How long the server keeps its log, and (name, bytes) of its files, oldest first."""
+    """The time that the server keeps its log, and (name, bytes) of its files, oldest first."""
 
     kept: Kept
     files: tuple[tuple[str, int], ...]
@@ -137,9 +144,27 @@ class Selected(NamedTuple):
     unfit: dict[tuple[str, str], str]
 
 
+def _by_capture(source: SourceConfig, name: str, attribute: str) -> Selected:
+    from producer.errors import CaptureError
+
+    found = Selected([], {})
+    try:
+        surveyed = getattr(import_module(SOURCE_KINDS[source.type].module), attribute)(source, name)
+    except CaptureError as error:
+        raise CommandError(f"source {name}: {error}") from error
+    for place, each in surveyed.items():
+        if each.table is not None:
+            found.tables.append(each.table)
+        elif each.reason is not None:
+            found.unfit[place] = each.reason
+    return found
+
+
 def selected_tables(source: SourceConfig, name: str) -> Selected:
     """Read the definitions of the tables that the source's patterns select. Raises CommandError."""
     found = Selected([], {})
+    if kind := SOURCE_KINDS[source.type].selected:
+        return _by_capture(source, name, kind)
     with source_connection(source, name) as conn:
         listed = list_tables(conn, source.tables)
         patterns = names_of(conn).patterns(source.tables)

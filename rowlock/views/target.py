@@ -1,4 +1,4 @@
-"""What the command line reads from a target: progress, held rows, displaced rows. It never writes there."""
+"""A target as the command line reads it: progress, held rows, displaced rows. It never writes there."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session, open_target
 from rowlock.errors import CommandError
+from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.model import SourceConfig, TargetConfig
 
 
@@ -44,6 +45,10 @@ def target_session(target: TargetConfig, name: str, purpose: str) -> Iterator[Ta
 @contextlib.contextmanager
 def source_session(source: SourceConfig, name: str, database: str, purpose: str) -> Iterator[TargetView]:
     """Open a source with the same code that reads targets: rows by key and by page, as wire values."""
+    if SOURCE_KINDS[source.type].selected:
+        raise CommandError(
+            f"source {name}: rows of a source of type {source.type} cannot be read by key yet: compare them by other means"
+        )
     fields = {field: getattr(source, field) for field in ("type", "host", "port", "user", "password", "tls")}
     same = TargetConfig(database=database, **fields)
     try:

@@ -1,4 +1,4 @@
-"""How long Kafka keeps the events of topics, by the settings of the topics."""
+"""Retention of topics in Kafka, by their settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all models of the configuration share: strict keys, immutable values, no input in error messages."""
+"""The base of all models of the configuration: strict keys, immutable values, no input in error messages."""
 
 from __future__ import annotations
 

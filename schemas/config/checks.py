@@ -122,6 +122,14 @@ def _check_source(name: str, source: SourceConfig, document: Document) -> None:
         document.problem(
             place, "every pattern takes tables out", 'begin with those to take, say ["bank.*", "!bank.tmp_*"]'
         )
+    if source.type == "oracle":
+        _check_oracle(name, source, document)
+    elif source.database:
+        document.problem(
+            ("sources", name, "database"),
+            f"a source of type {source.type!r} has no service",
+            "remove it: `tables` says what is captured",
+        )
     if source.events == "debezium":
         _check_debezium(name, source, document)
         return
@@ -129,6 +137,26 @@ def _check_source(name: str, source: SourceConfig, document: Document) -> None:
         if value not in (None, "precise"):
             seen = f"{value!r} is about a connector of Debezium's"
             document.problem(("sources", name, key), seen, "remove it, or set events: debezium")
+
+
+def _check_oracle(name: str, source: SourceConfig, document: Document) -> None:
+    """What only a binlog has is refused instead of ignored."""
+    place = ("sources", name)
+    if not source.database:
+        document.problem(
+            (*place, "database"),
+            "an Oracle needs the service to connect to",
+            "write database: NAME, say FREEPDB1",
+        )
+    if source.events != "rowlock":
+        document.problem(
+            (*place, "events"),
+            "Debezium's events of Oracle are not read",
+            "remove it: rowlock captures the source",
+        )
+    for key in ("large_transactions", "online_ddl"):
+        if key in source.model_fields_set:
+            document.problem((*place, key), "it is about a binlog, and an Oracle has none", "remove it")
 
 
 def _check_debezium(name: str, source: SourceConfig, document: Document) -> None:
@@ -156,7 +184,7 @@ def _check_pipeline(name: str, pipeline: PipelineConfig, parts: ConfigParts, doc
 
 
 def _check_pace(pipeline: PipelineConfig, kind: str, place: tuple[str, ...], document: Document) -> None:
-    """What only one of the two kinds of target obeys is refused for the other instead of ignored."""
+    """Refuse an option that only the other of the two kinds of target obeys, instead of ignoring it."""
     batches = target_kind(kind).batches
     if batches and "lanes" in pipeline.model_fields_set:
         seen = f"a target of type {kind!r} takes whole batches and has no lanes"

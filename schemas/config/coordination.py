@@ -29,21 +29,21 @@ class CoordinationTls(Model):
 
 
 class CoordinationConfig(Model):
-    """Who runs what, for `rowlock coordinator` and `rowlock agent`. One file serves every machine: what differs can be
+    """Placement of units by `rowlock coordinator` and `rowlock agent`. One file serves every machine: what differs can be
     given on the command line."""
 
     coordinators: list[Text] = Field(
         default=["127.0.0.1:7701"],
         min_length=1,
-        description="Where agents find the coordinators: `host:port` of each one's `listen`.",
+        description="Addresses at which agents find the coordinators: `host:port` of each one's `listen`.",
     )
     listen: Text = Field(
         default="127.0.0.1:7701",
-        description="Where the coordinator of this machine listens for agents: `host:port`; port 0 takes a free one.",
+        description="Address on which the coordinator of this machine listens for agents: `host:port`; port 0 takes a free one.",
     )
     rest: Text = Field(
         default="127.0.0.1:7780",
-        description="Where it serves REST, and where `rowlock units`, `agents`, … look for it first: `host:port`.",
+        description="Address on which that coordinator serves REST, and at which `rowlock units`, `agents`, … look for it first: `host:port`.",
     )
     advertise: Text | None = Field(
         default=None,
@@ -51,7 +51,7 @@ class CoordinationConfig(Model):
     )
     token: SecretStr | None = Field(
         default=None,
-        description="What REST asks for as bearer token, and what agents prove themselves with where `tls` is not mutual: "
+        description="Bearer token that REST asks for, and that agents prove themselves with where `tls` is not mutual: "
         "`${NAME}` from the environment, or `token_file: F` instead. Required unless `rest` and `listen` are on loopback; for "
         "`listen` mutual TLS does as well.",
     )

@@ -52,7 +52,7 @@ def _check_servers(config: CoordinationConfig, document: Document) -> None:
 
 
 def _check_listen(config: CoordinationConfig, host: str, document: Document) -> None:
-    """Whoever can be an agent is given units, and the databases' rows with them."""
+    """Require TLS, and proof of identity, of an open address: an agent is given units, and the databases' rows with them."""
     if config.tls is None:
         seen = f"{host} can be reached from elsewhere without TLS: whoever does can be an agent, and read what is said"
         document.problem((_PLACE, "listen"), seen, "set coordination.tls, or listen on 127.0.0.1")

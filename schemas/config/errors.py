@@ -1,4 +1,4 @@
-"""What is wrong in a configuration file, said all at once: where, what was seen, what would be right.
+"""Problems of a configuration file, reported all at once: where, what was seen, what would be right.
 
 A `ConfigErrors` holds every problem of the file, so that a person corrects it in one pass. Values of secrets never
 get into a message: whoever makes a `ConfigProblem` names the kind of value instead.

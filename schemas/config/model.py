@@ -94,17 +94,21 @@ class SourceConfig(Model):
     """A database whose changes are captured. Its name (letters, digits, `_`, `-`) becomes part of its topics' names."""
 
     type: Annotated[str, AfterValidator(_source_kind)] = Field(
-        description="What the database is.", json_schema_extra={"enum": list(SOURCE_KINDS)}
+        description="Kind of database.", json_schema_extra={"enum": list(SOURCE_KINDS)}
     )
     host: Text = Field(description="Host name or address.")
-    port: Port = Field(default=3306, description="TCP port.")
+    port: Port = Field(default=3306, description="TCP port (Oracle: 1521).")
+    database: Text = Field(
+        default="",
+        description="Oracle: name of the service to connect to. The others have none.",
+    )
     user: Text = Field(description="User to connect as; `rowlock check` prints the grants that are missing.")
     password: SecretStr = Field(
         description="Its password: `${NAME}` from the environment, or `password_file: F` instead of it."
     )
     tables: list[str] = Field(
         min_length=1,
-        description="Which tables: `database.table` with `*` and `?`; `!` before a pattern takes tables out again. The "
+        description="Captured tables: `database.table` with `*` and `?`; `!` before a pattern takes tables out again. The "
         "last pattern that matches a table decides. The first dot separates database and table; what stands in backticks "
         'is taken as it is: ``"bank.`a.b`"`` is the table `a.b`, ``"`my.db`.*"`` all tables of `my.db`.',
     )
@@ -130,7 +134,7 @@ class SourceConfig(Model):
     )
     events: Literal["rowlock", "debezium"] = Field(
         default="rowlock",
-        description="Who captures the source and writes its topics. `debezium`: a connector of Debezium's for MySQL or MariaDB does, "
+        description="Program that captures the source and writes its topics. `debezium`: a connector of Debezium's for MySQL or MariaDB does, "
         "with `topic.prefix` = `<kafka.prefix>.<name of this source>`; rowlock only applies them, and reads here the "
         "tables' definitions (docs/how-to/debezium.md).",
     )
@@ -166,7 +170,7 @@ class TargetConfig(Model):
     """A database that is written."""
 
     type: Annotated[str, AfterValidator(_target_kind)] = Field(
-        description="What it is.", json_schema_extra={"enum": list(TARGET_KINDS)}
+        description="Kind of target.", json_schema_extra={"enum": list(TARGET_KINDS)}
     )
     host: Text = Field(description="Host name or address.")
     port: Port = Field(description="TCP port (PostgreSQL: 5432, MySQL and MariaDB: 3306, Oracle: 1521).")
@@ -209,7 +213,8 @@ class RepairConfig(Model):
 
 
 class Route(Model):
-    """Which source tables go where. The first route that matches a table counts; a table without one is not applied."""
+    """A route: source tables, and the target tables that they go to. The first route that matches a table counts; a table without
+    one is not applied."""
 
     from_: str = Field(
         alias="from",
@@ -237,7 +242,7 @@ class PipelineConfig(Model):
     routes: list[Route] = Field(
         default_factory=lambda: [Route.model_validate({"from": "*.*", "to": "{db}.{table}"})],
         min_length=1,
-        description="Which tables go where (default: every table to the schema and name it has at the source).",
+        description="Source tables and the target tables that they go to (default: every table to the schema and name it has at the source).",
     )
     consistency: Literal["row"] = Field(default="row", description="`row`: lanes commit on their own.")
     lanes: int = Field(
@@ -245,21 +250,21 @@ class PipelineConfig(Model):
     )
     schema_changes: SchemaChanges = Field(
         default="lenient",
-        description="What an ALTER TABLE at the source does. `ignore`: nothing at the target; a row that no longer fits stops the table. "
+        description="Effect of an ALTER TABLE at the source. `ignore`: nothing at the target; a row that no longer fits stops the table. "
         "`lenient`: what adds and widens is done, nothing is dropped or narrowed. `evolve`: the target follows. `stop`: the table waits "
         "for a person.",
     )
     on_drop: Literal["keep", "empty", "drop"] = Field(
         default="keep",
-        description="What DROP TABLE and DROP DATABASE at the source do to the target's rows, whatever `schema_changes` says.",
+        description="Effect of DROP TABLE and DROP DATABASE at the source on the target's rows, whatever `schema_changes` says.",
     )
     repair: RepairConfig = Field(
         default_factory=RepairConfig,
-        description="What becomes of a table that cannot be followed: `copy` or `stop`, or the keys below.",
+        description="Repair of a table that cannot be followed: `copy` or `stop`, or the keys below.",
     )
     conflicts: Literal["replace", "quarantine"] = Field(
         default="replace",
-        description="When a row of another key holds a needed unique value (drift): `replace` moves that row to "
+        description="Drift, a row of another key that holds a needed unique value: `replace` moves that row to "
         "`rowlock_displaced`; `quarantine` holds the event back instead.",
     )
     create_tables: bool = Field(default=True, description="Create target tables that are missing.")
@@ -297,7 +302,9 @@ class SparkConfig(Model):
         "`spark://host:port`, with executors on this machine.",
     )
     memory: str = Field(
-        default="1g", pattern=r"^[1-9][0-9]*[mg]$", description="Heap of the Java process of each pipeline."
+        default="1g",
+        pattern=r"^[1-9][0-9]*[mg]$",
+        description="Heap of an agent's Java process, which all pipelines that it applies share.",
     )
 
 
@@ -318,7 +325,7 @@ class Config(Model):
         default_factory=dict, description="Databases that are written, by name."
     )
     pipelines: dict[str, PipelineConfig] = Field(
-        default_factory=dict, description="What goes from where to where."
+        default_factory=dict, description="Pipelines: the sources, the target, and the tables of each."
     )
 
     _path: Path = PrivateAttr(default=Path("config.yaml"))

@@ -1,4 +1,4 @@
-"""What the contract knows and this version does not do yet: the one table of it.
+"""Options that the contract knows and this version does not support yet: the one table of them.
 
 The models of schemas/config/model.py name only what is built, so nothing behind the configuration ever meets one of these values. The reader
 looks here to say "not in this version" of them instead of "not known", and the reference lists them.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 #: (section, key) → the values that a later version will take.
 NOT_YET: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("sources", "type"): ("tdsql", "oracle"),
+    ("sources", "type"): ("tdsql",),
     ("sources", "topics"): ("source",),
     ("targets", "type"): ("tdsql", "kafka"),
     ("pipelines", "consistency"): ("transaction",),

@@ -1,1 +1,1 @@
-"""What all packages need of the outside: MySQL's connection and catalogue, Kafka's clients, what answers at an address, signals, libraries' logs."""
+"""I/O that all packages share: MySQL's connection and catalogue, Kafka's clients, probes of an address, signals, libraries' logs."""

@@ -1,4 +1,4 @@
-"""What answers at a host and port, asked only after a connection failed: a wrong port is the commonest mistake there is.
+"""A probe of the service at a host and port, asked only after a connection failed: a wrong port is the commonest mistake there is.
 
 Never asked before a connection: a server counts those who come and go without a word, and shuts their host out.
 """

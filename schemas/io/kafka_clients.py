@@ -21,7 +21,7 @@ OnError = Callable[[KafkaError], None]
 
 
 class ClientLog(Enum):
-    """How loud librdkafka's own lines are: as they are (a broker lost, found again), for debugging only, or dropped."""
+    """The level of librdkafka's own lines: as they are (a broker lost, found again), for debugging only, or dropped."""
 
     LOUD = logging.INFO
     QUIET = logging.DEBUG

@@ -1,4 +1,4 @@
-"""What libraries log, through the logger that rowlock's own lines go through: off a terminal every line is a JSON object.
+"""Libraries' logs, through the logger of rowlock's own lines: off a terminal every line is a JSON object.
 
 Which form that is (structlog.configure) is the process's business. gRPC's core writes to stderr by itself, past everything
 of Python's; what it has to say comes as an error of the call as well, so it is silent unless GRPC_VERBOSITY asks for it.

@@ -35,7 +35,7 @@ _REPLICATED = ("BASE TABLE", "SYSTEM VERSIONED")
 
 @dataclass(frozen=True)
 class _Flavour:
-    """Where the catalogues differ: an expression column for indexes, srs_id, defaults as SQL literals, collation names.
+    """The differences between the catalogues: an expression column for indexes, srs_id, defaults as SQL literals, collation names.
 
     `own_name`: what the server means by the name of a collation.
     """
@@ -77,7 +77,7 @@ TableName = tuple[str, str]
 
 
 class Entry(NamedTuple):
-    """What the catalogue holds of a table. `table`: its definition, or why there is none; `columns`: as they are shown.
+    """A table's entry in the catalogue. `table`: its definition, or why there is none; `columns`: as they are shown.
 
     `engine`: of a table whose changes no ROLLBACK takes back; else None.
     """

@@ -6,6 +6,7 @@ origin must run SESSION_SQL first.
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from schemas.errors import ServerConnectError
 from schemas.io.endpoints import MYSQL, blamed
 
 if TYPE_CHECKING:
+    import ssl
+
     from pymysql.connections import Connection
 
     from schemas.config.model import SourceConfig
@@ -81,12 +84,33 @@ def open_connection(**settings: Any) -> Connection[Any]:
     allowed = settings.get("read_timeout")
     limit = HANDSHAKE_S if allowed is None else min(HANDSHAKE_S, allowed)
     try:
-        made: Any = pymysql.connect(**{**settings, "read_timeout": limit})
+        made: Any = _connection_class()(**{**settings, "read_timeout": limit})
     except (struct.error, ValueError, IndexError) as error:  # it is no MySQL that talks there
         raise pymysql.err.OperationalError(_LOST, f"the handshake cannot be read: {error}") from error
     made._read_timeout = allowed  # PyMySQL sets it on the socket before each read
     opened: Connection[Any] = made
     return opened
+
+
+@functools.cache
+def _connection_class() -> type[Connection[Any]]:
+    """Return PyMySQL's connection, which without settings of TLS encrypts where the server can and verifies nothing, with one context of TLS
+    for all such connections: by itself it reads all certificates of the machine for each, some 40 ms, and trusts none of them then."""
+    import ssl
+
+    from pymysql.connections import Connection
+
+    unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    unverified.check_hostname = False
+    unverified.verify_mode = ssl.CERT_NONE
+
+    class SharedContext(Connection):
+        def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
+            own: Any = super()
+            made: ssl.SSLContext = own._create_ssl_ctx(sslp) if sslp else unverified
+            return made
+
+    return SharedContext
 
 
 def connect_source(source: SourceConfig) -> Connection[Any]:

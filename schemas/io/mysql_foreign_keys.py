@@ -43,7 +43,7 @@ class ForeignKey(NamedTuple):
 
     @property
     def action(self) -> str:
-        """What it does to the child's rows, say "ON DELETE CASCADE ON UPDATE SET NULL"; empty: nothing."""
+        """The actions on the child's rows, say "ON DELETE CASCADE ON UPDATE SET NULL"; empty: nothing."""
         rules = (("ON DELETE", self.on_delete), ("ON UPDATE", self.on_update))
         return " ".join(f"{when} {rule}" for when, rule in rules if rule not in _QUIET)
 

@@ -1,4 +1,4 @@
-"""When two wire values are the same to `verify`.
+"""Equality of two wire values, as `verify` compares them.
 
 Exact, but for JSON, which PostgreSQL's jsonb stores as a document, not as text: there the documents are compared,
 numbers by their exact decimal value.

@@ -7,7 +7,7 @@ from the log and from a snapshot (the table below is the contract; `None` is NUL
 |---|---|
 | int (bits 8..64, unsigned), year | integer; beyond ±2^53 its decimal string |
 | bit(length) | integer; beyond 2^53 its decimal string |
-| decimal(precision, scale) | string with exactly `scale` digits after the point, "-0.50", never exponent or leading zeros |
+| decimal(precision, scale) | string with exactly `scale` digits after the point, "-0.50", never exponent or leading zeros; precision 0: as many as it needs |
 | float (32 bits), double | JSON number; a float is widened exactly to a double |
 | char, varchar, text | string (CHAR without trailing spaces, as the server returns it) |
 | binary, varbinary, blob | base64; BINARY(n) padded with zero bytes to n |
@@ -66,7 +66,7 @@ class ColumnType(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     kind: Kind
     bits: int = 0  # int: 8, 16, 24, 32 or 64
     unsigned: bool = False  # int, decimal, float, double
-    precision: int = 0  # decimal
+    precision: int = 0  # decimal; 0: any, with any scale
     scale: int = 0  # decimal
     length: int = 0  # char/varchar: characters; binary/varbinary: bytes; text/blob: maximal bytes; bit: bits
     fsp: int = 0  # time, datetime, timestamp: digits of the fraction

@@ -1,4 +1,4 @@
-"""How a server compares the names of databases and tables (`lower_case_table_names`): pure.
+"""Comparison of names of databases and tables, as a server does it (`lower_case_table_names`): pure.
 
 With 1 the server keeps all names in lower case; with 2 it keeps them as given and compares them in lower case, and its log
 has them in lower case; with 0 they are compared as they are. So there is one form to compare and to keep names in:

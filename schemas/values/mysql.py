@@ -7,10 +7,12 @@ The values read equal those that capture decodes from the binlog, so a snapshot 
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 from typing import Any
 
+from schemas.errors import ValueRefusedError
 from schemas.io.mysql_connection import SESSION_SQL, connect_mysql
 from schemas.table.model import Column, Kind, Row, Table, Value
 from schemas.values.converter import Convert, ConvertRow, compile_row, from_base64, to_base64, wire_int
@@ -121,6 +123,35 @@ def geometry_internal(wire: Value) -> bytes:
     return _SRID.pack(wire["srid"]) + from_base64(str(wire["wkb"]))
 
 
+def _write_float(column: Column) -> Convert:
+    def convert(value: float | str) -> float:
+        number = float(value)
+        if not math.isfinite(number):
+            raise ValueRefusedError(column.name, "MySQL has neither NaN nor infinity")
+        return number
+
+    return convert
+
+
+WIDEST_DECIMAL = (65, 30)
+"""Precision and scale of the column that takes decimals of any scale."""
+
+
+def _write_decimal(column: Column) -> Convert | None:
+    """The server rounds a fraction that is too long, and says so in a note only. A column that was made for its values takes none such."""
+    if column.type.precision and (column.type.precision, column.type.scale) != WIDEST_DECIMAL:
+        return None
+
+    def convert(value: str) -> str:
+        if len(value.partition(".")[2]) > WIDEST_DECIMAL[1]:
+            raise ValueRefusedError(
+                column.name, f"the value has more than {WIDEST_DECIMAL[1]} digits behind the point"
+            )
+        return value
+
+    return convert
+
+
 def _always(convert: Convert) -> Callable[[Column], Convert | None]:
     return lambda _: convert
 
@@ -137,7 +168,8 @@ _READ: dict[Kind, Callable[[Column], Convert | None]] = {
 _WRITE: dict[Kind, Callable[[Column], Convert | None]] = {
     Kind.INT: lambda column: int if column.type.bits == 64 else None,
     Kind.BIT: lambda column: int if column.type.length > 53 else None,
-    **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _always(float)),
+    Kind.DECIMAL: _write_decimal,
+    **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _write_float),
     Kind.TIMESTAMP: _always(timestamp_text),
     **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _always(from_base64)),
     Kind.GEOMETRY: _always(geometry_internal),

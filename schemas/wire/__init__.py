@@ -1,1 +1,1 @@
-"""What stands in Kafka: the event envelope, rowlock's other records, and Debezium's events."""
+"""Records in Kafka: the event envelope, rowlock's other records, and Debezium's events."""

@@ -38,6 +38,7 @@ _LEFT_OUT = (
     b',"definition":null,"ddl":null,"chunk":null}',
 )
 _ALL_DECODED = b',"undecodable":null}'
+_NO_LOG = b',"log":null}'
 
 
 class _Version(msgspec.Struct):
@@ -53,10 +54,13 @@ _VERSIONED = msgspec.json.Decoder(_Versioned)
 
 def encode_event(event: Event) -> bytes:
     """Return the Kafka value of `event`: compact UTF-8 JSON, fields in the order of the structure."""
+    if event.log is not None:
+        whole = encode_event(msgspec.structs.replace(event, log=None))
+        return b'%b,"log":%b}' % (whole[:-1], _ENCODER.encode(event.log))
     if event.undecodable is not None:
         whole = encode_event(msgspec.structs.replace(event, undecodable=None))
         return mark_undecodable(whole, event.undecodable)
-    raw = _ENCODER.encode(event).removesuffix(_ALL_DECODED) + b"}"
+    raw = (_ENCODER.encode(event).removesuffix(_NO_LOG) + b"}").removesuffix(_ALL_DECODED) + b"}"
     for nothing in _LEFT_OUT:
         if not raw.endswith(nothing):
             break

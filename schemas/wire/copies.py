@@ -7,6 +7,7 @@ restarts. `Watermark.copies` shows the same to everybody else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -79,6 +80,12 @@ class CopyState(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     ended: tuple[tuple[int, str], ...] = ()
     ended_stop: str = ""
     behind: CopyRequest | None = None
+
+
+def copy_of(copies: Mapping[str, CopyState], db: str, table: str) -> CopyState | None:
+    """Return what `Watermark.copies` says of a table, and not of another one that is written alike because of a dot in a name."""
+    state = copies.get(f"{db}.{table}")
+    return state if state is not None and (state.db, state.table) == (db, table) else None
 
 
 class CopyMark(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

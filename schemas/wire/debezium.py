@@ -46,7 +46,7 @@ class Modes(msgspec.Struct, frozen=True):
 
 
 class EventOrigin(msgspec.Struct, gc=False):
-    """Where an event comes from. `position` and `ts_ms` (commit time at the source): None and 0 of snapshot rows."""
+    """The origin of an event. `position` and `ts_ms` (commit time at the source): None and 0 of snapshot rows."""
 
     db: str
     table: str
@@ -111,7 +111,7 @@ def _loose(raw: bytes) -> _Loose:
 
 
 class _Converters:
-    """What makes wire values of a table's images. `schema`: it came with the event, and says in what values are written."""
+    """Converts a table's images to wire values. `schema`: it came with the event, and says in what values are written."""
 
     def __init__(self, table: Table, modes: Modes, *, schema: bool) -> None:
         known = "bytes" if schema and modes.binaries is None else modes.binaries

@@ -21,10 +21,10 @@ Op = Literal["c", "u", "d", "r", "t", "m"]
 
 
 class Source(msgspec.Struct, omit_defaults=False):
-    """Where an event comes from. `ts_ms`: commit time at the source; `gen`: assignment number of the capture unit."""
+    """The origin of an event. `ts_ms`: commit time at the source; `gen`: assignment number of the capture unit."""
 
     version: str
-    connector: str  # mysql | mariadb
+    connector: str  # mysql | mariadb | oracle
     name: str  # the source's name in the configuration
     ts_ms: int
     snapshot: str  # "true" for snapshot rows and chunk markers, else "false"
@@ -72,6 +72,13 @@ class Undecodable(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     after: tuple[str, ...] = ()
 
 
+class LogRows(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Rows of a materialized view log that the event was made of: (ROWID, SEQUENCE$$) of each, and their XID$$ where the log has it."""
+
+    rows: tuple[tuple[str, int], ...]
+    xid: str | None = None
+
+
 class ColumnChanges(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Columns of which a statement speaks, by name. A column that is dropped and added is another one, whatever its type.
 
@@ -92,6 +99,7 @@ class Event(msgspec.Struct, kw_only=True):
     (no event of the table follows until it is copied anew). `effect`: what the statement did to the table's rows
     ("kept"); without it nobody knows. `columns`: what the statement says of columns, if that is all it does and all of it is known.
     `copy`: with a definition: the table is copied again from here on; with a chunk: the copy that it is of.
+    `log`: of a source whose log is deleted once it is read: by which rows of it the event is known again.
     """
 
     op: Op
@@ -108,3 +116,4 @@ class Event(msgspec.Struct, kw_only=True):
     copy: CopyMark | None = None
     columns: ColumnChanges | None = None
     undecodable: Undecodable | None = None
+    log: LogRows | None = None

@@ -1,4 +1,4 @@
-"""Where an event stands in its source's log (design.md §4): the key by which duplicates are recognised.
+"""The position of an event in its source's log (design.md §4): the key by which duplicates are recognised.
 
 A position is a tuple `(epoch, file, pos, row)` that is compared as a tuple. `pos` is the start of the
 transaction that *published* the row; `row` is the ordinal over the whole transaction, counted before any

@@ -9,6 +9,8 @@ late record can never win; a new gen tombstones the keys of older ones.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from schemas.wire.copies import CopyState
@@ -56,8 +58,24 @@ def topic_part(name: str) -> str:
     return "".join(out)
 
 
+def unescape(part: str) -> str:
+    """Undo `topic_part`."""
+    return _ESCAPED.sub(lambda match: bytes.fromhex(match.group(1)).decode(errors="replace"), part)
+
+
+_ESCAPED = re.compile(r"_x((?:[0-9a-f]{2})+)_")
+
+
+def place_of_topic(topic: str) -> tuple[str, str]:
+    """Return (database, table) of a topic that `table_topic` named: of names as they stand there, only the prefix may hold dots.
+
+    A name that is none of these has no database."""
+    db, table = ("", *topic.rsplit(".", 2))[-2:]
+    return unescape(db), unescape(table)
+
+
 class Identity(msgspec.Struct, kw_only=True):
-    """Which server a position belongs to. `server_uuid` is None on MariaDB."""
+    """The server that a position belongs to. `server_uuid` is None on MariaDB."""
 
     server_uuid: str | None
     server_id: int
@@ -66,7 +84,7 @@ class Identity(msgspec.Struct, kw_only=True):
 
 
 class Anchor(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Where the last definition and the last chunk marker of a table stand in its topic, so that a start need not search.
+    """The places of a table's last definition and last chunk marker in its topic, so that a start need not search.
 
     `definition`, `marker`, `stop`, `begin` (of the last copy): offsets; everything of the table at an offset above `end` is read when capture starts.
     `highest`: the highest position in the topic up to `end`.
@@ -126,7 +144,7 @@ class Shadow(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 
 class StoredPosition(msgspec.Struct, kw_only=True):
-    """Where capture resumes: a transaction boundary; everything before it is acknowledged by Kafka."""
+    """The position from which capture resumes: a transaction boundary; everything before it is acknowledged by Kafka."""
 
     source: str
     gen: int

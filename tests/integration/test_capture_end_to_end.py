@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ import pytest
 from deploy.embedded.services import Kafka, MariaDB
 from producer.binlog_format.log_event import ROW_EVENTS
 from producer.capture import run_capture
+from producer.snapshot.reader import ChunkReader
 from producer.sources.binlog.log_stream import LogStream, open_stream
+from producer.sources.chunk_data import ReadChunk
 from schemas.config.model import load_config
 from schemas.wire.records import Watermark
 from tests.capture_kit import (
@@ -313,7 +317,7 @@ def test_keys_of_topics_are_the_rows_keys(
 
 
 def test_a_snapshot_goes_on_in_any_later_generation_on_an_idle_source(
-    kafka: Kafka, database: Any, db: str, tmp_path: Path
+    kafka: Kafka, database: Any, db: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """2^20 generations later the rows' numbers began anew, below those in the topic: it waited for the source to change."""
     database.execute(f"CREATE TABLE {db}.t (id INT PRIMARY KEY)")
@@ -326,6 +330,10 @@ def test_a_snapshot_goes_on_in_any_later_generation_on_an_idle_source(
     topic = f"{db}.s.{db}.t"
     for gen in (2**20, 2**20 + 1):
         stop, whole = threading.Event(), threading.Event()
+        if gen == 2**20:
+            monkeypatch.setattr(ChunkReader, "read", _from_the_third_chunk_on_behind(stop))
+        else:
+            monkeypatch.undo()
 
         def see(watermark: Watermark, whole: threading.Event = whole) -> None:
             if not watermark.snapshot_pending:
@@ -345,6 +353,18 @@ def test_a_snapshot_goes_on_in_any_later_generation_on_an_idle_source(
             thread.join()
         assert whole.is_set() == (gen != 2**20), "the first run is to be stopped within the snapshot"
     assert len(replay(events(kafka.bootstrap, topic)).tables[db, "t"]) == 40_000
+
+
+def _from_the_third_chunk_on_behind(stop: threading.Event) -> Callable[[ChunkReader, ReadChunk], Any]:
+    """Return a `read` whose third call waits for `stop`: however fast the machine, the run ends within the snapshot."""
+    read, calls = ChunkReader.read, itertools.count(1)
+
+    def held(self: ChunkReader, request: ReadChunk) -> Any:
+        if next(calls) > 2:
+            stop.wait()
+        return read(self, request)
+
+    return held
 
 
 def test_the_server_waits_for_a_reader_that_pauses(database: Any, db: str) -> None:

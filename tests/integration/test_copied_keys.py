@@ -134,6 +134,8 @@ def test_what_lives_stays_and_what_is_gone_goes(real: Real, name: str) -> None:
         return
     unit.write([source.add(number, 1) for number in range(len(keys))])
     assert unit.apply(1).state == "ok"
+    real.execute(f"ALTER TABLE {real.target.name('acct')} ADD bank varchar(20) DEFAULT 'lost'")
+    real.execute(f"UPDATE {real.target.name('acct')} SET bank = 'its own'")
     for number in range(len(of.living), len(keys)):
         del source.rows[number]  # and nobody says so
     start = len(unit.topic)
@@ -157,6 +159,9 @@ def test_what_lives_stays_and_what_is_gone_goes(real: Real, name: str) -> None:
     expected = [(source.keys[number], row["version"]) for number, row in source.rows.items()]
     look = plain if of.made else repr
     assert sorted(look(row) for row in rows) == sorted(look(row) for row in expected)
+    assert set(real.execute(f"SELECT bank FROM {real.target.name('acct')}")) == {("its own",)}, (
+        "a copy empties no column"
+    )
 
 
 def plain(row: tuple[Any, Any]) -> str:

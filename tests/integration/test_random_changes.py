@@ -34,6 +34,8 @@ from tests.targets_kit import fresh
 TABLES = 6
 ROUNDS = 8
 """Copies that one unit may need: a history has so many changes at most, with all of them apart."""
+NO_SUCH_INDEX = "used in key specification without a key length (1170)"
+"""What MySQL says of a unique index over TEXT, which MariaDB alone has: the unit stops, loudly, and no copy would help."""
 
 
 class Play:
@@ -169,12 +171,19 @@ def test_whatever_happens_at_the_source_the_target_ends_equal(
                 play.change(8, 0.3)  # capture is behind: two statements on a table cannot be told apart
         with play.capture() as unit:
             play.captured(unit)
+            beyond: set[str] = set()
             for _ in range(ROUNDS):
                 waiting = []
                 for each in units:
                     each.take_over()
                     report = each.apply()
-                    if report.state == "stopped":
+                    if (
+                        report.state == "stopped"
+                        and NO_SUCH_INDEX in report.message
+                        and play.kind == "mariadb"
+                    ):
+                        beyond.add(each.unit)
+                    elif report.state == "stopped":
                         assert report.copy is not None, (report.message, history_of(play, each.name))
                         waiting.append((each, report))
                     else:
@@ -194,7 +203,10 @@ def test_whatever_happens_at_the_source_the_target_ends_equal(
                 play.captured(unit)
             else:
                 raise AssertionError([(each.name, report.message) for each, report in waiting])
-            wrong = [why for each in units if (why := differs(play, each)) is not None]
+            assert len(beyond) < len(units) // 2
+            wrong = [
+                why for each in units if each.unit not in beyond and (why := differs(play, each)) is not None
+            ]
             assert not wrong, "\n".join(wrong)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from producer.flavours.known import FLAVOURS
-from producer.snapshot.chunks import ChunkFailed, ChunkRead, ReadChunk
 from producer.snapshot.reader import BackgroundReader, ChunkReader, chunk_connections
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, ReadChunk
 from schemas.io.mysql_catalog import read_table
 from schemas.io.mysql_connection import connect_mysql
 from schemas.table.model import Key, Row, Table

@@ -16,20 +16,10 @@ import pytest
 from deploy.embedded.services import EmbeddedError, MariaDB, MySQL
 from producer.flavours.known import FLAVOURS
 from producer.flavours.mysql import MYSQL, first_transaction_outside
-from producer.snapshot.chunks import (
-    FROM_START,
-    ChunkRead,
-    EmitChunk,
-    LogMark,
-    LogPoint,
-    Low,
-    ReadChunk,
-    RowsSeen,
-    SnapshotMachine,
-    StreamAt,
-)
+from producer.snapshot.chunks import FROM_START, RowsSeen, SnapshotMachine, StreamAt
 from producer.snapshot.reader import ChunkReader, chunk_connections
 from producer.sources.binlog.mysql_gtids import GtidSet
+from producer.sources.chunk_data import ChunkRead, EmitChunk, LogMark, LogPoint, Low, ReadChunk
 from schemas.io.mysql_catalog import read_table
 from schemas.table.model import Row, Table
 from schemas.wire.position import binlog_file_number

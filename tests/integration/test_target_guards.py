@@ -48,6 +48,9 @@ def user(target: Target) -> Iterator[str]:
 
 
 def open_as(target: Target, user: str) -> Any:
+    """Return a session as exactly the documented user; the page's example of a table that exists already exists."""
+    if target.kind == "postgres":
+        target.sql("CREATE TABLE public.acct (id int PRIMARY KEY)")
     for statement in documented(target, user):
         target.sql(statement)
     return target.open(user=user, password=PASSWORD)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from consumer.errors import FencedError, RefusedError, TransientError, UniqueViolationError
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
+from consumer.ordering.netchange import anew
 from consumer.targets.postgres.sql import postgres_plan
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from tests.targets_kit import Lane, Target, as_target, index, people, rows_of, text_type
@@ -75,18 +76,26 @@ def test_unique_values_go_round_in_one_net_change(target: Target, many: int) -> 
     turned = [person(each, str((each + 1) % many)) for each in range(many)]
     lane.apply(NetChange(table, replaces=turned))
     assert rows_of(lane.session, table) == turned
+    back = [person(each, str(each)) for each in range(many)]
+    with pytest.raises(
+        UniqueViolationError
+    ):  # what a snapshot read meets what the target has, whatever that is
+        lane.apply(NetChange(table, snapshot=back))
+    assert rows_of(lane.session, table) == turned
+    assert lane.apply(NetChange(table, snapshot=back), displacing="{}") == many
+    assert rows_of(lane.session, table) == back
 
 
 @pytest.mark.parametrize("many", [0, PEOPLE])
-@pytest.mark.parametrize("how", ["replaces", "updates", "updates_missing"])
+@pytest.mark.parametrize("how", ["replaces", "updates", "updates_missing", "snapshot", "snapshot_missing"])
 def test_a_row_of_another_key_is_never_changed_silently(target: Target, how: str, many: int) -> None:
-    """`updates_missing` is the trap of ON DUPLICATE KEY UPDATE: the row is not there, another one has its value."""
+    """`missing` is the trap of ON DUPLICATE KEY UPDATE: the row is not there, another one has its value."""
     lane, table = made(target, people(target.schema))
-    before = [person(1, "a@x", "DE", 1, "theirs"), *([] if how == "updates_missing" else [person(2, "b@x")])]
+    before = [person(1, "a@x", "DE", 1, "theirs"), *([] if how.endswith("_missing") else [person(2, "b@x")])]
     others = [person(100 + each, f"{each}@y") for each in range(many)]
     lane.apply(NetChange(table, replaces=before + others))
     row = person(2, "a@x", note="mine")
-    wanted: dict[str, Any] = {"replaces" if how == "replaces" else "updates": [row, *others]}
+    wanted: dict[str, Any] = {how.removesuffix("_missing"): [row, *others]}
     with pytest.raises(UniqueViolationError):
         lane.apply(NetChange(table, **wanted))
     assert rows_of(lane.session, table) == before + others
@@ -123,6 +132,64 @@ def test_displaced_rows_are_written_whole_with_columns_rowlock_does_not_know(tar
     assert displaced(target)[0]["row"]["extra"] == "kept by updates in place"
 
 
+@pytest.mark.parametrize("many", [1, PEOPLE])
+def test_rows_of_a_snapshot_change_what_is_there_in_place(target: Target, many: int) -> None:
+    """Into an empty table, over rows of which it knows not every column, and twice: also a unique value that nobody else has changes."""
+    lane, table = made(target, people(target.schema))
+    old = [person(each, f"{each}@old", "DE", each) for each in range(many)]
+    for _ in range(2):
+        lane.apply(NetChange(table, snapshot=old))
+        assert rows_of(lane.session, table) == old
+    target.sql(f"ALTER TABLE {target.name('people')} ADD COLUMN extra varchar(60) DEFAULT 'of a new row'")
+    target.sql(f"UPDATE {target.name('people')} SET extra = 'its own'")
+    read = [person(each, f"{each}@new", "FR", each, "read") for each in range(many)]
+    fresh = [person(each, f"{each}@new", None, each, "fresh") for each in range(many, 2 * many)]
+    for _ in range(2):
+        lane.apply(NetChange(table, snapshot=read + fresh))
+        assert rows_of(lane.session, table) == read + fresh
+    found = dict(target.sql(f"SELECT id, extra FROM {target.name('people')}"))
+    assert found == {each: "its own" if each < many else "of a new row" for each in range(2 * many)}
+    assert displaced(target) == []
+
+
+@pytest.mark.parametrize("many", [1, PEOPLE])
+def test_rows_of_a_snapshot_in_one_net_change_with_others(target: Target, many: int) -> None:
+    """Values that a deleted row or one that is replaced had are free for them, and what they give up is free for a new row."""
+    lane, table = made(target, people(target.schema))
+    have = [person(each, f"{each}") for each in range(3 * many)]
+    lane.apply(NetChange(table, replaces=have))
+    deleted, replaced, read = range(many), range(many, 2 * many), range(2 * many, 3 * many)
+    lane.apply(
+        NetChange(
+            table,
+            deletes=[(each,) for each in deleted],
+            replaces=[person(each, f"{each + many}") for each in replaced],
+            snapshot=[person(each, f"{each - 2 * many}") for each in read],
+        )
+    )
+    assert rows_of(lane.session, table) == [
+        *(person(each, f"{each + many}") for each in replaced),
+        *(person(each, f"{each - 2 * many}") for each in read),
+    ]
+
+
+@pytest.mark.parametrize("many", [2, PEOPLE])
+def test_rows_of_a_snapshot_that_pass_a_value_on_are_refused_in_place_and_taken_anew(
+    target: Target, many: int
+) -> None:
+    lane, table = made(target, people(target.schema))
+    have = [person(each, f"{each}@x", "DE", each) for each in range(many)]
+    lane.apply(NetChange(table, replaces=have))
+    around = [person(each, f"{(each + 1) % many}@x", "DE", (each + 1) % many) for each in range(many)]
+    net = NetChange(table, snapshot=around)
+    with pytest.raises(UniqueViolationError):
+        lane.apply(net)
+    assert rows_of(lane.session, table) == have
+    lane.apply(anew(net))
+    assert rows_of(lane.session, table) == around
+    assert displaced(target) == []
+
+
 def test_nulls_never_collide_and_are_never_displaced(target: Target) -> None:
     lane, table = made(target, people(target.schema))
     rows = [person(each, None, "DE", None) for each in range(5)]
@@ -151,6 +218,31 @@ def test_a_key_that_changes_its_case_only(target: Target) -> None:
     lane.apply(NetChange(table, updates=[("a", 3)]))
     assert sorted(rows_of(lane.session, table)) == [("a", 3), ("b", 1)]
     assert lane.session.fetch_keys(table, [("a",), ("zz",)]) == [("a", 3)]
+
+
+@pytest.mark.parametrize("many", [0, PEOPLE])
+def test_a_snapshot_gives_a_key_the_form_that_was_read(target: Target, many: int) -> None:
+    """Of two forms that the target's key holds equal, where the change from one to the other was missed."""
+    table = _letters(target.schema, "utf8mb4_general_ci")
+    others: list[Row] = [(f"c{each}", 1) for each in range(many)]
+    old, new = "a", "A"
+    if target.kind == "postgres":  # its collations hold nothing equal, its numbers do
+        of = ColumnType(kind=Kind.DECIMAL, precision=9, scale=2)
+        table = replace_column(table, Column(name="name", type=of, nullable=False))
+        old, new, others = "7.5", "7.50", [(f"{each}.00", 1) for each in range(1000, 1000 + many)]
+    lane, wrapped = made(target, table)
+    if target.kind == "postgres":
+        target.sql(f"ALTER TABLE {target.name('letters')} ALTER name TYPE numeric")
+    lane.apply(NetChange(wrapped, replaces=[(old, 1)]))
+    lane.apply(NetChange(wrapped, snapshot=[(new, 2), *others]))
+    found = target.sql(f"SELECT name, n FROM {target.name('letters')}")
+    assert sorted((str(name), n) for name, n in found) == sorted([(new, 2), *others])
+
+
+def replace_column(table: Table, column: Column) -> Table:
+    from msgspec import structs
+
+    return structs.replace(table, columns=(column, *table.columns[1:]))
 
 
 def test_rows_under_a_unique_prefix_are_found(target: Target) -> None:

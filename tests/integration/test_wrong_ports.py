@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 
-from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
+from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from producer.checks.preflight import check_source
 from rowlock.inspect.check import check
 from schemas.config.model import load_config
+from schemas.errors import ServerConnectError
+from schemas.io.mysql_connection import connect_mysql
 from tests.capture_kit import source, write_config
 from tests.unit.test_endpoints import http, listening, silent
 
@@ -72,3 +75,17 @@ def test_a_target_s_and_kafka_s_ports_are_other_servers_(
         told = whole(tmp_path, f"127.0.0.1:{port}", mariadb, {"type": kind, "port": other, "database": "d"})
     assert any("answers an HTTP server, not a Kafka broker" in each for each in told), told
     assert any(f"answers {name}" in each for each in told), told
+
+
+def test_a_server_that_can_encrypts_and_only_settings_of_tls_verify_it(mysql: MySQL) -> None:
+    """Its certificate is its own, signed by nobody that this machine knows. (The tests' MariaDB cannot.)"""
+    reached = (mysql.host, mysql.port, "root", "")
+    contexts = []
+    for _ in range(2):
+        with contextlib.closing(connect_mysql(*reached)) as connection, connection.cursor() as cursor:
+            cursor.execute("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
+            assert all(row[1] for row in cursor.fetchall()), "what passes between them is encrypted"
+            contexts.append(cast("Any", connection).ctx)
+    assert contexts[0] is contexts[1], "the machine's certificates are not read for each connection"
+    with pytest.raises(ServerConnectError, match=r"certificate verify failed|CERTIFICATE_VERIFY_FAILED"):
+        connect_mysql(*reached, ssl={}, ssl_verify_cert=True, ssl_verify_identity=True)

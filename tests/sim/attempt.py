@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from consumer.attempt.attempt import Attempt as Product
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.copies.keys import MemoryKeys
 from consumer.attempt.effects import Effect, Machine
-from consumer.attempt.lane_group import LaneGroup, Signals
+from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, initial_layout, prepared
@@ -44,8 +45,10 @@ class Fault(Exception):  # noqa: N818
     """The product failed where nobody foresaw it: never what a switched-off rule is found by."""
 
 
-class Woken(Signals):
+class Woken:
     """Remembers who was woken: whoever waits looks again only then, as a thread would."""
+
+    mutex: AbstractContextManager[object] = nullcontext()
 
     def __init__(self) -> None:
         self.lanes: set[int | None] = set()

@@ -32,10 +32,10 @@ from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
 from producer.resume.positions import PositionStore
 from producer.resume.startup import CaptureAssignment, Starter
-from producer.snapshot.chunks import ChunkFailed, ChunkRead, LogPoint, ReadChunk
 from producer.snapshot.reader import ChunkReader
 from producer.sources.binlog.assembly import LIMIT, Assembly
 from producer.sources.binlog.binlog_log import BinlogLog
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, LogPoint, ReadChunk
 from producer.tables import Captured
 from schemas.config.model import SourceConfig
 from schemas.table.names import EXACT

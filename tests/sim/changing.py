@@ -17,6 +17,7 @@ from msgspec.structs import replace as altered_struct
 
 from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt
+from consumer.attempt.drivers.batches import one_at_a_time
 from consumer.attempt.effects import Effect, Machine
 from consumer.attempt.evolution.in_target import drop_target, follow, routed_place, sharing
 from consumer.attempt.lane_group import LaneGroup
@@ -183,7 +184,7 @@ class Database:
             rows.pop(tuple(key), None)
         for row in net.replaces:
             rows.pop(tuple(row[at] for at in net.table.key_at), None)
-        for row in [*net.replaces, *net.updates]:
+        for row in net.rows:
             values = dict(zip(names, row, strict=True))
             key = tuple(values[name] for name in real.key.columns)
             full = {name: rows.get(key, {}).get(name) for name in real.column_names} | values
@@ -471,7 +472,7 @@ class Run:
                 self.actors.remove(actor)
 
     def _task(self) -> Steps:
-        self.report = yield from self._drive(Attempt(self.spec).run())
+        self.report = yield from self._drive(Attempt(self.spec, one_at_a_time).run())
         self.actors = []
 
     def _lane(self, group: LaneGroup, number: int) -> Steps:

@@ -11,11 +11,10 @@ from producer.decoders.context import SourceContext
 from producer.definitions.proof import Definitions
 from producer.flavours.mariadb import MARIADB
 from producer.flavours.mysql import MYSQL, MySQLVisibility
-from producer.resume.positions import LogFile
 from producer.resume.proven_log import ProvenLog, log_beginning, require_same
 from producer.sources.binlog.log_stream import LogStream
 from producer.sources.catalog import Server as Answering
-from producer.sources.changes import LogStart
+from producer.sources.changes import LogFile, LogStart
 from producer.sources.survey import MISSING, Surveyed
 from producer.tables import TableName
 from schemas.table.model import Table

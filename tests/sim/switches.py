@@ -32,26 +32,28 @@ from consumer.ordering.progress import Mark, ResumePlan, plan
 from consumer.tables import definition
 from consumer.tables.definition import InForce
 from producer.binlog_format.log_event import LogEvent
-from producer.copies import CopyBook, Effect, StopAgain
+from producer.copies.book import CopyBook, Effect, StopAgain
 from producer.definitions import proof
 from producer.definitions.places import Proof, Proven, Unproven
 from producer.errors import SourceRefusedError
 from producer.flavours.mariadb import MariaDBVisibility
 from producer.flavours.mysql import MySQLVisibility
 from producer.kafka.writer import KafkaWriter
-from producer.loop.copies import TableCopies
+from producer.loop.copy_begins import CopyBegins
 from producer.loop.loop import CaptureLoop
 from producer.loop.table_stops import TableStops
-from producer.resume import proven_log, startup
+from producer.resume import former_stops, proven_log
 from producer.resume.positions import Records
 from producer.resume.startup import Starter
 from producer.resume.topic_recovery import Tail, TopicTails
-from producer.snapshot.chunks import EmitChunk, LogMark, LogPoint, Low
-from producer.snapshot.scheduler import Snapshots, _Job
+from producer.snapshot.chunk_sender import ChunkSender
+from producer.snapshot.jobs import SnapshotJob
+from producer.snapshot.scheduler import Snapshots
 from producer.sources.binlog import assembly
 from producer.sources.binlog.assembly import Assembly, ReadAgain
 from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.sources.binlog.transactions import TransactionAssembler
+from producer.sources.chunk_data import EmitChunk, LogMark, LogPoint, Low
 from producer.sources.survey import Surveyed
 from producer.statements.judgement import StatementVerdict
 from producer.stops import Stopped
@@ -61,8 +63,8 @@ from schemas.wire.copies import CopyMark, CopyState
 from schemas.wire.position import FIRST_SNAPSHOT_ROW, Position
 from schemas.wire.records import LogProof, StoredPosition, TableStop
 
-_add, _emit, _record, _stop = TopicTails.add, Snapshots._emit, Starter._record, Captured.stop
-_copy, _begins, _give_up, _mark = TableCopies._begin, Tail.begins, CopyBook._give_up, _Job.mark
+_add, _emit, _record, _stop = TopicTails.add, ChunkSender.send, Starter._record, Captured.stop
+_copy, _begins, _give_up, _mark = CopyBegins.begin, Tail.begins, CopyBook._give_up, SnapshotJob.mark
 _assembler, _end = TransactionAssembler.__init__, Assembly._end
 _before = begin.before_begin
 _judge, _init, _begin, _commit = (
@@ -150,10 +152,10 @@ def _gtids_of_the_log(_self: MySQLVisibility, cursor: Any) -> Low:
     return Low(None, GtidSet.parse(cursor.source.executed(len(cursor.source.log))))
 
 
-def _from_the_first_row(self: Snapshots, job: _Job, chunk: EmitChunk) -> None:
+def _from_the_first_row(self: ChunkSender, job: SnapshotJob, chunk: EmitChunk, file: str) -> None:
     """Every chunk counts its rows from the same one on."""
     self._next_row[job.table.topic.name] = FIRST_SNAPSHOT_ROW
-    _emit(self, job, chunk)
+    _emit(self, job, chunk, file)
 
 
 def _abandon_without_purge(self: KafkaWriter) -> None:
@@ -267,7 +269,7 @@ def _unchanged(_self: Snapshots, _state: TableState, _mark: LogMark) -> None: ..
 
 
 def _goes_on_first(
-    self: TableCopies, name: TableName, table: Table, mark: CopyMark, file: str, pos: int
+    self: CopyBegins, name: TableName, table: Table, mark: CopyMark, file: str, pos: int
 ) -> None:
     self._captured.go_on(name)
     self._position.store()
@@ -285,7 +287,7 @@ def _stops_nothing_again(self: CopyBook, state: CopyState, phase: Any, reason: s
     return [effect for effect in effects if not isinstance(effect, StopAgain)]
 
 
-def _too_late(self: _Job) -> CopyMark | None:
+def _too_late(self: SnapshotJob) -> CopyMark | None:
     mark = _mark(self)
     return None if mark is None else msgspec.structs.replace(mark, since=(mark.since or 0) + 2)
 
@@ -327,7 +329,7 @@ def _stays(rows: Sequence[LaneProgress], after: int, offset: int, raw: bytes | N
 #: stand in the model's target (tests.sim.rules).
 SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "1": ((MariaDBVisibility, "begin", _low_of_the_log), (MySQLVisibility, "begin", _gtids_of_the_log)),
-    "2": ((Snapshots, "_emit", _from_the_first_row),),
+    "2": ((ChunkSender, "send", _from_the_first_row),),
     "3": ((KafkaWriter, "abandon", _abandon_without_purge), (Deduplicator, "judge", _judge_without_prev)),
     "4": ((Deduplicator, "__init__", _from_highest_lane),),
     "5": ((attempt_module, "plan", _hasty_plan), (attempt_module, "relaid", _hasty_rows)),
@@ -350,7 +352,7 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "judged": ((StatementVerdict, "stops", _stops_nothing),),
     "stored": ((Captured, "stops", _no_stops),),
     "said": ((TableStops, "say", _says_nothing),),
-    "remembered": ((startup, "merged", _forgets),),
+    "remembered": ((former_stops, "merged", _forgets),),
     "silent": ((Captured, "stop", _goes_on_encoding),),
     "snapshot": ((Snapshots, "forget", _keeps),),
     "proven": ((proof, "refuted", _nothing_refuted), (proof, "judged", _all_proven)),
@@ -359,10 +361,10 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "ends": ((Assembly, "_end", _all_ends_commit),),
     "savepoint": ((assembly, "_roll_back", _takes_nothing_back),),
     "again": ((assembly._Known, "is_undone", _knows_nothing),),
-    "copy": ((TableCopies, "_begin", _goes_on_first),),
+    "copy": ((CopyBegins, "begin", _goes_on_first),),
     "markers": ((Tail, "begins", _keeps_markers),),
     "given up": ((CopyBook, "_give_up", _stops_nothing_again),),
-    "since": ((_Job, "mark", _too_late),),
+    "since": ((SnapshotJob, "mark", _too_late),),
     "ranges": ((definition, "ranges_alike", _ranges_everywhere),),
     "shown": ((Sweep, "_compared", _by_their_looks),),
     "together": ((copies_module, "pass_together", _each_alone),),

@@ -254,6 +254,9 @@ class Target:
             yield from self._delete(txn, key_of(key))
         for row in net.replaces:
             yield from self._delete(txn, row_key(row))
+        for row in net.snapshot:
+            yield from self._delete(txn, row_key(row))
+            yield from self._put(txn, row, displacing)
         for row in net.replaces:
             yield from self._put(txn, row, displacing)
         for row in net.updates:

@@ -16,15 +16,26 @@ from consumer.attempt import applier, attempt, lane_group, reader, spec, transac
 from consumer.attempt.copies import begin, held, sweep, window
 from consumer.attempt.copies import copies as applied_copies
 from consumer.ordering import dedup, dispatch, lanes, layout, locks, netchange, progress
-from producer import barriers, copies, tables
+from producer import barriers, tables
+from producer.copies import book, limits, states
 from producer.definitions import index, proof, reaches, scan, visible, walk
 from producer.kafka import writer
-from producer.loop import choice, loop, position, rows, table_stops, ticker, watermarks
+from producer.loop import (
+    choice,
+    copy_begins,
+    late_tables,
+    loop,
+    position,
+    rows,
+    table_stops,
+    ticker,
+    watermarks,
+)
 from producer.loop import copies as table_copies
-from producer.resume import positions, proven_log, startup, topic_recovery
-from producer.snapshot import chunks, scheduler
+from producer.resume import former_stops, positions, proven_log, repeats, started, startup, topic_recovery
+from producer.snapshot import chunk_sender, chunks, jobs, resume, scheduler
 from producer.snapshot import reader as snapshot
-from producer.sources import changes
+from producer.sources import changes, chunk_data
 from producer.sources.binlog import (
     assembly,
     binlog_log,
@@ -42,17 +53,17 @@ MODULES: tuple[ModuleType, ...] = (
     begin, held, sweep, window, applied_copies,
 )  # fmt: skip
 CAPTURE: tuple[ModuleType, ...] = (
-    choice, copies, table_copies, loop, position, rows, table_stops, ticker, watermarks, assembly, barriers, chunks, mariadb_gtids, writer, positions, log_proof,
-    snapshot, mysql_gtids, proven_log, log_stream, scheduler, index, proof, reaches, scan, visible, walk, startup, tables, topic_recovery,
-    transaction_stream, source_transactions, binlog_log, changes,
+    choice, book, limits, states, table_copies, copy_begins, late_tables, loop, position, rows, table_stops, ticker, watermarks, assembly, barriers, chunks, mariadb_gtids, writer, positions, log_proof,
+    snapshot, mysql_gtids, proven_log, log_stream, scheduler, chunk_sender, jobs, resume, index, proof, reaches, scan, visible, walk, startup, former_stops, repeats, started, tables, topic_recovery,
+    transaction_stream, source_transactions, binlog_log, changes, chunk_data,
 )  # fmt: skip
 SEEDS = 150
+#: Functions that one seed in hundreds comes to → a seed that does. Once it no longer does, others are tried.
+SELDOM = {"held._key": 334}
+MOST_SEEDS = 2000
 NOT_SIMULATED = {
     "attempt.Attempt.define": "Debezium's topics alone",
     "attempt.recreated": "a topic that was made again",
-    "held._key": "a held key that the source has no more when a copy ends (tests/unit/test_apply_copies.py)",
-    "lane_group.Signals.wake": "the simulation's own remembers who was woken (tests/sim/attempt.py)",
-    "begin.table_of_topic": "a topic without its beginning",
     "sweep._lost": "Kafka loses nothing here",
     "dispatch._theirs": "a target that compares exactly what the source does not",
     "netchange._mixed": "keys of several types",
@@ -64,7 +75,7 @@ NOT_SIMULATED = {
     "locks.LockTable.__len__": "tests ask it",
     "locks.LockTable.kept": "tests ask it",
     "producer.barriers._taken_up_twice": "a predecessor that takes a table up beside a successor that passed it over: one seed in thousands",
-    "producer.positions.gtids_contained": "the description of MariaDB holds it: breaking its name breaks nothing",
+    "producer.mariadb_gtids.gtids_contained": "the description of MariaDB holds it: breaking its name breaks nothing",
     "producer.mariadb_gtids.MariadbGtids.parse": "the description of MariaDB holds it: breaking its name breaks nothing",
 }
 _THREADS = "threads, connections and Kafka's client: the product's, not the simulation's"
@@ -82,8 +93,8 @@ NOT_SIMULATED |= {
             reader.BackgroundReader.poll reader.BackgroundReader.submit reader.ChunkReader.close
             reader.chunk_connections mysql_gtids.GtidSet.encode scan.statement_scan log_stream.open_stream proven_log.ProvenLog._opened""",
         _STATEMENTS: """barriers.Barriers._lost startup.Starter._leave_out visible._await_statements""",
-        _ASKED: """copies.unbalanced""",
-        _ONLY: """copies.CopyBook.busy copies.TableCopies.busy""",
+        _ASKED: """limits.unbalanced""",
+        _ONLY: """states.CopyStates.busy copies.TableCopies.busy""",
         _STOPS: """transactions.TransactionAssembler.uncaptured transactions.CapturedRows.forget binlog_log.BinlogLog.uncaptured
             transactions._partial transactions._stopped transactions._unknown
             writer.KafkaWriter._too_large writer._refused""",
@@ -136,14 +147,15 @@ FUNCTIONS = {name: (place, attribute) for name, place, attribute in functions()}
 
 @pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - set(NOT_SIMULATED)))
 def test_a_function_that_fails_breaks_seeds(name: str) -> None:
+    seeds = range(SEEDS) if name not in SELDOM else [SELDOM[name], *range(MOST_SEEDS)]
     with broken(*FUNCTIONS[name]) as called:
-        for seed in range(SEEDS):
+        for seed in seeds:
             try:
                 World(seed).run()
             except Exception:  # noqa: BLE001  # whatever the break comes to
                 return
             assert not called.called, f"seed {seed} is right, although {name} failed in it"
-    pytest.fail(f"{SEEDS} seeds never come to {name}")
+    pytest.fail(f"{len(seeds)} seeds never come to {name}")
 
 
 @contextmanager

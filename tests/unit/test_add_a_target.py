@@ -22,7 +22,7 @@ TEXT = PAGE.read_text()
 #: (file, class, what SQLite has for it), of the table.
 TABLE = re.findall(r"^\| [^|`]+ \| `([\w/.]+)` \| `(\w+)` \| `(\w+)` \|$", TEXT, re.MULTILINE)
 #: Words in backticks that are no names of code.
-WORDS = {"%s", "%%", "deletes", "replaces", "updates", "displacing", "progress", "rowlock check", "rowlock_progress", "rowlock_displaced"}  # fmt: skip
+WORDS = {"%s", "%%", "deletes", "replaces", "snapshot", "updates", "displacing", "progress", "rowlock check", "rowlock_progress", "rowlock_displaced"}  # fmt: skip
 WORDS |= {
     "lossless",
     "transactional",

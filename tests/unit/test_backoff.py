@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import threading
 from math import inf
@@ -78,20 +79,64 @@ def test_pauses_of_what_counts_its_failures_itself(first: float, longest: float,
 
 def test_nobody_doubles_a_pause_alone() -> None:
     """`deploy` knows nothing of ours; what doubles elsewhere is how long is waited for a preparation, and is no pause."""
-    doubling = re.compile(
-        r"\b2(\.0)? ?\*\* ?[a-z(]|(pause|wait|delay|backoff)\w* ?\*=? ?2\b|2 ?\* ?(pause|wait|delay)"
-    )
     found = {
         str(path.relative_to(ROOT))
         for package in ("producer", "consumer", "coordinator", "rowlock", "schemas")
         for path in (ROOT / package).rglob("*.py")
-        if doubling.search(path.read_text())
+        if any(_doubles(node) for node in ast.walk(ast.parse(path.read_text())))
     }
-    sizes = {"consumer/targets/checks/column_fit.py", "consumer/tables/evolution/widening.py"}  # of types
-    assert found - sizes == {
+    assert found == {
         "schemas/backoff.py",
         "coordinator/core/owner/patience.py",
     }
+
+
+def _doubles(node: ast.AST) -> bool:
+    """Tell whether a pause is doubled here: something times a power of two, two to the power of a count of failures, or twice a pause.
+
+    A power of two that is a bound of a type is no factor, and its exponent counts bits.
+    """
+    if isinstance(node, ast.AugAssign):
+        return (
+            isinstance(node.op, ast.Mult)
+            and _two(node.value)
+            and _named(node.target, "pause|wait|delay|backoff")
+        )
+    if not isinstance(node, ast.BinOp):
+        return False
+    if isinstance(node.op, ast.Pow):
+        return _two(node.left) and _named(node.right, "fail|attempt|tries|retr|given_up|restart")
+    if not isinstance(node.op, ast.Mult):
+        return False
+    sides = (node.left, node.right)
+    power = any(
+        isinstance(each, ast.BinOp) and isinstance(each.op, ast.Pow) and _two(each.left)
+        and not isinstance(each.right, ast.Constant)
+        for each in sides
+    )  # fmt: skip
+    return power or (
+        any(map(_two, sides)) and any(_named(each, "pause|wait|delay|backoff") for each in sides)
+    )
+
+
+def _two(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 2
+
+
+def _named(node: ast.AST, words: str) -> bool:
+    return re.search(words, ast.unparse(node), re.IGNORECASE) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "doubles"),
+    [
+        ("first * 2.0 ** failures", True), ("2 ** n * first", True), ("min(2 ** failures, 30)", True), ("pause *= 2", True),
+        ("2 * self._pause", True), ("-(2 ** (type_.bits - 1))", False), ("2**n - 1", False), ("2 * width", False),
+        ("16 * 2**20", False),
+    ],
+)  # fmt: skip
+def test_a_bound_of_a_type_is_no_pause(text: str, doubles: bool) -> None:
+    assert any(map(_doubles, ast.walk(ast.parse(text)))) == doubles
 
 
 def test_an_agent_that_no_coordinator_serves_says_so_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from producer.definitions.places import Proven
 from producer.errors import TableStoppedError
 from producer.flavours.mariadb import MARIADB
 from producer.loop.choice import TableChoice
-from producer.resume.startup import Started
+from producer.resume.started import Started
 from producer.sources.changes import Barrier, TransactionHeader
 from producer.statements import ddl
 from producer.statements.closure import Reach

@@ -14,7 +14,8 @@ from producer.kafka.settings import RETENTION_MS
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
 from producer.resume.positions import PositionStore
-from producer.resume.startup import Started, definition_context, send_definition
+from producer.resume.repeats import definition_context, send_definition
+from producer.resume.started import Started
 from producer.sources.changes import Evidence
 from producer.tables import Captured, TableState, TopicState
 from schemas.table.names import EXACT

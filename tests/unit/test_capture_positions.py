@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.errors import SourceRefusedError
-from producer.resume.positions import LogFile, check_gtids, check_log, check_server, gtids_contained, select
+from producer.resume.positions import check_gtids, check_log, check_server, select
 from producer.resume.topic_recovery import Marker, Tail, TopicTails
 from producer.snapshot.chunks import FROM_START
-from producer.snapshot.scheduler import resume_after
+from producer.snapshot.resume import resume_after
+from producer.sources.binlog.mariadb_gtids import gtids_contained
+from producer.sources.changes import LogFile
 from schemas.findings import START_OVER
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.event import Chunk

@@ -103,6 +103,19 @@ def test_a_key_that_moved_away_is_deleted_and_the_new_one_has_its_row() -> None:
     assert (net.deletes, net.replaces) == ([], [(2, "a", "b1")])
 
 
+def test_a_row_that_is_there_is_changed_in_place_unless_it_is_a_new_one() -> None:
+    """So columns that only the target has keep their values."""
+    update = held(5, 1, row(1, "a"), row(1, "b"))
+    net = final_change(in_force(), [update, held(6, 1, row(1, "b"), row(1, "c"))])
+    assert (net.deletes, net.replaces, net.snapshot) == ([], [], [(1, "c", "b1")])
+    again = [update, held(6, 1, row(1, "b"), None), held(7, 1, None, row(1, "d"))]
+    assert final_change(in_force(), again).replaces == [(1, "d", "b1")]
+    back = [update, held(6, 1, row(1, "b"), row(2, "b")), held(7, 1, row(2, "b"), row(1, "e"), part=1)]
+    assert final_change(in_force(), back).replaces == [(1, "e", "b1")]
+    old = replace(held(4, 1, row(1, "x"), row(1, "a")), event='{"op":"u","source":{}}')
+    assert final_change(in_force(), [old, update]).replaces == [(1, "b", "b1")], "nobody knows"
+
+
 def test_a_value_that_cannot_be_decoded_is_held_on_until_the_source_has_mended_it() -> None:
     odd = held(5, 1, None, {"id": 1, "name": {"undecodable": "qqE="}})
     marked = json.loads(odd.event) | {"undecodable": {"after": ["name"]}}

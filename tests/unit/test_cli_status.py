@@ -28,7 +28,7 @@ from rowlock.views.retention import Kept
 from rowlock.views.source import KeptLog
 from schemas.config.model import Config, load_config
 from schemas.wire.event import Event, Source
-from schemas.wire.records import TableStop, Watermark
+from schemas.wire.records import TableStop, Watermark, table_topic
 
 TOPIC = "rowlock.b1.bank.acct"
 CONFIG = """\
@@ -322,6 +322,13 @@ def test_a_stop_by_capture_is_the_units_with_cause_time_and_remedy(read: Any) ->
     assert list(table.columns[1].cells) == ["bank.keyless", "bank.other"], "each is said once"
     assert list(table.columns[3].cells) == ["", "value at f.000003:400"]
     assert list(table.columns[6].cells) == ["add a primary key", "start over"]
+
+
+@pytest.mark.parametrize("place", [("bank.2024", "acct"), ("bank", "2024.my acct")])
+def test_a_stop_of_a_table_with_a_dot_in_its_name_is_the_units(place: tuple[str, str]) -> None:
+    stopped = status.TableStatus(".".join(place), "stopped", "seen", "do")
+    others = [status.TableStatus("bank.acct", "stopped", "x", "y"), stopped]
+    assert status.stop_of(table_topic("rowlock", "b1", *place), others) is stopped
 
 
 def test_where_nobody_leads_nothing_runs(read: Any) -> None:

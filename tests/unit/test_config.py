@@ -284,7 +284,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 )
 def test_what_is_not_built_yet_is_refused_as_such(tmp_path: Path, section: str, key: str, value: str) -> None:
     line, (old, new), instead = {
-        ("sources", "type"): (5, ("type: mariadb", "type: {}"), "use 'mysql' or 'mariadb'"),
+        ("sources", "type"): (5, ("type: mariadb", "type: {}"), "use 'mysql', 'mariadb' or 'oracle'"),
         ("sources", "topics"): (6, ("host: 127.0.0.1", "topics: {}\n    host: 127.0.0.1"), "use 'table'"),
         ("targets", "type"): (12, ("type: postgres", "type: {}"), "use 'mysql', 'mariadb', 'postgres' or 'oracle'"),
         ("pipelines", "consistency"): (21, ("target: hq", "consistency: {}\n    target: hq"), "use 'row'"),
@@ -311,7 +311,7 @@ def test_what_is_built_is_no_longer_named_as_missing() -> None:
 
 def test_a_value_of_no_version_is_not_known(tmp_path: Path) -> None:
     (line,) = problems(tmp_path, GOOD.replace("type: mariadb", "type: db2", 1))
-    assert line == "c.yaml:5: sources.branch1.type: 'db2' is not known; one of 'mysql', 'mariadb'"
+    assert line == "c.yaml:5: sources.branch1.type: 'db2' is not known; one of 'mysql', 'mariadb', 'oracle'"
 
 
 def coordination(tmp_path: Path, section: str) -> Config:

@@ -217,6 +217,39 @@ def test_updates_in_place_only_where_key_and_unique_values_are_as_before() -> No
     assert net.deletes == []
 
 
+def read(offset: int, after: Row) -> RowChange:
+    return RowChange((offset, 0), None, after, snapshot=True)
+
+
+def test_what_a_snapshot_read_is_written_in_place_unless_the_row_is_a_new_one() -> None:
+    a, b, c, d, e, f = (((n, "x", n, 0)) for n in range(6))
+    net = net_change(
+        TABLE,
+        [
+            read(0, f),
+            read(1, a),
+            change(2, a, (0, "other", 0, 1)),  # of what the target has nothing is known
+            change(3, b, (1, "x", 1, 1)),
+            read(4, (1, "x", 1, 2)),
+            change(5, c, None),
+            read(6, (2, "x", 2, 1)),  # its insert was missed
+            change(7, None, d),
+            read(8, (3, "x", 3, 1)),
+            read(9, e),
+            change(10, e, None),
+            change(11, None, (4, "x", 4, 2)),
+        ],
+    )
+    assert net.snapshot == [(0, "other", 0, 1), f]
+    assert net.updates == [(1, "x", 1, 2)]
+    assert net.replaces == [(2, "x", 2, 1), (3, "x", 3, 1), (4, "x", 4, 2)]
+    assert (net.deletes, net.size) == ([], 6)
+    gone = net_change(TABLE, [read(0, a), change(1, a, None), read(2, b), change(3, b, (9, "x", 1, 1))])
+    assert (gone.deletes, gone.replaces, gone.snapshot) == ([(0,), (1,)], [(9, "x", 1, 1)], [])
+    assert net_change(TABLE, [read(0, a), change(1, None, b), change(2, None, a)]).replaces == [a, b]
+    assert net_change(TABLE, [read(0, a), change(1, a, None), read(2, a)]).replaces == [a]
+
+
 def test_key_moves_chain_and_an_insert_that_is_deleted_is_a_delete() -> None:
     net = net_change(
         TABLE,

@@ -292,6 +292,35 @@ def test_a_unique_violation_is_tried_again_then_displaces_or_is_refused() -> Non
         )
 
 
+@pytest.mark.parametrize("more", [False, True])
+def test_rows_of_a_snapshot_that_pass_a_unique_value_on_replace_what_is_there(*, more: bool) -> None:
+    """Written in place each would meet the value of the other; nobody is displaced, for the target has not drifted. Where the target has
+    columns of its own, in which a new row has nothing, the old row is displaced, whole."""
+    bench = Bench()
+    bench.plan = bench.dispatcher.plan(other(TABLE, more=more))
+    (lane,) = bench.lanes
+    read = [
+        altered(change, snapshot=True) for change in bench.routed((None, row(2, "a")), (None, row(1, "b")))
+    ]
+    bench.dispatcher.dispatch(bench.plan, [*read, *bench.routed((None, row(3, "c")))])
+    lane.feed(bench.dispatcher.take()[0])
+    lane.drain(END)
+    assert isinstance(lane.next(), Apply)
+    (net,) = lane.batch().nets
+    assert (net.snapshot, net.replaces) == ([row(1, "b"), row(2, "a")], [row(3, "c")])
+    bench.fail(lane, UniqueViolationError("held"))
+    assert isinstance(lane.next(), Apply)
+    (net,) = lane.batch().nets
+    in_place, new = [row(1, "b"), row(2, "a")], [row(3, "c")]
+    wanted = (in_place, new) if more else ([], [*in_place, *new])
+    assert (net.snapshot, net.replaces) == wanted
+    assert lane.batch().displacing is None
+    bench.fail(lane, UniqueViolationError("held"))
+    batch = bench.commit(lane)
+    assert [(net.snapshot, net.replaces) for net in batch.nets] == [wanted]
+    assert batch.displacing is not None, "what stays in the way belongs to another row"
+
+
 def test_a_fenced_lane_stops_at_once() -> None:
     bench = Bench()
     bench.feed((None, row(1)))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace as altered
 
+from consumer.attempt.drivers.batches import OneAtATime
 from consumer.attempt.drivers.threads import carry_out
 from consumer.attempt.effects import Await, Effect, Machine, StartLanes, Transact, Write
 from consumer.attempt.lane_group import LaneGroup
@@ -151,7 +152,7 @@ def _play(order: list[EventId], locks: LockTable) -> tuple[list[Row], list[Event
 
     dispatcher = Dispatcher(LAYOUT, locks, _progress(LAYOUT))
     plan = dispatcher.plan(TABLE)
-    group = LaneGroup(dispatcher, locks, commit, limits=LaneLimits(max_gather=1))
+    group = LaneGroup(dispatcher, locks, commit, limits=LaneLimits(max_gather=1), signals=OneAtATime())
 
     def work() -> Machine[None]:
         yield from group.start()

@@ -29,11 +29,11 @@ from consumer.reporting import source_times
 from consumer.reporting.source_times import SourceTimes
 from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.worker import _while_ours
-from consumer.tables.discovery import Described, unescape
+from consumer.tables.discovery import Described
 from consumer.units.messages import About, Examine, Examined, Failed, Take, Warm, Warmed
 from schemas.config.model import KafkaConfig
 from schemas.errors import UnsupportedTypeError
-from schemas.wire.records import Watermark
+from schemas.wire.records import Watermark, unescape
 from tests.apply_kit import account_table
 from tests.fake_target import FakeSession, FakeTarget, FakeTransaction
 from tests.hands_kit import operations

@@ -7,18 +7,9 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from producer.copies import (
-    DAY_MS,
-    HOUR_MS,
-    MINUTE_MS,
-    RESTARTS,
-    Ask,
-    CopyBook,
-    Forget,
-    StopAgain,
-    TableSeen,
-    unbalanced,
-)
+from producer.copies.book import RESTARTS, Ask, CopyBook, Forget, StopAgain, TableSeen
+from producer.copies.limits import HOUR_MS, MINUTE_MS, unbalanced
+from producer.copies.states import DAY_MS
 from producer.tables import Begun
 from schemas.wire.copies import CopyMark, CopyRequest, CopyState, RepairLimits
 from schemas.wire.position import Position
@@ -62,46 +53,46 @@ def running(ended: str = "", *, book: CopyBook | None = None) -> CopyBook:
     """A book in which r1 runs."""
     book = book or CopyBook()
     assert book.asked(request(1), TableSeen(stopped=ended, estimate=7), 100) == []
-    book.begun(ACCT, begun(1, ended=ended), 200)
+    book.states.begun(ACCT, begun(1, ended=ended), 200)
     return book
 
 
 def state(book: CopyBook) -> CopyState:
-    return book.states[ACCT]
+    return book.states.all[ACCT]
 
 
 def test_from_request_to_end() -> None:
     book = running("dropped")
     now = state(book)
     assert (now.phase, now.offset, now.begin, now.began_ms, now.estimate) == ("running", 10, AT, 200, 7)
-    book.sent(ACCT, "r1", 3)
-    book.sent(ACCT, "another", 3)
-    book.sent(ACCT, "r1", 2)
+    book.states.sent(ACCT, "r1", 3)
+    book.states.sent(ACCT, "another", 3)
+    book.states.sent(ACCT, "r1", 2)
     assert state(book).rows == 5
     book.ended(ACCT, "another", 300)
     assert state(book).phase == "running"
     book.ended(ACCT, "r1", 300)
     now = state(book)
     assert (now.phase, now.ended_ms, now.ended, now.ended_stop) == ("done", 300, ((300, ""),), "")
-    assert not book.busy
+    assert not book.states.busy
 
 
 def test_one_copy_runs_at_a_time_and_the_oldest_begins_first() -> None:
     book = CopyBook()
     for number, table in enumerate(("b", "a", "c")):
         book.asked(request(number, table), TableSeen(), number)
-    assert [each.table for each in book.waiting] == ["b", "a", "c"]
-    book.begun("bank.b", begun(0), 10)
-    assert (book.waiting, book.busy) == ([], True)
+    assert [each.table for each in book.states.waiting] == ["b", "a", "c"]
+    book.states.begun("bank.b", begun(0), 10)
+    assert (book.states.waiting, book.states.busy) == ([], True)
     book.ended("bank.b", "r0", 20)
-    assert [each.table for each in book.waiting] == ["a", "c"]
+    assert [each.table for each in book.states.waiting] == ["a", "c"]
 
 
 def test_a_request_is_taken_once() -> None:
     book = running()
-    revision = book.revision
+    revision = book.states.revision
     assert book.asked(request(1), TableSeen(), 300) == []
-    assert book.revision == revision
+    assert book.states.revision == revision
 
 
 @pytest.mark.parametrize(("after", "done"), [(9, True), (10, False), (11, False), (None, False)])
@@ -151,7 +142,7 @@ def test_what_was_asked_meanwhile_is_not_forgotten_by_a_restart() -> None:
     book = running()
     book.asked(repair(2, after=50), TableSeen(), 300)
     book.ended(ACCT, "r1", 400)
-    again = CopyBook(book.states, book.requests)
+    again = CopyBook(book.states.all, book.requests)
     assert again.settle(500) == [Ask(repair(2, after=50))]
 
 
@@ -160,7 +151,7 @@ def test_what_was_asked_meanwhile_is_not_forgotten_by_a_restart() -> None:
 
 def refused(book: CopyBook, asked: CopyRequest, seen: TableSeen | None = None, now: int = 1000) -> str:
     book.asked(asked, seen or TableSeen(), now)
-    found = book.states[f"bank.{asked.table}"]
+    found = book.states.all[f"bank.{asked.table}"]
     return found.reason if found.id == asked.id and found.phase == "refused" else ""
 
 
@@ -169,7 +160,7 @@ def ended(*times: tuple[int, str]) -> CopyBook:
     book = CopyBook()
     for number, (at, cause) in enumerate(times):
         book.asked(request(100 + number, cause=cause), TableSeen(), at)
-        book.begun(ACCT, begun(100 + number, number), at)
+        book.states.begun(ACCT, begun(100 + number, number), at)
         book.ended(ACCT, f"r{100 + number}", at)
     return book
 
@@ -207,6 +198,37 @@ def test_more_than_three_tables_at_once_are_a_persons_business() -> None:
         assert refused(book, repair(number + 1, table, ms=number)) == ""
     assert "more than 3 tables of the source" in refused(book, repair(4, "d", ms=5))
     assert refused(book, repair(5, "d", ms=MINUTE_MS + 2)) == "", "a minute later"
+
+
+def test_what_to_do_by_hand_names_the_table_as_the_configuration_does() -> None:
+    """Also where it stands in a database whose name has a dot."""
+    name, command = "bank.2024.acct", "rowlock copy '`bank.2024`.acct'"
+    book = CopyBook()
+
+    def told(asked: CopyRequest, seen: TableSeen) -> str:
+        book.asked(replace(asked, db="bank.2024"), seen, 1)
+        return book.states.all[name].reason
+
+    assert command in told(repair(1), TableSeen(estimate=1001))
+    assert command in told(request(2, where="v > 1"), TableSeen(stopped="value"))
+    told(request(3), TableSeen())
+    assert told(request(4, cancel=True), TableSeen()).endswith(f": {command}")
+    for ends in (_stop, _alter):
+        book = CopyBook()
+        told(request(5), TableSeen())
+        for _ in range(RESTARTS + 1):
+            book.states.begun(name, begun(5, 20), 600)
+            ends(book, name)
+        assert command in book.states.all[name].reason
+
+
+def _stop(book: CopyBook, table: str) -> None:
+    book.stopped(table, "rows-replaced", "it has other rows now", 700)
+
+
+def _alter(book: CopyBook, table: str) -> None:
+    book.altered(table)
+    book.settle(700)
 
 
 def test_a_part_of_a_table_ends_no_stop() -> None:
@@ -250,10 +272,10 @@ def test_a_copy_that_is_taken_back_leaves_the_table_as_it_was(ended_stop: str) -
 def test_a_copy_that_waits_is_taken_back() -> None:
     book = CopyBook()
     assert book.asked(request(9, cancel=True), TableSeen(), 0) == []
-    assert book.states == {}
+    assert book.states.all == {}
     book.asked(request(1), TableSeen(stopped="value"), 1)
     assert book.asked(request(2, cancel=True), TableSeen(stopped="value"), 2) == []
-    assert (state(book).phase, book.busy) == ("cancelled", False)
+    assert (state(book).phase, book.states.busy) == ("cancelled", False)
 
 
 def stop(book: CopyBook) -> None:
@@ -271,7 +293,7 @@ def test_a_copy_begins_anew_three_times(happens: Callable[[CopyBook], None]) -> 
     for number in range(RESTARTS):
         happens(book)
         assert (state(book).phase, state(book).restarts) == ("waiting", number + 1)
-        book.begun(ACCT, begun(1, 20 + number), 600)
+        book.states.begun(ACCT, begun(1, 20 + number), 600)
     if happens is stop:
         book.stopped(ACCT, "rows-replaced", "bank.acct has other rows now", 700)
     else:
@@ -285,7 +307,7 @@ def test_after_too_many_alterations_the_stop_is_there_again() -> None:
     book = running("value")
     for number in range(RESTARTS):
         alter(book)
-        book.begun(ACCT, begun(1, 20 + number), 600)
+        book.states.begun(ACCT, begun(1, 20 + number), 600)
     book.altered(ACCT)
     assert [type(each) for each in book.settle(700)] == [Forget, StopAgain]
 
@@ -320,32 +342,34 @@ def test_a_begin_that_the_record_does_not_know_is_taken_over() -> None:
     book.asked(request(1), TableSeen(stopped="value"), 1)
     book.found(ACCT, begun(1, ended="value"), 50, altered=False)
     assert (state(book).phase, state(book).offset, state(book).ended_stop) == ("running", 10, "value")
-    assert book.resumes(ACCT, begun(1))
+    assert book.states.resumes(ACCT, begun(1))
 
 
 def test_a_request_that_is_read_behind_its_begin_runs_already() -> None:
     book = CopyBook()
-    assert book.resumes(ACCT, begun(1)), "its request is read soon"
+    assert book.states.resumes(ACCT, begun(1)), "its request is read soon"
     book.asked(request(1), TableSeen(begun=begun(1, ended="value")), 1)
     assert (state(book).phase, state(book).ended_stop) == ("running", "value")
 
 
 def test_a_copy_that_was_given_up_does_not_go_on_after_a_start() -> None:
     book = running()
-    assert book.resumes(ACCT, begun(1))
+    assert book.states.resumes(ACCT, begun(1))
     book.asked(request(2, cancel=True), TableSeen(), 300)
-    assert not CopyBook(book.states).resumes(ACCT, begun(1))
-    assert CopyBook(book.states).resumes(ACCT, begun(8, 90, position=(0, 3, 950, -5))), "another copy"
+    assert not CopyBook(book.states.all).states.resumes(ACCT, begun(1))
+    assert CopyBook(book.states.all).states.resumes(ACCT, begun(8, 90, position=(0, 3, 950, -5))), (
+        "another copy"
+    )
     book.asked(repair(3, cause="a"), TableSeen(estimate=10**9), 400)
-    assert not CopyBook(book.states).resumes(ACCT, begun(1))
+    assert not CopyBook(book.states.all).states.resumes(ACCT, begun(1))
 
 
 def test_a_copy_that_is_to_begin_anew_does_not_go_on_after_a_start() -> None:
     book = running()
     alter(book)
-    again = CopyBook(book.states)
+    again = CopyBook(book.states.all)
     again.found(ACCT, begun(1), 600, altered=True)
-    assert not again.resumes(ACCT, begun(1))
+    assert not again.states.resumes(ACCT, begun(1))
     assert state(again).phase == "waiting"
     later = begun(1, 30, position=(0, 3, 900, -5))
     again.found(ACCT, later, 700, altered=False)
@@ -371,26 +395,26 @@ def test_copies_of_nobody_say_nothing() -> None:
 
 def test_what_ended_is_shown_for_a_day_and_then_forgotten() -> None:
     book = running()
-    assert list(book.visible(10 * DAY_MS)) == [ACCT]
+    assert list(book.states.visible(10 * DAY_MS)) == [ACCT]
     book.ended(ACCT, "r1", 300)
-    assert list(book.visible(DAY_MS + 299)) == [ACCT]
-    assert list(book.visible(DAY_MS + 300)) == []
-    book.prune(DAY_MS + 299)
-    assert book.states
-    book.prune(DAY_MS + 300)
-    assert not book.states
+    assert list(book.states.visible(DAY_MS + 299)) == [ACCT]
+    assert list(book.states.visible(DAY_MS + 300)) == []
+    book.states.prune(DAY_MS + 299)
+    assert book.states.all
+    book.states.prune(DAY_MS + 300)
+    assert not book.states.all
 
 
 def test_a_copy_that_was_given_up_is_kept_as_long_as_its_topic_has_its_begin() -> None:
     book = running()
     book.asked(request(2, cancel=True), TableSeen(), 300)
-    book.prune(10 * DAY_MS)
-    assert not book.resumes(ACCT, begun(1))
+    book.states.prune(10 * DAY_MS)
+    assert not book.states.resumes(ACCT, begun(1))
 
 
 def test_a_state_survives_its_record() -> None:
     book = running("value")
-    assert CopyBook(book.states).states == {ACCT: replace(state(book))}
+    assert CopyBook(book.states.all).states.all == {ACCT: replace(state(book))}
 
 
 # --- conditions

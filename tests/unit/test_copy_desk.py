@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ from consumer.units.messages import (
     UnitHere,
 )
 from schemas.config.model import load_config
-from schemas.wire.copies import CopyRequest, CopyState, RepairLimits
-from schemas.wire.records import Watermark
+from schemas.wire.copies import CopyRequest, CopyState, RepairLimits, copy_of
+from schemas.wire.records import Watermark, table_topic
 from tests.apply_kit import write_config
 
 UNIT = About("rowlock.branch1.bank.my_x20_acct", "branch1", 3, "id")
@@ -54,11 +55,14 @@ class Desk:
             **pipeline,
         )
         self.state: CopyState | None = None
+        self.place = ("bank", "my acct")
         self.sent: list[tuple[str, CopyRequest]] = []
         self.broken = False
         settings = PipelineSettings.of(load_config(path), "p", 1)
         self.desk = UnitCopies(
-            settings, lambda *place: self.state if place == ("branch1", "bank.my acct") else None, self.send
+            settings,
+            lambda source, *place: self.state if (source, place) == ("branch1", self.place) else None,
+            self.send,
         )
 
     def send(self, source: str, request: CopyRequest) -> None:
@@ -99,6 +103,28 @@ def test_a_copy_is_asked_for_once_with_the_pipelines_limits(tmp_path: Path) -> N
     assert again.sent[0][1].id == request.id, "another process sends the same"
     again.desk.look(UNIT, CopyNeed(42, "gap"), WHY)
     assert again.sent[1][1].id != request.id
+
+
+@pytest.mark.parametrize("place", [("bank.2024", "acct"), ("bank", "2024.acct"), ("a.b", "c.d e")])
+def test_dots_in_names_divide_nothing(tmp_path: Path, place: tuple[str, str]) -> None:
+    desk = Desk(tmp_path)
+    desk.place = place
+    unit = replace(UNIT, topic=table_topic("rowlock", "branch1", *place))
+    desk.desk.look(unit, NEED, WHY)
+    [(_, request)] = desk.sent
+    assert (request.db, request.table) == place
+    desk.told(id=request.id, db=place[0], table=place[1], offset=77)
+    assert desk.desk.hint(unit) == 77
+
+
+def test_a_state_of_another_table_that_is_written_alike_says_nothing() -> None:
+    mark = Watermark(
+        source="s", gen=1, position=(0, 1, 1, 0), file="f", commit_ts_ms=1, ts_ms=1, idle=True,
+        copies={"bank.2024.acct": CopyState(id="x", db="bank.2024", table="acct", by="operator", phase="done", requested_ms=1)},
+    )  # fmt: skip
+    assert copy_of(mark.copies, "bank.2024", "acct") is mark.copies["bank.2024.acct"]
+    assert copy_of(mark.copies, "bank", "2024.acct") is None
+    assert copy_of(mark.copies, "bank", "acct") is None
 
 
 def test_what_kafka_does_not_take_is_sent_at_the_next_look(tmp_path: Path) -> None:

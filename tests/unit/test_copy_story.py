@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from producer.definitions.places import Proven, Unproven
-from producer.snapshot import chunks
+from producer.sources.chunk_data import ChunkRefused
 from schemas.wire.copies import CopyRequest, CopyState
 from schemas.wire.event import Event as RowEvent
 from schemas.wire.position import binlog_file_number
@@ -268,7 +268,7 @@ def test_a_condition_that_the_source_does_not_take_ends_the_copy_alone() -> None
         yield []
         yield []
         (reader,) = story.readers
-        reader.answers.append(chunks.ChunkRefused(reader.asked[0].request, "Unknown column 'nonsense'"))
+        reader.answers.append(ChunkRefused(reader.asked[0].request, "Unknown column 'nonsense'"))
         yield []
         yield story.transaction([(1, None, 1)])
         story.tick()

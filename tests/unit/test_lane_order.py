@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from consumer.attempt.drivers.batches import OneAtATime
 from consumer.attempt.effects import Await, Effect, Machine, Sleep
 from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.transactions import Progress
@@ -50,7 +51,9 @@ class Steps:
         self.plan = self.dispatcher.plan(TABLE)
         self.committed: list[tuple[int, int]] = []
         self.fault: Exception | None = None
-        self.group = LaneGroup(self.dispatcher, self.locks, self._commit, limits=LaneLimits(pause=0.5))
+        self.group = LaneGroup(
+            self.dispatcher, self.locks, self._commit, limits=LaneLimits(pause=0.5), signals=OneAtATime()
+        )
         self._machines = [self.group.lane(number) for number in range(2)]
         self.at: list[Effect] = [next(machine) for machine in self._machines]
 

@@ -14,9 +14,12 @@ from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.places import Place, Proof, Proven, Unproven
 from producer.errors import TableStoppedError, TransientSourceError
 from producer.flavours.mariadb import MARIADB
-from producer.loop.loop import CaptureLoop
+from producer.loop.late_tables import LateTables
 from producer.loop.rows import RowSender
-from producer.resume.startup import Started, Starter
+from producer.ports import Clock
+from producer.resume.former_stops import FormerStops
+from producer.resume.started import Started
+from producer.resume.startup import Starter
 from producer.resume.topic_recovery import Tail, TopicTails
 from producer.sources.changes import Barrier, TransactionHeader
 from producer.statements import ddl
@@ -252,15 +255,13 @@ def test_a_table_waits_until_its_definition_stands_above_all_that_its_topic_has(
     captured, taken = Captured("rowlock", "b1"), list[TableName]()
     captured.topic(NAME).ceiling = (0, 3, 500, FIRST_SNAPSHOT_ROW + 1)
     started = Started(RECORD, CONTEXT, captured, {}, {}, fresh=False, late={NAME: (3, 4)})
-    loop: Any = SimpleNamespace(
-        _log=SimpleNamespace(point=("binlog.000003", 500)), _started=started, _clock=SimpleNamespace(now_ms=lambda: 1),
-        _barriers=SimpleNamespace(first_sight=lambda name, _: taken.append(name)),
-        _rows=SimpleNamespace(transaction=lambda header: header),
-    )  # fmt: skip
-    CaptureLoop._take_up_late(loop)
+    nothing: Any = None
+    barriers: Any = SimpleNamespace(first_sight=lambda name, _: taken.append(name))
+    rows: Any = SimpleNamespace(transaction=lambda header: header)
+    tables = LateTables(started, Clock(lambda: 1.0, lambda: 1), barriers=barriers, rows=rows, stops=nothing)
+    tables.take_up("binlog.000003", 500)
     assert (taken, started.late) == ([], {NAME: (3, 4)})
-    loop._log.point = ("binlog.000003", 501)
-    CaptureLoop._take_up_late(loop)
+    tables.take_up("binlog.000003", 501)
     assert (taken, started.late) == ([NAME], {})
 
 
@@ -319,9 +320,10 @@ def test_a_start_asks_once_how_names_compare_however_many_tables_there_are() -> 
 
     captured = Captured("rowlock", "b1")
     gone = [("bank", f"n{number}") for number in range(5)]
-    starter: Any = object.__new__(Starter)
-    starter.captured, starter.config = captured, SimpleNamespace(tables=["bank.*"], online_ddl=all_tools())
-    starter.source = SimpleNamespace(tables=Tables())
+    config: Any = SimpleNamespace(tables=["bank.*"], online_ddl=all_tools())
+    tables: Any = Tables()
+    writer: Any = None
+    stops = FormerStops(tables, config, writer, captured)
     found = {captured.topic_of(name): TopicTails(tables={name: Tail()}) for name in gone}
-    starter._take_stops(Started(RECORD, CONTEXT, captured, {}, {}, fresh=False), [], gone, found)
+    stops.take(Started(RECORD, CONTEXT, captured, {}, {}, fresh=False), [], gone, found)
     assert (sorted(captured.stopped), asked) == (gone, ["names"])

@@ -127,7 +127,7 @@ MOST_MODULES, MOST_PARTS = 12, 15
 CROWDED: dict[str, str] = {}
 #: Classes with more than MOST_PARTS methods, or attributes set after `__init__` → (methods, attributes). The list may only shrink.
 LARGE = {
-    "consumer/attempt/attempt.py: Attempt": (24, 10),
+    "consumer/attempt/attempt.py: Attempt": (24, 7),
     "consumer/ordering/lanes.py: Lane": (19, 7),
     "consumer/targets/bookkeeping.py: Books": (25, 0),
     "consumer/targets/mysql/connection.py: MySqlLink": (22, 5),
@@ -139,13 +139,9 @@ LARGE = {
     "coordinator/transport/server.py: HeartbeatServer": (16, 4),
     "deploy/embedded/service.py: Service": (31, 3),
     "producer/kafka/writer.py: KafkaWriter": (17, 5),
-    "producer/copies.py: CopyBook": (26, 5),
-    "producer/loop/copies.py: TableCopies": (16, 1),
-    "producer/loop/loop.py: CaptureLoop": (16, 0),
-    "producer/resume/startup.py: Starter": (17, 0),
-    "producer/snapshot/scheduler.py: Snapshots": (29, 2),
+    "producer/snapshot/scheduler.py: Snapshots": (20, 2),
     "producer/sources/binlog/transactions.py: TransactionAssembler": (19, 3),
-    "producer/sources/catalog.py: Catalog": (27, 0),
+    "producer/sources/catalog.py: Catalog": (23, 0),
 }
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from consumer.attempt.copies import keys as keys_module
 from consumer.attempt.copies import keys_on_disk
-from consumer.attempt.copies.begin import before_begin, begin_of, first_begin, table_of_topic
+from consumer.attempt.copies.begin import before_begin, begin_of, first_begin
 from consumer.attempt.copies.keys import KeyCheck, MemoryKeys
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
 from consumer.attempt.copies.window import Window
@@ -30,6 +30,7 @@ from schemas.findings import START_OVER
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Table, UniqueIndex
 from schemas.wire.codec import encode_event
 from schemas.wire.copies import CopyMark
+from schemas.wire.records import place_of_topic, table_topic
 from tests.apply_kit import FakeSource, account_table
 
 TABLE = account_table()
@@ -231,9 +232,11 @@ def replace_lane(lane: LaneProgress, **changes: Any) -> LaneProgress:
     return replaced(lane, **changes)
 
 
-def test_a_topic_tells_its_table() -> None:
-    assert table_of_topic("rowlock.branch1.bank.acct", "branch1") == "bank.acct"
-    assert table_of_topic("a.b.c.b.bank.my_x20_table", "b") in {"c.b.bank.my table", "bank.my table"}
+@pytest.mark.parametrize(
+    "place", [("bank", "acct"), ("bank.2024", "acct"), ("bank", "2024.my acct"), ("b", "c.b.c")]
+)
+def test_a_topic_tells_its_table(place: tuple[str, str]) -> None:
+    assert place_of_topic(table_topic("a.b", "c", *place)) == place
 
 
 @pytest.mark.parametrize(
@@ -248,5 +251,13 @@ def test_what_must_be_done_before_a_copy_is_the_stops_remedy_without_the_copy(
     remedy: str, first: str
 ) -> None:
     assert before_a_copy(remedy) == first
-    said = str(CopyNeededError("seen", cause="x", table="bank.acct", first=before_a_copy(remedy)))
+    said = str(CopyNeededError("seen", cause="x", table=("bank", "acct"), first=before_a_copy(remedy)))
     assert said == f"seen: {first + ', then ' if first else ''}rowlock copy bank.acct"
+
+
+def test_the_remedy_names_a_table_as_the_configuration_does() -> None:
+    assert (
+        str(CopyNeededError("seen", cause="x", table=("bank.2024", "acct")))
+        == "seen: rowlock copy '`bank.2024`.acct'"
+    )
+    assert str(CopyNeededError("seen", cause="x")) == "seen: rowlock copy"

@@ -17,11 +17,11 @@ from producer.flavours.flavour import BinlogFlavour
 from producer.flavours.mariadb import MARIADB
 from producer.flavours.mysql import MYSQL
 from producer.resume import proven_log
-from producer.resume.positions import LogFile
 from producer.resume.proven_log import ProvenLog, require_same
 from producer.sources.binlog.log_proof import Proofs, check_event, digest, exact, prove, still_there
 from producer.sources.binlog.log_stream import LogStream
 from producer.sources.binlog.mariadb_gtids import MariadbGtids
+from producer.sources.changes import LogFile
 from schemas.wire.records import Identity, LogProof, StoredPosition
 
 EVENT = LogEvent(log.XID, 1_700_000_000, 7, 0, "b.000003", 100, 131, b"\x0d" + bytes(7))

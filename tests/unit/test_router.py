@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from consumer.errors import TargetConfigError
-from consumer.tables.discovery import select_topics, unescape
+from consumer.tables.discovery import select_topics
 from consumer.tables.router import TableRoute, fingerprint, key_function, resolve, target_table, wanted_table
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from schemas.wire.records import table_topic, topic_part, topic_refusal
+from schemas.wire.records import table_topic, topic_part, topic_refusal, unescape
 from tests.apply_kit import account_table
 
 TO_HQ = TableRoute("bank.*", "public.{table}", (("branch", "{source}"),))

@@ -22,6 +22,7 @@ from schemas.wire.event import (
     Chunk,
     ColumnChanges,
     Event,
+    LogRows,
     Source,
     Transaction,
     Undecodable,
@@ -33,7 +34,7 @@ from tests.schemas_strategies import TABLE, rows
 SCHEMAS = Path(codec.__file__).parent.parent
 GOLDEN = SCHEMAS / "golden" / "v1"
 EVENTS = (
-    "c", "u", "u-undecodable", "d", "r", "t", "m-definition", "m-expression", "m-default-expression", "m-ddl", "m-ddl-kept", "m-ddl-columns",
+    "c", "u", "u-undecodable", "u-oracle", "d", "r", "t", "m-definition", "m-expression", "m-default-expression", "m-ddl", "m-ddl-kept", "m-ddl-columns",
     "m-chunk", "m-copy", "m-copy-chunk", "m-stop",
 )  # fmt: skip
 RECORDS: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]] = {
@@ -83,7 +84,7 @@ def test_golden_records_fit_the_schema() -> None:
 _DESCRIBED: dict[str, type[msgspec.Struct]] = {
     "source": Source, "transaction": Transaction, "chunk": Chunk, "table": Table, "column": Column, "type": ColumnType,
     "index": UniqueIndex, "part": IndexPart, "stored_position": StoredPosition, "identity": Identity, "anchor": Anchor,
-    "watermark": Watermark, "stop": TableStop, "proof": LogProof, "undecodable": Undecodable,
+    "watermark": Watermark, "stop": TableStop, "proof": LogProof, "undecodable": Undecodable, "log_rows": LogRows,
     "copy_mark": CopyMark, "columns": ColumnChanges, "copy_state": CopyState, "copy_request": CopyRequest, "limits": RepairLimits,
     "shadow": Shadow,
 }  # fmt: skip

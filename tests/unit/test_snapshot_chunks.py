@@ -15,22 +15,18 @@ from hypothesis import strategies as st
 
 from producer.resume.topic_recovery import Marker, Tail
 from producer.snapshot import chunks
+from producer.snapshot.chunk_sender import first_row
 from producer.snapshot.chunks import (
     FROM_START,
-    ChunkFailed,
-    ChunkRead,
-    EmitChunk,
-    LogMark,
-    Low,
-    ReadChunk,
     RowsSeen,
     SnapshotDone,
     SnapshotMachine,
     StreamAt,
     TableChanged,
 )
-from producer.snapshot.scheduler import first_row, resume_after
+from producer.snapshot.resume import resume_after
 from producer.sources.binlog.mysql_gtids import GtidSet
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, EmitChunk, LogMark, Low, ReadChunk
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.event import Chunk
 from schemas.wire.position import FIRST_SNAPSHOT_ROW, Position

@@ -11,8 +11,8 @@ import pytest
 
 from producer.flavours.mariadb import MariaDBVisibility
 from producer.flavours.mysql import MySQLVisibility
-from producer.snapshot.chunks import ChunkFailed, ChunkRead, LogMark, LogPoint, ReadChunk
 from producer.snapshot.reader import ChunkReader
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, LogMark, LogPoint, ReadChunk
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 
 INT = ColumnType(kind=Kind.INT, bits=32)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from producer.snapshot.chunks import ChunkFailed, ReadChunk
 from producer.snapshot.reader import BackgroundReader, chunk_query
+from producer.sources.chunk_data import ChunkFailed, ReadChunk
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Table, UniqueIndex, Value
 
 LABELS = ("small", "medium", "large")

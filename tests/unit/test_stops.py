@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.errors import TableStoppedError
-from producer.resume.startup import send_stop
+from producer.resume.repeats import send_stop
 from producer.resume.topic_recovery import Marker, TopicTails
 from producer.stops import CAUSES, Cause, Stopped, event_position, lost_at_start, merged
 from producer.tables import Begun, Captured, TableState, dotted, undotted

@@ -153,6 +153,27 @@ def test_a_snapshot_behind_the_log_is_applied_and_takes_no_position_back() -> No
     assert bench.rows() == of(row(1, version=5), row(2), row(7, version=2))
 
 
+def test_rows_of_a_snapshot_that_was_asked_for_are_written_in_place_and_free_their_keys() -> None:
+    """What mends a table by Debezium's own signal (R31): also a row that the target refused, and what is queued behind it."""
+    bench = Bench()
+    debezium = bench.connector
+    bench.target.refuse = lambda values: RefusedError("no") if values[1] == "poison" else None
+    debezium.insert(row(1, "poison"), row(2, "b"), row(3, "poison"))
+    debezium.update(row(1, "poison"), row(1, "poison", 2))
+    assert bench.apply().held == 3
+    bench.target.nets.clear()
+    start = len(bench.topic)
+    debezium.snapshot(row(1, "mended", 3), row(2, "b", 4))
+    debezium.update(row(2, "b", 4), row(2, "b", 5))
+    report = bench.apply(start)
+    assert (report.state, report.held) == ("ok", 0)
+    assert bench.rows() == of(row(1, "mended", 3), row(2, "b", 5))
+    assert [entry.key for entry in bench.target.state.held.values()] == ["[3]"], "its row was not read again"
+    read = [values for net in bench.target.nets for values in net.snapshot]
+    assert {values[0] for values in read} == {1, 2}, "nothing else of the target's rows is lost"
+    assert not any(net.replaces or net.deletes for net in bench.target.nets)
+
+
 def test_commit_times_are_those_of_the_log() -> None:
     """A snapshot row's time is when it was read: far behind it the log may still tell of what was before."""
     bench = Bench()

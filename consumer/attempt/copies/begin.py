@@ -14,7 +14,6 @@ from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import Progress, retried
 from consumer.ordering.model import LaneProgress
 from consumer.ordering.progress import Mark
-from consumer.tables.discovery import unescape
 from schemas.errors import EnvelopeError
 from schemas.wire.codec import decode_event
 from schemas.wire.event import Event
@@ -102,9 +101,3 @@ def _gen(raw: bytes) -> int:
     _, found, rest = raw.rpartition(b'"gen":')
     digits = rest[: len(rest) - len(rest.lstrip(b"0123456789"))]
     return int(digits) if found and digits else 0
-
-
-def table_of_topic(topic: str, source: str) -> str:
-    """Return "db.table" of a topic that rowlock writes for `source`."""
-    _, _, place = topic.partition(f".{source}.")
-    return ".".join(map(unescape, place.split(".", 1)))

@@ -118,7 +118,7 @@ class ScratchKeys:
 
 @contextmanager
 def _translated(folder: Path) -> Iterator[None]:
-    """What a full or missing disk comes to: the unit goes on when there is room."""
+    """Raise a full or missing disk as a transient error: the unit goes on when there is room."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:

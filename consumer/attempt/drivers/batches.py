@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol, assert_never
 
@@ -40,6 +41,19 @@ class BatchTargets(Protocol):
         """Close it, so that `get` makes a new one."""
 
 
+class OneAtATime:
+    """Signals of a driver that advances one machine at a time: nobody waits, and nothing is touched at the same time."""
+
+    mutex: AbstractContextManager[object] = nullcontext()
+
+    def wake(self, lane: int | None) -> None:
+        """Nobody waits."""
+
+
+def one_at_a_time(_lanes: int) -> OneAtATime:
+    return OneAtATime()
+
+
 class BatchDriver:
     """Carries out the effects of one attempt, and advances its lane, where it has one, whenever it waits for it."""
 
@@ -54,7 +68,7 @@ class BatchDriver:
 
     def attempt(self) -> Attempt:
         """Return the machine to `run`."""
-        return Attempt(self._spec)
+        return Attempt(self._spec, one_at_a_time)
 
     def run(self, machine: Machine[T]) -> T:
         """Drive `machine` to its end."""

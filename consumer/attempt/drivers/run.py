@@ -19,7 +19,7 @@ from schemas.table.model import Table
 
 
 class Connections(Protocol):
-    """What a process keeps of one target: a connection a lane; number 0 alone, where it takes whole batches."""
+    """The connections of a process to one target: one a lane; only number 0 where it takes whole batches."""
 
     def get(self, number: int) -> UnitTarget:
         """Return a connection, made where needed: a Session, or a BatchTarget. Raises TransientError."""

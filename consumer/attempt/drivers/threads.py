@@ -16,7 +16,7 @@ from consumer.attempt.attempt import Attempt
 from consumer.attempt.drivers.records import AttemptRecords, open_keys
 from consumer.attempt.effects import Effect, Machine, PlainOperation, T
 from consumer.attempt.evolution.in_target import drop_target, follow, routed_place, sharing
-from consumer.attempt.lane_group import LaneGroup, Signals
+from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepared
 from consumer.tables.fitness import explained
 from consumer.targets.base import Session, TargetTransaction
@@ -39,8 +39,8 @@ class Sessions(Protocol):
         """Close the session, so that `get` makes a new one."""
 
 
-class ThreadSignals(Signals):
-    """How an attempt and its lanes, each in a thread of its own, share state."""
+class ThreadSignals:
+    """The mutex and the conditions by which an attempt and its lanes, each in a thread of its own, share state."""
 
     def __init__(self, lanes: int) -> None:
         self.mutex = mutex = threading.Lock()

@@ -326,7 +326,7 @@ def _step(step: Alteration) -> str:
 
 def stop_of(verdict: Verdict, event: Event, place: str) -> CopyNeededError:
     """Return why a unit stops at an event; `place`: where that is."""
-    table = f"{event.source.db}.{event.source.table}"
+    table = (event.source.db, str(event.source.table))
     match verdict:
         case NeedsCopy():
             first = before_a_copy(verdict.remedy)

@@ -1,1 +1,1 @@
-"""What operations on a unit are made of, each with a state of its own: hands, stretches of events, looks at target tables, fences."""
+"""The parts of operations on a unit, each with its own state: hands (connections), stretches of events, looks at tables, fences."""

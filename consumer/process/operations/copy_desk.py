@@ -16,18 +16,18 @@ from confluent_kafka import KafkaException
 
 from consumer.attempt.reports import CopyNeed
 from consumer.spark.pipeline import PipelineSettings
-from consumer.tables.discovery import table_of
 from consumer.units.messages import About
 from schemas.config.model import KafkaConfig
 from schemas.findings import split_remedy
 from schemas.io.send_record import send_record
 from schemas.wire.codec import encode_copy_request
 from schemas.wire.copies import CopyRequest, CopyState, RepairLimits, copy_topic
+from schemas.wire.records import place_of_topic
 
 log = structlog.get_logger(__name__)
 
-States = Callable[[str, str], CopyState | None]
-"""(source, "db.table") → what its watermarks say of the table's last copy."""
+States = Callable[[str, str, str], CopyState | None]
+"""(source, database, table) → what its watermarks say of the table's last copy."""
 Send = Callable[[str, CopyRequest], None]
 """(source, request): send it. Raises KafkaException."""
 
@@ -61,7 +61,7 @@ class UnitCopies:
     def _state(self, unit: About) -> CopyState | None:
         if unit.source in self._pipeline.debezium:
             return None
-        return self._states(unit.source, table_of(self._pipeline.prefix, unit.source, unit.topic))
+        return self._states(unit.source, *place_of_topic(unit.topic))
 
     def look(self, unit: About, need: CopyNeed, why: str) -> CopySeen:
         """Ask for the copy that a unit needs which is stopped because of `why`, if that is not done and the pipeline wants it, and say how
@@ -77,8 +77,8 @@ class UnitCopies:
         return CopySeen(begun, _said(why, state, request.id, asked=repair and not begun), digest)
 
     def _request(self, unit: About, need: CopyNeed) -> CopyRequest:
-        prefix, repair = self._pipeline.prefix, self._pipeline.config.repair
-        db, _, table = table_of(prefix, unit.source, unit.topic).partition(".")
+        repair = self._pipeline.config.repair
+        db, table = place_of_topic(unit.topic)
         place = "\0".join((self._pipeline.name, unit.topic, unit.topic_id, str(need.after)))
         return CopyRequest(
             id=hashlib.blake2b(place.encode(), digest_size=12).hexdigest(),

@@ -1,4 +1,5 @@
-"""What hands work with: connections to the target and Kafka's word on topics; and what an error of one means for its unit."""
+"""The hands that operations on units run with: connections to the target, facts about topics from Kafka, and the result of an
+error for its unit."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ class Hands:
 
 
 class UnitTopics:
-    """What Kafka says of units' topics. `seen`: is told (source, topic, last offset) of every topic that a hand looks at."""
+    """Reads from Kafka the ids and bounds of units' topics. `seen`: is told (source, topic, last offset) of every topic that a hand looks at."""
 
     def __init__(self, cluster: Cluster, seen: Callable[[str, str, int], None]) -> None:
         self._cluster = cluster

@@ -44,7 +44,7 @@ class Stretches:
         self._taking = 0
 
     def abort(self, topic: str, assignment: int) -> None:
-        """What is under way for the unit shall end soon; until it is forgotten."""
+        """Make the unit's running operation end soon, until the unit is forgotten."""
         self._aborted.add((topic, assignment))
 
     def forget(self, topic: str, assignment: int) -> None:

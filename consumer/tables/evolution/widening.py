@@ -179,6 +179,8 @@ def _joined_int(one: ColumnType, other: ColumnType) -> ColumnType | None:
 
 
 def _joined_decimal(one: ColumnType, other: ColumnType) -> ColumnType | None:
+    if any(each.kind is Kind.DECIMAL and not each.precision for each in (one, other)):
+        return ColumnType(kind=Kind.DECIMAL)
     sizes = [_as_decimal(each) for each in (one, other)]
     scale = max(scale for _, scale in sizes)
     precision = max(whole for whole, _ in sizes) + scale

@@ -1,1 +1,1 @@
-"""What `check` and each takeover refuse about a target table, its columns and the user's rights."""
+"""Checks, by `rowlock check` and at each takeover, of a target table, its columns and the user's rights."""

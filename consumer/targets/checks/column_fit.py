@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from schemas.table.model import ColumnType, Kind
+from schemas.values.mysql import WIDEST_DECIMAL
 
 _TEXT = (Kind.CHAR, Kind.VARCHAR, Kind.TEXT)
 _BINARY = (Kind.BINARY, Kind.VARBINARY, Kind.BLOB)
@@ -57,6 +58,8 @@ def _int_room(source: ColumnType, real: ColumnType) -> bool:
 def _decimal_room(source: ColumnType, real: ColumnType) -> bool:
     if not real.precision:
         return True
+    if source.kind is Kind.DECIMAL and not source.precision:
+        return (real.precision, real.scale) == WIDEST_DECIMAL
     whole, scale = source.precision - source.scale, source.scale
     if source.kind is Kind.INT:
         whole, scale = len(str(max(map(abs, int_range(source))))), 0

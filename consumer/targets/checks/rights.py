@@ -13,7 +13,7 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a pipeline does in a target. `books`: bookkeeping table → rights on it; `tables`: what its routes write.
+    """The rights that a pipeline needs in a target. `books`: bookkeeping table → rights on it; `tables`: what its routes write.
 
     `create`: rowlock makes the tables that are missing. `alter`: tables that it changes as the source's are (schema_changes), `drop`:
     those that go with the source's (on_drop).

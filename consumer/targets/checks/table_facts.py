@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What a dialect itself says of a table or of a session, in its own words: the rest of the package knows no more of it.
+    """A dialect's own finding about a table or a session, in its own words: the rest of the package knows no more of it.
 
     `message`: what is there; `remedy`: a statement of the dialect if one fixes it. `columns`: it matters only where rowlock updates
     one of these; those are then put in for "{columns}" in the message, the first of them for "{column}" in the remedy.

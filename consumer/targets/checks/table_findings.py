@@ -1,4 +1,4 @@
-"""What `rowlock check` refuses about a target table, and why: each rule is one function (design.md §6, last point)."""
+"""The rules by which `rowlock check` refuses a target table: each is one function (design.md §6, last point)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schemas.table.model import Table, UniqueIndex
 
 
 class Inspectable(Protocol):
-    """What this needs of a session."""
+    """The part of a session that these checks read tables through."""
 
     def read_table(self, schema: str, name: str) -> Table | None: ...
 
@@ -24,7 +24,7 @@ class Inspectable(Protocol):
 
 
 class Probing(Protocol):
-    """What is asked of a session beyond tables."""
+    """The part of a session that probes the server beyond its tables."""
 
     def probe_blockers(self) -> None: ...
 
@@ -238,7 +238,7 @@ def _surroundings(case: _Case) -> Iterator[Finding]:
 
 
 def _remarks(case: _Case) -> Iterator[Finding]:
-    """What only this dialect has."""
+    """Yield the remarks that only this dialect makes on a table."""
     updated = set(case.wanted.column_names) - set(case.real.key.columns)  # those of the key are only inserted
     for each in case.facts.remarks:
         concerned = sorted(updated.intersection(each.columns))

@@ -65,20 +65,12 @@ class MySqlApplier:
         prepared = self._tables.get(net.table)
         key_at = net.table.key_at
         gone = [*net.deletes, *(tuple(row[at] for at in key_at) for row in net.replaces)]
-        self._delete(prepared, self._literals(prepared.key, gone))
+        self._delete(prepared, _literals(prepared.key, gone))
         kept = 0 if displacing is None else self._displace(prepared, net, unit, displacing)
+        self._put(prepared, net.snapshot)
         self._insert(prepared, net.replaces)
         self._update(prepared, net.updates)
         return kept
-
-    @staticmethod
-    def _literals(encode: Callable[[Row], Sequence[object]], rows: Sequence[Row]) -> list[list[str]]:
-        """Return every value as the driver writes it in a statement."""
-        return [[literal(value) for value in encode(row)] for row in rows]
-
-    @staticmethod
-    def _tuples(encode: Callable[[Row], Sequence[object]], rows: Sequence[Row]) -> list[str]:
-        return ["(" + ",".join([literal(value) for value in encode(row)]) + ")" for row in rows]
 
     def _limit(self) -> int:
         return min(STATEMENT_BYTES, self._link.max_packet - PACKET_RESERVE)
@@ -91,16 +83,33 @@ class MySqlApplier:
             self._link.send(f"DELETE FROM {plan.name} WHERE {literal_key(plan.key_columns, keys[start:end])}")
 
     def _insert(self, prepared: _Prepared, rows: Sequence[Row]) -> None:
-        rendered = self._tuples(prepared.row, rows)
+        rendered = _tuples(prepared.row, rows)
         for start, end in chunks([bytes_of(text) for text in rendered], self._limit()):
             self._send_rows(prepared, rendered[start:end], "")
 
     def _update(self, prepared: _Prepared, rows: Sequence[Row]) -> None:
-        rendered = self._tuples(prepared.row, rows)
+        rendered = _tuples(prepared.row, rows)
         for start, end in chunks([bytes_of(text) for text in rendered], self._limit()):
-            self._send_rows(prepared, rendered[start:end], prepared.plan.on_duplicate)
-            if prepared.table.table.unique:
-                self._all_there(prepared, rows[start:end])
+            self._write_over(prepared, rows[start:end], rendered[start:end], prepared.plan.on_duplicate)
+
+    def _put(self, prepared: _Prepared, rows: Sequence[Row]) -> None:
+        """Write rows of a snapshot over those that are there; where none is, a plain insert is cheaper, and locks less."""
+        rendered = _tuples(prepared.row, rows)
+        for start, end in chunks([bytes_of(text) for text in rendered], self._limit()):
+            if self._there(prepared, rows[start:end]):
+                self._write_over(prepared, rows[start:end], rendered[start:end], prepared.plan.on_snapshot)
+            else:
+                self._send_rows(prepared, rendered[start:end], "")
+
+    def _write_over(
+        self, prepared: _Prepared, rows: Sequence[Row], rendered: list[str], on_duplicate: str
+    ) -> None:
+        self._send_rows(prepared, rendered, on_duplicate)
+        if prepared.table.table.unique and (found := self._there(prepared, rows)) != len(rows):
+            raise UniqueViolationError(
+                f"{len(rows)} rows of {prepared.plan.table_name} were to be updated, {found} are there: a row of another key "
+                "holds a unique value of a missing one"
+            )
 
     def _send_rows(self, prepared: _Prepared, rendered: list[str], tail: str) -> None:
         body = ",".join(rendered)
@@ -111,22 +120,19 @@ class MySqlApplier:
             )
         self._link.send(f"{prepared.plan.insert}{body}{tail}")
 
-    def _all_there(self, prepared: _Prepared, rows: Sequence[Row]) -> None:
+    def _there(self, prepared: _Prepared, rows: Sequence[Row]) -> int:
+        """Return how many of the keys of `rows` are there."""
         plan, key_at = prepared.plan, prepared.table.key_at
-        keys = self._literals(prepared.key, [tuple(row[at] for at in key_at) for row in rows])
-        found = self._link.send(
+        keys = _literals(prepared.key, [tuple(row[at] for at in key_at) for row in rows])
+        [(found,)] = self._link.send(
             f"SELECT COUNT(*) FROM {plan.name} WHERE {literal_key(plan.key_columns, keys)}"
         )
-        if found != [(len(keys),)]:
-            raise UniqueViolationError(
-                f"{len(keys)} rows of {plan.table_name} were to be updated, {found[0][0]} are there: a row of another key "
-                "holds a unique value of a missing one"
-            )
+        return int(str(found))
 
     def _displace(self, prepared: _Prepared, net: NetChange, unit: ApplyUnit, displacing: str) -> int:
         """Make room. Returns how many rows were written to rowlock_displaced."""
         kept = 0
-        needed = [*net.replaces, *net.updates]
+        needed = list(net.rows)
         for index in prepared.plan.unique:
             for at in range(0, len(needed), DISPLACED_PER_STATEMENT):
                 where = self._foreign(prepared, index, needed[at : at + DISPLACED_PER_STATEMENT])
@@ -153,7 +159,7 @@ class MySqlApplier:
     def _foreign_to(self, prepared: _Prepared, index: UniqueIndex, row: Row) -> str | None:
         """Return the predicate "has this row's value in `index`, and another key"."""
         table = prepared.table
-        [values] = self._literals(prepared.row, [row])
+        [values] = _literals(prepared.row, [row])
         at = table.table.indexes_of(index.columns)
         if any(row[i] is None for i in at):
             return None
@@ -162,8 +168,17 @@ class MySqlApplier:
             column = bare(part.column)
             cut = f"LEFT({{}}, {part.prefix})" if part.prefix else "{}"
             same.append(f"{cut.format(column)} = {cut.format(values[i])}")
-        [key] = self._literals(prepared.key, [tuple(row[i] for i in table.key_at)])
+        [key] = _literals(prepared.key, [tuple(row[i] for i in table.key_at)])
         return f"({' AND '.join(same)} AND NOT ({literal_key(prepared.plan.key_columns, [key])}))"
+
+
+def _literals(encode: Callable[[Row], Sequence[object]], rows: Sequence[Row]) -> list[list[str]]:
+    """Return every value as the driver writes it in a statement."""
+    return [[literal(value) for value in encode(row)] for row in rows]
+
+
+def _tuples(encode: Callable[[Row], Sequence[object]], rows: Sequence[Row]) -> list[str]:
+    return ["(" + ",".join([literal(value) for value in encode(row)]) + ")" for row in rows]
 
 
 def _prepare(table: TargetTable) -> _Prepared:

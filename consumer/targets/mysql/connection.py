@@ -52,7 +52,7 @@ READ_TIMEOUT_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Flavour:
-    """What differs between the servers of this protocol.
+    """The differences between the servers of this protocol, as data.
 
     `blockers`: query for the connections that hold locks for which connection %s waits; `grant`: what it needs.
     `kill`: the right to end connections of other users.

@@ -1,4 +1,4 @@
-"""What the errors of MySQL and MariaDB are to the consumer, by number, and what a person does about them. Data, and no I/O."""
+"""The errors of MySQL and MariaDB, by number: the consumer's class of each, and its remedy for people. Data, and no I/O."""
 
 from __future__ import annotations
 

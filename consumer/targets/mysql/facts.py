@@ -1,4 +1,4 @@
-"""What MySQL and MariaDB have beside the definition of a table that keeps rowlock from writing it, or changes what it writes."""
+"""Facts about a table in MySQL and MariaDB, beside its definition, that keep rowlock from writing it or change the values written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which right a user lacks on MySQL, MariaDB or TDSQL: from SHOW GRANTS before a run, from an error in it; pure."""
+"""The rights that a user lacks on MySQL, MariaDB or TDSQL: from SHOW GRANTS before a run, from an error in it; pure."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from consumer.ordering.model import TargetTable
-from consumer.targets.sql import qualified, quote_with
+from consumer.targets.sql import forms_of_key, qualified, quote_with
 from schemas.table.model import UniqueIndex
 
 quote = quote_with("`")
@@ -31,6 +31,7 @@ class MySqlPlan:
     key_columns: tuple[str, ...]
     insert: str
     on_duplicate: str
+    on_snapshot: str
     unique: tuple[UniqueIndex, ...]
 
 
@@ -39,21 +40,29 @@ def mysql_plan(table: TargetTable) -> MySqlPlan:
     columns = [bare(column) for column in table.table.column_names]
     key = tuple(bare(column) for column in table.table.key.columns)
     written = set(table.table.column_names)
+    others = [f"{column} = VALUES({column})" for column in columns if column not in key]
+    forms = _forms(key, [bare(column) for column in forms_of_key(table.table)])
     return MySqlPlan(
         name=name,
         table_name=f"{table.schema}.{table.name}",
         key_columns=key,
         insert=f"INSERT INTO {name} ({', '.join(columns)}) VALUES ",
-        on_duplicate=_on_duplicate(key, [column for column in columns if column not in key]),
+        on_duplicate=_on_duplicate(key, others),
+        on_snapshot=_on_duplicate(key, forms + others),
         unique=tuple(index for index in table.table.unique if written.issuperset(index.columns)),
     )
 
 
-def _on_duplicate(key: Sequence[str], others: Sequence[str]) -> str:
-    """Never assign a key column: were the conflict with a row of another key, that row would take over our key and
+def _on_duplicate(key: Sequence[str], sets: Sequence[str]) -> str:
+    """Never assign another key: were the conflict with a row of another key, that row would take over our key and
     the count of keys after the statement (mysql_apply) could not tell."""
-    sets = [f"{column} = VALUES({column})" for column in others] or [f"{key[0]} = {key[0]}"]
-    return f" ON DUPLICATE KEY UPDATE {', '.join(sets)}"
+    return f" ON DUPLICATE KEY UPDATE {', '.join(sets) or f'{key[0]} = {key[0]}'}"
+
+
+def _forms(key: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """Assign key columns where the row's key is the same one to the server, in another form perhaps: also once an earlier one is assigned."""
+    same = " AND ".join(f"{column} = VALUES({column})" for column in key)
+    return [f"{column} = IF({same}, VALUES({column}), {column})" for column in columns]
 
 
 def bytes_of(text: str) -> int:

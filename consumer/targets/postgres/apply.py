@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
 from consumer.targets.bookkeeping import Books
 from consumer.targets.postgres.catalogue import refusals
-from consumer.targets.postgres.sql import DELETE, REPLACE, UPDATE, PostgresPlan, bare, postgres_plan
+from consumer.targets.postgres.sql import DELETE, REPLACE, SNAPSHOT, UPDATE, PostgresPlan, bare, postgres_plan
 from consumer.targets.shared.table_cache import PerTable
 from consumer.targets.sql import keys_in, qualified, rows_placeholders
 from schemas.table.model import Key, Row
@@ -32,7 +32,7 @@ COPY_BLOCK = 1000
 
 @dataclass(frozen=True)
 class _Prepared:
-    """What one table needs: rendered statements and value functions."""
+    """One table, prepared for writing: rendered statements and value functions."""
 
     plan: PostgresPlan
     row: Callable[[Row], Sequence[object]]
@@ -92,10 +92,13 @@ class PostgresApplier:
         gone += [prepared.key(tuple(row[at] for at in net.table.key_at)) for row in net.replaces]
         replaces = [prepared.row(row) for row in net.replaces]
         updates = [prepared.row(row) for row in net.updates]
+        snapshot = [prepared.row(row) for row in net.snapshot]
         with self._link.raw.pipeline():
             if gone:
                 text, params = keys_in(plan.key_columns, gone)
                 self._run(f"{plan.delete_where} {text}", params)
+            if snapshot:
+                self._run(*_insert(plan.insert_values, snapshot, plan.on_snapshot))
             if replaces:
                 self._run(*_insert(plan.insert_values, replaces, ""))
             if updates:
@@ -113,6 +116,8 @@ class PostgresApplier:
                 self._run(plan.delete_copied)
             if displacing is not None:
                 kept = self._displace(plan, net, unit, displacing)
+            if net.snapshot:
+                self._run(plan.snapshot_copied)
             if net.replaces:
                 self._run(plan.insert_copied)
             if net.updates:
@@ -167,6 +172,7 @@ def copy_blocks(net: NetChange, line: Callable[[Row], str], key: Callable[[Key],
         (DELETE, key, net.deletes),
         (REPLACE, line, net.replaces),
         (UPDATE, line, net.updates),
+        (SNAPSHOT, line, net.snapshot),
     ]
     for operation, render, rows in work:
         end = f"\t{operation}\n"

@@ -181,7 +181,7 @@ def _table(
 
 
 def _require_known(formatted: str, place: str) -> None:
-    """How values of an unknown type compare is not known (citext, say), so nothing can be ordered by them."""
+    """Refuse an unknown type (citext, say): its comparison is not known, so nothing can be ordered by its values."""
     try:
         neutral_from_postgres(formatted)
     except SchemaError as error:

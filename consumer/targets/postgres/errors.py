@@ -1,4 +1,4 @@
-"""What the errors of PostgreSQL are to the consumer, by SQLSTATE, and what a person does about them. Data, and no I/O."""
+"""The errors of PostgreSQL, by SQLSTATE: the consumer's class of each, and its remedy for people. Data, and no I/O."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ REMEDIES = {
 
 
 def kind_of(error: psycopg.Error, state: str) -> type[ConsumerError]:
-    """What nothing is known of is transient: retries are bounded, and a wrong "refused" would quarantine good rows."""
+    """Return the consumer's class of an error. An unknown one is transient: retries are bounded, and a wrong "refused" would
+    quarantine good rows."""
     known = ERRORS.get(state) or ERRORS.get(state[:2])
     return known or (RefusedError if isinstance(error, psycopg.DataError) else TransientError)
 

@@ -1,4 +1,4 @@
-"""What PostgreSQL has beside the definition of a table that keeps rowlock from writing it, or changes what it writes."""
+"""Facts about a table in PostgreSQL, beside its definition, that keep rowlock from writing it or change the values written."""
 
 from __future__ import annotations
 

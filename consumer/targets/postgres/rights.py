@@ -1,4 +1,4 @@
-"""Which right a role lacks in PostgreSQL: from the catalogue before a run, from the server's message in it; pure."""
+"""The rights that a role lacks in PostgreSQL: from the catalogue before a run, from the server's message in it; pure."""
 
 from __future__ import annotations
 

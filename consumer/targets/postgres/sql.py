@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from consumer.ordering.model import TargetTable
-from consumer.targets.sql import qualified, quote_with
+from consumer.targets.sql import forms_of_key, qualified, quote_with
 from schemas.table.model import UniqueIndex
 
 quote = quote_with('"')
 #: For names that are themselves values (regclass).
 bare = quote_with('"', formatted=False)
 
-#: Column of the temporary table: what to do with the row ("d" delete by key, "r" replace, "u" update in place).
+#: Column of the temporary table: what to do with the row ("d" delete by key, "r" replace, "u" update in place, "s" the same of a snapshot).
 OPERATION = "rowlock op"
-DELETE, REPLACE, UPDATE = "d", "r", "u"
+DELETE, REPLACE, UPDATE, SNAPSHOT = "d", "r", "u", "s"
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class PostgresPlan:
     insert_copied: str
     upsert_copied: str
     on_conflict: str
+    snapshot_copied: str
+    on_snapshot: str
     displaced: tuple[str, ...]  # one DELETE per unique index: rows of other keys under needed values
 
 
@@ -49,6 +51,8 @@ def postgres_plan(table: TargetTable, number: int) -> PostgresPlan:
     listed = ", ".join(columns)
     into = f"INSERT INTO {name} ({listed}) OVERRIDING SYSTEM VALUE"
     conflict = _on_conflict(key, [column for column in columns if column not in key])
+    forms = [quote(column) for column in forms_of_key(table.table)]
+    snapshot = _on_conflict(key, [column for column in columns if column not in key or column in forms])
     return PostgresPlan(
         table_name=f"{table.schema}.{table.name}",
         temporary=temporary,
@@ -60,11 +64,13 @@ def postgres_plan(table: TargetTable, number: int) -> PostgresPlan:
         copy=f"COPY {temp} ({listed}, {op}) FROM STDIN".replace("%%", "%"),  # sent as it is, without values
         key_columns=tuple(key),
         delete_where=f"DELETE FROM {name} WHERE",
-        delete_copied=f"DELETE FROM {name} AS t USING {temp} AS n WHERE {_equal(key)} AND n.{op} <> '{UPDATE}'",
+        delete_copied=f"DELETE FROM {name} AS t USING {temp} AS n WHERE {_equal(key)} AND n.{op} IN ('{DELETE}', '{REPLACE}')",
         insert_values=f"{into} VALUES",
         insert_copied=f"{into} SELECT {listed} FROM {temp} WHERE {op} = '{REPLACE}'",
         upsert_copied=f"{into} SELECT {listed} FROM {temp} WHERE {op} = '{UPDATE}'{conflict}",
         on_conflict=conflict,
+        snapshot_copied=f"{into} SELECT {listed} FROM {temp} WHERE {op} = '{SNAPSHOT}'{snapshot}",
+        on_snapshot=snapshot,
         displaced=tuple(_displaced(name, temp, key, index) for index in orderable(table)),
     )
 

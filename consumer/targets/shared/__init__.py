@@ -1,1 +1,1 @@
-"""What dialects share: only they import it."""
+"""Code that dialects share: only they import it."""

@@ -1,4 +1,4 @@
-"""What an applier made of a TargetTable, kept while the table is in use.
+"""A cache of the statements that an applier derived from a TargetTable, kept while the table is in use.
 
 A definition in force is one TargetTable object; another definition of the same table is another object. So the object's
 identity is the key (hashing a whole definition at each transaction would cost more than the look-up saves).

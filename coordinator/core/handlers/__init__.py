@@ -1,4 +1,4 @@
-"""What an owner makes of the messages of agents: a chain of handlers, each a small class with one duty.
+"""Handlers of agents' messages at an owner: a chain, each a small class with one duty.
 
 | handler | duty | ends the chain |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""What an agent may say at all: nothing beyond what it was granted, nothing later than now. Pure.
+"""Bounds of an agent's message: nothing beyond its assignments, nothing later than now. Pure.
 
 What agents report becomes durable state: assignments that are never given again, checkpoints that never go back. One wrong word
 would stay for ever. So an assignment that was never given, and a mark in the future, are refused, counted and alarmed; so is the

@@ -1,4 +1,4 @@
-"""What handlers share: one message on its way through the chain."""
+"""The context that handlers share: one message on its way through the chain."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _STEADY = (SetState.REPLICATING, Role.PRIMARY, Seen.REPLICATING)
 
 
 class KeepWithinBounds:
-    """What cannot be true is taken out of the message before anything of it is believed."""
+    """Removes claims that cannot be true from the message before any other handler reads it."""
 
     def handle(self, context: Context) -> bool:
         message = bounded(context.state, context.message, context.now, context.out)

@@ -1,4 +1,4 @@
-"""How an owner speaks to its members, and how they go: announced to, registered, expired, forgotten."""
+"""Agents as an owner deals with them: announced to, registered, expired, forgotten."""
 
 from __future__ import annotations
 

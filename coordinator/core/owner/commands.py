@@ -1,4 +1,4 @@
-"""What operators ask of an owner, and why it cannot be done where it cannot."""
+"""Operators' commands to an owner, and the reasons to refuse them."""
 
 from __future__ import annotations
 

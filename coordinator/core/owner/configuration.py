@@ -1,4 +1,4 @@
-"""Which configuration is in force, who has it, and which units still run under what was before (docs/adr/0024).
+"""The configuration in force, the agents that have it, and the units that still run under an earlier one (docs/adr/0024).
 
 A change is a number of the counter that assignments come from: a unit whose assignment is below the number since which its part is
 as it is was placed before. Agents are given units only while they have said that they have what is in force.

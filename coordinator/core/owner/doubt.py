@@ -1,4 +1,4 @@
-"""Which catalogues are not believed at once. Pure.
+"""Doubt about a catalogue of units that has shrunk suddenly: it is not believed at once. Pure.
 
 What units there are comes from Kafka's list of topics, and a broker that has just started, or a client whose rights were
 taken, may answer with a short or an empty one. Believed, it would stop most units and forget them. So a pipeline that is

@@ -1,4 +1,4 @@
-"""What an owner makes of failures: the unit waits and rather goes elsewhere, and its agent is judged by them (`health`)."""
+"""Failures of units: the unit waits and is rather placed elsewhere, and its agent is judged by them (`health`)."""
 
 from __future__ import annotations
 

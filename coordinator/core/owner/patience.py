@@ -1,4 +1,4 @@
-"""How long an owner waits for a preparation: a busy machine is not a failure.
+"""The time that an owner waits for a preparation: a busy machine is not a failure.
 
 What is given up is begun anew, and on a machine with too much to do that is still more to do. So the time is not counted from
 the beginning but from when the worker last got on (its agent reports that), and each preparation of a unit that is given up

@@ -1,4 +1,4 @@
-"""What an owner does because time has passed: give up what hangs, plan, compute progress."""
+"""Periodic work of an owner: give up preparations that hang, plan, compute progress."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def _record(state: OwnerState, now: float, out: list[Effect]) -> None:
 
 
 def recorded(state: OwnerState, token: int) -> None:
-    """What this Persist stored of the pipelines is durable, and may be shown."""
+    """Note that the pipelines' progress stored by this Persist is durable, and may be shown."""
     if state.recording is not None and state.recording[0] == token:
         state.recorded_pipelines.update(state.recording[1])
         state.recording = None

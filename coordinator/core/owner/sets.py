@@ -144,7 +144,7 @@ def wanted(state: OwnerState, unit: str) -> CatalogueUnit | None:
 
 
 def fence_unless_wanted(state: OwnerState, unit: str, now: float, out: list[Effect]) -> None:
-    """Nobody takes over an unwanted unit, so nobody would fence an agent that was only taken for gone: do it here."""
+    """Fence an unwanted unit: nobody takes it over, so nobody else would fence an agent that was only taken for gone."""
     memo = state.memos[unit]
     absent = state.sets[unit].state is SetState.ABSENT
     if state.catalogue is None or wanted(state, unit) is not None or not absent:

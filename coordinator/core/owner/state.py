@@ -1,4 +1,4 @@
-"""What an owner keeps, hears and says: configuration, durable records, state, events and effects (`owner` moves them)."""
+"""Data of an owner: configuration, durable records, state, events and effects (`owner` moves them)."""
 
 from __future__ import annotations
 
@@ -307,7 +307,7 @@ Effect = Send | Persist | Fence | Alarm | Refused | StepDown | ReloadEnded
 
 @dataclass(slots=True)
 class UnitMemo:
-    """What the owner remembers of a unit beside its replicas. `steps`: of its preparation, as last reported, `got_on` then;
+    """The owner's memory of a unit beside its replicas. `steps`: of its preparation, as last reported, `got_on` then;
     `given_up`: preparations in a row. Times: owner's seconds. `fence`: the assignment under which its target
     is to be fenced (0: none); it is asked for once it is durable, as every assignment that leaves this process. `waits`: what the
     replica that replicates waits for a person for."""
@@ -341,7 +341,7 @@ class Whereabouts:
 
 
 class Waiting(NamedTuple):
-    """What becomes durable with a Persist that was asked for at `asked`: (unit, assignment), (agent, agent_epoch), or the (unit,
+    """A record that becomes durable with a Persist that was asked for at `asked`: (unit, assignment), (agent, agent_epoch), or the (unit,
     assignment) of a fence."""
 
     asked: float

@@ -1,4 +1,4 @@
-"""What happened to units and agents, told to the people who run the system: pure.
+"""The history of units and agents, in sentences for the people who run the system: pure.
 
 The core keeps its transitions to itself; these functions say those that operators follow, in `OwnerState.told`, which the
 shell empties after each step (server.journal). Why a unit went is known where it was decided, and said there (`because`)

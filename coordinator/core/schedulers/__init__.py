@@ -1,4 +1,4 @@
-"""What should move where: pure functions from a view to tasks, in a fixed order of priority.
+"""Schedulers decide which unit moves to which agent: pure functions from a view to tasks, in a fixed order of priority.
 
 `basic` always runs: a unit without an agent waits for nobody. Of the others (drain, move, rebalance, balance) the first
 that has something to do has the plan, within the limit on moves under way. No scheduler waits for all agents or all
@@ -48,7 +48,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What beside the basic duty is due: requested moves, a rebalance that somebody asked for, the regular balance."""
+    """Moves that are due beside the basic duty: requested moves, a rebalance that somebody asked for, the regular balance."""
 
     moves: tuple[MoveRequest, ...] = ()
     rebalance: bool = False

@@ -1,4 +1,4 @@
-"""What schedulers see and say, and the loads that they share within one plan.
+"""The view and the tasks of schedulers, and the loads that they share within one plan.
 
 Load is counted in thousandths of an average unit: every unit costs 1000 for being there, plus up to its measured share
 of rows (`MoveLimits.rate_weight` × 1000 for the mean rate). Capture and apply units are balanced apart: one is a process,
@@ -115,7 +115,7 @@ Task = AddTask | MoveTask | RemoveTask
 
 
 class Loads:
-    """Who has how much, with what the plan has given out so far."""
+    """The load of each agent, including the units that the plan has placed so far."""
 
     def __init__(self, view: SchedulerView, limits: MoveLimits) -> None:
         self.agents = {agent.name: agent for agent in view.agents}

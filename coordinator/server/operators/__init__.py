@@ -1,1 +1,1 @@
-"""What operators see of a coordinator, and ask of it."""
+"""Operators' view of a coordinator, and their commands to it."""

@@ -1,4 +1,4 @@
-"""What REST and the command line ask of a running coordinator: one picture of everything, and commands.
+"""The interface of a running coordinator for REST and the command line: one picture of everything, and commands.
 
 `Coordinator` (server.coordinator) is the implementation; a test needs only an object with these three methods. The rows are
 plain frozen values, built in the owner's thread on request, at most once a second, so that nobody looks at moving state.
@@ -18,8 +18,9 @@ from coordinator.server.operators.journal import EventRow
 
 @dataclass(frozen=True, slots=True)
 class LeaderView:
-    """Who leads. `rev`: its term; `address`, `rest`: "host:port" of its gRPC and its REST; `since_s`: for how many seconds
-    (by the asked coordinator's clock: since it saw the claim); `am_i`: whether the asked coordinator is it."""
+    """The leader, as the asked coordinator knows it. `rev`: its term; `address`, `rest`: "host:port" of its gRPC and its REST;
+    `since_s`: for how many seconds (by the asked coordinator's clock: since it saw the claim); `am_i`: whether the asked
+    coordinator is it."""
 
     rev: int
     name: str
@@ -80,17 +81,17 @@ class UnitRow:
 
     @property
     def health(self) -> str:
-        """How it does (server.condition)."""
+        """The unit's health in a word (server.condition)."""
         return condition(self).health
 
     @property
     def reason(self) -> str | None:
-        """Why it does not run; None where it does."""
+        """The reason why the unit does not run; None where it does."""
         return condition(self).reason
 
     @property
     def remedy(self) -> str | None:
-        """What to do about it; None: nothing, or not known."""
+        """The remedy; None: nothing is to be done, or it is not known."""
         return condition(self).remedy
 
 

@@ -1,4 +1,4 @@
-"""How a unit does, in a word, why, and what to do: what REST, `units list` and `status` show of it. Pure.
+"""The condition of a unit as REST, `units list` and `status` show it: its health in a word, the reason, and the remedy. Pure.
 
 | condition | when |
 |---|---|
@@ -17,7 +17,7 @@ from schemas.findings import TRIES_AGAIN, split_remedy
 
 
 class Row(Protocol):
-    """What this needs of `control.UnitRow`."""
+    """The fields of `api.UnitRow` that a condition is judged by."""
 
     @property
     def state(self) -> str: ...

@@ -1,4 +1,4 @@
-"""What a coordinator asks of the configuration that it runs by: read it anew, take what was read. rowlock/coordinator implements it."""
+"""The interface of the configuration that a coordinator runs by: read it anew, take what was read. rowlock/coordinator implements it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class FoundConfiguration:
-    """What the file holds. `parts`: part → digest; `changed`: parts that differ from what is held, if only in a secret; `gone`: those that are no
-    more; `changes`: key by key, as text."""
+    """The configuration that the file holds. `parts`: part → digest; `changed`: parts that differ from what is held, if only in a
+    secret; `gone`: those that are no more; `changes`: key by key, as text."""
 
     digest: str
     parts: Mapping[str, str] = field(default_factory=dict)
@@ -20,7 +20,7 @@ class FoundConfiguration:
 
 
 class ConfigurationRefusedError(Exception):
-    """What the file holds cannot be taken; `lines`: everything that is wrong with it."""
+    """The configuration in the file cannot be taken; `lines`: everything that is wrong with it."""
 
     def __init__(self, lines: tuple[str, ...]) -> None:
         super().__init__("\n".join(lines))

@@ -1,4 +1,5 @@
-"""What a coordinator did and saw: a log line each, and the last ones kept for operators (`GET /v1/events`, `rowlock events`).
+"""The journal of a coordinator's actions and observations: a log line each, and the last ones kept for operators (`GET
+/v1/events`, `rowlock events`).
 
 Kept in memory: a later leader begins with its election. Written by the owner's thread, read from any.
 """

@@ -1,4 +1,4 @@
-"""Who leads, as far as this coordinator knows: what it tells agents and operators. Read from any thread."""
+"""The leader as far as this coordinator knows, which it tells agents and operators. Safe to read from any thread."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class PendingCommands:
             self._now.answer.fail(CommandRefusedError(why))
 
     def done(self) -> None:
-        """What the command asked for happens with this very step."""
+        """Answer the command: its effect is part of this very step."""
         if self._now is not None:
             self._now.answer.give(None)
 

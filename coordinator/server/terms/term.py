@@ -34,7 +34,7 @@ from coordinator.transport.events import LeaderInfo
 
 
 class Outside(Protocol):
-    """What the owner's machine does to the world; nothing of it blocks."""
+    """The actions of the owner's machine on the world; none of them blocks."""
 
     def push(self, agent: str, messages: list[Down]) -> int:
         """Return how many of them were taken."""
@@ -46,7 +46,7 @@ class Outside(Protocol):
     def fence(self, rev: int, unit: str, uid: str, assignment: int) -> None: ...
 
     def configure(self, digest: str) -> None:
-        """What the file was last found to hold is in force."""
+        """Take the configuration of this digest, which the file was last found to hold, as the one in force."""
 
     def set_leader(self, leader: LeaderInfo) -> None: ...
 
@@ -60,7 +60,7 @@ class Outside(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """What a coordinator keeps over its terms. `clock`: monotonic seconds."""
+    """The parts of a coordinator that outlast its terms. `clock`: monotonic seconds."""
 
     outside: Outside
     clock: Callable[[], float]
@@ -70,7 +70,8 @@ class Lasting:
 
 
 class OwnerTerm:
-    """What the core decides in a round of the batch system is one write of the log (server.round), and `hand_on` makes it.
+    """One term of the owner: the core's decisions in a round of the batch system are one write of the log (server.round), and
+    `hand_on` makes it.
 
     `step_down(why)`: is called when the core gives the term up, and closes it. A closed term does nothing any more.
     """

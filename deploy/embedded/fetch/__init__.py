@@ -1,1 +1,1 @@
-"""What the embedded services run: fetched with Ivy once, kept in a cache, checked against known sums."""
+"""The software of the embedded services: fetched with Ivy once, kept in a cache, checked against known sums."""

@@ -1,4 +1,4 @@
-"""What is downloaded: Kafka, MariaDB, Spark's Kafka connector, and the tests' H2, with their pinned versions."""
+"""The downloads: Kafka, MariaDB, Spark's Kafka connector, and the tests' H2, with their pinned versions."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Coordinate:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """What a downloaded file must be."""
+    """The properties that a downloaded file must have."""
 
     name: str
     size: int

@@ -55,7 +55,7 @@ Stretch = tuple[int, int]
 
 
 class Spill(Protocol):
-    """Where the events of a large transaction may be kept instead of reading the log again. OSError: it cannot be."""
+    """A store for the events of a large transaction, so that the log need not be read again. OSError: it cannot keep them."""
 
     def append(self, event: LogEvent) -> None: ...
     def __iter__(self) -> Iterator[LogEvent]: ...
@@ -70,7 +70,7 @@ class ReadAgain(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What the first reading found out: the group's first event, where it ends, and which of it was undone."""
+    """A group as the first reading found it: its first event, its end, and the stretches that were undone."""
 
     first: LogEvent
     end: int
@@ -103,7 +103,7 @@ class _Group:
 
 
 class _Watch:
-    """Which tables a group that is not held has rows of: of each the first row event, with its TABLE_MAP."""
+    """The tables that a group that is not held has rows of: of each the first row event, with its TABLE_MAP."""
 
     def __init__(self, captured: Callable[[str, str], bool]) -> None:
         self._captured = captured

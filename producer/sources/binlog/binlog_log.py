@@ -66,7 +66,7 @@ class BinlogLog:
 
     @property
     def moment(self) -> LogMoment:
-        """Where the event stands that brought what was yielded last."""
+        """The place of the event that brought the item yielded last."""
         event = self._event
         if event is None:
             raise ValueError("nothing was read yet")

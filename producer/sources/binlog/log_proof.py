@@ -1,4 +1,4 @@
-"""What proves that a log is the one that was captured: digests of events at and before a position, and GTIDs; pure.
+"""Proof that a log is the one that was captured: digests of events at and before a position, and GTIDs; pure.
 
 A server that was reset, restored or replaced may have another history at the same file and offset, under the same server
 uuid and even under the same GTIDs. So with every position goes a digest of the last event that ends there, and at a
@@ -81,7 +81,7 @@ def another_history(place: str, seen: str) -> SourceRefusedError:
 
 
 class Proofs:
-    """What proves the log up to where capture may resume: events are noted as they come, and hashed when it is stored."""
+    """Collects the proof of the log up to where capture may resume: events are noted as they come, and hashed when it is stored."""
 
     def __init__(self, record: StoredPosition, captured_gtids: Callable[[str], GtidLog]) -> None:
         """`captured_gtids`: reads the text of a record."""

@@ -39,7 +39,7 @@ _TRANSIENT = frozenset(
 
 
 class PacketSource(Protocol):
-    """What LogStream reads from: a DumpConnection, or a recording in a test."""
+    """The source of packets for LogStream: a DumpConnection, or a recording in a test."""
 
     checksum: bool
 
@@ -135,7 +135,7 @@ class LogStream:
 
     @property
     def point(self) -> tuple[str, int]:
-        """Where the log goes on, as (file, offset): behind everything that was read."""
+        """The place where the log goes on, as (file, offset): behind everything that was read."""
         return self.file, self._pos
 
     def close(self) -> None:

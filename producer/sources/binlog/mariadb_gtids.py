@@ -36,3 +36,18 @@ class MariadbGtids:
 
     def __str__(self) -> str:
         return ",".join(f"{stream}-{number}" for stream, number in sorted(self._last.items()))
+
+
+def gtids_contained(stored: str | None, now: str | None) -> bool:
+    """Tell whether MariaDB's `now` (gtid_binlog_state) reaches every "domain-server-number" of `stored`."""
+    reached = _by_stream(now)
+    return all(reached.get(stream, -1) >= number for stream, number in _by_stream(stored).items())
+
+
+def _by_stream(gtids: str | None) -> dict[tuple[str, str], int]:
+    reached: dict[tuple[str, str], int] = {}
+    for gtid in (gtids or "").replace("\n", "").split(","):
+        parts = gtid.strip().split("-")
+        if len(parts) == 3:
+            reached[parts[0], parts[1]] = int(parts[2])
+    return reached

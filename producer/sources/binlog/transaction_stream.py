@@ -24,7 +24,7 @@ _log = structlog.get_logger("capture")
 
 
 class EventStream(Protocol):
-    """What it reads from: producer.sources.binlog.log_stream.LogStream."""
+    """The stream of events that it reads: producer.sources.binlog.log_stream.LogStream."""
 
     def read(self, timeout: float) -> list[LogEvent]: ...
     @property
@@ -53,7 +53,7 @@ class TransactionStream:
 
     @property
     def point(self) -> tuple[str, int]:
-        """Where the log goes on, as (file, offset); of use between transactions only."""
+        """The place where the log goes on, as (file, offset); of use between transactions only."""
         return self._stream.point
 
     def evidence(self, file: str, pos: int) -> tuple[LogEvent, ...]:

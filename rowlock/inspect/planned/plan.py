@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rowlock.views.retention import in_bytes
+from schemas.findings import copy_again
+from schemas.wire.records import place_of_topic
 
 NEW, AGAIN, NO_MORE = "new", "selected again", "no more"
 
@@ -126,7 +128,7 @@ def _tables(source: StoredSource) -> Iterator[PlannedTable]:
     taken_out = {table for table, cause in source.stops.items() if cause == "deselected"}
     for table, topic in sorted(source.selected.items()):
         if table in taken_out:
-            note = f"it stays as it is until it is copied: rowlock copy {table}"
+            note = f"it stays as it is until it is copied: {copy_again(*place_of_topic(topic))}"
             yield PlannedTable(source.name, table, AGAIN, topic, note=note)
         elif table not in source.known:
             rows, size = source.sizes.get(table, (0, 0)) if source.copies else (None, None)

@@ -1,4 +1,4 @@
-"""Which kinds of target there are: the one table that a new kind is entered in (docs/how-to/add-a-target.md).
+"""The kinds of targets: the one table that a new kind is entered in (docs/how-to/add-a-target.md).
 
 The configuration takes these words as `type` of a target; apply finds the modules by them. Data only: nothing of a kind is imported here, but
 that an installed package brings one is asked for a word that the table does not have.

@@ -1,0 +1,86 @@
+"""Refusals of copies: a condition that is not whole, a copy that a stop does not allow, and the limits of copies that no person asked for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from producer.copies.states import CopyStates, is_open, recent
+from producer.statements.ddl import tokenize
+from schemas.findings import copy_again
+from schemas.wire.copies import CopyRequest, CopyState
+
+HOUR_MS, MINUTE_MS = 3600 * 1000, 60 * 1000
+#: Tables that units may have copied at once, of one source.
+AT_ONCE = 3
+
+_NOT_WHOLE = frozenset([";", "'", '"', "`"])
+"""What stands in no condition: the end of a statement, and what has no end."""
+
+
+def unbalanced(where: str) -> str:
+    """Return why a text is no condition that is whole in itself, "…seen…: remedy"; "": it may be one.
+
+    What it means the source says: it gets the text in parentheses, and what opens a comment without an end opens them for good.
+    """
+    texts, depth = [token.upper for token in tokenize(where)], 0
+    for text in texts:
+        depth += {"(": 1, ")": -1}.get(text, 0)
+        if depth < 0:
+            break
+    if texts and depth == 0 and not _NOT_WHOLE & set(texts):
+        return ""
+    return f"the condition {where[:200]!r} is not whole: give one SQL condition of the source, with all its parentheses"
+
+
+def satisfied(state: CopyState, request: CopyRequest) -> bool:
+    """Tell whether what is asked is done already, or will be: a copy of the whole table begins behind `after`."""
+    if request.after is None or state.where is not None:
+        return False
+    if state.phase == "waiting":
+        return True
+    return state.phase in ("running", "done") and state.offset is not None and state.offset > request.after
+
+
+def refusal(request: CopyRequest, stopped: str, states: CopyStates, estimate: int | None, now: int) -> str:
+    """Return why a copy is not made, "…seen…: remedy"; "": it is made. `stopped`: the cause of the table's stop, "": it has none."""
+    table = f"{request.db}.{request.table}"
+    if request.where is not None and stopped:
+        return f"{table} is stopped ({stopped}), and a copy of a part of it does not end that: {copy_again(request.db, request.table)}"
+    return over_limits(request, states.all.get(table), states.all.values(), estimate, now)
+
+
+def over_limits(
+    request: CopyRequest,
+    state: CopyState | None,
+    others: Iterable[CopyState],
+    estimate: int | None,
+    now: int,
+) -> str:
+    """Return why a copy that no person asked for is not made (R30); "": it is made."""
+    limits = request.limits
+    if limits is None:
+        return ""
+    table, ended = f"{request.db}.{request.table}", recent(state.ended if state else (), now)
+    about = "" if estimate is None else f" (about {estimate} rows)"
+    by_hand = f"{copy_again(request.db, request.table)}{about}"
+    if estimate is not None and estimate > limits.max_rows:
+        return f"{table} has about {estimate} rows, and `repair` copies up to {limits.max_rows} by itself: {by_hand}"
+    if len(ended) >= limits.max_per_day:
+        return f"{table} was copied {len(ended)} times within a day, and `repair` allows {limits.max_per_day}: {by_hand}"
+    if any(cause == request.cause and now - at < HOUR_MS for at, cause in ended):
+        return (
+            f"{table} needs a copy for the same cause ({request.cause}) within an hour after one: {by_hand}"
+        )
+    at_once = [
+        other
+        for other in others
+        if is_open(other)
+        and other.by not in ("operator", "capture")
+        and (other.db, other.table) != (request.db, request.table)
+        and abs(request.requested_ms - other.requested_ms) < MINUTE_MS
+    ]
+    if len(at_once) >= AT_ONCE:
+        return (
+            f"more than {AT_ONCE} tables of the source need a copy at once, {table} is one of them: {by_hand}"
+        )
+    return ""

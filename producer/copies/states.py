@@ -1,0 +1,121 @@
+"""The states of copies by table, which stand in the position record. Pure (docs/adr/0025)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from producer.tables import Begun, TableState, dotted
+from schemas.wire.copies import CopyMark, CopyState
+
+DAY_MS = 24 * 3600 * 1000
+
+
+class CopyStates:
+    """`all`: "db.table" → state of the last request, in the order of the requests. `revision` grows with each change.
+
+    Times in ms since 1970.
+    """
+
+    def __init__(self, states: Mapping[str, CopyState] | None = None) -> None:
+        self.all = dict(states or {})
+        self.revision = 0
+        self._waiting: list[CopyState] = []
+        self._waiting_at = -1
+
+    def put(self, state: CopyState) -> None:
+        """Keep a state in its table's place, behind all others if the table has none."""
+        self.all[table_of(state)] = state
+        self.revision += 1
+
+    # --- what they say
+
+    @property
+    def running(self) -> CopyState | None:
+        return next((state for state in self.all.values() if state.phase == "running"), None)
+
+    @property
+    def waiting(self) -> list[CopyState]:
+        """Those that may begin, the oldest first; none as long as one runs. It is asked for each transaction."""
+        if self._waiting_at != self.revision:
+            self._waiting_at = self.revision
+            states = self.all.values() if self.running is None else ()
+            self._waiting = [state for state in states if state.phase == "waiting"]
+        return self._waiting
+
+    @property
+    def busy(self) -> bool:
+        """Tell whether a copy waits or runs."""
+        return any(map(is_open, self.all.values()))
+
+    def running_as(self, table: str, copy: str) -> CopyState | None:
+        """Return the table's copy if it runs and has this id."""
+        state = self.all.get(table)
+        return state if state is not None and state.phase == "running" and state.id == copy else None
+
+    def fulfilled(self, table: TableState) -> CopyState | None:
+        """Return the request that the copy which last began in the table's topic fulfils, if it does."""
+        state = self.all.get(dotted(table.name))
+        return None if state is None or table.begun is None or state.id != table.begun.mark.id else state
+
+    def resumes(self, table: str, begun: Begun) -> bool:
+        """Tell whether the copy that began in the table's topic goes on where its markers say: unless it was given up, or is to begin anew.
+
+        One that nobody knows here goes on: its request is read soon, and of a new snapshot there is none.
+        """
+        state = self.all.get(table)
+        return state is None or state.begin != begun.position or state.phase in ("running", "done")
+
+    def visible(self, now: int) -> dict[str, CopyState]:
+        """Return the copies that wait or run, or came to an end within a day."""
+        return {
+            name: state
+            for name, state in self.all.items()
+            if is_open(state) or (state.ended_ms or 0) > now - DAY_MS
+        }
+
+    # --- what happens
+
+    def begun(self, table: str, begun: Begun, now: int) -> None:
+        """The copy has begun in the table's topic."""
+        state = self.all[table]
+        self.put(
+            replace(
+                state, phase="running", began_ms=now, begin=begun.position, offset=begun.offset, rows=0,
+                ended_stop=begun.ended or state.ended_stop,
+            )
+        )  # fmt: skip
+
+    def sent(self, table: str, copy: str, rows: int) -> None:
+        """A chunk of the copy with this id was sent."""
+        if (state := self.running_as(table, copy)) is not None:
+            self.put(replace(state, rows=state.rows + rows))
+
+    def prune(self, now: int) -> None:
+        """Forget what ended more than a day ago. What was given up is kept: its topic says that it began, and not that it ended."""
+        for name in self.all.keys() - self.visible(now).keys():
+            state = self.all[name]
+            if state.phase == "done" or state.begin is None:
+                del self.all[name]
+                self.revision += 1
+
+
+def mark_of(state: CopyState) -> CopyMark:
+    """Return how the copy is told in its begin event."""
+    return CopyMark(id=state.id, partial=state.where is not None)
+
+
+def is_open(state: CopyState) -> bool:
+    """Tell whether the copy waits or runs."""
+    return state.phase in ("waiting", "running")
+
+
+def recent(ended: Iterable[tuple[int, str]], now: int) -> tuple[tuple[int, str], ...]:
+    """Return the ends, (time, cause), within a day."""
+    return tuple(each for each in ended if each[0] > now - DAY_MS)
+
+
+def table_of(state: CopyState) -> str:
+    """Return "db.table"."""
+    return f"{state.db}.{state.table}"

@@ -1,0 +1,38 @@
+"""Tables that wait to be defined (`Started.late`): until the stream has passed what their topics hold, and what is unproven of them."""
+
+from __future__ import annotations
+
+from producer.barriers import Barriers
+from producer.errors import TableStoppedError
+from producer.loop.rows import RowSender
+from producer.loop.table_stops import TableStops
+from producer.ports import Clock
+from producer.resume.started import Started
+from producer.sources.changes import LogMoment, TransactionHeader
+from producer.sources.chunk_data import LogPoint
+from schemas.wire.position import DEFINITION_ROW, binlog_file_number
+
+
+class LateTables:
+    """Takes them up between the transactions of the stream."""
+
+    def __init__(
+        self, started: Started, clock: Clock, *, barriers: Barriers, rows: RowSender, stops: TableStops
+    ) -> None:
+        self._started, self._clock = started, clock
+        self._barriers, self._rows, self._stops = barriers, rows, stops
+
+    def take_up(self, file: str, pos: int) -> None:
+        """Define the tables whose time has come: the stream stands between transactions at `file`, `pos`."""
+        late, now_ms = self._started.late, self._clock.now_ms()
+        at: LogPoint = (binlog_file_number(file), pos)
+        for name in sorted(late):
+            ceiling = self._started.captured.topic(name).ceiling
+            above = ceiling is None or (self._started.context.epoch, *at, DEFINITION_ROW) > ceiling
+            if above and at > late[name]:
+                del late[name]
+                header = TransactionHeader(file, pos, now_ms, 0, None)
+                try:
+                    self._barriers.first_sight(name, self._rows.transaction(header))
+                except TableStoppedError as error:
+                    self._stops.stop(error, LogMoment(file, pos - 1, now_ms))

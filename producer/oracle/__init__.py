@@ -1,0 +1,1 @@
+"""The source Oracle: its materialized view logs are polled, published, and deleted once Kafka has them (docs/adr/0028)."""

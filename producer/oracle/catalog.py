@@ -1,0 +1,159 @@
+"""Asks Oracle's catalogue; what its rows mean is in producer/sources/oracle/catalogue.py."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime
+
+from producer.oracle.session import OracleSession, Rows
+from producer.sources.oracle import sql
+from producer.sources.oracle.catalogue import Constraint, Logged, MlogOptions, Segments, judge
+from producer.sources.oracle.types import OracleColumn
+from producer.sources.survey import MISSING, Surveyed
+from schemas.io.mysql_catalog import is_selected
+from schemas.wire.records import Identity
+
+TableName = tuple[str, str]
+_AT_ONCE = 100
+"""Tables of one question: each takes two binds."""
+
+
+class OracleCatalog:
+    """All methods raise TransientSourceError, SourceRefusedError."""
+
+    def __init__(self, session: OracleSession) -> None:
+        self._session = session
+
+    def identity(self) -> Identity:
+        """Return which database this is: a copy, and one that was opened with RESETLOGS, is another one."""
+        ((number, resetlogs, container),) = self._session.rows(sql.IDENTITY)
+        return Identity(
+            server_uuid=f"{number}/{resetlogs}/{container}",
+            server_id=int(number),
+            version=self.version(),
+            gtid_set=None,
+        )
+
+    def version(self) -> str:
+        rows = self._session.rows(sql.VERSION)
+        return str(rows[0][0]) if rows else ""
+
+    def instances(self) -> int:
+        """Return how many instances (RAC) have the database open."""
+        ((count,),) = self._session.rows(sql.INSTANCES)
+        return int(count)
+
+    def now(self) -> tuple[int, str]:
+        """Return the server's time, in ms since 1970, and a time two seconds before, as `Segments.ddl` has it."""
+        ((text, fresh),) = self._session.rows(sql.NOW)
+        return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000), fresh
+
+    def table_names(self, patterns: Sequence[str]) -> list[TableName]:
+        """Return the tables that patterns select; logs and the like are none."""
+        logs = {log.log for log in self.logs().values()}
+        found = {(owner, table) for owner, table in self._session.rows(sql.TABLES)} - logs
+        return sorted(name for name in found if is_selected(patterns, *name) and not _internal(name[1]))
+
+    def logs(self) -> dict[TableName, MlogOptions]:
+        """Return every log that the user may see, by its table."""
+        found = {}
+        for owner, table, log, key, sequence, new, scn, staging in self._session.rows(sql.LOGS):
+            yes = (each == "YES" for each in (key, sequence, new, scn, staging))
+            found[owner, table] = MlogOptions((owner, table), log, *yes)
+        return found
+
+    def survey(self, names: Collection[TableName]) -> dict[TableName, tuple[Surveyed, Logged | None]]:
+        """Return what each table is, and whether it can be captured."""
+        logs, found = self.logs(), dict[TableName, tuple[Surveyed, Logged | None]]()
+        several = bool(names) and self.instances() > 1
+        for group in _groups(names):
+            own = [logs[name].log for name in group if name in logs]
+            columns = self._columns([*group, *own])
+            constraints, views = self._constraints(group), self._views(group)
+            for name in group:
+                found[name] = judge(
+                    name, columns, constraints[name], logs.get(name), views[name], several=several
+                )
+        return {name: found.get(name, (MISSING, None)) for name in names}
+
+    def segments(
+        self, names: Collection[TableName], logs: dict[TableName, MlogOptions]
+    ) -> dict[TableName, Segments]:
+        """Return where tables and their logs are kept; one that is gone, or whose log is, is left out."""
+        found: dict[TableName, Segments] = {}
+        for group in _groups([name for name in names if name in logs]):
+            of_logs = {logs[name].log: name for name in group}
+            objects = self._session.rows(*sql.objects([*group, *of_logs]))
+            ids = {(owner, name): int(id_) for owner, name, kind, id_, _, _ in objects if kind == "TABLE"}
+            loads = self._loads([ids[name] for name in group if name in ids])
+            for name in group:
+                if name in ids and logs[name].log in ids:
+                    own = [row for row in objects if (row[0], row[1]) == name]
+                    found[name] = Segments(
+                        ids[name], frozenset(int(row[4]) for row in own if row[4] is not None), max(row[5] for row in own),
+                        ids[logs[name].log], loads.get(ids[name], ""),
+                    )  # fmt: skip
+        return found
+
+    def rows_about(self, name: TableName) -> int | None:
+        rows = self._session.rows(*sql.rows_about(name))
+        return int(rows[0][0]) if rows and rows[0][0] is not None else None
+
+    # --- inside
+
+    def _columns(self, names: Sequence[TableName]) -> dict[TableName, list[OracleColumn]]:
+        found: dict[TableName, list[OracleColumn]] = defaultdict(list)
+        for (
+            owner,
+            table,
+            name,
+            type_,
+            size,
+            chars,
+            precision,
+            scale,
+            null,
+            virtual,
+            default,
+        ) in self._session.rows(*sql.columns(names)):
+            found[owner, table].append(
+                OracleColumn(
+                    name, type_, int(size or 0), int(chars or 0), _int(precision), _int(scale), null == "Y",
+                    virtual == "YES", bool(default),
+                )
+            )  # fmt: skip
+        return found
+
+    def _constraints(self, names: Sequence[TableName]) -> dict[TableName, list[Constraint]]:
+        parts: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
+        rows: Rows = [*self._session.rows(*sql.constraints(names)), *self._session.rows(*sql.indexes(names))]
+        for owner, table, name, kind, column in rows:
+            parts[owner, table, name, kind] += [column]
+        found: dict[TableName, list[Constraint]] = defaultdict(list)
+        for (owner, table, name, kind), columns in parts.items():
+            found[owner, table].append(Constraint(name, kind, tuple(dict.fromkeys(columns))))
+        return found
+
+    def _views(self, names: Sequence[TableName]) -> dict[TableName, list[str]]:
+        found: dict[TableName, list[str]] = defaultdict(list)
+        for owner, table, view in self._session.rows(*sql.views(names)):
+            found[owner, table].append(view)
+        return found
+
+    def _loads(self, ids: Sequence[int]) -> dict[int, str]:
+        return {int(id_): scn for id_, scn in self._session.rows(*sql.loads(ids))} if ids else {}
+
+
+def _groups(names: Collection[TableName]) -> Iterator[list[TableName]]:
+    listed = sorted(names)
+    for at in range(0, len(listed), _AT_ONCE):
+        yield listed[at : at + _AT_ONCE]
+
+
+def _int(value: object) -> int | None:
+    return None if value is None else int(str(value))
+
+
+def _internal(table: str) -> bool:
+    return table.startswith(("MLOG$_", "RUPD$_", "ST$_", "BIN$"))

@@ -1,0 +1,74 @@
+"""Definitions at a place of the log: `DefinitionProver` of producer/source.py.
+
+The log has none. Of a table that is followed the last look at the catalogue counts, which was behind the rows that stand before the place. Every
+other one is taken up here: what it is now, and from its log's present end on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from producer.definitions.places import Place, Proof, Proven, Unproven
+from producer.oracle.catalog import OracleCatalog
+from producer.oracle.session import OracleSession
+from producer.sources.oracle import sql
+from producer.sources.oracle.following import Following
+from producer.sources.oracle.mlog import LogPlace
+from producer.tables import TableName, dotted
+from schemas.table.model import Table, same_definition
+
+MOST_OLD = 1_000_000
+"""Rows that a log may hold when its table is taken up: they are kept in memory until they are deleted."""
+
+
+class OracleDefinitions:
+    def __init__(self, session: OracleSession, catalog: OracleCatalog, following: Following) -> None:
+        self._session, self._catalog, self.following = session, catalog, following
+
+    def at(self, place: Place, name: TableName) -> Proof:
+        return self.all_at(place, [name])[name]
+
+    def all_at(self, _place: Place, names: Collection[TableName]) -> dict[TableName, Proof]:
+        found: dict[TableName, Proof] = {}
+        for name in names:
+            if (known := self.following.now(name)) is not None:
+                found[name] = Proven(known.table, None)
+        return found | self._taken_up([name for name in names if name not in found])
+
+    def take_up_again(self, tables: Mapping[TableName, Table]) -> None:
+        """Follow tables of which a process before has published the definition, and did not come to store that it follows them."""
+        for name, proof in self._taken_up(tables).items():
+            if (
+                isinstance(proof, Unproven)
+                or proof.table is None
+                or not same_definition(tables[name], proof.table)
+            ):
+                self.following.drop(name)
+
+    def partitioning(
+        self, _place: Place, _name: TableName
+    ) -> None: ...  # nobody asks: looks say what happened
+
+    def _taken_up(self, names: Collection[TableName]) -> dict[TableName, Proof]:
+        """Follow tables from now on. Their segments are read first: what happens to them from there on is seen."""
+        if not names:
+            return {}
+        segments = self._catalog.segments(names, self._catalog.logs())
+        found: dict[TableName, Proof] = {}
+        for name, (survey, logged) in self._catalog.survey(names).items():
+            if logged is None or name not in segments:
+                found[name] = Proven(None, survey.reason)
+                continue
+            rows = self._session.rows(*sql.log_places(logged.log, MOST_OLD + 1))
+            if len(rows) > MOST_OLD:
+                log = dotted(logged.log)
+                reason = (
+                    f"{log}, the log of {dotted(name)}, holds more than {MOST_OLD} rows of before, which nobody wants: "
+                    f"DELETE FROM {sql.quoted(*logged.log)} and COMMIT, then restart capture"
+                )
+                found[name] = Proven(None, reason)
+                continue
+            old = (LogPlace(str(rowid), int(sequence)) for rowid, sequence in rows)
+            self.following.take_up(name, logged, segments[name], old)
+            found[name] = Proven(logged.table, None)
+        return found

@@ -1,0 +1,157 @@
+"""The logs of all followed tables as one log: `SourceLog` and `UsedUpLog` of producer/source.py.
+
+A poll reads the beginning of each table's log, and then looks at the catalogue: what was read of a table that has changed by then is not
+published but read again, under what it is now. A poll has two numbers (producer/sources/oracle/mlog.py): at the first stands what the look
+found, at the second the rows, a transaction of their own. Deleted is what Kafka has, and nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from producer.errors import TableStoppedError
+from producer.oracle.catalog import OracleCatalog
+from producer.oracle.definitions import OracleDefinitions
+from producer.oracle.poll import Found, LogReader, Looks
+from producer.oracle.purge import Purger
+from producer.oracle.rows import FILE, OracleRows
+from producer.oracle.session import OracleSession
+from producer.source import Change, Published
+from producer.sources.changes import Boundary, Evidence, LogMoment, TransactionHeader
+from producer.sources.oracle.mlog import STEP, next_number
+from schemas.wire.records import StoredPosition
+
+POLL_ROWS = 5000
+"""Rows of one table's log that a poll reads."""
+_PAUSE = 0.2
+"""Seconds between polls that bring nothing more."""
+
+
+class PollPace(NamedTuple):
+    """`rows`: of a table's log that a poll reads; `pause`: seconds between polls; `seconds`: a clock; `wait`: for so many seconds."""
+
+    rows: int = POLL_ROWS
+    pause: float = _PAUSE
+    seconds: Callable[[], float] = time.monotonic
+    wait: Callable[[float], None] = time.sleep
+
+
+class OracleLog:
+    """`begun_poll`: the number of the last poll that has begun; readers of chunks ask it from their threads."""
+
+    delivered, objects_changed = None, (0, 0)
+
+    def __init__(
+        self,
+        session: OracleSession,
+        catalog: OracleCatalog,
+        definitions: OracleDefinitions,
+        record: StoredPosition,
+        captured: Callable[[str, str], bool],
+        *,
+        pace: PollPace,
+    ) -> None:
+        self._catalog, self._definitions, self._pace = catalog, definitions, pace
+        self._following = following = definitions.following
+        following.restore(record.proof)
+        following.captured = captured
+        self._reader = LogReader(session, following, pace.rows)
+        self._purger = Purger(session, catalog, following)
+        self._looks = Looks(catalog, following, Published({}, None, False, {}, ()))
+        self._number = self.begun_poll = record.pos
+        self._settled = self._noted = record.proof
+        self._taken: list[OracleRows] = []
+        self._due = pace.seconds()
+        self._server_id = record.identity.server_id
+        self.heard = self.begun = self.inside = self.outstanding = False
+        self.moment = LogMoment(FILE, record.pos, record.ts_ms)
+
+    # --- what is used up
+
+    def learn(self, published: Published) -> None:
+        """Delete what Kafka has, and go on behind all that a process before may have numbered."""
+        self._number = self.begun_poll = next_number(self._number, published.highest, again=published.again)
+        self._purger.published(published)
+        self._looks = Looks(self._catalog, self._following, published)
+        bare = [name for name in published.bare if name not in self._following.tables]
+        self._definitions.take_up_again({name: published.tables[name] for name in bare})
+
+    def purge(self) -> Iterator[TableStoppedError]:
+        """Delete what the poll has published, and what is not to be."""
+        yield from self._purger.taken(self._taken)
+        self._taken.clear()
+        self._purger.old()
+        self.outstanding = False
+
+    # --- reading
+
+    def read(self, timeout: float) -> Iterator[Change | None]:
+        self.heard = False
+        if not self._is_due(timeout):
+            return
+        self._taken.clear()
+        number = self.begun_poll = self._number
+        found, more = self._reader.logged()
+        ts_ms, fresh = self._catalog.now()
+        look = self._looks.look(fresh)
+        self.begun = self.inside = True
+        self.moment = LogMoment(FILE, number, ts_ms)
+        changed = yield from self._looks.statements(look, self._header(number, ts_ms))
+        self.moment = LogMoment(FILE, number + 1, ts_ms)
+        header = self._header(number + 1, ts_ms)
+        kept = {name: rows for name, rows in found.items() if name not in changed}
+        yield from self._publish(kept, header, whole=not more)
+        self.begun = self.inside = False
+        self._number = number + STEP
+        self._due = self._pace.seconds() + (0 if more else self._pace.pause)
+        if changed or self.outstanding:
+            self.heard = True
+            yield Boundary(header, FILE, number + STEP, bool(self._taken))
+        else:
+            self._settled = self._following.proofs()
+
+    def _is_due(self, timeout: float) -> bool:
+        left = self._due - self._pace.seconds()
+        if left > 0:
+            self._pace.wait(min(left, timeout))
+        return self._pace.seconds() >= self._due
+
+    def _header(self, number: int, ts_ms: int) -> TransactionHeader:
+        return TransactionHeader(FILE, number, ts_ms, self._server_id, None)
+
+    def _publish(self, found: Found, header: TransactionHeader, *, whole: bool) -> Iterator[Change]:
+        """Yield rows, counted over all tables; from the first of them on, and while a log has rows of before, something is outstanding."""
+        first = 0
+        for name, rows in found.items():
+            changes = (
+                rows if isinstance(rows, TableStoppedError) else self._reader.changes(name, rows, whole=whole)
+            )
+            if isinstance(changes, OracleRows):
+                changes.place(header, first)
+                first += len(changes.changes)
+                self._taken.append(changes)
+                self.outstanding = True
+            if changes is not None:
+                yield changes
+        self.outstanding = self.outstanding or self._following.has_old
+
+    # --- what the loop asks and says
+
+    @property
+    def point(self) -> tuple[str, int]:
+        return FILE, self._number
+
+    def ended(self, boundary: Boundary) -> None:
+        self._settled = self._following.proofs()
+
+    def note(self, file: str, pos: int) -> None:
+        self._noted = self._settled
+
+    def evidence(self) -> Evidence:
+        return Evidence(self._noted, None)
+
+    def counted(self, rows: int) -> None: ...
+    def uncaptured(self, rows: object) -> None: ...  # what has no event is not deleted
+    def close(self) -> None: ...

@@ -1,0 +1,120 @@
+"""Reads the logs of followed tables, and looks at what has become of the tables: the two halves of a poll."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from producer.errors import SourceRefusedError, TableStoppedError
+from producer.oracle.catalog import OracleCatalog
+from producer.oracle.look import Look, judged, looked_at_closely
+from producer.oracle.rows import OracleRows
+from producer.oracle.session import OracleSession
+from producer.source import Change, Published
+from producer.sources.changes import Barrier, TransactionHeader
+from producer.sources.oracle import sql
+from producer.sources.oracle.following import Following
+from producer.sources.oracle.forms import expressions, key_of, log_row_of
+from producer.sources.oracle.mlog import LogBrokenError, LogRow, read, twice, unpublished
+from producer.statements.ddl import TableDdl
+from producer.statements.judgement import StatementVerdict
+from producer.tables import TableName, dotted
+from schemas.findings import copy_again, seen_and_remedy
+
+Found = dict[TableName, list[LogRow] | TableStoppedError]
+
+
+class LogReader:
+    """`most`: rows of a table's log that are read at once."""
+
+    def __init__(self, session: OracleSession, following: Following, most: int) -> None:
+        self._session, self._following, self._most = session, following, most
+
+    def logged(self) -> tuple[Found, bool]:
+        """Return what the logs hold, and whether one of them may hold more. One that cannot be read stops its table."""
+        found: Found = {}
+        more = False
+        for name, logged in self._following.known():
+            if not self._following.captured(*name):
+                continue
+            statement = sql.log_rows(logged.log, expressions(logged), logged.extra, self._most)
+            try:
+                raw = self._session.rows(*statement)
+                found[name] = list(map(log_row_of(logged), raw))
+            except SourceRefusedError as error:
+                found[name] = TableStoppedError(
+                    frozenset([name]), "log", *seen_and_remedy(f"{dotted(name)}: {error}")
+                )
+            except (ValueError, ArithmeticError) as error:
+                reason = (
+                    f"a value in {dotted(logged.log)}, the log of {dotted(name)}, cannot be read ({error})"
+                )
+                found[name] = TableStoppedError(frozenset([name]), "value", reason, copy_again(*name))
+            else:
+                more = more or len(raw) >= self._most
+        return found, more
+
+    def changes(
+        self, name: TableName, rows: list[LogRow], *, whole: bool
+    ) -> OracleRows | TableStoppedError | None:
+        """Return what rows of a log say. `whole`: they are all that it holds."""
+        followed = self._following.tables.get(name)
+        if followed is None or followed.logged is None:
+            return None
+        rows = unpublished(rows, followed.old)
+        again = twice(rows, self._following.published.get(name, frozenset()))
+        try:
+            if again is not None:
+                raise LogBrokenError(
+                    f"SEQUENCE$$ {again.sequence} is published, and is there under another ROWID: the log was moved"
+                )
+            changes = read(rows, key_of(followed.logged), whole=whole).changes
+        except LogBrokenError as error:
+            log = dotted(followed.logged.log)
+            reason = f"{log}, the log of {dotted(name)}, cannot be read on: {error}"
+            return TableStoppedError(frozenset([name]), "log", reason, copy_again(*name))
+        return OracleRows(followed.logged.table, changes) if changes else None
+
+
+class Looks:
+    """`published`: what topics had when capture began."""
+
+    def __init__(self, catalog: OracleCatalog, following: Following, published: Published) -> None:
+        self._catalog, self._following, self._published = catalog, following, published
+
+    def look(self, fresh: str) -> Look:
+        """See what has become of the followed tables, and which are to be taken up. After this the rows read before are judged."""
+        logs, followed = self._catalog.logs(), self._following.tables
+        new = [name for name in logs if name not in followed and self._following.captured(*name)]
+        segments = self._catalog.segments([*followed, *new], logs)
+        close = [name for name, table in followed.items() if looked_at_closely(table, segments.get(name))]
+        return Look(fresh, new, segments, self._catalog.survey(close) if close else {})
+
+    def statements(self, look: Look, header: TransactionHeader) -> Generator[Change, None, set[TableName]]:
+        """Yield what has happened to tables otherwise than by DML; returns those of which nothing is published in this poll."""
+        changed: set[TableName] = set()
+        for name, table in list(self._following.tables.items()):
+            if not self._following.captured(*name):
+                self._following.drop(name)
+                continue
+            found = judged(name, table, look, self._published.tables.get(name))
+            if found is None:
+                continue
+            changed.add(name)
+            if isinstance(found, TableStoppedError):
+                self._following.drop(name)
+                yield found
+            else:
+                statement = TableDdl("alter", (name,))
+                yield Barrier(header, statement, found.sql, 0, start=header.pos, verdicts=(found.verdict,))
+        for name in sorted(look.new):
+            changed.add(name)
+            yield _first_seen(name, header)
+        return changed
+
+
+def _first_seen(name: TableName, header: TransactionHeader) -> Barrier:
+    """Of a table that is captured already nobody knows what has happened to it since."""
+    return Barrier(
+        header, TableDdl("create", (name,)), f"{dotted(name)} is seen for the first time by this process", 0, start=header.pos,
+        verdicts=(StatementVerdict(name, "unknown", "changed"),),
+    )  # fmt: skip

@@ -1,0 +1,66 @@
+"""Deletes rows of logs that Kafka has, or that nobody wants: by ROWID and SEQUENCE$$, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from producer.errors import TableStoppedError
+from producer.oracle.catalog import OracleCatalog
+from producer.oracle.rows import OracleRows
+from producer.oracle.session import OracleSession
+from producer.source import Published
+from producer.sources.oracle import sql
+from producer.sources.oracle.following import Following
+from producer.sources.oracle.mlog import LogPlace, purge_plan
+from producer.tables import TableName, dotted
+from schemas.findings import copy_again
+
+_AT_ONCE = 1000
+"""Rows of a statement, and of a transaction."""
+
+
+class Purger:
+    def __init__(self, session: OracleSession, catalog: OracleCatalog, following: Following) -> None:
+        self._session, self._catalog, self._following = session, catalog, following
+
+    def published(self, published: Published) -> None:
+        """Delete what topics had when capture began, and remember it. A process before may have deleted some of it."""
+        logs = self._catalog.logs() if published.rows else {}
+        for name, rows in published.rows.items():
+            places = [LogPlace(*row) for row in rows]
+            self._following.published[name] = frozenset(place.sequence for place in places)
+            if name in logs:
+                self._delete(logs[name].log, places)
+
+    def taken(self, taken: Iterable[OracleRows]) -> Iterator[TableStoppedError]:
+        """Delete what a poll has published. Yield the stops of tables of which rows were gone."""
+        for rows in taken:
+            logged, places = self._following.now(rows.table), rows.places
+            if logged is None or not places:
+                continue
+            deleted = self._delete(logged.log, places)
+            if deleted != len(places):
+                yield _gone(rows.table, logged.log, len(places), len(places) - deleted)
+
+    def old(self) -> None:
+        """Delete what tables had in their logs before they were taken up."""
+        for table in self._following.tables.values():
+            if table.old and table.logged is not None:
+                self._delete(table.logged.log, table.old)
+                table.old, table.settled = frozenset(), True
+
+    def _delete(self, log: TableName, places: Collection[LogPlace]) -> int:
+        statement = sql.delete_places(log)
+        return sum(
+            self._session.change_many(statement, batch) for batch in purge_plan(list(places), _AT_ONCE)
+        )
+
+
+def _gone(name: TableName, log: TableName, published: int, gone: int) -> TableStoppedError:
+    """Whoever deleted them may have deleted unread ones, too."""
+    return TableStoppedError(
+        frozenset([name]), "log",
+        f"of {published} rows of {dotted(log)}, the log of {dotted(name)}, that capture has published, {gone} were gone or moved when it deleted "
+        "them: something else purges or moves the log, and may have taken rows that nobody has read",
+        f"end that (DBMS_MVIEW.PURGE_LOG, another consumer, ALTER TABLE … MOVE), and {copy_again(*name)}",
+    )  # fmt: skip

@@ -1,0 +1,100 @@
+"""A connection to Oracle, seen as DB-API: statements in, rows out; what the driver raises becomes an error of capture."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from producer.errors import CaptureError, SourceRefusedError, TransientSourceError
+from schemas.config.model import SourceConfig
+from schemas.errors import ServerConnectError
+
+Rows = list[tuple[Any, ...]]
+
+_REFUSED = {
+    942: "grant SELECT on it, and DELETE on the log (`rowlock check` prints the grants), or create it again",
+    1031: "`rowlock check` prints the grants that are missing",
+    904: "`rowlock check` says what the logs must have",
+}
+"""Numbers of ORA- errors that no retry heals, and what to do."""
+
+
+class Driver(NamedTuple):
+    """`connect`: opens a DB-API connection, without autocommit (raises ServerConnectError); `errors`: the root of what the driver raises."""
+
+    connect: Callable[[], Any]
+    errors: type[Exception]
+
+
+def oracle_driver(source: SourceConfig) -> Driver:
+    """Return python-oracledb, set as the source says. Raises SourceRefusedError where it is not installed."""
+    try:
+        oracledb = import_module("oracledb")
+        opening = import_module("schemas.io.oracle_connection").open_oracle
+    except ImportError as error:
+        raise SourceRefusedError(
+            f"a source of type oracle needs the package oracledb, and {error}: pip install 'oracledb>=2.0'"
+        ) from error
+    return Driver(lambda: opening(source), oracledb.Error)
+
+
+def error_number(error: BaseException) -> int:
+    """Return the number of an ORA- error; 0: it has none."""
+    first = error.args[0] if error.args else None
+    number = getattr(first, "code", 0)
+    return number if isinstance(number, int) else 0
+
+
+def source_error(error: Exception) -> CaptureError:
+    """Return what an error of the driver means."""
+    remedy = _REFUSED.get(error_number(error))
+    if remedy is not None:
+        return SourceRefusedError(f"Oracle refuses: {error}: {remedy}")
+    return TransientSourceError(f"Oracle cannot be asked just now: {error}")
+
+
+class OracleSession:
+    """One connection, opened when it is needed, and again when it was lost. All methods raise TransientSourceError, SourceRefusedError."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._connection: Any = None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(self._driver.errors):
+                self._connection.close()
+            self._connection = None
+
+    def rows(self, sql: str, binds: Sequence[object] = ()) -> Rows:
+        """Return the rows of a SELECT, of what is committed when it begins."""
+        with self._asked() as connection, contextlib.closing(connection.cursor()) as cursor:
+            cursor.execute(sql, list(binds))
+            found = [tuple(row) for row in cursor.fetchall()]
+            connection.rollback()
+            return found
+
+    def change_many(self, sql: str, binds: Sequence[Sequence[object]]) -> int:
+        """Run a statement once for each of `binds`, in a transaction; returns how many rows it changed."""
+        with self._asked() as connection, contextlib.closing(connection.cursor()) as cursor:
+            cursor.executemany(sql, [list(each) for each in binds])
+            changed = int(cursor.rowcount)
+            connection.commit()
+            return changed
+
+    @contextmanager
+    def _asked(self) -> Iterator[Any]:
+        """Give the connection. After an error it is another one: nothing is known of what became of a transaction."""
+        try:
+            if self._connection is None:
+                self._connection = self._driver.connect()
+            yield self._connection
+        except ServerConnectError as error:
+            kind = TransientSourceError if error.transient else SourceRefusedError
+            raise kind(str(error)) from error
+        except self._driver.errors as error:
+            self.close()
+            raise source_error(error) from error

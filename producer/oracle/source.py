@@ -1,0 +1,144 @@
+"""Oracle: `SourceDatabase` of producer/source.py, which says what each method does (docs/adr/0028)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from producer.decoders.context import SourceContext
+from producer.errors import SourceRefusedError
+from producer.oracle.catalog import OracleCatalog
+from producer.oracle.checks import check_oracle, require_oracle
+from producer.oracle.chunks import OracleChunks
+from producer.oracle.definitions import OracleDefinitions
+from producer.oracle.log import OracleLog, PollPace
+from producer.oracle.rows import FILE
+from producer.oracle.session import Driver, OracleSession, oracle_driver
+from producer.resume.positions import check_server
+from producer.snapshot.reader import BackgroundReader
+from producer.source import SourceCheck, SourceDatabase
+from producer.sources.changes import LogStart
+from producer.sources.chunk_data import LogPoint
+from producer.sources.oracle.following import Following
+from producer.sources.survey import Surveyed
+from producer.tables import TableName
+from schemas.config.model import Config, SourceConfig
+from schemas.findings import START_OVER
+from schemas.table.names import EXACT, Names
+from schemas.wire.records import StoredPosition
+
+_FIRST = 2
+_NO_END = 1 << 53
+"""A log that is polled ends nowhere."""
+
+
+class OracleTables:
+    """`SourceTables`. Names are compared as they are: Oracle keeps them in upper case unless they were quoted."""
+
+    names: Names = EXACT
+
+    def __init__(self, catalog: OracleCatalog) -> None:
+        self._catalog = catalog
+
+    def table_names(self, patterns: Sequence[str]) -> list[TableName]:
+        return self._catalog.table_names(patterns)
+
+    def survey(self, names: Collection[TableName]) -> dict[TableName, Surveyed]:
+        return {name: found for name, (found, _) in self._catalog.survey(names).items()}
+
+
+class OracleSource:
+    """The poll, and all questions of the loop, have one connection; each reader of chunks has its own."""
+
+    connector = "oracle"
+
+    def __init__(self, source: SourceConfig, name: str, driver: Driver, pace: PollPace) -> None:
+        self._source, self._place, self._driver, self._pace = source, f"source {name}", driver, pace
+        self._session = OracleSession(driver)
+        self._catalog = OracleCatalog(self._session)
+        self._following = Following()
+        self._log: OracleLog | None = None
+        self.tables = OracleTables(self._catalog)
+        self.definitions = OracleDefinitions(self._session, self._catalog, self._following)
+
+    # --- checks
+
+    def check(self) -> SourceCheck:
+        return check_oracle(self._session, self._catalog, self._place, self._source.user, self._source.tables)
+
+    def require(self) -> None:
+        require_oracle(self._catalog, self._place)
+
+    # --- a stretch of capture
+
+    def begin(self, beat: Callable[[], None]) -> None:
+        """What was followed in the stretch before is followed by what the record says of it."""
+        self._following.tables.clear()
+        self._following.published.clear()
+        self._following.captured = lambda _db, _table: True
+
+    def close(self) -> None:
+        self._session.close()
+
+    # --- identity, and the log
+
+    def beginning(self) -> LogStart:
+        return LogStart(FILE, _FIRST, self._catalog.identity(), ())
+
+    def resumed(self, stored: StoredPosition) -> LogStart:
+        now = self._catalog.identity()
+        check_server(stored, now)
+        if stored.file != FILE:
+            raise SourceRefusedError(
+                f"the source was captured as another kind of database (it stands in {stored.file}): {START_OVER}"
+            )
+        return LogStart(stored.file, stored.pos, now, stored.proof)
+
+    def open_log(self, record: StoredPosition, captured: Callable[[str, str], bool]) -> OracleLog:
+        self._log = OracleLog(
+            self._session, self._catalog, self.definitions, record, captured, pace=self._pace
+        )
+        return self._log
+
+    def log_end(self) -> tuple[str, int] | None:
+        return FILE, _NO_END
+
+    def context(self, name: str, epoch: int, gen: int) -> SourceContext:
+        return SourceContext(connector=self.connector, name=name, epoch=epoch, gen=gen)
+
+    # --- tables
+
+    def without_transactions(self, name: TableName) -> str | None:
+        return None  # a table without them is not there
+
+    def rows_about(self, name: TableName) -> int | None:
+        return self._catalog.rows_about(name)
+
+    def reaches(self, objects_changed: Callable[[], LogPoint]) -> Any:
+        return None  # nobody asks: what a look finds says what it does
+
+    # --- snapshots
+
+    def open_reader(self, started: LogPoint) -> BackgroundReader:
+        log = self._log
+        if log is None:
+            raise ValueError("chunks are read beside a log")
+        chunks = OracleChunks(
+            OracleSession(self._driver), self._following, lambda: log.point[1], lambda: log.begun_poll
+        )
+        return BackgroundReader(chunks)
+
+
+def selected_tables(source: SourceConfig, name: str) -> dict[TableName, Surveyed]:
+    """Return what the tables are that the source's patterns select. Raises SourceRefusedError, TransientSourceError."""
+    database = OracleSource(source, name, oracle_driver(source), PollPace())
+    try:
+        return database.tables.survey(database.tables.table_names(source.tables))
+    finally:
+        database.close()
+
+
+def oracle_source(config: Config, name: str) -> SourceDatabase:
+    """Return the source `name` of the configuration; it connects when it is asked."""
+    source = config.sources[name]
+    return OracleSource(source, name, oracle_driver(source), PollPace())

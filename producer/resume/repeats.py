@@ -1,0 +1,82 @@
+"""Events at a place of their own, not at the log's: definitions and stops, which a start repeats under its gen."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from producer.decoders.row_codec import SourceContext, TransactionContext
+from producer.kafka.control_events import encode_definition, encode_stop
+from producer.ports import EventWriter
+from producer.tables import Begun, Captured, TableName, TableState, dotted
+from schemas.wire.copies import CopyMark
+from schemas.wire.event import ColumnChanges
+from schemas.wire.position import Position
+from schemas.wire.records import StoredPosition
+
+
+def definition_context(record: StoredPosition, position: Position) -> TransactionContext:
+    """Return a context at `position`; of a repeated definition the file's name is that of the record's series."""
+    stem, _, number = record.file.rpartition(".")
+    file = record.file if position[1] == int(number) else f"{stem}.{position[1]:0{len(number)}d}"
+    return TransactionContext(
+        id=f"{file}:{position[2]}", gtid=None, file=file, file_number=position[1], pos=position[2],
+        ts_ms=record.ts_ms, server_id=record.identity.server_id, made_ms=now_ms(),
+    )  # fmt: skip
+
+
+def send_definition(
+    writer: EventWriter,
+    context: SourceContext,
+    state: TableState,
+    transaction: TransactionContext,
+    ddl: str | None = None,
+    *,
+    effect: str | None = None,
+    columns: ColumnChanges | None = None,
+    copy: CopyMark | None = None,
+) -> None:
+    """Send the definition in force at its own position, and remember its offset once acknowledged. `copy`: one begins with it."""
+    if state.defined_at[0] != context.epoch:
+        context = msgspec.structs.replace(context, epoch=state.defined_at[0])
+    state.topic.note()  # the definition stands lower than what the topic has, and takes its place as the tail
+    key, value = encode_definition(
+        state.table, context, state.topic.tail, transaction, row=state.defined_at[3], ddl=ddl, effect=effect, columns=columns,
+        copy=copy,
+    )  # fmt: skip
+    state.topic.raise_ceiling()
+    position = state.defined_at
+
+    def stored(offset: int) -> None:
+        state.definition_offset = offset
+        if copy is not None:
+            state.begun = Begun(copy, position, offset)
+
+    writer.send(state.topic.name, key, value, stored)
+
+
+def send_stop(
+    writer: EventWriter, context: SourceContext, captured: Captured, name: TableName, record: StoredPosition
+) -> None:
+    """Send the stop of a table at its `position`, and remember its offset once acknowledged."""
+    stopped, topic = captured.stopped[name], captured.topic(name)
+    position = stopped.position
+    if position is None:
+        raise ValueError(f"the stop of {dotted(name)} has no place yet")
+    if position[0] != context.epoch:
+        context = msgspec.structs.replace(context, epoch=position[0])
+    at = definition_context(record, position)
+    at.ts_ms = stopped.stop.since_ms
+    topic.note()
+    key, value = encode_stop(name, context, topic.tail, at, position[3], stopped.stop)
+    topic.raise_ceiling()
+
+    def stored(offset: int) -> None:
+        stopped.offset = offset
+
+    writer.send(topic.name, key, value, stored)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

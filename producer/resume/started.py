@@ -1,0 +1,49 @@
+"""A capture unit that has started: what its start hands to the loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from producer.copies.book import CopyBook
+from producer.decoders.row_codec import SourceContext
+from producer.definitions.index import LogPoint
+from producer.resume.topic_recovery import Tail
+from producer.source import Published
+from producer.tables import Captured, TableName
+from schemas.wire.copies import CopyMark
+from schemas.wire.position import Position
+from schemas.wire.records import StoredPosition
+
+NOTHING_PUBLISHED = Published({}, None, False, {}, ())
+
+
+@dataclass(slots=True)
+class Started:
+    """A capture unit that has started: the state it runs with. `tails`: per known table what its topic said; `errors`: tables
+    that are left out.
+
+    `fresh`: the position is a new beginning (first start, or a new snapshot), not a stored one. `late`: new tables that wait to
+    be defined: until the stream has passed what their topic holds (readers would drop it as old), and the point of the
+    log up to which no definition of theirs can be proven. `begins`: tables that a former start took up behind the record's
+    position, and where: nothing before concerns them. `copies`: those that were asked for. `snapshots`: whether tables are
+    snapshotted. `published`: see UsedUpLog.
+    """
+
+    record: StoredPosition
+    context: SourceContext
+    captured: Captured
+    tails: dict[TableName, Tail]
+    errors: dict[TableName, str]
+    fresh: bool
+    late: dict[TableName, LogPoint] = field(default_factory=dict)
+    begins: dict[TableName, Position] = field(default_factory=dict)
+    copies: CopyBook = field(default_factory=CopyBook)
+    snapshots: bool = True
+    published: Published = NOTHING_PUBLISHED
+
+    def again(self, name: TableName) -> CopyMark | None:
+        """Return how the first definition of a table in this era is marked: as the begin of a copy, where its topic has an older one."""
+        tail = self.tails.get(name)
+        if tail is None or not self.snapshots or any(at[0] >= self.context.epoch for at in tail.definitions):
+            return None
+        return CopyMark(id=f"snapshot of era {self.context.epoch}")

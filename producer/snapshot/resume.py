@@ -1,0 +1,49 @@
+"""The place where a table's snapshot goes on, by the markers in its topic. Pure."""
+
+from __future__ import annotations
+
+from producer.copies.states import CopyStates
+from producer.resume.topic_recovery import Marker, Tail
+from producer.snapshot.chunks import FROM_START, ResumePoint
+from producer.tables import TableState, dotted
+from schemas.table.model import Table
+
+
+def resume_point(state: TableState, tail: Tail | None, copies: CopyStates) -> ResumePoint | None:
+    """Return the place where the snapshot or copy of a table goes on; None: a copy has to begin first. `tail`: of its topic at the start."""
+    begun = state.begun
+    again = FROM_START._replace(repeated=begun is not None)
+    if begun is not None and not copies.resumes(dotted(state.name), begun):
+        return again._replace(done=True)
+    if tail is None or not tail.markers or tail.begun != begun:
+        return again
+    resume = resume_after(tail, state.table)
+    return None if resume == FROM_START._replace(repeated=True) else resume
+
+
+def resume_after(tail: Tail, table: Table) -> ResumePoint:
+    """Return where the snapshot of a table stands by its markers, in topic order; the first one may be any of a chain.
+
+    It is there because a position record named it as the last one that counted (`Anchor`), so it needs no proof. `table`: the
+    definition in force now. Where a chunk of another key ended says nothing about this one's order: all is read again.
+    """
+    at: ResumePoint | None = None
+    last: Marker | None = None
+    for marker in tail.markers:
+        chunk = marker.chunk
+        begins = chunk.number == 1 and chunk.after is None
+        follows = at is not None and not at.done and (chunk.number, chunk.after) == (at.number, at.after)
+        if at is None or begins or follows:
+            at = ResumePoint(chunk.last, chunk.number + 1, chunk.upto, chunk.repeated)
+            last = marker
+    if at is None or last is None:
+        return FROM_START
+    return at if at.done or _of_its_key(tail, last, table) else FROM_START._replace(repeated=True)
+
+
+def _of_its_key(tail: Tail, marker: Marker, table: Table) -> bool:
+    """Tell whether the marker's keys are of the table's key: by the definition it stands under, else (`tail` begins later) by form."""
+    under = max((position for position in tail.definitions if position <= marker.position), default=None)
+    if under is not None:
+        return tail.definitions[under].key.columns == table.key.columns
+    return len(marker.chunk.upto or ()) == len(table.key.parts)

@@ -1,0 +1,236 @@
+"""What Oracle's catalogue says of tables and their logs: whether a table can be captured, and what has happened to it. Pure.
+
+A table is captured when it has a primary key and a log WITH PRIMARY KEY, SEQUENCE, all its other columns, INCLUDING NEW VALUES: so every
+image in the log is whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from producer.sources.oracle.sql import TableName, quoted
+from producer.sources.oracle.types import OracleColumn, form_of
+from producer.sources.survey import MISSING, Surveyed
+from schemas.errors import UnsupportedTypeError
+from schemas.table.model import Column, IndexPart, Kind, Table, UniqueIndex
+
+TableColumns = Mapping[TableName, Sequence[OracleColumn]]
+XID, COMMIT_SCN = "XID$$", "COMMIT_SCN"
+_OWN = {"SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$"}
+"""Columns of a log without which nothing can be told."""
+
+
+class MlogOptions(NamedTuple):
+    """A row of ALL_MVIEW_LOGS. `table`: the log's own name, of the table's owner."""
+
+    name: TableName
+    table: str
+    primary_key: bool
+    sequence: bool
+    new_values: bool
+    commit_scn: bool
+    staging: bool
+
+    @property
+    def log(self) -> TableName:
+        return self.name[0], self.table
+
+
+class Constraint(NamedTuple):
+    """A primary key ("P"), or a unique constraint or index ("U")."""
+
+    name: str
+    kind: str
+    columns: tuple[str, ...]
+
+
+class Segments(NamedTuple):
+    """Where a table and its partitions are kept, and by what that may have changed.
+
+    `id`: OBJECT_ID, another one when it was dropped and made again; `data`: DATA_OBJECT_IDs of its segments, others when rows were put there
+    or taken away otherwise than by DML; `ddl`: time of the last DDL (a grant counts); `log_id`: OBJECT_ID of the log; `load`: SCN of the
+    last direct-path load, "" without one.
+    """
+
+    id: int
+    data: frozenset[int]
+    ddl: str
+    log_id: int
+    load: str
+
+
+class Logged(NamedTuple):
+    """A table that can be captured. `extra`: which of XID$$ and COMMIT_SCN its log has. `columns`: of the table's definition."""
+
+    table: Table
+    log: TableName
+    extra: frozenset[str]
+    columns: tuple[OracleColumn, ...]
+
+
+def judge(
+    name: TableName,
+    columns: TableColumns,
+    constraints: Sequence[Constraint],
+    log: MlogOptions | None,
+    views: Sequence[str] = (),
+    *,
+    several: bool = False,
+) -> tuple[Surveyed, Logged | None]:
+    """Say whether a table can be captured, and as what.
+
+    `columns`: also those of its log. `views`: that are refreshed from the log. `several`: instances have the database open.
+    """
+    place, own = f"table {name[0]}.{name[1]}", columns.get(name, ())
+    if not own:
+        return MISSING, None
+    kept = [column for column in own if not column.virtual]
+    try:
+        built = _columns(kept)
+        key, unique = _keys(name, constraints, kept)
+    except UnsupportedTypeError as error:
+        return Surveyed(None, f"{place}: {error}: exclude the table, or change it"), None
+    why = log_refusal(name, kept, key.columns, log=log, all_columns=columns, views=views)
+    if why is not None or log is None:
+        return Surveyed(None, f"{place}: {why}"), None
+    table, extra = (
+        Table(db=name[0], name=name[1], columns=built, key=key, unique=unique),
+        _extra(log, columns),
+    )
+    if several and COMMIT_SCN not in extra:
+        return Surveyed(
+            None,
+            f"{place}: several instances (RAC) write its log {log.table}, and only commit SCNs put their rows in order: "
+            f"{wanted_log(name, [each.name for each in kept if each.name not in key.columns], ', COMMIT SCN')} in its place",
+        ), None
+    return Surveyed(table, None), Logged(table, log.log, extra, tuple(kept))
+
+
+def _columns(columns: Sequence[OracleColumn]) -> tuple[Column, ...]:
+    return tuple(
+        Column(name=column.name, type=form_of(column).type, nullable=column.nullable) for column in columns
+    )
+
+
+def _keys(
+    name: TableName, constraints: Sequence[Constraint], columns: Sequence[OracleColumn]
+) -> tuple[UniqueIndex, tuple[UniqueIndex, ...]]:
+    """Return the primary key, and all other unique indexes over plain columns (those over expressions are the source's own business)."""
+    by_name = {column.name: column for column in columns}
+    primary = next((each for each in constraints if each.kind == "P"), None)
+    if primary is None:
+        raise UnsupportedTypeError("it has no primary key, by which its log is read")
+    for part in primary.columns:
+        if form_of(by_name[part]).bind is None:
+            raise UnsupportedTypeError(
+                f"column {part} of its primary key has type {by_name[part].declared}, by which it cannot be read in chunks"
+            )
+    found: dict[tuple[str, ...], UniqueIndex] = {}
+    for each in sorted(constraints):
+        if each.columns != primary.columns and by_name.keys() >= set(each.columns):
+            found.setdefault(each.columns, _index(each))
+    return _index(primary), tuple(found.values())
+
+
+def _index(constraint: Constraint) -> UniqueIndex:
+    return UniqueIndex(
+        name=constraint.name, parts=tuple(IndexPart(column=name) for name in constraint.columns)
+    )
+
+
+def _extra(log: MlogOptions, columns: TableColumns) -> frozenset[str]:
+    has_xid = any(column.name == XID for column in columns.get(log.log, ()))
+    return frozenset([*([XID] if has_xid else []), *([COMMIT_SCN] if has_xid and log.commit_scn else [])])
+
+
+def log_refusal(
+    name: TableName,
+    columns: Sequence[OracleColumn],
+    key: Collection[str],
+    *,
+    log: MlogOptions | None,
+    all_columns: TableColumns,
+    views: Sequence[str],
+) -> str | None:
+    """Return why the log does not do ("…seen…: what to do"); None: it does."""
+    wanted = wanted_log(name, [column.name for column in columns if column.name not in key])
+    if log is None:
+        return f"it has no materialized view log, or the user may not see it: {wanted}"
+    if log.staging:
+        return (
+            f"its log {log.table} is a staging log (FOR SYNCHRONOUS REFRESH), which is not read, and a table has one log only: "
+            "exclude the table, or drop that log"
+        )
+    names = {column.name for column in all_columns.get(log.log, ())}
+    missing = [column.name for column in columns if column.name not in names]
+    lacks = [
+        text for there, text in (
+            (log.primary_key, "PRIMARY KEY"), (log.sequence and names >= _OWN, "SEQUENCE"), (log.new_values, "INCLUDING NEW VALUES"),
+            (not missing, f"column {', '.join(missing)}"),
+        ) if not there
+    ]  # fmt: skip
+    if lacks:
+        return f"its log {log.table} lacks {', '.join(lacks)}: {wanted} in its place"
+    if log.commit_scn and XID not in names:
+        return f"its log {log.table} is WITH COMMIT SCN and has no {XID}: {wanted} in its place"
+    if views:
+        return (
+            f"materialized views are refreshed from its log too ({', '.join(sorted(views))}), which would miss what capture deletes: "
+            "drop them, or exclude the table (a log that is shared is not supported yet)"
+        )
+    return None
+
+
+def wanted_log(name: TableName, columns: Sequence[str], more: str = "") -> str:
+    """Return the statement that makes the log which capture wants."""
+    listed = f" ({', '.join(quoted(each) for each in columns)})" if columns else ""
+    return f"CREATE MATERIALIZED VIEW LOG ON {quoted(*name)} WITH PRIMARY KEY, SEQUENCE{more}{listed} INCLUDING NEW VALUES"
+
+
+# --- what has happened to a table
+
+
+def rows_replaced(before: Segments, now: Segments) -> str | None:
+    """Return by what rows may have come or gone that the log does not have; None: by nothing that can be seen."""
+    if now.id != before.id:
+        return "was dropped and made again"
+    if now.log_id != before.log_id:
+        return "has another log now"
+    if before.data - now.data:
+        return "was truncated or moved, or one of its partitions was"
+    if now.load != before.load:
+        return "was loaded by direct path"
+    return None
+
+
+def followable(before: Logged, now: Logged) -> bool:
+    """Tell whether rows of the log mean the same under both definitions, so that the table is gone on with.
+
+    Proven are: another unique index or nullability; text and numbers that got longer; columns that were dropped; or else columns added at the
+    end that may be NULL and have no default, of which a row of before has NULL. All else ends in a copy.
+    """
+    if before.table.key != now.table.key or before.log != now.log:
+        return False
+    old, new = {each.name: each for each in before.columns}, {each.name: each for each in now.columns}
+    dropped = [name for name in old if name not in new]
+    added = [each for each in now.columns if each.name not in old]
+    if dropped and added:  # one may be the other by another name
+        return False
+    kept = [name for name in old if name in new]
+    if [each.name for each in now.columns] != [*kept, *(each.name for each in added)]:
+        return False
+    if any(each.has_default or not each.nullable for each in added):
+        return False
+    return all(_same_values(old[name], new[name]) for name in kept)
+
+
+def _same_values(before: OracleColumn, now: OracleColumn) -> bool:
+    was, is_ = form_of(before).type, form_of(now).type
+    if was == is_:
+        return True
+    if was.kind is not is_.kind or was.scale != is_.scale or was.fsp != is_.fsp:
+        return False
+    if was.kind is Kind.DECIMAL:
+        return 0 < was.precision <= is_.precision
+    return was.kind in (Kind.VARCHAR, Kind.VARBINARY) and was.length <= is_.length

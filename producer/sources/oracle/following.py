@@ -1,0 +1,94 @@
+"""The tables that are followed: as what they are, what of their logs is not to be published, and when the record may say so.
+
+A table is followed from a definition on that was asked for (`take_up`). What its log holds by then is older than all that follows (a
+snapshot, a copy), may lack what a foreign purge took, or speak of rows that a TRUNCATE has removed since: it is deleted unread. Until
+that is done the record does not name the table (`settled`): a start that finds a table captured, and not named, stops it for a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from producer.sources.oracle.catalogue import Logged, Segments
+from producer.sources.oracle.mlog import LogPlace
+from schemas.wire.records import LogProof
+
+TableName = tuple[str, str]
+
+
+@dataclass(slots=True)
+class FollowedTable:
+    """A table as the last look found it. `old`: rows of its log that are deleted unread; `settled`: whether the record may name it;
+    `again`: whether it is to be looked at closely the next time.
+
+    `logged` is None as long as only the record of a process before is known (`segments`).
+    """
+
+    segments: Segments
+    logged: Logged | None = None
+    old: frozenset[LogPlace] = frozenset()
+    settled: bool = True
+    again: bool = True
+
+
+@dataclass(slots=True)
+class Following:
+    """All of them, by name. `published`: numbers of log rows that the topics had when capture began; `captured`: see SourceLog."""
+
+    tables: dict[TableName, FollowedTable] = field(default_factory=dict)
+    published: dict[TableName, frozenset[int]] = field(default_factory=dict)
+    captured: Callable[[str, str], bool] = lambda _db, _table: True
+
+    def known(self) -> list[tuple[TableName, Logged]]:
+        """Return the tables whose log can be read."""
+        return [(name, each.logged) for name, each in self.tables.items() if each.logged is not None]
+
+    def now(self, name: TableName) -> Logged | None:
+        """Return what a table is that is followed, and captured just now."""
+        table = self.tables.get(name)
+        return table.logged if table is not None and self.captured(*name) else None
+
+    @property
+    def has_old(self) -> bool:
+        """Tell whether a log holds rows that are to be deleted unread."""
+        return any(table.old for table in self.tables.values())
+
+    def take_up(self, name: TableName, logged: Logged, segments: Segments, old: Iterable[LogPlace]) -> None:
+        found = frozenset(old)
+        self.tables[name] = FollowedTable(segments, logged, found, settled=not found)
+
+    def drop(self, name: TableName) -> None:
+        self.tables.pop(name, None)
+
+    def proofs(self) -> tuple[LogProof, ...]:
+        """Return what the record keeps of the tables that it may name."""
+        return tuple(
+            proof_of(name, each.segments) for name, each in sorted(self.tables.items()) if each.settled
+        )
+
+    def restore(self, proofs: Iterable[LogProof]) -> None:
+        """Follow the tables that a record names, unless they have just been taken up."""
+        for name, segments in recorded(proofs).items():
+            self.tables.setdefault(name, FollowedTable(segments))
+
+
+def proof_of(name: TableName, segments: Segments) -> LogProof:
+    """Return a table's segments as a record has them."""
+    data = ",".join(map(str, sorted(segments.data)))
+    return LogProof(
+        file="\0".join(name),
+        start=segments.id,
+        end=segments.log_id,
+        digest=f"{data};{segments.load};{segments.ddl}",
+    )
+
+
+def recorded(proofs: Iterable[LogProof]) -> Mapping[TableName, Segments]:
+    found = {}
+    for proof in proofs:
+        owner, _, table = proof.file.partition("\0")
+        data, load, ddl = proof.digest.split(";", 2)
+        ids = frozenset(int(each) for each in data.split(",") if each)
+        found[owner, table] = Segments(proof.start, ids, ddl, proof.end, load)
+    return found

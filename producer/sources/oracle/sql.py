@@ -1,0 +1,189 @@
+"""The SQL of capture on Oracle, as text: pure. Binds are numbered, names are quoted, and times and numbers are written out by formats of
+their own, so that nothing depends on a session's NLS settings.
+
+What is from Oracle's reference, and not seen on a server by now, is proven by `make test-oracle` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+TableName = tuple[str, str]
+
+IDENTITY = (
+    "SELECT TO_CHAR(DBID), TO_CHAR(RESETLOGS_CHANGE#), SYS_CONTEXT('USERENV', 'CON_NAME') FROM V$DATABASE"
+)
+VERSION = "SELECT VERSION FROM PRODUCT_COMPONENT_VERSION WHERE PRODUCT LIKE 'Oracle%'"
+INSTANCES = "SELECT COUNT(*) FROM GV$INSTANCE"
+NOW = (
+    "SELECT TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD\"T\"HH24:MI:SS.FF3'), "
+    "TO_CHAR(SYSDATE - 2 / 86400, 'YYYY-MM-DD\"T\"HH24:MI:SS') FROM DUAL"
+)
+"""The time of now in UTC, and that of two seconds ago as the server's clock shows it, which LAST_DDL_TIME follows."""
+
+LOGS = (
+    "SELECT LOG_OWNER, MASTER, LOG_TABLE, PRIMARY_KEY, SEQUENCE, INCLUDE_NEW_VALUES, COMMIT_SCN_BASED, STAGING_LOG "
+    "FROM ALL_MVIEW_LOGS"
+)
+"""A table and its log have the same owner."""
+TABLES = "SELECT OWNER, TABLE_NAME FROM ALL_TABLES"
+_OBJECTS = (
+    "SELECT OWNER, OBJECT_NAME, OBJECT_TYPE, OBJECT_ID, DATA_OBJECT_ID, TO_CHAR(LAST_DDL_TIME, 'YYYY-MM-DD\"T\"HH24:MI:SS') "
+    "FROM ALL_OBJECTS WHERE OBJECT_TYPE IN ('TABLE', 'TABLE PARTITION', 'TABLE SUBPARTITION') AND"
+)
+_LOADS = "SELECT TABLEOBJ#, TO_CHAR(MAX(SCN)) FROM ALL_SUMDELTA WHERE TABLEOBJ# IN ({}) GROUP BY TABLEOBJ#"
+_COLUMNS = (
+    "SELECT OWNER, TABLE_NAME, COLUMN_NAME, DATA_TYPE, DATA_LENGTH, CHAR_LENGTH, DATA_PRECISION, DATA_SCALE, NULLABLE, "
+    "VIRTUAL_COLUMN, DEFAULT_LENGTH FROM ALL_TAB_COLS WHERE HIDDEN_COLUMN = 'NO' AND"
+)
+_CONSTRAINTS = (
+    "SELECT C.OWNER, C.TABLE_NAME, C.CONSTRAINT_NAME, C.CONSTRAINT_TYPE, P.COLUMN_NAME FROM ALL_CONSTRAINTS C "
+    "JOIN ALL_CONS_COLUMNS P ON P.OWNER = C.OWNER AND P.CONSTRAINT_NAME = C.CONSTRAINT_NAME "
+    "WHERE C.CONSTRAINT_TYPE IN ('P', 'U') AND C.STATUS = 'ENABLED' AND"
+)
+_CONSTRAINTS_END = "ORDER BY C.OWNER, C.TABLE_NAME, C.CONSTRAINT_NAME, P.POSITION"
+_INDEXES = (
+    "SELECT I.TABLE_OWNER, I.TABLE_NAME, I.INDEX_NAME, 'U', P.COLUMN_NAME FROM ALL_INDEXES I "
+    "JOIN ALL_IND_COLUMNS P ON P.INDEX_OWNER = I.OWNER AND P.INDEX_NAME = I.INDEX_NAME "
+    "WHERE I.UNIQUENESS = 'UNIQUE' AND"
+)
+_INDEXES_END = "ORDER BY I.TABLE_OWNER, I.TABLE_NAME, I.INDEX_NAME, P.COLUMN_POSITION"
+_ROWS_ABOUT = "SELECT NUM_ROWS FROM ALL_TABLES WHERE OWNER = :1 AND TABLE_NAME = :2"
+
+Statement = tuple[str, list[object]]
+
+
+def _of(names: Sequence[TableName], owner: str, table: str) -> Statement:
+    """Return a condition on the columns `owner`, `table`, and its binds."""
+    each = [f"({owner} = :{2 * i + 1} AND {table} = :{2 * i + 2})" for i in range(len(names))]
+    return f"({' OR '.join(each)})", [part for name in names for part in name]
+
+
+def objects(names: Sequence[TableName]) -> Statement:
+    """Rows: owner, name, type, OBJECT_ID, DATA_OBJECT_ID, time of the last DDL in whole seconds; of tables and of their partitions."""
+    condition, binds = _of(names, "OWNER", "OBJECT_NAME")
+    return f"{_OBJECTS} {condition}", binds
+
+
+def loads(ids: Sequence[int]) -> Statement:
+    """Rows: OBJECT_ID of a table, SCN of the last direct-path load into it."""
+    return _LOADS.format(", ".join(f":{i + 1}" for i in range(len(ids)))), list(ids)
+
+
+def columns(names: Sequence[TableName]) -> Statement:
+    condition, binds = _of(names, "OWNER", "TABLE_NAME")
+    return f"{_COLUMNS} {condition} ORDER BY OWNER, TABLE_NAME, COLUMN_ID", binds
+
+
+def constraints(names: Sequence[TableName]) -> Statement:
+    """Rows: owner, table, name, P or U, column; columns in their order."""
+    condition, binds = _of(names, "C.OWNER", "C.TABLE_NAME")
+    return f"{_CONSTRAINTS} {condition} {_CONSTRAINTS_END}", binds
+
+
+def indexes(names: Sequence[TableName]) -> Statement:
+    """Rows like those of `constraints`."""
+    condition, binds = _of(names, "I.TABLE_OWNER", "I.TABLE_NAME")
+    return f"{_INDEXES} {condition} {_INDEXES_END}", binds
+
+
+def views(names: Sequence[TableName]) -> Statement:
+    """Rows: owner of a table, table, name of a materialized view that is refreshed from its log."""
+    condition, binds = _of(names, "B.OWNER", "B.MASTER")
+    return (
+        "SELECT B.OWNER, B.MASTER, R.NAME FROM ALL_BASE_TABLE_MVIEWS B "
+        f"JOIN ALL_REGISTERED_MVIEWS R ON R.MVIEW_ID = B.MVIEW_ID WHERE {condition}"
+    ), binds
+
+
+def rows_about(name: TableName) -> Statement:
+    return _ROWS_ABOUT, list(name)
+
+
+# --- tables and their logs
+
+
+def quoted(*names: str) -> str:
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
+
+
+def log_rows(log: TableName, expressions: Sequence[str], extra: Collection[str], limit: int) -> Statement:
+    """Return the SELECT of the first `limit` rows of a log: ROWID, SEQUENCE$$, DMLTYPE$$, OLD_NEW$$, XID$$, commit SCN, then the images.
+
+    `extra`: which of XID$$ and COMMIT_SCN the log has. The table is `l`.
+    """
+    xid = 'TO_CHAR(l."XID$$")' if "XID$$" in extra else "NULL"
+    scn, join, order = "0", "", 'l."SEQUENCE$$"'
+    if "COMMIT_SCN" in extra:
+        scn, join = "s.COMMIT_SCN", ' JOIN ALL_SUMMAP s ON s.XID = l."XID$$"'
+        order = f"s.COMMIT_SCN, {order}"
+    values = "".join(f", {each}" for each in expressions)
+    return (
+        f'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$", l."DMLTYPE$$", l."OLD_NEW$$", {xid}, {scn}{values} '
+        f"FROM {quoted(*log)} l{join} ORDER BY {order} FETCH FIRST {limit:d} ROWS ONLY"
+    ), []
+
+
+def log_places(log: TableName, limit: int) -> Statement:
+    """Return the SELECT of ROWID and SEQUENCE$$ of at most `limit` rows of a log."""
+    return (
+        f'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$" FROM {quoted(*log)} l FETCH FIRST {limit:d} ROWS ONLY',
+        [],
+    )
+
+
+def delete_places(log: TableName) -> str:
+    """Return the DELETE of one row of a log, to be run for many: by ROWID and SEQUENCE$$."""
+    return f'DELETE FROM {quoted(*log)} WHERE ROWID = :1 AND "SEQUENCE$$" = :2'
+
+
+def no_row(table: TableName) -> Statement:
+    """Return a SELECT of no row: it shows whether the user may."""
+    return f"SELECT COUNT(*) FROM {quoted(*table)} WHERE 1 = :1", [0]
+
+
+def delete_no_row(log: TableName) -> str:
+    """Return a DELETE of no row, with 0 for its bind."""
+    return f"DELETE FROM {quoted(*log)} WHERE 1 = :1"
+
+
+def chunk(
+    table: TableName,
+    expressions: Sequence[str],
+    keys: Sequence[tuple[str, str]],
+    limit: int,
+    where: str | None,
+    *,
+    behind: bool,
+) -> str:
+    """Return the SELECT of a chunk of a table, `l`, in key order.
+
+    `keys`: name of each key column, and how a bind becomes its value (with `{}` for the bind). `behind`: rows behind a key, whose values
+    are bound once for each comparison (`chunk_binds`). `where`: a condition that the rows meet, whole in itself.
+    """
+    conditions = [f"({where}\n)"] if where is not None else []
+    if behind:
+        conditions.append(_behind(keys))
+    test = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    order = ", ".join(f"l.{quoted(name)}" for name, _ in keys)
+    return (
+        f"SELECT {', '.join(expressions)} FROM {quoted(*table)} l{test} ORDER BY {order} "
+        f"FETCH FIRST {limit:d} ROWS ONLY"
+    )
+
+
+def _behind(keys: Sequence[tuple[str, str]]) -> str:
+    """Return a condition for keys behind a key, with the values of the first columns once for each column behind them."""
+    number, alternatives = 0, []
+    for last in range(len(keys)):
+        parts = []
+        for i, (name, bind) in enumerate(keys[: last + 1]):
+            number += 1
+            parts.append(f"l.{quoted(name)} {'>' if i == last else '='} {bind.format(f':{number}')}")
+        alternatives.append(f"({' AND '.join(parts)})")
+    return f"({' OR '.join(alternatives)})"
+
+
+def chunk_binds(key: Sequence[object]) -> list[object]:
+    """Return the binds of `chunk` behind a key."""
+    return [value for last in range(len(key)) for value in key[: last + 1]]

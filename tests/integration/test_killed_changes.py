@@ -1,0 +1,162 @@
+"""A change of a real target table whose process dies, is cut off or is paused at each statement: whoever comes next ends as if nothing had been."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from consumer.tables.router import Policy, TableRoute
+from consumer.tables.stored import decode_stored
+from schemas.table.model import Table
+from schemas.wire.event import ColumnChanges
+from tests.alter_kit import BIG, shape
+from tests.apply_kit import FakeSource
+from tests.integration.test_apply_targets import Real, reals
+from tests.killed_kit import BLOWS, Moments, MortalUnit, turn
+from tests.targets_kit import KINDS, as_target
+from tests.unit.test_evolution import TABLE, added, changed, column, renamed, unique, without
+from tests.unit.test_evolving import Story, Values, dropped, tell
+
+real = reals(*KINDS)
+
+
+def everything(tale: Story) -> None:
+    """Each kind of step in one statement."""
+    new = changed(without(TABLE, "note"), "version", type=BIG)
+    new = added(renamed(new, "owner", "holder"), column("n", nullable=False, default="7"))
+    new = replace(new, unique=(*new.unique, unique("u", "holder")))
+    columns = ColumnChanges(
+        renamed={"owner": "holder"}, dropped=("note",), added=("n",), modified=("version",)
+    )
+    tale.rows = {key: {**row, "holder": row["owner"]} for key, row in tale.rows.items()}
+    tale.statement(new, columns, {"n": 7})
+    tale.put(1, holder="h1", n=8, email="1@x", version=2**40)
+    tale.put(9, holder="h9", n=9)
+
+
+def another_key(tale: Story) -> None:
+    """The rows that are there cannot have it."""
+    for key in (1, 2):
+        tale.put(key, owner="same")
+    tale.rows = {key: {**row, "owner": f"own {key}"} for key, row in tale.rows.items()}
+    tale.copy(replace(TABLE, key=unique("PRIMARY", "owner")))
+
+
+def refused_index(tale: Story) -> None:
+    for key in (1, 2):
+        tale.put(key, note="twice")
+    new = added(replace(TABLE, unique=(*TABLE.unique, unique("u", "note"))), column("n"))
+    tale.statement(new, ColumnChanges(added=("n",)), {"n": None})
+
+
+def dropped_and_made_again(tale: Story) -> None:
+    dropped(tale)
+    tale.rows = {key: {**row, "n": key} for key, row in tale.rows.items() if key}
+    tale.copy(added(TABLE, column("n")))
+
+
+@dataclass(frozen=True)
+class Case:
+    tell: Callable[[Story], None]
+    policy: Policy = "evolve"
+    spec: dict[str, Any] = field(default_factory=dict)
+
+
+CASES = {
+    "everything": Case(everything),
+    "a column dropped and made again": Case(lambda tale: tell(tale, "drop and add")),
+    "a key that the rows cannot have": Case(another_key),
+    "a column beside": Case(lambda tale: tell(tale, "copy with another type"), "lenient"),
+    "an index that the rows refuse": Case(refused_index),
+    "a table dropped and made again": Case(dropped_and_made_again, spec={"on_drop": "drop"}),
+}
+OFTEN = ("everything", "a key that the rows cannot have", "a table dropped and made again")
+
+
+class RealStory(Story):
+    """A story told to a unit of a real target, in a table of its own."""
+
+    unit: MortalUnit
+
+    @classmethod
+    def begun(cls, real: Real, number: int, case: Case) -> RealStory:
+        source = FakeSource(name=f"s{number}")
+        route = TableRoute("bank.*", f"{real.schema}.t{number}", policy=case.policy)
+        unit = MortalUnit(real, source, route, **case.spec)
+        tale = cls(unit, source)  # type: ignore[arg-type]
+        tale.unit = unit
+        for key in range(3):
+            tale.put(key, email=f"{key}@x")
+        assert unit.apply().state == "ok"
+        case.tell(tale)
+        return tale
+
+    @property
+    def table(self) -> Table:
+        found = self.unit.real.session.read_table(self.unit.real.schema, self.unit.routes[0].to.split(".")[1])
+        assert found is not None
+        return found
+
+    def target_rows(self) -> dict[int, Values]:
+        session, table = self.unit.real.session, self.table
+        _, state = session.read(self.unit.unit)
+        assert state is not None
+        stored = decode_stored(state.definition or "")
+        back = {stored.target_name(name): name for name in self.source.table.column_names}
+        found: dict[int, Values] = {}
+        for row in session.fetch_rows(as_target(table), None, 100):
+            values = dict(zip(table.column_names, row, strict=True))
+            mine = {back[name]: value for name, value in values.items() if name in back}
+            assert found.setdefault(int(str(mine["id"])), mine) is mine, "a row twice"
+        return found
+
+    def ended(self) -> object:
+        """All that must be alike at the end, whatever happened meanwhile; the rows are compared with the source's."""
+        lanes, state = self.unit.real.session.read(self.unit.unit)
+        assert state is not None
+        assert self.target_rows() == self.rows
+        offsets = [(row.lane, row.offset, row.position, row.gen) for row in lanes]
+        return shape(self.table), state, offsets, self.unit.real.session.held(self.unit.unit)
+
+
+@pytest.mark.parametrize(
+    ("name", "every"),
+    [
+        *((name, False) for name in OFTEN),
+        *(pytest.param(name, True, marks=pytest.mark.slow) for name in CASES),
+    ],
+)
+def test_whoever_comes_next_ends_as_if_nothing_had_been(
+    real: Real, name: str, every: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`every`: each blow at each moment; else they take turns, and one change alone is struck within its transactions."""
+    monkeypatch.setattr("consumer.targets.progress_store.PATIENCE_S", 0.05)
+    case, number, wrong = CASES[name], 0, []
+    clean, moments = RealStory.begun(real, 0, case), Moments()
+    clean.unit.strike(moments)
+    wanted = clean.ended()
+    for at in moments.between("rowlock_unit", inside=every or name == OFTEN[0]):
+        for blow in turn(at, len(BLOWS) if every or moments.statement_alone(at) else 1 + (name == OFTEN[0])):
+            number += 1
+            tale, struck = RealStory.begun(real, number, case), Moments(at, blow)
+            if (why := met(tale, struck, wanted)) is not None:
+                wrong.append(f"{blow} {at}, {struck.seen[at - 1][:60]}: {why[:600]}")
+    assert not wrong, "\n".join(wrong)
+    assert number >= 6, "a begin and an end, each before and behind"
+
+
+def met(tale: RealStory, moments: Moments, wanted: object) -> str | None:
+    """Strike, and let somebody else take the unit over; returns what is not as it shall be."""
+    with tale.unit.struck(moments):
+        assert moments.struck
+        tale.unit.take_over()
+        report = tale.unit.apply(len(tale.unit.topic) - 1)
+        if report.state != "ok":
+            return f"{report.state} {report.message}"
+        if (found := tale.ended()) != wanted:
+            return f"{found}, and not {wanted}"
+    return None if (found := tale.ended()) == wanted else f"behind the paused one: {found}, and not {wanted}"

@@ -1,0 +1,325 @@
+"""Capture of Oracle on its stand (a), a PostgreSQL with triggers: the tests of every source, and what only a log that is used up can lose."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from deploy.embedded.services import Kafka, PostgreSQL
+from producer.capture import run_capture
+from producer.errors import SupersededError
+from schemas.config.model import Config
+from tests.capture_kit import events, replay, until, watermarks
+from tests.integration import test_sources
+from tests.oracle_site import NUMBER, WIDE, OracleSite, Step
+from tests.oracle_stand import OWNER, KilledError, OracleStand
+from tests.sim.kafka import Client
+
+#: An Oracle tells a TRUNCATE from nothing else that replaces rows: it ends in a copy (below).
+ALL = {name: each for name, each in vars(test_sources).items() if name.startswith("test_")}
+del ALL["test_an_emptied_table_is_empty"]
+globals().update(ALL)
+
+
+@pytest.fixture
+def stand(postgres: PostgreSQL, unique: str) -> Iterator[OracleStand]:
+    postgres.create_database(unique)
+    stand = OracleStand(lambda **options: postgres.connect(unique, **options))
+    yield stand
+    stand.close()
+    postgres.drop_database(unique)
+
+
+@pytest.fixture
+def site(stand: OracleStand) -> OracleSite:
+    return OracleSite(stand)
+
+
+def rows_of(site: OracleSite, table: str) -> dict[int, int]:
+    """What a reader of the topic holds who knows copies: a chunk takes away what has no event since the copy began."""
+    rows: dict[int, tuple[int, int]] = {}  # id → (version, number of its last event)
+    begun = 0
+    for number, event in enumerate(replay(site.events(table)).accepted):
+        if event.copy is not None and event.definition is not None:
+            begun = number
+        if event.before is not None:
+            rows.pop(int(str(event.before["id"])), None)
+        if event.after is not None:
+            rows[int(str(event.after["id"]))] = int(str(event.after["version"])), number
+        if event.chunk is not None and event.chunk.repeated:
+            low = int(str(event.chunk.after[0])) if event.chunk.after else -1
+            high = int(str(event.chunk.upto[0])) if event.chunk.upto else 1 << 40
+            rows = {id_: row for id_, row in rows.items() if not low < id_ <= high or row[1] >= begun}
+    return {id_: version for id_, (version, _) in rows.items()}
+
+
+def stops(site: OracleSite, table: str) -> list[str]:
+    return [event.stop.cause for event in site.events(table) if event.stop is not None]
+
+
+def copied(site: OracleSite, table: str) -> bool:
+    state = site.watermarks()[-1].copies.get(f"{OWNER}.{table}")
+    return state is not None and state.phase == "done"
+
+
+def published_twice(site: OracleSite, table: str) -> list[tuple[str, int]]:
+    """Return rows of the log that a reader finds in two events."""
+    found = [row for event in replay(site.events(table)).accepted if event.log for row in event.log.rows]
+    return [row for row, times in Counter(found).items() if times > 1]
+
+
+class Writers:
+    """Three sessions of applications with open transactions: what they log in one order is committed in another, or not at all."""
+
+    def __init__(self, stand: OracleStand, seed: int) -> None:
+        self.rng, self.version = random.Random(seed), 0
+        self.sessions = [stand.session() for _ in range(3)]
+        self.locked: list[set[int]] = [set(), set(), set()]
+
+    def go_on(self) -> None:
+        for _ in range(self.rng.randint(0, 3)):
+            self._once(self.rng.randrange(3))
+
+    def _once(self, number: int) -> None:
+        session, locked = self.sessions[number], self.locked[number]
+        if self.rng.random() < 0.3:
+            session.commit() if self.rng.random() < 0.7 else session.rollback()
+            locked.clear()
+            return
+        others = set().union(*(each for each in self.locked if each is not locked))
+        free = [id_ for id_ in range(12) if id_ not in others]
+        one, other = self.rng.sample(free, 2) if len(free) > 1 else (None, None)
+        if one is None or other is None:
+            return
+        self.version += 1
+        choice, table = self.rng.random(), f'"{OWNER}"."a"'
+        if choice < 0.6:
+            sql = f"INSERT INTO {table} VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET version = %s"
+            session.execute(sql.encode(), (one, self.version, self.version))
+            locked.add(one)
+        elif choice < 0.8:
+            session.execute(f"DELETE FROM {table} WHERE id = %s".encode(), (one,))
+            locked.add(one)
+        else:  # the key of a row changes
+            session.execute(f"DELETE FROM {table} WHERE id = %s".encode(), (other,))
+            sql = f"UPDATE {table} SET id = %s, version = %s WHERE id = %s"
+            session.execute(sql.encode(), (other, self.version, one))
+            locked |= {one, other}
+
+    def end(self) -> None:
+        for session in self.sessions:
+            session.commit()
+            session.close()
+
+
+def killed_at(number: int) -> Callable[[str], None]:
+    """Kill capture at its `number`-th statement; readers of chunks are told by its end."""
+    left, capture = [number], threading.get_ident()
+
+    def before(_sql: str) -> None:
+        if threading.get_ident() != capture:
+            return
+        left[0] -= 1
+        if left[0] < 0:
+            raise KilledError
+
+    return before
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_kills_at_any_statement_lose_nothing_and_publish_nothing_twice(stand: OracleStand, seed: int) -> None:
+    """Writers whose numbers do not follow commits go on all the time; capture is killed at statements of every kind, before and behind
+    each COMMIT of a delete, while its messages are on their way."""
+    site, rng, writers = OracleSite(stand, seed), random.Random(seed), Writers(stand, seed)
+    site.put("a", 0, *range(9))
+    for _ in range(12):
+        site.run(*[writers.go_on] * 12, before=killed_at(rng.randint(12, 160)))
+    writers.end()
+    site.run()
+    assert rows_of(site, "a") == site.rows("a")
+    assert published_twice(site, "a") == []
+    assert stops(site, "a") == []
+    assert stand.logged("a") == 0
+
+
+def test_a_kill_between_the_acknowledgement_and_the_delete(site: OracleSite) -> None:
+    """Kafka has all of it, and the log too: at the next start that is deleted, and not published again."""
+    site.run()
+
+    def before(sql: str) -> None:
+        if sql.startswith("DELETE"):
+            raise KilledError
+
+    site.run(lambda: site.put("a", 1, 1, 2), before=before)
+    assert site.stand.logged("a") == 2
+    site.put("a", 3, 2)
+    site.run()
+    assert [(event.op, (event.after or {})["version"]) for event in site.events("a") if event.op in "cu"] == [
+        ("c", 1), ("c", 1), ("u", 3),
+    ]  # fmt: skip
+    assert published_twice(site, "a") == []
+    assert site.stand.logged("a") == 0
+
+
+def test_a_process_that_was_replaced_deletes_nothing(site: OracleSite) -> None:
+    """What it publishes is dropped by readers, who have seen its successor: the log is all that has those rows."""
+    site.run()
+    config = site.config()
+    old, new = site.source(config), site.source(config)
+    loop, _ = site.start(old, config, Client(site.broker, site.rng, lambda: 0.0, lambda: None))
+    site.step(loop)
+    successor, _ = site.start(new, config, Client(site.broker, site.rng, lambda: 0.0, lambda: None))
+    site.put("a", 1, 1, 2)
+    with pytest.raises(SupersededError, match="another process captures"):
+        site.step(loop)
+    assert site.stand.logged("a") == 2
+    for _ in range(2):  # the first one looks at what the tables are
+        site.step(successor)
+    assert site.stand.logged("a") == 0
+    for each in (loop, successor, old, new):
+        each.close()
+    site.run()
+    assert test_sources.captured(site, "a") == site.rows("a") == {1: 1, 2: 1}
+
+
+def test_what_a_log_held_before_is_deleted_unread(site: OracleSite) -> None:
+    """It tells of rows that a TRUNCATE has removed since: no snapshot would take them away."""
+    site.put("a", 1, *range(4))
+    site.truncate("a")
+    assert site.stand.logged("a") == 4
+    site.run()
+    assert rows_of(site, "a") == {}
+    assert site.stand.logged("a") == 0
+
+
+@pytest.mark.parametrize("cause", ["truncate", "load", "purge", "definition", "new log"])
+def test_what_the_log_does_not_show_stops_its_table_until_it_is_copied(site: OracleSite, cause: str) -> None:
+    site.put("a", 1, *range(8))
+    site.put("b", 1, 1)
+    site.run()
+    stand, log = site.stand, f'"{OWNER}"."MLOG$_a"'
+
+    def purge(sql: str) -> None:
+        if sql.startswith("DELETE"):
+            stand.do(f"DELETE FROM {log} WHERE \"OLD_NEW$$\" = 'U'")
+
+    def not_followed() -> None:
+        stand.add_column("a", "note", "VARCHAR2(10)", "varchar(10)")
+        stand.do("UPDATE all_tab_cols SET default_length = 3 WHERE column_name = 'note'")
+
+    def another_log() -> None:
+        stand.do(f"DROP TABLE {log}")
+        stand.do("DELETE FROM all_mview_logs WHERE master = 'a'")
+        stand.do("DELETE FROM all_objects WHERE object_name = 'MLOG$_a'")
+        stand.do("DELETE FROM all_tab_cols WHERE table_name = 'MLOG$_a'")
+        stand.create_log("a")
+
+    does: dict[str, tuple[Step, str]] = {
+        "truncate": (lambda: site.truncate("a"), "rows-replaced"),
+        "load": (lambda: stand.load_directly("a", (20, 1), (21, 1)), "rows-replaced"),
+        "purge": (lambda: site.put("a", 2, 1, 2), "log"),
+        "definition": (not_followed, "definition"),
+        "new log": (another_log, "rows-replaced"),
+    }
+    step, expected = does[cause]
+    site.run(step, lambda: site.put("b", 2, 1), before=purge if cause == "purge" else lambda _sql: None)
+    assert stops(site, "a") == [expected]
+    site.put("a", 3, 3)
+    site.put("b", 3, 1)
+    site.run()
+    assert stops(site, "a")[0] == expected
+    assert stand.logged("a") >= 1, "nobody reads it"
+    assert rows_of(site, "b") == {1: 3}
+    site.run(lambda: site.copy("a"), lambda: site.put("a", 4, 4), until=lambda: copied(site, "a"))
+    site.run(lambda: site.put("a", 5, 5))
+    assert rows_of(site, "a") == site.rows("a")
+    assert stand.logged("a") == 0
+
+
+def test_a_table_that_changed_while_nobody_looked_stops(site: OracleSite) -> None:
+    site.put("a", 1, *range(4))
+    site.put("b", 1, 1)
+    site.run()
+    site.truncate("a")
+    site.widen("b")
+    site.run(lambda: None)
+    assert (stops(site, "a"), stops(site, "b")) == (["rows-replaced"], ["definition"])
+
+
+def test_a_unique_value_that_is_handed_over_is_given_up_first(site: OracleSite) -> None:
+    """Also in later polls, with lower numbers: the lock on the value puts them in order."""
+    site.stand.create("u", {"id": NUMBER, "version": WIDE}, unique=["version"])
+    site.run()
+    table, first, second = f'"{OWNER}"."u"', site.stand.session(), site.stand.session()
+    first.execute(f"INSERT INTO {table} VALUES (1, 10)".encode())
+    first.commit()
+    second.execute(f"INSERT INTO {table} VALUES (3, 30)".encode())  # an early number, committed late
+    first.execute(f"UPDATE {table} SET version = 11 WHERE id = 1".encode())
+    first.commit()
+
+    def hand_over() -> None:
+        second.execute(f"INSERT INTO {table} VALUES (2, 10)".encode())
+        second.commit()
+
+    site.run(lambda: None, hand_over)
+    for session in (first, second):
+        session.close()
+    held: dict[int, int] = {}
+    for event in site.events("u"):
+        if event.after is not None:
+            assert event.after["version"] not in [v for id_, v in held.items() if id_ != event.after["id"]]
+            held[event.after["id"]] = event.after["version"]
+    assert held == {1: 11, 2: 10, 3: 30}
+
+
+def test_check_says_what_a_table_lacks(site: OracleSite) -> None:
+    stand = site.stand
+    stand.do("UPDATE all_mview_logs SET include_new_values = 'NO' WHERE master = 'a'")
+    stand.do("INSERT INTO all_base_table_mviews VALUES ('BANK', 'b', 1)")
+    stand.do("INSERT INTO all_registered_mviews VALUES ('SALES_MV', 1)")
+    source = site.source(site.config())
+    findings, tables = source.check()
+    source.close()
+    assert tables == [(OWNER, "a"), (OWNER, "b")]
+    assert [(each.place, each.message) for each in findings] == [
+        ("source s, table BANK.a", "table BANK.a: its log MLOG$_a lacks INCLUDING NEW VALUES"),
+        ("source s, table BANK.b", "table BANK.b: materialized views are refreshed from its log too (SALES_MV), which would miss what capture deletes"),
+    ]  # fmt: skip
+    assert findings[0].remedy.startswith(
+        'CREATE MATERIALIZED VIEW LOG ON "BANK"."a" WITH PRIMARY KEY, SEQUENCE ("version")'
+    )
+
+
+def test_on_a_real_kafka(
+    site: OracleSite, kafka: Kafka, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process's own shell, twice: what was acknowledged is deleted, and a second start goes on."""
+    monkeypatch.setattr("producer.oracle.source.oracle_driver", lambda _source: site.stand.driver())
+    raw = site.config().model_dump()
+    raw["kafka"] |= {"bootstrap": kafka.bootstrap, "prefix": unique}
+    raw["sources"]["s"]["password"] = "p"
+    config = Config.model_validate(raw)
+    site.put("a", 1, *range(20))
+    for version in (2, 3):
+        stop = threading.Event()
+        capture = threading.Thread(target=run_capture, args=(config, "s", stop))
+        capture.start()
+        try:
+            until(lambda: watermarks(kafka.bootstrap, unique, "s"), "a start")
+            site.put("a", version, *range(0, 20, 3))
+            until(lambda: not site.stand.logged("a"), "an empty log")
+            until(
+                lambda: not watermarks(kafka.bootstrap, unique, "s")[-1].snapshot_pending, "a whole snapshot"
+            )
+        finally:
+            stop.set()
+            capture.join()
+    found = replay(events(kafka.bootstrap, f"{unique}.s.{OWNER}.a"))
+    rows = found.tables[OWNER, "a"].values()
+    assert {int(row["id"]): int(row["version"]) for row in rows} == site.rows("a")
+    logged = [row for event in found.accepted if event.log for row in event.log.rows]
+    assert len(logged) == len(set(logged)) == 2 * 14

@@ -1,0 +1,61 @@
+"""Mutants of the source Oracle: what would lose rows of a log that is used up, or publish them twice."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_RULES = ("tests/unit/test_oracle_mlog.py",)
+_CATALOGUE = ("tests/unit/test_oracle_catalogue.py",)
+_STAND = ("tests/integration/test_oracle_stand.py",)
+
+
+def _of(file: str, *changes: tuple[str, str], tests: tuple[str, ...] = _STAND) -> list[Mutant]:
+    return [Mutant(file, old, new, tests) for old, new in changes]
+
+
+MUTANTS = [
+    *_of(
+        "producer/sources/oracle/catalogue.py",
+        ("    if before.data - now.data:\n", "    if now.data - before.data:\n"),
+        ("    if dropped and added:", "    if False:"),
+        ("each.has_default or not each.nullable for", "not each.nullable for"),
+        tests=_CATALOGUE,
+    ),
+    *_of(
+        "producer/loop/position.py",
+        ("        if not held and (self._used_up is None or not self._used_up.outstanding):\n", "        if not held:\n"),
+        ("        if self._store.superseded(self._reader, self._record.gen):\n", "        if False:\n"),
+    ),
+    *_of(
+        "producer/oracle/log.py",
+        ("        self._purger.published(published)\n", "        pass\n"),
+        ("        self._purger.old()\n", "        pass\n"),
+        ("        kept = {name: rows for name, rows in found.items() if name not in changed}\n", "        kept = found\n"),
+    ),
+    *_of(
+        "producer/oracle/purge.py",
+        ("            if deleted != len(places):\n", "            if False:\n"),
+    ),
+    *_of(
+        "producer/oracle/poll.py",
+        ("        rows = unpublished(rows, followed.old)\n", "        pass\n"),
+    ),
+    *_of(
+        "producer/resume/topic_recovery.py",
+        ("        if event.log is not None:\n", "        if False:\n"),
+    ),
+    *_of(
+        "producer/oracle/rows.py",
+        ("        return [place for change in self.changes[: self.published] for place in change.places]\n", "        return [place for change in self.changes for place in change.places[:1]]\n"),
+    ),
+    *_of(
+        "producer/sources/oracle/mlog.py",
+        ("    if open_updates and whole:\n", "    if False:\n"),
+        ("    return row.scn, row.sequence\n", "    return row.sequence, row.scn\n"),
+        ("last[row.xid] = max(last.get(row.xid, 0), row.sequence)", "last.setdefault(row.xid, row.sequence)"),
+        ("max(stored, highest + 1)", "stored"),
+        ("return begun + 2 * STEP", "return begun + STEP"),
+        ("        at_least += _APART\n", "        pass\n"),
+        tests=_RULES,
+    ),
+]  # fmt: skip

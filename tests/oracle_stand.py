@@ -1,0 +1,326 @@
+"""Oracle's stand (a): a PostgreSQL whose triggers keep `mlog$_…` by the rules that Oracle documents, behind the DB-API seam of producer/oracle.
+
+It runs capture's own SQL, but for `PHRASES`. What it has of Oracle: the catalogue's views as tables, logs with SEQUENCE$$ from a sequence that
+does not follow commits, ROWIDs (ctid) that are given again, rows that are seen at their commit, XID$$. What it does not have: everything that
+is Oracle's own (types, NLS, undo, RAC, refreshes): that is for `make test-oracle`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+
+from producer.oracle.session import Driver
+
+OWNER = "BANK"
+#: Oracle's words → PostgreSQL's, all that capture's SQL is changed by.
+PHRASES = (
+    (r"ROWIDTOCHAR\((l\.)ROWID\)", r"\1ctid::text"),
+    (r"\bROWID = :1", "ctid = (:1)::tid"),
+    (r"TO_CHAR\((\S+), 'TM9', 'NLS_NUMERIC_CHARACTERS=''\.,'''\)", r"(\1)::text"),
+    (r"SYS_EXTRACT_UTC\(SYSTIMESTAMP\)", "clock_timestamp() AT TIME ZONE 'UTC'"),
+    (r"SYSDATE - 2 / 86400", "clock_timestamp() - interval '2 seconds'"),
+    (r"\bFF3\b", "MS"),
+    (r"\bSYYYY\b", "YYYY"),
+    (r"(TABLEOBJ|RESETLOGS_CHANGE)#", r"\1_no"),
+    (r"%", "%%"),
+    (r":\d+", "%s"),
+)  # fmt: skip
+
+_CATALOGUE = """
+CREATE SEQUENCE cdc_rsid_seq;
+CREATE SEQUENCE object_ids START 100;
+CREATE TABLE dual (dummy text); INSERT INTO dual VALUES ('X');
+CREATE TABLE "v$database" (dbid numeric, resetlogs_change_no numeric); INSERT INTO "v$database" VALUES (4711, 1);
+CREATE TABLE "gv$instance" (n int); INSERT INTO "gv$instance" VALUES (1);
+CREATE TABLE product_component_version (product text, version text);
+INSERT INTO product_component_version VALUES ('Oracle Database 19c', '19.0.0.0.0');
+CREATE TABLE all_mview_logs (log_owner text, master text, log_table text, primary_key text DEFAULT 'YES', sequence text DEFAULT 'YES',
+    include_new_values text DEFAULT 'YES', commit_scn_based text DEFAULT 'NO', staging_log text DEFAULT 'NO');
+CREATE TABLE all_tables (owner text, table_name text, num_rows numeric);
+CREATE TABLE all_objects (owner text, object_name text, object_type text, object_id numeric, data_object_id numeric,
+    last_ddl_time timestamptz DEFAULT clock_timestamp());
+CREATE TABLE all_sumdelta (tableobj_no numeric, scn numeric);
+CREATE TABLE all_summap (xid numeric, commit_scn numeric);
+CREATE TABLE all_tab_cols (owner text, table_name text, column_name text, data_type text, data_length numeric, char_length numeric,
+    data_precision numeric, data_scale numeric, nullable text, virtual_column text DEFAULT 'NO', default_length numeric, hidden_column text
+    DEFAULT 'NO', column_id serial);
+CREATE TABLE all_constraints (owner text, table_name text, constraint_name text, constraint_type text, status text DEFAULT 'ENABLED');
+CREATE TABLE all_cons_columns (owner text, constraint_name text, column_name text, position numeric);
+CREATE TABLE all_indexes (owner text, index_name text, table_owner text, table_name text, uniqueness text);
+CREATE TABLE all_ind_columns (index_owner text, index_name text, column_name text, column_position numeric);
+CREATE TABLE all_base_table_mviews (owner text, master text, mview_id numeric);
+CREATE TABLE all_registered_mviews (name text, mview_id numeric);
+CREATE FUNCTION sys_context(text, text) RETURNS text LANGUAGE sql AS $$ SELECT 'PDB1' $$;
+CREATE FUNCTION to_char(numeric) RETURNS text LANGUAGE sql AS $$ SELECT $1::text $$;
+"""
+
+#: A log's trigger: DMLTYPE$$ and OLD_NEW$$ of each image, and a primary key that moves as D and I.
+_TRIGGER = """
+CREATE OR REPLACE FUNCTION "{owner}"."log {table}"() RETURNS trigger LANGUAGE plpgsql AS $body$
+BEGIN
+    IF TG_OP = 'INSERT' THEN {new_i}
+    ELSIF TG_OP = 'DELETE' THEN {old_d}
+    ELSIF {key_moved} THEN {old_d} {new_i}
+    ELSE {old_u} {new_u}
+    END IF;
+    RETURN NULL;
+END $body$;
+CREATE OR REPLACE TRIGGER mlog AFTER INSERT OR UPDATE OR DELETE ON "{owner}"."{table}"
+    FOR EACH ROW EXECUTE FUNCTION "{owner}"."log {table}"();
+"""
+
+
+#: SQLSTATE → the number that Oracle's error has.
+_NUMBERS = {"42P01": 942, "42703": 904, "42501": 1031}
+
+
+class StandError(Exception):
+    """What the driver raises: python-oracledb's errors have such an object for their argument."""
+
+    def __init__(self, error: psycopg.Error) -> None:
+        number = _NUMBERS.get(error.sqlstate or "", 0)
+        super().__init__(SimpleNamespace(code=number, full_code=f"ORA-{number:05d}", message=str(error)))
+
+    def __str__(self) -> str:
+        return f"{self.args[0].full_code}: {self.args[0].message}"
+
+
+@contextmanager
+def _as_of_oracle() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise StandError(error) from error
+
+
+class KilledError(BaseException):
+    """The process was killed at this statement."""
+
+
+def translated(sql: str) -> str:
+    for oracle, own in PHRASES:
+        sql = re.sub(oracle, own, sql)
+    return sql
+
+
+class _Cursor:
+    def __init__(self, cursor: psycopg.Cursor[Any], before: Callable[[str], None]) -> None:
+        self._cursor, self._before, self.rowcount = cursor, before, -1
+
+    def execute(self, sql: str, binds: Sequence[object] = ()) -> None:
+        self._before(sql)
+        with _as_of_oracle():
+            self._cursor.execute(translated(sql).encode(), list(binds))
+
+    def executemany(self, sql: str, binds: Sequence[Sequence[object]]) -> None:
+        self._before(sql)
+        with _as_of_oracle():
+            self._cursor.executemany(translated(sql).encode(), [list(each) for each in binds])
+        self.rowcount = self._cursor.rowcount
+
+    def fetchall(self) -> list[Any]:
+        return self._cursor.fetchall()
+
+    def close(self) -> None:
+        self._cursor.close()
+
+
+class _Connection:
+    def __init__(self, connection: psycopg.Connection[Any], before: Callable[[str], None]) -> None:
+        self._connection, self._before = connection, before
+
+    def cursor(self) -> _Cursor:
+        return _Cursor(self._connection.cursor(), self._before)
+
+    def commit(self) -> None:
+        self._before("COMMIT")
+        self._connection.commit()
+
+    def rollback(self) -> None:
+        self._connection.rollback()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class OracleStand:
+    """One database of a PostgreSQL, as an Oracle with the schema BANK. `before`: is told each statement of capture before it runs, and may
+    raise."""
+
+    def __init__(self, connect: Callable[..., psycopg.Connection[Any]]) -> None:
+        self._connect = connect
+        self.own = connect()
+        self.before: Callable[[str], None] = lambda _sql: None
+        self.do(_CATALOGUE)
+        self.do(f'CREATE SCHEMA "{OWNER}"')
+
+    def driver(self) -> Driver:
+        return Driver(lambda: _Connection(self._connect(autocommit=False), self._told), StandError)
+
+    def _told(self, sql: str) -> None:
+        self.before(sql)
+
+    def close(self) -> None:
+        self.own.close()
+
+    def session(self) -> psycopg.Connection[Any]:
+        """An application's own connection, without autocommit."""
+        return self._connect(autocommit=False)
+
+    def do(self, sql: str, binds: Sequence[object] = ()) -> list[Any]:
+        cursor = self.own.execute(sql.encode(), binds or None)
+        return cursor.fetchall() if cursor.description else []
+
+    # --- tables and logs
+
+    def create(
+        self,
+        table: str,
+        columns: dict[str, tuple[str, str]],
+        key: Sequence[str] = ("id",),
+        unique: Sequence[str] = (),
+    ) -> None:
+        """Make a table with its log. `columns`: name → (type of Oracle, type here)."""
+        listed = ", ".join(f'"{name}" {own}' for name, (_, own) in columns.items())
+        keys = ", ".join(f'"{name}"' for name in key)
+        with self.own.transaction():
+            self.do(f'CREATE TABLE "{OWNER}"."{table}" ({listed}, PRIMARY KEY ({keys}))')
+            for name in unique:
+                self.do(
+                    f'ALTER TABLE "{OWNER}"."{table}" ADD UNIQUE ("{name}") DEFERRABLE INITIALLY IMMEDIATE'
+                )
+            self.do("INSERT INTO all_tables VALUES (%s, %s, NULL)", (OWNER, table))
+            self._object(table)
+            for name, (type_, _) in columns.items():
+                self._column(table, name, type_, nullable=name not in key)
+            for kind, name, parts in [
+                ("P", f"{table}_PK", key),
+                *[("U", f"{table}_{each}", [each]) for each in unique],
+            ]:
+                self.do("INSERT INTO all_constraints VALUES (%s, %s, %s, %s)", (OWNER, table, name, kind))
+                for i, part in enumerate(parts):
+                    self.do(
+                        "INSERT INTO all_cons_columns VALUES (%s, %s, %s, %s)", (OWNER, name, part, i + 1)
+                    )
+        self.create_log(table)
+
+    def create_log(self, table: str) -> None:
+        log = f"MLOG$_{table}"
+        images = ", ".join(f'"{name}" {own}' for name, own in self._columns(table))
+        with self.own.transaction():
+            self.do(
+                f'CREATE TABLE "{OWNER}"."{log}" ({images}, "SNAPTIME$$" timestamp, "DMLTYPE$$" varchar(1), "OLD_NEW$$" varchar(1), '
+                '"CHANGE_VECTOR$$" bytea, "XID$$" numeric, "SEQUENCE$$" numeric)'
+            )
+            self.do("INSERT INTO all_mview_logs VALUES (%s, %s, %s)", (OWNER, table, log))
+            self._object(log)
+            for name, type_ in self.do(
+                "SELECT column_name, data_type FROM all_tab_cols WHERE owner = %s AND table_name = %s ORDER BY column_id", (OWNER, table)
+            ):  # fmt: skip
+                self._column(log, name, type_, nullable=True)
+            for name in ("SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$", "XID$$"):
+                self._column(log, name, "NUMBER", nullable=True)
+            self._trigger(table)
+
+    def _columns(self, table: str) -> list[tuple[str, str]]:
+        return self.do(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT "
+            "attisdropped ORDER BY attnum", (f'"{OWNER}"."{table}"',),
+        )  # fmt: skip
+
+    def _trigger(self, table: str) -> None:
+        logged = {name for name, _ in self._columns(f"MLOG$_{table}")}
+        names = [name for name, _ in self._columns(table) if name in logged]
+        keys = self.do(
+            "SELECT column_name FROM all_cons_columns WHERE constraint_name = %s ORDER BY position",
+            (f"{table}_PK",),
+        )
+
+        def insert(image: str, dml: str, old_new: str) -> str:
+            columns = ", ".join(f'"{name}"' for name in names)
+            values = ", ".join(f'{image}."{name}"' for name in names)
+            return (
+                f'INSERT INTO "{OWNER}"."MLOG$_{table}" ({columns}, "SNAPTIME$$", "DMLTYPE$$", "OLD_NEW$$", "XID$$", "SEQUENCE$$") '
+                f"VALUES ({values}, '4000-01-01', '{dml}', '{old_new}', txid_current(), nextval('cdc_rsid_seq'));"
+            )
+
+        moved = " OR ".join(f'OLD."{name}" IS DISTINCT FROM NEW."{name}"' for (name,) in keys)
+        self.do(_TRIGGER.format(
+            owner=OWNER, table=table, key_moved=moved, new_i=insert("NEW", "I", "N"), old_d=insert("OLD", "D", "O"),
+            old_u=insert("OLD", "U", "U"), new_u=insert("NEW", "U", "N"),
+        ))  # fmt: skip
+
+    def _object(self, name: str) -> None:
+        self.do(
+            "INSERT INTO all_objects SELECT %s, %s, 'TABLE', nextval('object_ids'), nextval('object_ids')",
+            (OWNER, name),
+        )
+
+    def _column(self, table: str, name: str, declared: str, *, nullable: bool) -> None:
+        type_, _, inside = declared.partition("(")
+        numbers = [int(each) for each in re.findall(r"-?\d+", inside)]
+        text = type_.endswith(("CHAR", "CHAR2", "RAW"))
+        digits = [None, None] if text else [*numbers, 0] if numbers else [None, None]
+        self.do(
+            "INSERT INTO all_tab_cols (owner, table_name, column_name, data_type, data_length, char_length, data_precision, data_scale, "
+            "nullable) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            (OWNER, table, name, type_, *([numbers[0]] * 2 if text else [22, 0]), *digits[:2], "Y" if nullable else "N"),
+        )  # fmt: skip
+
+    # --- statements that are no DML
+
+    def _ddl(self, *names: str) -> None:
+        for name in names:
+            self.do(
+                "UPDATE all_objects SET last_ddl_time = clock_timestamp() WHERE object_name = %s", (name,)
+            )
+
+    def add_column(self, table: str, name: str, declared: str, own: str) -> None:
+        """Of the table and of its log, without a default."""
+        with self.own.transaction():
+            for each in (table, f"MLOG$_{table}"):
+                self.do(f'ALTER TABLE "{OWNER}"."{each}" ADD COLUMN "{name}" {own}')
+                self._column(each, name, declared, nullable=True)
+            self._trigger(table)
+            self._ddl(table, f"MLOG$_{table}")
+
+    def truncate(self, table: str) -> None:
+        with self.own.transaction():
+            self.do(f'TRUNCATE "{OWNER}"."{table}"')
+            self.do(
+                "UPDATE all_objects SET data_object_id = nextval('object_ids') WHERE object_name = %s",
+                (table,),
+            )
+            self._ddl(table)
+
+    def drop(self, table: str) -> None:
+        log = f"MLOG$_{table}"
+        with self.own.transaction():
+            self.do(f'DROP TABLE "{OWNER}"."{table}"')
+            self.do(f'DROP TABLE "{OWNER}"."{log}"')
+            for view, column in (("all_tables", "table_name"), ("all_objects", "object_name"), ("all_tab_cols", "table_name"), ("all_constraints", "table_name"), ("all_mview_logs", "master")):  # fmt: skip
+                self.do(f"DELETE FROM {view} WHERE {column} IN (%s, %s)", (table, log))
+
+    def load_directly(self, table: str, *rows: tuple[int, int]) -> None:
+        """INSERT /*+ APPEND */: rows without a row of the log, and an entry that says so."""
+        with self.own.transaction():
+            self.do(f'ALTER TABLE "{OWNER}"."{table}" DISABLE TRIGGER mlog')
+            for row in rows:
+                self.do(f'INSERT INTO "{OWNER}"."{table}" VALUES (%s, %s)', row)
+            self.do(f'ALTER TABLE "{OWNER}"."{table}" ENABLE TRIGGER mlog')
+            self.do(
+                "INSERT INTO all_sumdelta SELECT object_id, txid_current() FROM all_objects WHERE object_name = %s",
+                (table,),
+            )
+
+    def logged(self, table: str) -> int:
+        """Return how many rows its log holds; 0: it has none."""
+        if not self.do("SELECT 1 FROM all_mview_logs WHERE master = %s", (table,)):
+            return 0
+        return int(self.do(f'SELECT COUNT(*) FROM "{OWNER}"."MLOG$_{table}"')[0][0])

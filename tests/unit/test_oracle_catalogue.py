@@ -1,0 +1,254 @@
+"""What Oracle's catalogue says: which tables can be captured and as what, what has happened to them, how values are read."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from producer.sources.oracle import sql
+from producer.sources.oracle.catalogue import (
+    Constraint,
+    Logged,
+    MlogOptions,
+    Segments,
+    followable,
+    judge,
+    rows_replaced,
+)
+from producer.sources.oracle.types import _FORMS, OracleColumn, form_of
+from schemas.errors import UnsupportedTypeError
+
+NAME, LOG = ("BANK", "ACCT"), ("BANK", "MLOG$_ACCT")
+GOLDEN = Path(__file__).parents[1] / "golden" / "oracle_types.jsonl"
+
+
+def column(
+    name: str, declared: str = "NUMBER", size: int = 10, scale: int | None = 0, **more: Any
+) -> OracleColumn:
+    text = declared in ("CHAR", "VARCHAR2", "NCHAR", "NVARCHAR2", "RAW")
+    found = OracleColumn(
+        name,
+        declared,
+        size,
+        size if text else 0,
+        None if text else size,
+        None if text else scale,
+        True,
+        False,
+        False,
+    )
+    return found._replace(**more)
+
+
+KEY, NAMED = column("ID"), column("NAME", "VARCHAR2", 20)
+OWN = [column(name) for name in ("SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$", "XID$$")]
+GOOD = MlogOptions(NAME, LOG[1], True, True, True, False, False)
+PRIMARY = Constraint("ACCT_PK", "P", ("ID",))
+
+
+def judged(
+    *columns: OracleColumn, log: MlogOptions | None = GOOD, logged: Any = None, **more: Any
+) -> tuple[str, Logged | None]:
+    constraints = more.pop("constraints", [PRIMARY])
+    of_log = [*(columns if logged is None else logged), *more.pop("own", OWN)]
+    survey, found = judge(NAME, {NAME: columns, LOG: of_log}, constraints, log, **more)
+    return survey.reason or "", found
+
+
+def test_a_table_with_a_whole_log_is_captured() -> None:
+    unique = [
+        Constraint("ACCT_U", "U", ("NAME",)),
+        Constraint("ACCT_PK", "U", ("ID",)),
+        Constraint("F", "U", ("SYS_NC00003$",)),
+    ]
+    reason, found = judged(KEY, NAMED, constraints=[PRIMARY, *unique])
+    assert reason == ""
+    assert found is not None
+    assert found.table.key.columns == ("ID",)
+    assert [each.columns for each in found.table.unique] == [("NAME",)]
+    assert (found.log, found.extra) == (LOG, {"XID$$"})
+
+
+@pytest.mark.parametrize(("lacks", "says"), [
+    ({"log": None}, "no materialized view log"),
+    ({"log": GOOD._replace(staging=True)}, "staging log"),
+    ({"log": GOOD._replace(primary_key=False)}, "lacks PRIMARY KEY:"),
+    ({"log": GOOD._replace(sequence=False)}, "lacks SEQUENCE:"),
+    ({"log": GOOD._replace(new_values=False)}, "lacks INCLUDING NEW VALUES:"),
+    ({"logged": [KEY]}, "lacks column NAME:"),
+    ({"own": OWN[1:]}, "lacks SEQUENCE:"),
+    ({"log": GOOD._replace(commit_scn=True), "own": OWN[:3]}, "WITH COMMIT SCN and has no XID"),
+    ({"views": ["MV"]}, "materialized views are refreshed from its log too (MV)"),
+    ({"several": True}, "(RAC)"),
+    ({"constraints": [Constraint("U", "U", ("NAME",))]}, "no primary key"),
+])  # fmt: skip
+def test_what_a_log_lacks_is_said(lacks: dict[str, Any], says: str) -> None:
+    reason, found = judged(KEY, NAMED, **lacks)
+    assert found is None
+    assert says in reason
+    assert "BANK.ACCT" in reason
+
+
+def test_the_log_that_is_wanted_is_a_statement_and_the_remedy() -> None:
+    reason, _ = judged(KEY, NAMED, log=None)
+    assert reason.endswith(
+        ': CREATE MATERIALIZED VIEW LOG ON "BANK"."ACCT" WITH PRIMARY KEY, SEQUENCE ("NAME") INCLUDING NEW VALUES'
+    )
+    reason, _ = judged(KEY, NAMED, several=True)
+    assert 'SEQUENCE, COMMIT SCN ("NAME")' in reason
+
+
+def test_several_instances_are_put_in_order_by_commit_scns() -> None:
+    _, found = judged(KEY, NAMED, several=True, log=GOOD._replace(commit_scn=True))
+    assert found is not None
+    assert found.extra == {"XID$$", "COMMIT_SCN"}
+
+
+@pytest.mark.parametrize(
+    "declared", ["CLOB", "BLOB", "LONG", "JSON", "XMLTYPE", "SDO_GEOMETRY", "BFILE", "VECTOR"]
+)
+def test_a_type_that_no_log_holds_is_refused_by_name(declared: str) -> None:
+    reason, found = judged(KEY, column("X", declared))
+    assert found is None
+    assert f"column X has type {declared}" in reason
+
+
+@pytest.mark.parametrize("declared", ["BINARY_DOUBLE", "ROWID"])
+def test_a_key_that_cannot_be_bound_is_refused(declared: str) -> None:
+    reason, found = judged(column("ID", declared), NAMED)
+    assert found is None
+    assert "cannot be read in chunks" in reason
+
+
+def test_virtual_columns_are_left_out() -> None:
+    _, found = judged(KEY, column("V", virtual=True), logged=[KEY])
+    assert found is not None
+    assert found.table.column_names == ("ID",)
+
+
+# --- what has happened to a table
+
+HERE = Segments(7, frozenset([7, 8]), "2026-01-01T00:00:00", 9, "")
+
+
+@pytest.mark.parametrize(("now", "says"), [
+    (HERE, None), (HERE._replace(ddl="2027-01-01T00:00:00"), None), (HERE._replace(data=frozenset([7, 8, 12])), None),
+    (HERE._replace(data=frozenset([7, 12])), "truncated or moved"), (HERE._replace(id=10), "made again"),
+    (HERE._replace(log_id=10), "another log"), (HERE._replace(load="55"), "direct path"),
+])  # fmt: skip
+def test_segments_tell_what_no_log_shows(now: Segments, says: str | None) -> None:
+    found = rows_replaced(HERE, now)
+    assert found is None if says is None else says in str(found)
+
+
+WIDE = column("NAME", "VARCHAR2", 30)
+MORE = column("NOTE", "VARCHAR2", 5)
+
+
+@pytest.mark.parametrize(("now", "expected"), [
+    ([KEY, NAMED, MORE], True),
+    ([KEY, WIDE], True),
+    ([KEY], True),
+    ([KEY, NAMED._replace(nullable=False)], True),
+    ([KEY, column("NAME", "VARCHAR2", 10)], False),
+    ([KEY, column("NAME", "RAW", 20)], False),
+    ([KEY, MORE, NAMED], False),  # not at the end: one may have got another's name
+    ([KEY, MORE], False),  # dropped and added, or renamed
+    ([KEY, NAMED, MORE._replace(has_default=True)], False),
+    ([KEY, NAMED, MORE._replace(nullable=False)], False),
+    ([column("ID", size=12), NAMED], True),
+    ([column("ID", scale=2), NAMED], False),
+    ([column("ID", scale=None), NAMED], False),
+])  # fmt: skip
+def test_only_definitions_under_which_rows_mean_the_same_are_followed(
+    now: list[OracleColumn], expected: bool
+) -> None:
+    _, before = judged(KEY, NAMED)
+    _, after = judged(*now)
+    assert before is not None
+    assert after is not None
+    assert followable(before, after) is expected
+
+
+def test_another_primary_key_is_not_followed() -> None:
+    _, before = judged(KEY, NAMED)
+    _, after = judged(KEY, NAMED, constraints=[Constraint("K", "P", ("NAME",))])
+    assert before is not None
+    assert after is not None
+    assert not followable(before, after)
+
+
+# --- values
+
+
+def golden() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in GOLDEN.read_text().splitlines()]
+
+
+_GIVEN: dict[str, Any] = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
+
+
+@pytest.mark.parametrize("case", golden(), ids=lambda case: f"{case['type']} {case['given']}")
+def test_extremes_of_every_type(case: dict[str, Any]) -> None:
+    """`given`: what the driver gives for `select` (hex: RAW), by Oracle's reference; `wire`: what stands in an event."""
+    name, precision, scale = case["type"], case.get("precision"), case.get("scale")
+    form = form_of(
+        OracleColumn(
+            "C", name, case.get("size", 0), case.get("size", 0), precision, scale, True, False, False
+        )
+    )
+    given = case["given"]
+    if name == "RAW":
+        given = bytes.fromhex(given)
+    elif name.startswith("BINARY"):
+        given = _GIVEN.get(given, given)
+    assert form.convert(given) == case["wire"]
+    assert form.type.kind == case["kind"]
+    assert form.select.format('l."C"') == case["select"]
+
+
+def test_every_type_has_a_golden_line() -> None:
+    assert {re.sub(r"\(\d+\)", "", case["type"]) for case in golden()} == set(_FORMS)
+
+
+def test_a_type_nobody_knows_is_refused() -> None:
+    with pytest.raises(UnsupportedTypeError, match="MY_OBJECT"):
+        form_of(column("X", "MY_OBJECT"))
+
+
+# --- texts
+
+
+def test_the_rows_of_a_log_are_asked_for_in_the_order_of_commits_where_it_has_them() -> None:
+    plain, _ = sql.log_rows(LOG, ['l."ID"'], (), 5)
+    assert plain == (
+        'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$", l."DMLTYPE$$", l."OLD_NEW$$", NULL, 0, l."ID" FROM "BANK"."MLOG$_ACCT" l '
+        'ORDER BY l."SEQUENCE$$" FETCH FIRST 5 ROWS ONLY'
+    )
+    scn, _ = sql.log_rows(LOG, ['l."ID"'], ("XID$$", "COMMIT_SCN"), 5)
+    assert scn == (
+        'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$", l."DMLTYPE$$", l."OLD_NEW$$", TO_CHAR(l."XID$$"), s.COMMIT_SCN, l."ID" '
+        'FROM "BANK"."MLOG$_ACCT" l JOIN ALL_SUMMAP s ON s.XID = l."XID$$" ORDER BY s.COMMIT_SCN, l."SEQUENCE$$" '
+        "FETCH FIRST 5 ROWS ONLY"
+    )
+
+
+def test_a_row_of_a_log_is_deleted_by_rowid_and_number() -> None:
+    assert sql.delete_places(LOG) == 'DELETE FROM "BANK"."MLOG$_ACCT" WHERE ROWID = :1 AND "SEQUENCE$$" = :2'
+
+
+def test_chunks_behind_a_key_of_two_columns() -> None:
+    found = sql.chunk(NAME, ['l."A"'], [("A", "{}"), ("B", "CAST({} AS CHAR(3 CHAR))")], 2, None, behind=True)
+    assert found == (
+        'SELECT l."A" FROM "BANK"."ACCT" l WHERE ((l."A" > :1) OR (l."A" = :2 AND l."B" > CAST(:3 AS CHAR(3 CHAR)))) '
+        'ORDER BY l."A", l."B" FETCH FIRST 2 ROWS ONLY'
+    )
+    assert sql.chunk_binds([1, "x"]) == [1, 1, "x"]
+
+
+def test_names_are_quoted() -> None:
+    assert sql.quoted('A"B', "c") == '"A""B"."c"'
