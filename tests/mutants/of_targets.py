@@ -43,7 +43,7 @@ MUTANTS = [
     ),
     *_of(
         "consumer/targets/oracle/connection.py",
-        ('            cursor.execute("ROLLBACK TO SAVEPOINT rowlock_batch")\n', ""),
+        ('            self.execute("ROLLBACK TO SAVEPOINT rowlock_batch", [])\n', ""),
         ("        worst = failures[gravest([failure.full_code for failure in failures])]", "        worst = failures[0]"),
         ("            if code in CONNECTION_LOST or code == TIMED_OUT:", "            if code in CONNECTION_LOST:"),
         ("    return (instance << 56) | (serial << 24) | sid", "    return (instance << 56) | sid"),

@@ -202,6 +202,9 @@ def test_rights_to_end_a_dead_workers_connection_are_named() -> None:
         link.end_blockers_of(identity(1, 2, 3))
     driver.fails = {"ALTER SYSTEM": "ORA-00030"}
     assert link.end_blockers_of(identity(1, 2, 3)) == [], "it ended by itself"
+    driver.fails = {"ALTER SYSTEM": "ORA-00031"}
+    assert link.end_blockers_of(identity(1, 2, 3)) == [identity(1, 2, 3)], "it is marked to be killed"
+    assert not driver.closed
     driver.fails = {"SELECT DISTINCT b.inst_id": "ORA-00942"}
     with pytest.raises(MissingGrantError, match=r"GRANT SELECT ON SYS.GV_\$SESSION TO \"ROWLOCK\""):
         link.end_blockers_of(identity(1, 2, 3))

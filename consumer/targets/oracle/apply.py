@@ -61,16 +61,18 @@ class OracleApplier:
                 *map(prepared.key, net.deletes),
                 *(prepared.key(_key(net.table, row)) for row in net.replaces),
             ]
-            replaces, updates = [*map(prepared.row, net.replaces)], [*map(prepared.row, net.updates)]
+            read, replaces, updates = (
+                [prepared.row(row) for row in rows] for rows in (net.snapshot, net.replaces, net.updates)
+            )
         self._run(prepared.plan.delete, gone, prepared.key_sizes)
-        kept = 0 if displacing is None else self._displace(prepared, [*replaces, *updates], unit, displacing)
+        kept = (
+            0
+            if displacing is None
+            else self._displace(prepared, [*read, *replaces, *updates], unit, displacing)
+        )
+        self._write_over(prepared, read)
         self._run(prepared.plan.insert, replaces, prepared.sizes)
-        if prepared.plan.upsert is not None:
-            order = (*prepared.table.key_at, *prepared.plan.others_at, *range(len(prepared.sizes)))
-            given, sizes = _ordered(updates, order), [prepared.sizes[at] for at in order]
-            self._run(prepared.plan.upsert, given, sizes)
-        else:
-            self._update(prepared, updates)
+        self._write_over(prepared, updates)
         return kept
 
     def _run(self, statement: str, rows: Sequence[Sequence[object]], sizes: Sequence[Any]) -> list[int]:
@@ -79,6 +81,15 @@ class OracleApplier:
         for at in range(0, len(rows), ROWS):
             counts += self._link.batch(statement, rows[at : at + ROWS], sizes)
         return counts
+
+    def _write_over(self, prepared: _Prepared, rows: Sequence[Sequence[object]]) -> None:
+        """Write rows over those of their keys, or insert them where these are missing. Columns that rowlock does not know stay."""
+        if prepared.plan.upsert is None:
+            self._update(prepared, rows)
+            return
+        order = (*prepared.table.key_at, *prepared.plan.others_at, *range(len(prepared.sizes)))
+        sizes = [prepared.sizes[at] for at in order]
+        self._run(prepared.plan.upsert, _ordered(rows, order), sizes)
 
     def _update(self, prepared: _Prepared, rows: Sequence[Sequence[object]]) -> None:
         plan, key_at = prepared.plan, prepared.table.key_at

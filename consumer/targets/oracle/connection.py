@@ -42,7 +42,9 @@ SELECT DISTINCT b.inst_id, b.sid, b.serial# FROM SYS.GV_$SESSION w
 JOIN SYS.GV_$SESSION b ON b.inst_id = w.blocking_instance AND b.sid = w.blocking_session
 WHERE w.inst_id = %s AND w.sid = %s AND w.serial# = %s"""
 _INSTANCE = "SELECT SYS_CONTEXT('USERENV', 'INSTANCE') FROM dual"
-_IS_TABLE = "SELECT 1 FROM SYS.ALL_TABLES WHERE '\"' || owner || '\".\"' || table_name || '\"' = %s"
+_IS_TABLE = "SELECT 1 FROM SYS.ALL_TABLES WHERE owner = %s AND table_name = %s"
+#: A session is marked to be killed.
+_MARKED = "ORA-00031"
 _SEES = "GRANT SELECT ON SYS.GV_$SESSION TO {user};"
 _ENDS = "GRANT ALTER SYSTEM TO {user};"
 
@@ -123,7 +125,7 @@ class OracleLink:
             raise
 
     def _is_table(self, name: str) -> bool:
-        return bool(self.execute(_IS_TABLE, [name]))
+        return bool(self.execute(_IS_TABLE, [*name.strip('"').split('"."')]))
 
     def batch(self, statement: str, rows: Sequence[Sequence[object]], sizes: Sequence[object]) -> list[int]:
         """Run a finished statement for each of `rows`, as one array; return how many rows each of them matched.
@@ -131,14 +133,15 @@ class OracleLink:
         `sizes`: types of the values (setinputsizes). What succeeded beside a failure is taken back: the gravest failure is raised, and
         says how many there were.
         """
-        with self.translated(statement), self.raw.cursor() as cursor:
-            cursor.execute("SAVEPOINT rowlock_batch")
-            cursor.setinputsizes(*sizes)
-            cursor.executemany(statement, list(rows), batcherrors=True, arraydmlrowcounts=True)
-            failures = cursor.getbatcherrors()
-            if not failures:
-                return list(cursor.getarraydmlrowcounts())
-            cursor.execute("ROLLBACK TO SAVEPOINT rowlock_batch")
+        with self.translated(statement):
+            self.execute("SAVEPOINT rowlock_batch", [])
+            with self.raw.cursor() as cursor:
+                cursor.setinputsizes(*sizes)
+                cursor.executemany(statement, list(rows), batcherrors=True, arraydmlrowcounts=True)
+                failures = cursor.getbatcherrors()
+                if not failures:
+                    return list(cursor.getarraydmlrowcounts())
+            self.execute("ROLLBACK TO SAVEPOINT rowlock_batch", [])
         worst = failures[gravest([failure.full_code for failure in failures])]
         raise self._error(oracledb.DatabaseError(worst), more=len(failures) - 1)
 
@@ -192,8 +195,10 @@ class OracleLink:
         instance, sid, serial = parts_of(connection)
         try:
             self.execute(f"ALTER SYSTEM KILL SESSION '{sid:d},{serial:d},@{instance:d}' IMMEDIATE", [])
-        except TransientError:  # ORA-00030: it ended by itself; ORA-00031: it is marked for it
-            return False
+        except (
+            TransientError
+        ) as error:  # it ended by itself, or has been ended and is still taking back what it did
+            return _MARKED in str(error)
         except TargetConfigError as error:
             raise MissingGrantError(
                 f"{error}: connection {sid} is in the way", _ENDS.format(user=self.user)

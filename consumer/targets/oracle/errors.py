@@ -17,7 +17,7 @@ from consumer.errors import (
 
 #: The connection is gone, or is of no more use.
 CONNECTION_LOST = frozenset({
-    "DPY-1001", "DPY-4011", "DPY-6005", "DPY-6000", "ORA-00028", "ORA-00031", "ORA-01012", "ORA-01033", "ORA-01034", "ORA-01041", "ORA-01089", "ORA-01092",
+    "DPY-1001", "DPY-4011", "DPY-6005", "DPY-6000", "ORA-00028", "ORA-01012", "ORA-01033", "ORA-01034", "ORA-01041", "ORA-01089", "ORA-01092",
     "ORA-02396", "ORA-02399", "ORA-03113", "ORA-03114", "ORA-03135", "ORA-12537", "ORA-12547", "ORA-12570",
 })  # fmt: skip
 #: A statement was given up after `call_timeout`; of a COMMIT the outcome is then not known.

@@ -18,7 +18,7 @@ _NAMES = {
     "FROM SYS.ALL_CONSTRAINTS c JOIN SYS.ALL_CONSTRAINTS p ON p.owner = c.r_owner AND p.constraint_name = c.r_constraint_name "
     "WHERE c.constraint_type = 'R' AND ((c.owner = %s AND c.table_name = %s) OR (p.owner = %s AND p.table_name = %s))",
     "required": "SELECT column_name FROM SYS.ALL_TAB_COLS WHERE owner = %s AND table_name = %s AND hidden_column = 'NO' "
-    "AND nullable = 'N' AND data_default IS NULL AND virtual_column = 'NO'",
+    "AND nullable = 'N' AND default_length IS NULL AND virtual_column = 'NO'",
     "unordered": "SELECT constraint_name FROM SYS.ALL_CONSTRAINTS WHERE owner = %s AND table_name = %s "
     "AND constraint_type IN ('P', 'U') AND deferrable = 'DEFERRABLE'",
     "always": "SELECT column_name FROM SYS.ALL_TAB_IDENTITY_COLS WHERE owner = %s AND table_name = %s AND generation_type = 'ALWAYS'",
