@@ -134,7 +134,7 @@ class SourceLog(Protocol):
 
 
 class Published(NamedTuple):
-    """What topics have when capture begins, of a log that is used up.
+    """The rows of a used-up log that the topics hold when capture begins.
 
     `rows`: rows of the log that may still be in it, by table; `highest`: the highest `pos` of this era; `again`: whether a process has
     captured before; `tables`: definitions in force; `bare`: those of them of which a topic has nothing more.
@@ -149,7 +149,7 @@ class Published(NamedTuple):
 
 @runtime_checkable
 class UsedUpLog(Protocol):
-    """What a SourceLog has too whose rows are deleted once Kafka has them: producer.oracle.log.OracleLog.
+    """A SourceLog whose rows are deleted once Kafka has them: producer.oracle.log.OracleLog.
 
     `outstanding`: it has brought rows that Kafka may have, and that are not deleted. No record may pass them: a start would not find them.
     """

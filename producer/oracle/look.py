@@ -1,4 +1,4 @@
-"""What a look at the catalogue says of a followed table: nothing, a statement that it is followed through, or a stop. Pure."""
+"""The result of a look at the catalogue for a followed table: nothing, a statement that it is followed through, or a stop. Pure."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Purger:
 
 
 def _gone(name: TableName, log: TableName, published: int, gone: int) -> TableStoppedError:
-    """Whoever deleted them may have deleted unread ones, too."""
+    """Return the stop of a table: whoever deleted these rows may have deleted unread ones, too."""
     return TableStoppedError(
         frozenset([name]), "log",
         f"of {published} rows of {dotted(log)}, the log of {dotted(name)}, that capture has published, {gone} were gone or moved when it deleted "

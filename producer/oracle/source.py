@@ -72,7 +72,7 @@ class OracleSource:
     # --- a stretch of capture
 
     def begin(self, beat: Callable[[], None]) -> None:
-        """What was followed in the stretch before is followed by what the record says of it."""
+        """Follow the tables of the stretch before by what the record says of them."""
         self._following.tables.clear()
         self._following.published.clear()
         self._following.captured = lambda _db, _table: True

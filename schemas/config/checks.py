@@ -140,7 +140,7 @@ def _check_source(name: str, source: SourceConfig, document: Document) -> None:
 
 
 def _check_oracle(name: str, source: SourceConfig, document: Document) -> None:
-    """What only a binlog has is refused instead of ignored."""
+    """Settings that only a source with a binlog has are refused instead of ignored."""
     place = ("sources", name)
     if not source.database:
         document.problem(

@@ -1,4 +1,4 @@
-"""What becomes of tables that come, go and change places: rows of docs/explanation/what-stops-what.md."""
+"""The lives of tables that come, go and change places: rows of docs/explanation/what-stops-what.md."""
 
 from __future__ import annotations
 

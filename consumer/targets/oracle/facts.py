@@ -1,4 +1,4 @@
-"""What Oracle has beside the definition of a table that keeps rowlock from writing it, or changes what it writes."""
+"""Facts of Oracle, beside the definition of a table, that keep rowlock from writing it or change what it writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Oracle's catalogue says of tables and their logs: whether a table can be captured, and what has happened to it. Pure.
+"""The facts of Oracle's catalogue on tables and their logs: whether a table can be captured, and what has happened to it. Pure.
 
 A table is captured when it has a primary key and a log WITH PRIMARY KEY, SEQUENCE, all its other columns, INCLUDING NEW VALUES: so every
 image in the log is whole.
@@ -46,7 +46,7 @@ class Constraint(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """Where a table and its partitions are kept, and by what that may have changed.
+    """The place where a table and its partitions are kept, and the statements by which it may have changed.
 
     `id`: OBJECT_ID, another one when it was dropped and made again; `data`: DATA_OBJECT_IDs of its segments, others when rows were put there
     or taken away otherwise than by DML; `ddl`: time of the last DDL (a grant counts); `log_id`: OBJECT_ID of the log; `load`: SCN of the

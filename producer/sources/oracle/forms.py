@@ -1,4 +1,4 @@
-"""How the columns of a table are selected, from itself and from its log, and read: pure."""
+"""The forms in which a table's columns are selected, from itself and from its log, and read: pure."""
 
 from __future__ import annotations
 

@@ -32,14 +32,14 @@ class LogRow(NamedTuple):
 
 
 class LogPlace(NamedTuple):
-    """Where a row of a log is: ROWID alone may be given to another row, and a sequence number alone says nothing of where it is."""
+    """The place of a row of a log: ROWID alone may be given to another row, and a sequence number alone says nothing of where it is."""
 
     rowid: str
     sequence: int
 
 
 class LoggedChange(NamedTuple):
-    """What happened to a row of the table. `places`: the one or two rows of the log that say it; `xid`: of their transaction."""
+    """A change of a row of the table. `places`: the one or two rows of the log that say it; `xid`: of their transaction."""
 
     op: Literal["c", "u", "d"]
     before: Row | None
