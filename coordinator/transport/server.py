@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import structlog
 
-from coordinator.core.messages import DispatchResponse, Down, Up
+from coordinator.core.messages import DispatchResponse, Down
 from coordinator.transport import security as certificates
 from coordinator.transport.access import other_than, stranger
 from coordinator.transport.channel import ASK_LEADER, HEARTBEAT, Keepalive, Threads
@@ -302,11 +302,8 @@ class HeartbeatServer:
         for message in messages:
             if isinstance(message, Opening) or message.agent != stream.agent:
                 raise WireError(f"a message of {message.agent} in the stream of {stream.agent}")
-            self._deliver(stream, message)
-
-    def _deliver(self, stream: Stream, message: Up) -> None:
-        stream.agent_epoch = message.header.agent_epoch
-        self._on_event(Arrived(stream.agent, stream.number, message))
+            stream.agent_epoch = message.header.agent_epoch
+            self._on_event(Arrived(stream.agent, stream.number, message))
 
     def _ended(self, stream: Stream) -> None:
         with self._lock:

@@ -98,7 +98,7 @@ def run(
         held = HeldConfiguration(config, (catalogue, fences, copies), on_taken)
         coordinator = Coordinator(server_config(wanted, name), config.kafka, catalogue, fences, held)
         try:
-            coordinator.start(rest=_reachable(wanted, address))
+            coordinator.start(rest=wanted.reachable(address))
         except OSError as error:
             listening.close()
             raise CommandError(f"coordinator cannot listen on {wanted.listen}: {error}; {_FREE}") from error
@@ -166,8 +166,3 @@ def serve_rest(
     except OSError as error:
         raise CommandError(f"REST cannot be served on {config.rest}: {error}; {_FREE}") from error
     return server
-
-
-def _reachable(config: CoordinationConfig, listening: str) -> str:
-    host, port = split_address(listening)
-    return join_address(config.advertise or host, port)

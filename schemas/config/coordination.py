@@ -123,15 +123,11 @@ class CoordinationConfig(Model):
     )
 
     @property
-    def advertised(self) -> str:
-        """Address under which agents reach this coordinator."""
-        return self._reachable(self.listen)
-
-    @property
     def advertised_rest(self) -> str:
         """Address under which others reach its REST interface."""
-        return self._reachable(self.rest)
+        return self.reachable(self.rest)
 
-    def _reachable(self, address: str) -> str:
+    def reachable(self, address: str) -> str:
+        """Return the address under which others reach what listens on `address` here."""
         host, port = split_address(address)
         return join_address(self.advertise or host, port)

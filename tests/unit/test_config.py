@@ -340,7 +340,7 @@ def test_a_master_with_one_try_is_refused(tmp_path: Path, written: str) -> None:
 
 def test_coordination_needs_nothing_on_one_machine(tmp_path: Path) -> None:
     config = load(tmp_path, GOOD).coordination
-    assert config.coordinators == [config.listen] == [config.advertised] == ["127.0.0.1:7701"]
+    assert config.coordinators == [config.listen] == [config.reachable(config.listen)] == ["127.0.0.1:7701"]
     assert config.advertised_rest == config.rest == "127.0.0.1:7780"
     assert (config.token, config.tls) == (None, None)
     assert config.lease_s >= 3 * config.interval_s
@@ -379,7 +379,7 @@ def test_coordination_of_several_machines(tmp_path: Path) -> None:
     section = """{coordinators: [a:1, b:1], listen: "0.0.0.0:1", rest: "[::]:2", advertise: a, token_file: token,
       tls: {ca: ca.pem, cert: /c.pem, key: k.pem}, apart: {branch1: x}}"""
     config = coordination(tmp_path, section).coordination
-    assert (config.advertised, config.advertised_rest) == ("a:1", "a:2")
+    assert (config.reachable(config.listen), config.advertised_rest) == ("a:1", "a:2")
     assert config.token is not None
     assert config.token.get_secret_value() == "very-secret"
     assert "very-secret" not in repr(config)

@@ -131,7 +131,7 @@ class Loads:
         self._incoming: dict[str, int] = defaultdict(int)
         self._added: dict[str, int] = defaultdict(int)
         self._given: dict[str, int] = defaultdict(int)
-        self._nobody = {kind: self._none_has_room(kind) for kind in UnitKind}
+        self._nobody = {kind: _none_has_room(view.agents, kind) for kind in UnitKind}
         self.moving = 0
         for (agent, kind, apart), (number, rows) in view.steady.items():
             self._units[agent, kind] += number
@@ -178,10 +178,6 @@ class Loads:
     def can_take(self, unit: UnitView, agent: str, *, asked: bool = False) -> bool:
         """`asked`: somebody named the agent, so it is taken whether it is trusted or not."""
         return agent not in unit.holders and self._open(agent, unit.spec.kind, asked=asked)
-
-    def _none_has_room(self, kind: UnitKind) -> bool:
-        able = [a for a in self.agents.values() if a.accepts and kind in a.kinds]
-        return all(agent.room == 0 for agent in able)
 
     def _open(self, agent: str, kind: UnitKind, *, asked: bool = False) -> bool:
         view = self.agents.get(agent)
@@ -247,3 +243,8 @@ def movable(units: Iterable[UnitView]) -> list[UnitView]:
         for unit in units
         if unit.state is SetState.REPLICATING and unit.wanted and unit.holders == (unit.primary,)
     ]
+
+
+def _none_has_room(agents: Iterable[AgentView], kind: UnitKind) -> bool:
+    able = [agent for agent in agents if agent.accepts and kind in agent.kinds]
+    return all(agent.room == 0 for agent in able)
