@@ -51,8 +51,10 @@ from consumer.attempt.spec import UnitSpec, initial_layout
 from consumer.attempt.transactions import Progress, retried
 from consumer.attempt.trouble import InputLostError, Trouble, trouble_of
 from consumer.errors import (
+    ConsumerError,
     CopyNeededError,
     MissingGrantError,
+    RefusedError,
     TargetConfigError,
     TransientError,
     UnitStoppedError,
@@ -80,6 +82,15 @@ class _Figures:
     dropped: int = 0
     held: int = 0
     displaced: int = 0
+
+
+class _NotAdoptedError(UnitStoppedError):
+    """The definition at the offset `after` cannot be put in force (`why`). No copy of that helps; one that begins behind it does, for what
+    was altered back since."""
+
+    def __init__(self, why: ConsumerError, after: int) -> None:
+        super().__init__(str(why))
+        self.why, self.after = why, after
 
 
 class Attempt:
@@ -236,6 +247,8 @@ class Attempt:
             except UnitStoppedError as error:
                 yield from self._drain()  # what came before the event that stops the unit is applied
                 if not (yield from self._at_a_copy(error)):
+                    if isinstance(error, _NotAdoptedError):
+                        raise error.why from error
                     raise
             else:
                 break
@@ -246,6 +259,8 @@ class Attempt:
         spec, next_offset = self.spec, self._progress.lowest.offset + 1
         if error is self._changes.unfit:
             error = CopyNeededError(str(error), cause="definition", after=next_offset - 1)
+        elif isinstance(error, _NotAdoptedError) and spec.debezium is None:
+            error = CopyNeededError(str(error), cause="definition", after=error.after)
         if not isinstance(error, CopyNeededError):
             return False
         if spec.debezium is not None:
@@ -375,7 +390,6 @@ class Attempt:
     def _define(self, event: Event, mark: Mark) -> Machine[None]:
         """Do what follows from an event that says something of the table itself."""
         in_force, table = self._in_force, event.definition
-        before = self._changes.before
         verdict = yield from self._changes.judge(event)
         if isinstance(verdict, Pass) and verdict.learnt is None:
             return
@@ -385,6 +399,16 @@ class Attempt:
         if table is None or not isinstance(verdict, Pass | Adopt):
             raise stop_of(verdict, event, f"{self.spec.unit.topic} offset {mark[0]}")
         yield from self._close_applier()
+        try:
+            yield from self._adopt(table, verdict, mark)
+        except MissingGrantError:
+            raise
+        except (UnitStoppedError, TargetConfigError, RefusedError) as error:
+            raise _NotAdoptedError(error, mark[0]) from error
+
+    def _adopt(self, table: Table, verdict: Pass | Adopt, mark: Mark) -> Machine[None]:
+        """Put a definition in force; no lane is busy."""
+        before = self._changes.before
         lanes = [advanced(row, mark) for row in self._progress.rows]
         if before is None or isinstance(verdict, Pass):
             stored = Stored(table) if before is None else replace(before, table=table)

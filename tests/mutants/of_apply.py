@@ -149,6 +149,12 @@ MUTANTS = [
         tests=("tests/unit/test_unit_apply.py",),
     ),
     *_of(
+        "consumer/attempt/attempt.py",
+        ("            raise _NotAdoptedError(error, mark[0]) from error", "            raise"),
+        ("                        raise error.why from error", "                        raise"),
+        tests=_EVOLVING,
+    ),
+    *_of(
         "consumer/attempt/copies/sweep.py",
         ("dead = [key for key in some if key in there]", "dead = list(some)"),
         ("            if list(there) == [key]:\n                yield from self._delete([key])\n", ""),

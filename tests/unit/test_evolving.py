@@ -333,6 +333,26 @@ def test_what_the_target_will_not_be_altered_to_stops_the_unit_and_nothing_is_le
 
 
 @KINDS
+def test_what_cannot_be_followed_is_passed_over_once_it_is_taken_back_and_copied(transactional: bool) -> None:
+    """A copy by itself would meet the same definition, so none is asked for; a person's begins behind it."""
+    tale = story(transactional=transactional)
+    tell(tale, "add")
+    fault = TargetConfigError("no such column here")
+    tale.bench.target.alter_faults = [fault]
+    report = tale.bench.apply()
+    assert (report.state, report.message, report.copy) == ("stopped", str(fault), None)
+    tale.rows = {key: {name: row[name] for name in TABLE.column_names} for key, row in tale.rows.items()}
+    tale.copy(TABLE)
+    tale.bench.take_over()
+    tale.bench.target.alter_faults = [fault]
+    report = tale.bench.apply(len(tale.bench.topic) - 1)
+    assert report.state == "ok", report.message
+    assert tale.equal()
+    assert "n" not in tale.bench.target.tables["public.acct"].column_names
+    assert tale.bench.target.state.unit.ddl is None
+
+
+@KINDS
 def test_an_index_that_rows_do_not_allow_is_left_out_and_said(transactional: bool) -> None:
     tale = story(transactional=transactional)
     for key in (1, 2):
