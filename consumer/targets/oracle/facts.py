@@ -1,4 +1,4 @@
-"""What Oracle has beside the definition of a table that keeps rowlock from writing it, or changes what it writes."""
+"""Facts of a table beside its definition that keep rowlock from writing it in Oracle, or change what it writes."""
 
 from __future__ import annotations
 
