@@ -11,7 +11,6 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +31,8 @@ from consumer.targets.alterations import (
     ChangeColumn,
     DropColumn,
     DropTable,
-    RenameColumn,
     altered,
-    renames_of,
+    turns,
 )
 from consumer.targets.bookkeeping import Books
 from consumer.targets.checks.rights import MissingRight, Wanted
@@ -344,11 +342,8 @@ class SqliteAlterer:
 def kept_values(change: AlterTable) -> dict[str, str]:
     """Return the name of each column afterwards → what a row that is there has in it."""
     values = {name: quote(name) for name in change.table.column_names}
-    for renames, steps in groupby(change.steps, lambda step: isinstance(step, RenameColumn)):
-        if renames:
-            names = renames_of(steps)
-            values = {names.get(name, name): value for name, value in values.items()}
-            continue
+    for renames, steps in turns(change):
+        values = {renames.get(name, name): value for name, value in values.items()}
         for step in steps:
             if isinstance(step, DropColumn):
                 del values[step.name]

@@ -6,7 +6,7 @@ nothing left to do. Columns and indexes are those of the real table (schemas.tab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -83,18 +83,21 @@ class DropTable:
 def altered(change: AlterTable) -> Table:
     """Return the table as it is once all steps are done. Renames that follow one another are one: names may change places."""
     table = change.table
-    for renames, steps in groupby(change.steps, lambda step: isinstance(step, RenameColumn)):
-        if renames:
-            table = _renamed(table, renames_of(steps))
-        else:
-            for step in steps:
-                table = _STEPS[type(step)](table, step)
+    for renames, steps in turns(change):
+        table = _renamed(table, renames)
+        for step in steps:
+            table = _STEPS[type(step)](table, step)
     return table
 
 
-def renames_of(steps: Iterable[Alteration]) -> dict[str, str]:
-    """Return old name → new name of renames that follow one another."""
-    return {step.old: step.new for step in steps if isinstance(step, RenameColumn)}
+def turns(change: AlterTable) -> Iterator[tuple[dict[str, str], list[Alteration]]]:
+    """Yield the steps in turn: renames that follow one another, as old name → new name, without other steps; or other steps, without renames."""
+    for renames, group in groupby(change.steps, lambda step: isinstance(step, RenameColumn)):
+        steps = list(group)
+        if renames:
+            yield {step.old: step.new for step in steps if isinstance(step, RenameColumn)}, []
+        else:
+            yield {}, steps
 
 
 def keyed(table: Table) -> frozenset[str]:

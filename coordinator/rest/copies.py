@@ -11,15 +11,18 @@ from coordinator.server.operators.api import CommandRefusedError, Control, NotLe
 from coordinator.server.operators.copies import CopyAsked, CopyOrders, CopyRefusedError
 
 
-class CopyTable(BaseModel):
-    """The table to copy again."""
-
+class _NamedTable(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     table: str = Field(min_length=3, description="`database.table` at the source; odd names in backticks.")
     source: str | None = Field(
         default=None, description="Name of the source; not needed where one source has such a table."
     )
+
+
+class CopyTable(_NamedTable):
+    """The table to copy again."""
+
     where: str | None = Field(
         default=None,
         min_length=1,
@@ -30,15 +33,8 @@ class CopyTable(BaseModel):
     )
 
 
-class CancelCopy(BaseModel):
+class CancelCopy(_NamedTable):
     """The copy to take back."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    table: str = Field(min_length=3, description="`database.table` at the source; odd names in backticks.")
-    source: str | None = Field(
-        default=None, description="Name of the source; not needed where one source has such a table."
-    )
 
 
 class CopyAccepted(Answer):

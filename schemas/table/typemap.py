@@ -38,6 +38,9 @@ class TypeRule:
         )  # fmt: skip
 
 
+WIDEST_DECIMAL = (65, 30)
+"""Precision and scale of the column that takes decimals of any scale, where a database has no type for them. It refuses those that do not fit."""
+
 _BIGINT_NOTE = "it has no unsigned 64-bit integer"
 POSTGRES: tuple[TypeRule, ...] = (
     TypeRule(Kind.INT, "smallint", {"bits": 8}),
@@ -81,7 +84,12 @@ MYSQL: tuple[TypeRule, ...] = (
     TypeRule(Kind.INT, "mediumint" + _UNSIGNED, {"bits": 24}),
     TypeRule(Kind.INT, "int" + _UNSIGNED, {"bits": 32}),
     TypeRule(Kind.INT, "bigint" + _UNSIGNED, {"bits": 64}),
-    TypeRule(Kind.DECIMAL, "decimal(65,30)", {"precision": 0}, "what it would round is refused"),
+    TypeRule(
+        Kind.DECIMAL,
+        "decimal({},{})".format(*WIDEST_DECIMAL),
+        {"precision": 0},
+        "what it would round is refused",
+    ),
     TypeRule(Kind.DECIMAL, "decimal({precision},{scale})" + _UNSIGNED),
     TypeRule(Kind.FLOAT, "float" + _UNSIGNED),
     TypeRule(Kind.DOUBLE, "double" + _UNSIGNED),

@@ -15,6 +15,7 @@ from typing import Any
 from schemas.errors import ValueRefusedError
 from schemas.io.mysql_connection import SESSION_SQL, connect_mysql
 from schemas.table.model import Column, Kind, Row, Table, Value
+from schemas.table.typemap import WIDEST_DECIMAL
 from schemas.values.converter import Convert, ConvertRow, compile_row, from_base64, to_base64, wire_int
 
 __all__ = [
@@ -131,10 +132,6 @@ def _write_float(column: Column) -> Convert:
         return number
 
     return convert
-
-
-WIDEST_DECIMAL = (65, 30)
-"""Precision and scale of the column that takes decimals of any scale."""
 
 
 def _write_decimal(column: Column) -> Convert | None:

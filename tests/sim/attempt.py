@@ -18,15 +18,14 @@ from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt as Product
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.copies.keys import MemoryKeys
-from consumer.attempt.effects import Effect, Machine
-from consumer.attempt.lane_group import LaneGroup
+from consumer.attempt.effects import Effect
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, initial_layout, prepared
-from consumer.errors import ConsumerError
 from consumer.ordering.lanes import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from schemas.table.model import Table
+from tests.sim.actors import AttemptActors
 from tests.sim.kafka import Topic
 from tests.sim.target import PLANTED, Steps
 from tests.sim.truth import Wrong
@@ -57,7 +56,7 @@ class Woken:
         self.lanes.add(lane)
 
 
-class Attempt:
+class Attempt(AttemptActors):
     """One task attempt over the topic up to offset `end` (exclusive)."""
 
     def __init__(self, query: Query, begin: int, end: int) -> None:
@@ -68,18 +67,8 @@ class Attempt:
         self.failed = False
         self._at = begin
         self._reads: dict[type, tuple[int, Iterator[Slice]]] = {}
-        self._lanes = 0
         self._woken = Woken()
-        self.actors: list[Steps] = [self._task()]
-
-    def step(self, rng: random.Random) -> None:
-        """Advance one actor."""
-        actor = rng.choice(self.actors)
-        try:
-            next(actor)
-        except StopIteration:
-            if actor in self.actors:
-                self.actors.remove(actor)
+        super().__init__()
 
     def kill(self) -> None:
         self.actors, self.failed = [], True
@@ -90,8 +79,8 @@ class Attempt:
 
     # --- the actors
 
-    def _task(self) -> Steps:
-        report: Report = yield from self._drive(Product(self.spec, lambda _lanes: self._woken).run(), None)
+    def task(self) -> Steps:
+        report: Report = yield from self.drive(Product(self.spec, lambda _lanes: self._woken).run())
         self.world.note(f"{self.query.unit} attempt ends: {report.state} {report.message}")
         self.actors = []  # the lanes have ended
         if report.state == "ok":
@@ -120,31 +109,9 @@ class Attempt:
         """Whether an attempt ends because the topic says that the table is stopped."""
         return any(stop in message for stop in self.query.stops())
 
-    def _lane(self, group: LaneGroup, number: int) -> Steps:
-        try:
-            yield from self._drive(group.lane(number), number)
-        except Wrong:
-            raise
-        except Exception as error:  # noqa: BLE001  # as the product's driver does it
-            group.failed(error)
-        self._lanes -= 1
-
-    def _drive(self, machine: Machine[Any], lane: int | None) -> Generator[None, None, Any]:
-        try:
-            effect = next(machine)
-            while True:
-                try:
-                    result = yield from self._carry_out(effect, lane)
-                except ConsumerError as error:
-                    effect = machine.throw(error)
-                else:
-                    effect = machine.send(result)
-        except StopIteration as end:
-            return end.value
-
     # --- effects
 
-    def _carry_out(self, effect: Effect, lane: int | None) -> Generator[None, None, Any]:
+    def carry_out(self, effect: Effect, lane: int | None) -> Generator[None, None, Any]:
         match effect:
             case fx.Transact():
                 yield from self.target.transact(self, self.query.unit, effect)
@@ -169,11 +136,9 @@ class Attempt:
                 yield
                 return self.target.look_up(effect.keys)
             case fx.StartLanes():
-                self._lanes = effect.lanes.count
-                self.actors += [self._lane(effect.lanes, number) for number in range(self._lanes)]
+                self.start(effect.lanes)
             case fx.JoinLanes():
-                while self._lanes:
-                    yield
+                yield from self.join()
             case _:
                 return (yield from self._ask(effect))
         return None

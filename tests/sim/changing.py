@@ -18,9 +18,8 @@ from msgspec.structs import replace as altered_struct
 from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.drivers.batches import one_at_a_time
-from consumer.attempt.effects import Effect, Machine
+from consumer.attempt.effects import Effect
 from consumer.attempt.evolution.in_target import drop_target, follow, routed_place, sharing
-from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec, definition_in_force, initial_layout, prepared
@@ -46,6 +45,7 @@ from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
 from schemas.wire.position import ZERO
 from tests.apply_kit import FakeSource
+from tests.sim.actors import AttemptActors
 from tests.sim.truth import Wrong
 
 Steps = Generator[None, None, Any]
@@ -451,7 +451,7 @@ class Branch:
 # --- attempts
 
 
-class Run:
+class Run(AttemptActors):
     """One attempt at a unit, as actors that the schedule advances. `number`: of its connection."""
 
     def __init__(self, world: World, unit: Unit, end: int) -> None:
@@ -460,42 +460,13 @@ class Run:
         self.report: Report | None = None
         self._at = unit.begin
         self._missing: Iterator[Slice] | None = None
-        self._lanes = 0
-        self.actors: list[Steps] = [self._task()]
+        super().__init__()
 
-    def step(self, rng: random.Random) -> None:
-        actor = rng.choice(self.actors)
-        try:
-            next(actor)
-        except StopIteration:
-            if actor in self.actors:
-                self.actors.remove(actor)
-
-    def _task(self) -> Steps:
-        self.report = yield from self._drive(Attempt(self.spec, one_at_a_time).run())
+    def task(self) -> Steps:
+        self.report = yield from self.drive(Attempt(self.spec, one_at_a_time).run())
         self.actors = []
 
-    def _lane(self, group: LaneGroup, number: int) -> Steps:
-        try:
-            yield from self._drive(group.lane(number))
-        except Exception as error:  # noqa: BLE001  # as the product's driver does it
-            group.failed(error)
-        self._lanes -= 1
-
-    def _drive(self, machine: Machine[Any]) -> Generator[None, None, Any]:
-        try:
-            effect = next(machine)
-            while True:
-                try:
-                    result = yield from self._carry_out(effect)
-                except ConsumerError as error:
-                    effect = machine.throw(error)
-                else:
-                    effect = machine.send(result)
-        except StopIteration as end:
-            return end.value
-
-    def _carry_out(self, effect: Effect) -> Generator[None, None, Any]:
+    def carry_out(self, effect: Effect, lane: int | None) -> Generator[None, None, Any]:
         database, topic = self.world.database, self.unit.topic
         yield
         match effect:
@@ -525,11 +496,9 @@ class Run:
                 while not effect.ready():
                     yield
             case fx.StartLanes():
-                self._lanes = effect.lanes.count
-                self.actors += [self._lane(effect.lanes, n) for n in range(self._lanes)]
+                self.start(effect.lanes)
             case fx.JoinLanes():
-                while self._lanes:
-                    yield
+                yield from self.join()
             case _:
                 return self._ask(effect)
         return None

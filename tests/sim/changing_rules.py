@@ -17,7 +17,7 @@ from consumer.tables.evolution import decisions, plans, steps
 from consumer.tables.evolution.plans import TableChange
 from tests.sim.changing import Run
 
-_drain, _define, _carry = Attempt._drain, Attempt._define, Run._carry_out
+_drain, _define, _carry = Attempt._drain, Attempt._define, Run.carry_out
 
 
 @contextmanager
@@ -28,13 +28,13 @@ def _marks_are_written() -> Iterator[None]:
 
 @contextmanager
 def _connections_are_ended() -> Iterator[None]:
-    def carry(self: Run, effect: Any) -> Any:
+    def carry(self: Run, effect: Any, lane: Any) -> Any:
         if isinstance(effect, fx.EndConnection):
             yield
             return None
-        return (yield from _carry(self, effect))
+        return (yield from _carry(self, effect, lane))
 
-    with mock.patch.object(Run, "_carry_out", carry):
+    with mock.patch.object(Run, "carry_out", carry):
         yield
 
 
@@ -42,13 +42,13 @@ def _connections_are_ended() -> Iterator[None]:
 def _statements_keep_their_connection() -> Iterator[None]:
     """A worker that was taken over sends its statement over whatever connection it has by then."""
 
-    def carry(self: Run, effect: Any) -> Any:
+    def carry(self: Run, effect: Any, lane: Any) -> Any:
         if isinstance(effect, fx.Alter):
             self.number = self.world.connection()
             effect = replace(effect, connection=self.number)
-        return (yield from _carry(self, effect))
+        return (yield from _carry(self, effect, lane))
 
-    with mock.patch.object(Run, "_carry_out", carry):
+    with mock.patch.object(Run, "carry_out", carry):
         yield
 
 

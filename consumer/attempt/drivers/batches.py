@@ -47,7 +47,7 @@ class OneAtATime:
     mutex: AbstractContextManager[object] = nullcontext()
 
     def wake(self, lane: int | None) -> None:
-        """Nobody waits."""
+        """Do nothing: no machine waits."""
 
 
 def one_at_a_time(_lanes: int) -> OneAtATime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from schemas.table.model import ColumnType, Kind
-from schemas.values.mysql import WIDEST_DECIMAL
+from schemas.table.typemap import WIDEST_DECIMAL
 
 _TEXT = (Kind.CHAR, Kind.VARCHAR, Kind.TEXT)
 _BINARY = (Kind.BINARY, Kind.VARBINARY, Kind.BLOB)

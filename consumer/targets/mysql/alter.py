@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any
 
 from msgspec.structs import replace
@@ -22,14 +21,13 @@ from consumer.targets.alterations import (
     ChangeKey,
     DropColumn,
     DropUnique,
-    RenameColumn,
     altered,
     keyed,
-    renames_of,
+    turns,
 )
 from consumer.targets.mysql.sql import quote
 from consumer.targets.mysql.values import literal
-from consumer.targets.shared.column_values import default_value, implicit_value, value_for_rows
+from consumer.targets.shared.column_values import default_value, implicit_value, table_of, value_for_rows
 from consumer.targets.sql import qualified
 from schemas.errors import SchemaError
 from schemas.io.mysql_connection import SQL_MODE
@@ -95,12 +93,10 @@ def statements(change: AlterTable, real: MySqlRealTable) -> Iterator[str]:
     needed that were there. Raises TargetConfigError where a column cannot be had there."""
     columns = {each.name: _Column(each, each.name) for each in change.table.columns}
     whole = _Whole(change, real, altered(change), columns)
-    for renames, steps in groupby(change.steps, lambda step: isinstance(step, RenameColumn)):
-        if renames:
-            _rename(whole, renames_of(steps))
-        else:
-            for step in steps:
-                _STEPS[type(step)](whole, step)
+    for renames, steps in turns(change):
+        _rename(whole, renames)
+        for step in steps:
+            _STEPS[type(step)](whole, step)
     actions, after = _actions(whole)
     name = qualified(quote, change.table.db, change.table.name)
     if whole.lenient:
@@ -246,8 +242,7 @@ def _default(column: Column) -> str:
 
 
 def _value(column: Column, value: Value) -> str:
-    alone = Table(db="", name="", columns=(column,), key=UniqueIndex(name="", parts=()))
-    (given,) = to_mysql(alone)((value,))
+    (given,) = to_mysql(table_of(column))((value,))
     text = literal(given).replace("%", "%%")
     return f"({text})" if column.type.kind in _EXPRESSED and value is not None else text
 

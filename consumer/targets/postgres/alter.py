@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import Any
 
 from consumer.errors import TargetConfigError
@@ -22,13 +21,12 @@ from consumer.targets.alterations import (
     ChangeKey,
     DropColumn,
     DropUnique,
-    RenameColumn,
     altered,
     keyed,
-    renames_of,
+    turns,
 )
 from consumer.targets.postgres.sql import quote
-from consumer.targets.shared.column_values import default_value, implicit_value, value_for_rows
+from consumer.targets.shared.column_values import default_value, implicit_value, table_of, value_for_rows
 from consumer.targets.sql import qualified
 from schemas.errors import SchemaError, ValueRefusedError
 from schemas.table.model import Column, Kind, Table, UniqueIndex, Value
@@ -88,11 +86,10 @@ def statements(
     whole = _Change(
         qualified(quote, table.db, table.name), change, real, altered(change), index_name, before={}
     )
-    for renames, steps in groupby(change.steps, lambda step: isinstance(step, RenameColumn)):
+    for renames, steps in turns(change):
         if renames:
-            names = renames_of(steps)
-            yield from _renames(whole.name, names)
-            earlier = {new: whole.before.get(old, old) for old, new in names.items()}
+            yield from _renames(whole.name, renames)
+            earlier = {new: whole.before.get(old, old) for old, new in renames.items()}
             whole = replace(whole, before={**whole.before, **earlier})
         else:
             yield from _grouped(whole, steps)
@@ -269,9 +266,8 @@ def _type_or_none(column: Column) -> str | None:
 
 def _literal(column: Column, value: Value) -> str | None:
     """Return the value as it stands in a statement; None: NULL, also for what PostgreSQL cannot hold (a zero date)."""
-    alone = Table(db="", name="", columns=(column,), key=UniqueIndex(name="", parts=()))
     try:
-        (text,) = to_postgres(alone)((value,))
+        (text,) = to_postgres(table_of(column))((value,))
     except ValueRefusedError:
         return None
     return None if text is None else literal(text)

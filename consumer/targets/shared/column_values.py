@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 from consumer.targets.alterations import AddColumn
-from schemas.table.model import Column, ColumnType, Kind, Value
+from schemas.table.model import Column, ColumnType, Kind, Table, UniqueIndex, Value
 
 _EXACT = 1 << 53
 _IMPLICIT: dict[Kind, Value] = {
@@ -54,3 +54,8 @@ def implicit_value(type_: ColumnType) -> Value:
     if kind in (Kind.DATETIME, Kind.TIMESTAMP):
         return f"0000-00-00 00:00:00{fraction}"
     return f"00:00:00{fraction}" if kind is Kind.TIME else _IMPLICIT.get(kind)
+
+
+def table_of(column: Column) -> Table:
+    """Return a table of this column alone, for conversions that are made for a table."""
+    return Table(db="", name="", columns=(column,), key=UniqueIndex(name="", parts=()))

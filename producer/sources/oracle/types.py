@@ -1,4 +1,4 @@
-"""Oracle's types → neutral types, how a value is selected, and its wire value. Pure; docs/reference/oracle.md has the table.
+"""Oracle's types → neutral types, how a value is selected, and its wire value. Pure; docs/how-to/oracle-source.md has the table.
 
 Each column is selected so that the driver gives one Python type whatever its settings: text for numbers and times, bytes for RAW, float for
 BINARY_FLOAT and BINARY_DOUBLE. The empty string is NULL to Oracle, so that no text ever is empty here, but CHAR that is all blanks.
