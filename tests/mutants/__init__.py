@@ -13,4 +13,4 @@ MUTANTS: list[Mutant] = [
     *of_decoders.MUTANTS, *of_apply.MUTANTS, *of_capture.MUTANTS, *of_targets.MUTANTS, *of_reload.MUTANTS,
     *of_oracle.MUTANTS,
 ]  # fmt: skip
-SAMPLE: list[Mutant] = MUTANTS[::13]
+SAMPLE: list[Mutant] = MUTANTS[::14]
