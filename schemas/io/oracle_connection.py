@@ -54,7 +54,7 @@ _TRANSIENT = frozenset({
 
 
 class OracleServer(Protocol):
-    """A server as the configuration describes it. `database`: the service name."""
+    """A server, as the configuration has it. `database`: the service name."""
 
     @property
     def host(self) -> str: ...

@@ -21,7 +21,7 @@ from tests.h2_server import PASSWORD, USER, OracleOnH2
 from tests.oracle_on_h2 import open_on_h2
 from tests.running import DDL, KEYS, Load, Run, Witness, rows, running, source_config, until, write_config
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # one more Spark
 WORD = "oracle-on-h2"
 
 

@@ -1,4 +1,4 @@
-"""The errors of Oracle and its driver as the consumer's, by code, with what a person does about them. Data, and no I/O.
+"""Errors of Oracle and its driver, by code: the consumer's class of each, and what a person does about it. Data, and no I/O.
 
 ORA numbers and their meanings are from the reference and from memory; `make test-oracle` is to meet them on a server.
 """
@@ -65,7 +65,7 @@ REMEDIES = {
 
 
 def kind_of(code: str) -> type[ConsumerError]:
-    """Take an unknown error for a transient one: retries are bounded, and a wrong "refused" would quarantine good rows."""
+    """Return the class of an error. An unknown one is transient: retries are bounded, and a wrong "refused" would quarantine good rows."""
     kinds: tuple[tuple[frozenset[str], type[ConsumerError]], ...] = (
         (frozenset({UNIQUE}) | _EQUAL_ROWS, UniqueViolationError),
         (frozenset({NAME_TAKEN}), AlreadyThereError),

@@ -1,4 +1,4 @@
-"""Facts of Oracle, beside the definition of a table, that keep rowlock from writing it or change what it writes."""
+"""Facts of a table beside its definition that keep rowlock from writing it in Oracle, or change what it writes."""
 
 from __future__ import annotations
 

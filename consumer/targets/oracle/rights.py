@@ -1,4 +1,4 @@
-"""The rights that a user lacks in Oracle, from the catalogue before a run; pure.
+"""Rights that a user lacks in Oracle, from the catalogue before a run; pure.
 
 What a schema's owner does in it needs no grant but the privileges to create; elsewhere the rows' rights are granted table by table.
 """
