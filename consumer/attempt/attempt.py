@@ -108,7 +108,7 @@ class Attempt:
         self._applier: Applier | None = None
         self._in_force: InForce | None = None
         self._held: Sequence[Held] = ()
-        self._plan = ResumePlan(0, self._wanted_layout(None))
+        self._plan = ResumePlan(0, wanted_layout(spec, None))
         self._mark: Mark | None = None
         self._given = 0  # behind the records that the driver has given
         self._figures = _Figures()
@@ -144,7 +144,7 @@ class Attempt:
         self._in_force = yield from self._changes.restore(state.definition)
         stored = Layout.decode(rows[0].layout)
         self._plan = plan(
-            self._progress.rows, stored if self._changes.unfit else self._wanted_layout(self._in_force)
+            self._progress.rows, stored if self._changes.unfit else wanted_layout(self.spec, self._in_force)
         )
         self._copies.begun()
         if self._plan.switch_now:
@@ -161,12 +161,6 @@ class Attempt:
         if self._in_force is None:
             yield from self._put_in_force(Stored(table), self._progress.rows, first=True)
         yield from self._close_applier()
-
-    def _wanted_layout(self, in_force: InForce | None) -> Layout:
-        layout = initial_layout(self.spec.routes, self.spec.lanes)
-        if in_force is None:
-            return layout
-        return msgspec.structs.replace(layout, keys=keys_fingerprint([in_force.target]))
 
     def _new_applier(self) -> Applier | None:
         in_force = self._in_force
@@ -187,7 +181,7 @@ class Attempt:
 
     def _switch(self) -> Machine[None]:
         """All lanes stand equal: write the wanted layout, and begin anew with it."""
-        rows = relaid(self._progress.rows, self._wanted_layout(self._in_force))
+        rows = relaid(self._progress.rows, wanted_layout(self.spec, self._in_force))
         yield from retried(lambda: self._progress.relayout(rows))
         yield from self.begin()
 
@@ -425,11 +419,21 @@ class Attempt:
         `first`: the target table may have to be made.
         """
         in_force: InForce = yield from retried(lambda: ask(Prepare(stored, first)))
-        rows = relaid(lanes, self._wanted_layout(in_force))
+        rows = relaid(lanes, wanted_layout(self.spec, in_force))
         state = UnitState(definition=in_force.text, ddl=None, stopped=None)
         yield from self._close_applier()
         yield from retried(lambda: self._progress.relayout(rows, [WriteUnit(state)]))
         yield from self.begin()
+
+
+def wanted_layout(spec: UnitSpec, in_force: InForce | None) -> Layout:
+    """Return the layout that a unit shall have under its configuration and the definition in force (None: none yet)."""
+    layout = initial_layout(spec.routes, spec.lanes)
+    return (
+        layout
+        if in_force is None
+        else msgspec.structs.replace(layout, keys=keys_fingerprint([in_force.target]))
+    )
 
 
 def explained(topic: str, in_force: InForce | None, trouble: Trouble) -> Machine[Trouble]:
