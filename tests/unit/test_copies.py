@@ -10,7 +10,9 @@ from msgspec.structs import replace
 from producer.copies.book import RESTARTS, Ask, CopyBook, Forget, StopAgain, TableSeen
 from producer.copies.limits import HOUR_MS, MINUTE_MS, unbalanced
 from producer.copies.states import DAY_MS
-from producer.tables import Begun
+from producer.decoders.context import TopicTail
+from producer.tables import Begun, TableState, TopicState
+from schemas.table.model import Column, ColumnType, Kind, Table, UniqueIndex
 from schemas.wire.copies import CopyMark, CopyRequest, CopyState, RepairLimits
 from schemas.wire.position import Position
 
@@ -415,6 +417,19 @@ def test_a_copy_that_was_given_up_is_kept_as_long_as_its_topic_has_its_begin() -
 def test_a_state_survives_its_record() -> None:
     book = running("value")
     assert CopyBook(book.states.all).states.all == {ACCT: replace(state(book))}
+
+
+def test_a_copy_fulfils_the_request_that_it_was_made_for_and_no_other() -> None:
+    """Another one waits for its own begin: it gives no condition and no pace to the copy that runs in the topic."""
+    book = running()
+    column = Column(name="id", type=ColumnType(kind=Kind.INT, bits=32), nullable=False)
+    table = Table(db="bank", name="acct", columns=(column,), key=UniqueIndex(name="", parts=()))
+    seen = TableState(("bank", "acct"), TopicState("t", TopicTail()), table, AT)
+    assert book.states.fulfilled(seen) is None, "no copy has begun"
+    seen.begun = begun(1)
+    assert book.states.fulfilled(seen) == state(book)
+    book.asked(request(2), TableSeen(), 300)
+    assert book.states.fulfilled(seen) is None
 
 
 # --- conditions
