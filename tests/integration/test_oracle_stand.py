@@ -167,8 +167,9 @@ def test_a_kill_between_the_acknowledgement_and_the_delete(site: OracleSite) -> 
     assert site.stand.logged("a") == 0
 
 
-def test_a_delete_that_fails_is_made_up_for_by_the_next_start(site: OracleSite) -> None:
-    """What capture stores at its end does not pass what it could not delete."""
+@pytest.mark.parametrize("polls", range(4))
+def test_a_delete_that_fails_is_made_up_for_by_the_next_start(site: OracleSite, polls: int) -> None:
+    """What capture stores at its end does not pass what it could not delete. `polls`: since the last record, or to it."""
     site.run()
 
     def before(sql: str) -> None:
@@ -176,7 +177,7 @@ def test_a_delete_that_fails_is_made_up_for_by_the_next_start(site: OracleSite) 
             raise StandError(psycopg.OperationalError("the connection is lost"))
 
     with pytest.raises(TransientSourceError, match="connection is lost"):
-        site.run(lambda: site.put("a", 1, 1, 2), lambda: None, before=before)
+        site.run(*[lambda: None] * polls, lambda: site.put("a", 1, 1, 2), lambda: None, before=before)
     assert site.stand.logged("a") == 2
     site.run()
     assert published_twice(site, "a") == []
