@@ -122,9 +122,6 @@ class OracleSite:
             self._run(source, config, client, steps, kill=kill, until=until)
         except KilledError:
             client.end(share=0.5)
-        except TransientSourceError:
-            client.end()
-            raise
         finally:
             self.stand.before = lambda _sql: None
             source.close()
@@ -154,6 +151,9 @@ class OracleSite:
                 client.end(share=0.5)
             else:
                 loop.farewell("asked to", restarts=False)
+        except TransientSourceError as error:
+            loop.farewell(str(error), restarts=True)
+            raise
         finally:
             loop.close()
 

@@ -7,16 +7,18 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+import psycopg
 import pytest
 
 from deploy.embedded.services import Kafka, PostgreSQL
 from producer.capture import run_capture
-from producer.errors import SupersededError
+from producer.errors import SupersededError, TransientSourceError
+from producer.sources.oracle.sql import NOW
 from schemas.config.model import Config
 from tests.capture_kit import events, replay, until, watermarks
 from tests.integration import test_sources
 from tests.oracle_site import NUMBER, WIDE, OracleSite, Step
-from tests.oracle_stand import OWNER, KilledError, OracleStand
+from tests.oracle_stand import OWNER, KilledError, OracleStand, StandError
 from tests.sim.kafka import Client
 
 #: An Oracle tells a TRUNCATE from nothing else that replaces rows: it ends in a copy (below).
@@ -163,6 +165,42 @@ def test_a_kill_between_the_acknowledgement_and_the_delete(site: OracleSite) -> 
     ]  # fmt: skip
     assert published_twice(site, "a") == []
     assert site.stand.logged("a") == 0
+
+
+@pytest.mark.parametrize("polls", range(4))
+def test_a_delete_that_fails_is_made_up_for_by_the_next_start(site: OracleSite, polls: int) -> None:
+    """What capture stores at its end does not pass what it could not delete. `polls`: since the last record, or to it."""
+    site.run()
+
+    def before(sql: str) -> None:
+        if sql.startswith("DELETE"):
+            raise StandError(psycopg.OperationalError("the connection is lost"))
+
+    with pytest.raises(TransientSourceError, match="connection is lost"):
+        site.run(*[lambda: None] * polls, lambda: site.put("a", 1, 1, 2), lambda: None, before=before)
+    assert site.stand.logged("a") == 2
+    site.run()
+    assert published_twice(site, "a") == []
+    assert test_sources.captured(site, "a") == site.rows("a")
+
+
+def test_rows_that_were_read_before_a_statement_are_read_again_behind_it(site: OracleSite) -> None:
+    """Between reading a log and looking at the catalogue a column comes, with a value in the row that follows."""
+    site.run()
+    waiting = [True]
+
+    def before(sql: str) -> None:
+        if sql == NOW and waiting and site.stand.logged("a"):
+            waiting.clear()
+            site.widen("a")
+            site.stand.do(f'UPDATE "{OWNER}"."a" SET version = 2, note = %s WHERE id = 1', ("x",))
+
+    site.run(lambda: site.put("a", 1, 1), lambda: None, before=before)
+    assert not waiting
+    assert stops(site, "a") == []
+    assert [event.after for event in site.events("a") if event.op in "cu"] == [
+        {"id": 1, "version": 1, "note": None}, {"id": 1, "version": 2, "note": "x"},
+    ]  # fmt: skip
 
 
 def test_a_process_that_was_replaced_deletes_nothing(site: OracleSite) -> None:

@@ -98,6 +98,12 @@ def test_commit_scns_come_before_numbers() -> None:
     assert ops(rows) == [("u", (1, 10), (1, 11)), ("u", (1, 11), (1, 12))]
 
 
+def test_images_of_an_update_are_paired_within_their_commit() -> None:
+    """An instance goes on in another stretch of numbers between them."""
+    rows = [log(60, "UU", 1, 10, "1", 800), log(1001, "UN", 1, 11, "1", 800), log(500, "UU", 1, 11, "2", 900), log(501, "UN", 1, 12, "2", 900)]  # fmt: skip
+    assert ops(rows) == [("u", (1, 10), (1, 11)), ("u", (1, 11), (1, 12))]
+
+
 def test_histories_of_rows_keep_their_order_whatever_commits_first() -> None:
     """Random transactions that lock their rows, cut into polls of their commits: each row's versions rise, all of them come."""
     for seed in range(60):
