@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import psycopg
 import pymysql
@@ -22,6 +22,7 @@ from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec
 from consumer.spark.worker import ConnectionCache
 from consumer.targets.base import UnitTarget
+from consumer.targets.session import SqlSession
 from tests.integration.test_apply_targets import Real, RealUnit
 
 Blow = Literal["before", "sent", "cut", "paused"]
@@ -115,7 +116,7 @@ class MortalCache(ConnectionCache):
         self._moments.alive()
         session = super()._connect(number)
         try:
-            _watch(session._link, self._moments)  # type: ignore[attr-defined]
+            _watch(cast(SqlSession, session)._link, self._moments)
         except Killed:  # meanwhile, by another lane
             session.close()
             raise
@@ -124,7 +125,8 @@ class MortalCache(ConnectionCache):
 
 def _watch(link: Any, moments: Moments) -> None:
     """Let `moments` see what is sent over a link, also over the connections that it makes later."""
-    connect, seen = link.connect, []
+    connect = link.connect
+    seen: list[object] = []
 
     def connected() -> None:
         moments.alive()
@@ -157,7 +159,8 @@ def _watch_mysql(raw: Any, moments: Moments) -> None:
 
 def _watch_postgres(raw: Any, moments: Moments) -> None:
     """What goes in one pipeline is one moment: who is paused within it is ended by no lock that others wait for."""
-    execute, pipelines = raw.execute, [None]
+    execute = raw.execute
+    pipelines: list[object] = [None]
 
     def hooked(query: str, params: Any = None, **more: Any) -> Any:
         if raw._pipeline is not None and raw._pipeline is pipelines[-1]:

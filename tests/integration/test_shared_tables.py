@@ -88,7 +88,8 @@ class Both:
         table, session = self.table, self.real.session
         rows = session.fetch_rows(as_target(table), None, 1000)
         named = [dict(zip(table.column_names, row, strict=True)) for row in rows]
-        found, wanted = [], []
+        found: list[tuple[Any, ...]] = []
+        wanted: list[tuple[Any, ...]] = []
         for branch in (self.north, self.south):
             _, state = session.read(branch.unit.unit)
             assert state is not None
