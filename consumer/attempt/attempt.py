@@ -395,7 +395,7 @@ class Attempt:
         yield from self._close_applier()
         try:
             yield from self._adopt(table, verdict, mark)
-        except MissingGrantError:
+        except (MissingGrantError, CopyNeededError):
             raise
         except (UnitStoppedError, TargetConfigError, RefusedError) as error:
             raise _NotAdoptedError(error, mark[0]) from error

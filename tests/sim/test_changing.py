@@ -19,6 +19,13 @@ def test_every_history_ends_as_its_sources(part: int) -> None:
         World(seed).run()
 
 
+@pytest.mark.parametrize("seed", [65, 188, 330])
+def test_a_history_that_went_wrong_once_ends_as_its_sources(seed: int) -> None:
+    """65: a branch joins behind another's unique index. 188, 330: what stops a unit in the middle of an alteration, and heals by a copy, did
+    not say behind which event the copy has to begin."""
+    World(seed).run()
+
+
 @pytest.mark.slow
 def test_more_histories_end_as_their_sources() -> None:
     for seed in range(SEEDS, SLOW):
