@@ -455,6 +455,14 @@ def test_a_column_that_is_there_already_is_not_taken_for_filled() -> None:
     assert steps(new, columns, "ignore", there=there) == []
 
 
+def test_a_column_that_gets_the_name_of_one_that_was_kept_is_not_taken_for_renamed() -> None:
+    """The target's rows have values of the former column of that name."""
+    new, columns = FOLLOWED["rename"]
+    with pytest.raises(CopyNeededError, match="column remark already"):
+        planned(new, columns, "lenient", there=added(real(), column("remark")))
+    assert steps(new, columns, "lenient", there=real(new)) == [], "the statement ran before a crash"
+
+
 # --- many to one
 
 OTHERS = wanted_table(TABLE, Routed("public", "acct", (("branch", "b2"),)))

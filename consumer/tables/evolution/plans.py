@@ -113,11 +113,14 @@ def _refuse_old_values(wish: Wish, real: Table) -> None:
     if wish.policy in ("ignore", "stop"):
         return
     goes = {*wish.columns.dropped, *wish.columns.renamed}
-    for name in wish.columns.added:
+    both = [
+        new for old, new in wish.columns.renamed.items() if old in real.column_names
+    ]  # else it was renamed already
+    for name in (*wish.columns.added, *both):
         if name in real.column_names and name not in goes and not wish.shared(name):
             raise CopyNeededError(
                 f"the target table {real.db}.{real.name} has a column {name} already, and nothing tells whether its rows have the values "
-                "that the source gave to its new column",
+                "of the source's column, which is a new one or has a new name",
                 cause="definition",
             )
 
