@@ -8,8 +8,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 EVERY_S = 0.05
-#: Of the time that passes, asking takes a quarter, where that means no longer pause than the second: some conditions read whole topics.
-_REST, _LONGEST_S = 3.0, 0.5
+#: Of the time that passes, asking takes half, where that means no longer pause than the second: some conditions read whole topics.
+_REST, _LONGEST_S = 1.0, 0.25
 
 
 def awaited(condition: Callable[[], T], what: str, seconds: float, every: float = EVERY_S) -> T:
