@@ -4,20 +4,26 @@ its transactions, and one where each commits by itself; killed at each moment.""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
-from consumer.attempt.spec import known_table
+from consumer.attempt.effects import FollowDefinition
+from consumer.attempt.evolution.in_target import unaltered
+from consumer.attempt.spec import UnitSpec, known_table
 from consumer.errors import MissingGrantError, TargetConfigError, TransientError
-from consumer.ordering.model import UnitState
+from consumer.ordering.model import ApplyUnit, UnitState
+from consumer.tables.evolution.plans import TableChange
 from consumer.tables.router import Policy, TableRoute
 from consumer.tables.stored import Stored, decode_stored
 from consumer.targets.alterations import DropTable
 from schemas.table.model import Table, Value
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
+from schemas.wire.position import ZERO
 from schemas.wire.records import TableStop
 from tests.apply_kit import FakeSource, account_table
 from tests.unit.test_apply_copies import CopyBench
@@ -179,9 +185,23 @@ def alterations(tale: Story) -> int:
 def test_what_is_followed_twice_is_altered_once(transactional: bool) -> None:
     tale = story(transactional=transactional)
     tale.statement(*FOLLOWED["add"], {"n": None})
-    assert tale.bench.apply().state == "ok"
-    assert tale.bench.apply().state == "ok"
+    with capture_logs() as said:
+        assert tale.bench.apply().state == "ok"
+        assert tale.bench.apply().state == "ok"
     assert alterations(tale) == 1
+    assert [line["steps"] for line in said if "steps" in line] == [["AddColumn n int"]]
+
+
+def test_a_target_of_whole_batches_whose_table_is_gone_stops_the_unit() -> None:
+    change = TableChange(Stored(TABLE), TABLE, "evolve", ColumnChanges())
+    asked = FollowDefinition(change, "end", (0, ZERO, 0, 0))
+    routes = (TableRoute("bank.*", "public.{table}", (), "evolve"),)
+    spec = UnitSpec(
+        unit=ApplyUnit("p", "rl.b1.bank.acct"), source="b1", epoch=1, topic_id="id", routes=routes, lanes=1
+    )
+    session: Any = SimpleNamespace(read_table=lambda _schema, _table: None)
+    with pytest.raises(TargetConfigError, match=r"public\.acct"):
+        unaltered(spec, session, asked)
 
 
 # --- killed
