@@ -147,6 +147,9 @@ class Published(NamedTuple):
     bare: Collection[TableName]
 
 
+NOTHING_PUBLISHED = Published({}, None, False, {}, ())
+
+
 @runtime_checkable
 class UsedUpLog(Protocol):
     """A SourceLog whose rows are deleted once Kafka has them: producer.oracle.log.OracleLog.

@@ -18,7 +18,7 @@ from producer.oracle.poll import Found, LogReader, Looks
 from producer.oracle.purge import Purger
 from producer.oracle.rows import FILE, OracleRows
 from producer.oracle.session import OracleSession
-from producer.source import Change, Published
+from producer.source import NOTHING_PUBLISHED, Change, Published
 from producer.sources.changes import Boundary, Evidence, LogMoment, TransactionHeader
 from producer.sources.oracle.mlog import STEP, next_number
 from schemas.wire.records import StoredPosition
@@ -59,7 +59,7 @@ class OracleLog:
         following.captured = captured
         self._reader = LogReader(session, following, pace.rows)
         self._purger = Purger(session, catalog, following)
-        self._looks = Looks(catalog, following, Published({}, None, False, {}, ()))
+        self._looks = Looks(catalog, following, NOTHING_PUBLISHED)
         self._number = self.begun_poll = record.pos
         self._settled = self._noted = record.proof
         self._taken: list[OracleRows] = []

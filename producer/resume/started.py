@@ -8,13 +8,11 @@ from producer.copies.book import CopyBook
 from producer.decoders.row_codec import SourceContext
 from producer.definitions.index import LogPoint
 from producer.resume.topic_recovery import Tail
-from producer.source import Published
+from producer.source import NOTHING_PUBLISHED, Published
 from producer.tables import Captured, TableName
 from schemas.wire.copies import CopyMark
 from schemas.wire.position import Position
 from schemas.wire.records import StoredPosition
-
-NOTHING_PUBLISHED = Published({}, None, False, {}, ())
 
 
 @dataclass(slots=True)

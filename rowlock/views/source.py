@@ -30,7 +30,7 @@ def source_connection(source: SourceConfig, name: str) -> Iterator[Connection[An
     """Connect to a source. Raises CommandError that names it."""
     if SOURCE_KINDS[source.type].selected:
         raise CommandError(
-            f"source {name}: of a source of type {source.type} only capture can read that by now (no verify, no backlog of its log, no "
+            f"source {name}: of a source of type {source.type} only capture can read that so far (no verify, no backlog of its log, no "
             "--until-caught-up): compare rows by other means, and look at `rowlock status`"
         )
     try:

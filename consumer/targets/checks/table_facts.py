@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+Remarks = Mapping[str, Callable[[str, tuple[str, ...]], "Remark"]]
+"""What a query finds → what is said of it, of the table's place and the names that were found, in the order in which it is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +41,15 @@ class TableFacts:
     unseen: tuple[tuple[str, str], ...] = ()
     remarks: tuple[Remark, ...] = ()
     finer: str = "give the column the collation {names}"
+
+
+def facts_of(found: Mapping[str, tuple[str, ...]], remarks: Remarks, place: str, finer: str) -> TableFacts:
+    """Return the facts of a table from the names that a dialect's queries found, by query; `place`: the table in a statement."""
+    return TableFacts(
+        triggers=found["triggers"],
+        foreign_keys=found["foreign_keys"],
+        required=found["required"],
+        unordered=found["unordered"],
+        remarks=tuple(make(place, names) for fact, make in remarks.items() if (names := found[fact])),
+        finer=finer,
+    )

@@ -94,12 +94,7 @@ class OracleApplier:
     def _update(self, prepared: _Prepared, rows: Sequence[Sequence[object]]) -> None:
         plan, key_at = prepared.plan, prepared.table.key_at
         order = (*plan.others_at, *key_at)
-        statement = (
-            plan.update
-            or f"UPDATE {plan.name} SET {plan.key_columns[0]} = {plan.key_columns[0]} WHERE "
-            + " AND ".join(f"{column} = :{number}" for number, column in enumerate(plan.key_columns, 1))
-        )
-        counts = self._run(statement, _ordered(rows, order), [prepared.sizes[at] for at in order])
+        counts = self._run(plan.update, _ordered(rows, order), [prepared.sizes[at] for at in order])
         missing = [*compress(rows, (not count for count in counts))]
         self._run(plan.insert, missing, prepared.sizes)
 

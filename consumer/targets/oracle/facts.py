@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from consumer.targets.checks.table_facts import Remark, TableFacts
+from consumer.targets.checks.table_facts import Remark, Remarks, TableFacts, facts_of
 from consumer.targets.oracle.sql import named, quote, spelled
 from consumer.targets.sql import qualified
 
@@ -37,14 +36,7 @@ def table_facts(link: OracleLink, schema: str, name: str) -> TableFacts:
         shown = [str(row[0]) for row in link.execute(query, at * (query.count("%s") // 2))]
         found[fact] = tuple(spelled(each, name) if fact in _COLUMNS else each for each in shown)
     place = qualified(quote, schema, name).replace("%%", "%")
-    return TableFacts(
-        triggers=found["triggers"],
-        foreign_keys=found["foreign_keys"],
-        required=found["required"],
-        unordered=found["unordered"],
-        remarks=tuple(make(place, names) for fact, make in _REMARKS.items() if (names := found[fact])),
-        finer=_FINER,
-    )
+    return facts_of(found, _REMARKS, place, _FINER)
 
 
 def _always(place: str, names: tuple[str, ...]) -> Remark:
@@ -73,8 +65,7 @@ def _policies(_place: str, names: tuple[str, ...]) -> Remark:
     )
 
 
-#: What is found by the query of that name → what is said of it, in the order in which it is said.
-_REMARKS: dict[str, Callable[[str, tuple[str, ...]], Remark]] = {
+_REMARKS: Remarks = {
     "always": _always,
     "temporary": _temporary,
     "views": _views,

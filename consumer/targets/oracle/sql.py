@@ -105,7 +105,7 @@ class OraclePlan:
     delete: str
     insert: str
     upsert: str | None
-    update: str | None
+    update: str
     unique: tuple[UniqueIndex, ...]
     others_at: tuple[int, ...]
 
@@ -128,7 +128,7 @@ def oracle_plan(table: TargetTable) -> OraclePlan:
         delete=f"DELETE FROM {name} WHERE {_equal(key, 1)}",
         insert=f"INSERT INTO {name} ({listed}) VALUES ({marks})",
         upsert=None if lobs else _merge(name, columns, key),
-        update=f"UPDATE {name} SET {sets} WHERE {_equal(key, len(others) + 1)}" if others else None,
+        update=f"UPDATE {name} SET {sets or f'{key[0]} = {key[0]}'} WHERE {_equal(key, len(others) + 1)}",
         unique=tuple(index for index in table.table.unique if written.issuperset(index.columns)),
         others_at=tuple(others),
     )

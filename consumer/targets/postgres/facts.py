@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from consumer.targets.checks.table_facts import Remark, TableFacts
+from consumer.targets.checks.table_facts import Remark, Remarks, TableFacts, facts_of
 from consumer.targets.dialect_components import Rows
 
 #: The table with all its partitions: what is done to one of these is done to rows of the table.
@@ -40,14 +40,7 @@ _FINER = "give the column a deterministic collation"
 def table_facts(rows: Callable[[str], Rows], place: str) -> TableFacts:
     """`rows`: runs one of the queries for the table, which people call `place`."""
     found = {fact: tuple(str(row[0]) for row in rows(query)) for fact, query in _NAMES.items()}
-    return TableFacts(
-        triggers=found["triggers"],
-        foreign_keys=found["foreign_keys"],
-        required=found["required"],
-        unordered=found["unordered"],
-        remarks=tuple(make(place, names) for fact, make in _REMARKS.items() if (names := found[fact])),
-        finer=_FINER,
-    )
+    return facts_of(found, _REMARKS, place, _FINER)
 
 
 def _always(place: str, names: tuple[str, ...]) -> Remark:
@@ -102,8 +95,7 @@ def _uncovered(_place: str, names: tuple[str, ...]) -> Remark:
     )
 
 
-#: What is found by the query of that name → what is said of it, in the order in which it is said.
-_REMARKS: dict[str, Callable[[str, tuple[str, ...]], Remark]] = {
+_REMARKS: Remarks = {
     "always": _always,
     "kinds": _kinds,
     "rules": _rules,
