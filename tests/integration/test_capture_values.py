@@ -97,11 +97,12 @@ def test_a_value_that_is_no_text_is_published_raw_and_marked(
         "all of g, also where the run ended before the snapshot",
     )
     found = replay(capturing.events("g"))
-    assert list(found.tables[db, "g"].values()) == [
-        {"id": 1, "v": "王", "w": "é"},
-        {"id": 2, "v": USER_DEFINED, "w": "é"},
-        {"id": 3, "v": "mended", "w": None},
-    ]
+    # By key: whether a snapshot's rows or the changes come first is a matter of time.
+    assert found.tables[db, "g"] == {
+        (1,): {"id": 1, "v": "王", "w": "é"},
+        (2,): {"id": 2, "v": USER_DEFINED, "w": "é"},
+        (3,): {"id": 3, "v": "mended", "w": None},
+    }
     marked = {(event.op in "cr", event.undecodable) for event in found.accepted if event.undecodable}
     assert (True, Undecodable(after=("v",))) in marked
     assert (False, Undecodable(before=("v",))) in marked
