@@ -38,7 +38,7 @@ def text(fields: str) -> str:
 def big_endian(size: int) -> tuple[tuple[Part, ...], Callable[[list[str]], str]]:
     """Return struct parts of an unsigned big-endian integer, and the expression that joins them."""
     codes = {1: "B", 2: "H", 3: "BH", 4: "I", 5: "BI", 6: "HI", 7: "BHI", 8: "Q"}[size]
-    width = {"B": 8, "H": 16, "I": 32, "Q": 64}
+    width = {"B": 8, "H": 16, "I": 32}  # a part of eight bytes stands alone
 
     def join(names: list[str]) -> str:
         expression = names[0]

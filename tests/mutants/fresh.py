@@ -28,6 +28,10 @@ SCOPE = (
 LEFT_ALONE = {"collation_data.py"}
 #: Calls of these objects only tell what happens.
 _TELLING = {"log", "_log", "logger"}
+_SIMULATIONS = (
+    "tests/sim/test_model.py::test_every_seed_ends_with_the_target_equal_to_the_source",
+    "tests/sim/test_changing.py::test_every_history_ends_as_its_sources",
+)
 _COMPARED: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Lt: ("<", "<="),
     ast.LtE: ("<=", "<"),
@@ -192,7 +196,7 @@ def _mutant(root: Path, change: Change) -> Mutant:
 @cache
 def tests_of(root: Path, folder: str) -> tuple[str, ...]:
     """Return the unit tests that import modules of `folder`, themselves or through what tests share, or say that they are about one, and
-    the simulation."""
+    the simulations of plain changes, and of changes of definitions with copies."""
     package = re.compile(rf"(?:^from |\(){folder.replace('/', '.')}[. ]", re.MULTILINE)
     shared = {
         path.relative_to(root).with_suffix("").as_posix().replace("/", ".")
@@ -205,4 +209,4 @@ def tests_of(root: Path, folder: str) -> tuple[str, ...]:
         for path in sorted((root / "tests" / "unit").glob("test_*.py"))
         if package.search(text := path.read_text()) or (shared and through.search(text))
     ]
-    return (*found, "tests/sim/test_model.py::test_every_seed_ends_with_the_target_equal_to_the_source")
+    return (*found, *_SIMULATIONS)
