@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,17 +18,13 @@ from typing import Any
 
 import psutil
 
+from deploy.embedded import ports
 from deploy.embedded.fetch.downloads import spark_kafka_jars
 from deploy.embedded.guard.processes import spawn
 from tests.families import family, send, standing_still
 from tests.proxy import TcpProxy
 
 Unit = dict[str, Any]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 #: Where coordinators listen whose network can be cut, and where agents think they are.
@@ -40,17 +35,17 @@ class Addresses:
     """Where `count` coordinators of one machine listen. `proxied`: agents reach them through `proxies` only."""
 
     def __init__(self, count: int = 2, *, proxied: bool = False) -> None:
-        ports = [(free_port(), free_port()) for _ in range(count)]
+        picked = [(ports.pick(), ports.pick()) for _ in range(count)]
         here, there = (BEHIND, BEFORE) if proxied else ("127.0.0.1", "127.0.0.1")
-        self.grpc = [f"{here}:{grpc}" for grpc, _ in ports]
-        self.rest = [f"{there}:{rest}" for _, rest in ports]
+        self.grpc = [f"{here}:{grpc}" for grpc, _ in picked]
+        self.rest = [f"{there}:{rest}" for _, rest in picked]
         self.config: dict[str, Any] = {  # the section `coordination`
-            "coordinators": [f"{there}:{grpc}" for grpc, _ in ports], "rest": self.rest[0],
+            "coordinators": [f"{there}:{grpc}" for grpc, _ in picked], "rest": self.rest[0],
         }  # fmt: skip
         self.proxies: list[TcpProxy] = []
         if proxied:
             self.config["advertise"] = BEFORE
-            self.proxies = [TcpProxy(grpc, host=BEHIND, listen=(BEFORE, grpc)) for grpc, _ in ports]
+            self.proxies = [TcpProxy(grpc, host=BEHIND, listen=(BEFORE, grpc)) for grpc, _ in picked]
 
 
 class Processes:

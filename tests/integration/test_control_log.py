@@ -31,6 +31,7 @@ from coordinator.control.reader import ControlReader
 from coordinator.control.topic import ControlTopic, ControlTopicError, topic_name
 from coordinator.control.writer import ControlWriter, WriterConfig
 from coordinator.core.owner.state import CounterRecord, PausedRecord
+from deploy.embedded import ports
 from deploy.embedded.services import Kafka
 from schemas.config.model import KafkaConfig
 from tests.coordination_kit import until
@@ -393,17 +394,8 @@ def test_a_topic_that_would_forget_is_corrected(config: KafkaConfig) -> None:
     assert (have["retention.ms"].value, have["cleanup.policy"].value) == ("-1", "delete")
 
 
-def test_without_a_broker_it_waits_and_can_be_closed(free_port: int) -> None:
-    one = One(KafkaConfig(bootstrap=f"127.0.0.1:{free_port}", prefix="nobody"), "a")
+def test_without_a_broker_it_waits_and_can_be_closed() -> None:
+    one = One(KafkaConfig(bootstrap=f"127.0.0.1:{ports.pick()}", prefix="nobody"), "a")
     with one:
         assert one.log.phase is ElectionPhase.FOLLOWING
     assert one.events == []
-
-
-@pytest.fixture
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
