@@ -8,6 +8,7 @@ from typing import NamedTuple
 from producer.decoders.row_codec import SourceContext, TableCodec, TableMap, TopicTail
 from producer.stops import Stopped
 from schemas.table.model import Table
+from schemas.table.names import table_text
 from schemas.wire.copies import CopyMark
 from schemas.wire.position import DEFINITION_ROW, Position
 from schemas.wire.records import Anchor, TableStop, table_topic, topic_refusal
@@ -16,14 +17,8 @@ TableName = tuple[str, str]
 
 
 def dotted(name: TableName) -> str:
-    """Return "db.table", as records and configuration write it."""
-    return f"{name[0]}.{name[1]}"
-
-
-def undotted(text: str) -> list[TableName]:
-    """Return the names that `dotted` may have been given for `text`: several where a name has a dot in it."""
-    parts = text.split(".")
-    return [(".".join(parts[:at]), ".".join(parts[at:])) for at in range(1, len(parts))]
+    """Return "db.table", as records and messages write it (`table_text`)."""
+    return table_text(*name)
 
 
 @dataclass(slots=True)

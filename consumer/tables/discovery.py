@@ -17,6 +17,7 @@ from consumer.tables.router import TableRoute, resolve
 from schemas.findings import START_OVER
 from schemas.io.kafka_clients import client_settings, open_admin
 from schemas.io.mysql_catalog import is_selected
+from schemas.table.names import table_text
 from schemas.wire.records import position_topic, source_topic, unescape, watermark_topic
 
 REQUEST_S = 15.0
@@ -58,7 +59,8 @@ def select_topics(
 
 def table_of(prefix: str, source: str, topic: str) -> str:
     """Return "db.table" of a topic, for people. What Debezium has replaced in a name stays replaced."""
-    return ".".join(map(unescape, topic.removeprefix(source_topic(prefix, source) + ".").split(".", 1)))
+    db, _, table = topic.removeprefix(source_topic(prefix, source) + ".").partition(".")
+    return table_text(unescape(db), unescape(table))
 
 
 class Described(NamedTuple):

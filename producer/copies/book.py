@@ -15,6 +15,7 @@ from producer.copies.limits import refusal, satisfied
 from producer.copies.states import CopyStates, is_open, recent, table_of
 from producer.tables import Begun
 from schemas.findings import copy_again
+from schemas.table.names import table_text
 from schemas.wire.copies import CopyRequest, CopyState
 
 #: How often a copy begins anew because of what happened to its table.
@@ -79,7 +80,7 @@ class CopyBook:
 
     def asked(self, request: CopyRequest, seen: TableSeen, now: int) -> list[Effect]:
         """Take a request in; returns what follows at once."""
-        name = f"{request.db}.{request.table}"
+        name = table_text(request.db, request.table)
         state = self.states.all.get(name)
         if request.cancel:
             return self._cancel(state, request, now)
@@ -164,7 +165,7 @@ class CopyBook:
         altered, self._altered = self._altered, []
         behind, self._behind = self._behind, []
         for request in behind:
-            self.states.put(replace(self.states.all[f"{request.db}.{request.table}"], behind=None))
+            self.states.put(replace(self.states.all[table_text(request.db, request.table)], behind=None))
         return [*(effect for table in altered for effect in self._begin_anew(table, now)), *map(Ask, behind)]
 
     def _begin_anew(self, table: str, now: int) -> list[Effect]:

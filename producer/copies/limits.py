@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from producer.copies.states import CopyStates, is_open, recent
 from producer.statements.ddl import tokenize
 from schemas.findings import copy_again
+from schemas.table.names import table_text
 from schemas.wire.copies import CopyRequest, CopyState
 
 HOUR_MS, MINUTE_MS = 3600 * 1000, 60 * 1000
@@ -43,7 +44,7 @@ def satisfied(state: CopyState, request: CopyRequest) -> bool:
 
 def refusal(request: CopyRequest, stopped: str, states: CopyStates, estimate: int | None, now: int) -> str:
     """Return why a copy is not made, "…seen…: remedy"; "": it is made. `stopped`: the cause of the table's stop, "": it has none."""
-    table = f"{request.db}.{request.table}"
+    table = table_text(request.db, request.table)
     if request.where is not None and stopped:
         return f"{table} is stopped ({stopped}), and a copy of a part of it does not end that: {copy_again(request.db, request.table)}"
     return over_limits(request, states.all.get(table), states.all.values(), estimate, now)
@@ -60,7 +61,7 @@ def over_limits(
     limits = request.limits
     if limits is None:
         return ""
-    table, ended = f"{request.db}.{request.table}", recent(state.ended if state else (), now)
+    table, ended = table_text(request.db, request.table), recent(state.ended if state else (), now)
     about = "" if estimate is None else f" (about {estimate} rows)"
     by_hand = f"{copy_again(request.db, request.table)}{about}"
     if estimate is not None and estimate > limits.max_rows:

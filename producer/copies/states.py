@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from producer.tables import Begun, TableState, dotted
+from schemas.table.names import table_text
 from schemas.wire.copies import CopyMark, CopyState
 
 DAY_MS = 24 * 3600 * 1000
@@ -118,4 +119,4 @@ def recent(ended: Iterable[tuple[int, str]], now: int) -> tuple[tuple[int, str],
 
 def table_of(state: CopyState) -> str:
     """Return "db.table"."""
-    return f"{state.db}.{state.table}"
+    return table_text(state.db, state.table)

@@ -24,10 +24,11 @@ from producer.resume.repeats import definition_context, now_ms, send_definition
 from producer.resume.started import Started
 from producer.resume.topic_recovery import Tail, TopicTails, peek, scan
 from producer.source import Published, SourceDatabase
-from producer.tables import Captured, TableName, TableState, dotted, undotted
+from producer.tables import Captured, TableName, TableState, dotted
 from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
 from schemas.table.model import Table
+from schemas.table.names import meant
 from schemas.table.online_ddl import of_tools
 from schemas.wire.copies import copy_topic
 from schemas.wire.position import binlog_file_number
@@ -113,7 +114,7 @@ class Starter:
         """Return the tables that the record knows, of which there are topics, and that are not to be captured (any more)."""
         known = {**record.anchors, **record.stops} if record else {}
         exist = self.topics.partitions() if known else {}
-        found = {name for text in known for name in undotted(text) if self.captured.topic_of(name) in exist}
+        found = {name for text in known for name in meant(text) if self.captured.topic_of(name) in exist}
         return sorted(found - set(names))
 
     def _forgotten(self, names: list[TableName], found: dict[str, TopicTails]) -> list[TableName]:

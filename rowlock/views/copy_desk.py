@@ -16,6 +16,7 @@ from rowlock.errors import CommandError
 from rowlock.views.kafka import KafkaView
 from schemas.config.model import Config
 from schemas.io.kafka_clients import ClientLog, client_settings, ignored, open_producer
+from schemas.table.names import table_text
 from schemas.table.patterns import PatternError, selects, split_parts
 from schemas.wire.codec import encode_copy_request
 from schemas.wire.copies import CopyRequest, CopyState, copy_topic
@@ -47,7 +48,7 @@ class KafkaCopyDesk:
             where=asked.where, cancel=asked.cancel, max_rows_per_second=asked.max_rows_per_second,
         )  # fmt: skip
         self._send(copy_topic(self._config.kafka.prefix, source), request)
-        return CopyTaken(request.id, source, f"{db}.{table}")
+        return CopyTaken(request.id, source, table_text(db, table))
 
     def rows(self) -> Sequence[CopyRow]:
         """Raises CopyRefusedError when Kafka does not answer."""
@@ -145,7 +146,7 @@ def copy_rows(marks: Mapping[str, Watermark | None]) -> list[CopyRow]:
 
 def _row(source: str, state: CopyState, now_ms: int) -> CopyRow:
     return CopyRow(
-        source, f"{state.db}.{state.table}", state.id, state.phase, state.by, state.cause, state.where, state.rows,
+        source, table_text(state.db, state.table), state.id, state.phase, state.by, state.cause, state.where, state.rows,
         state.estimate, state.requested_ms, state.began_ms, state.ended_ms, state.restarts, state.reason, eta(state, now_ms),
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ from schemas.errors import SchemaError, TableNotFoundError
 from schemas.io.mysql_catalog import list_tables, names_of, read_tables
 from schemas.io.mysql_connection import connect_source
 from schemas.table.model import Table
+from schemas.table.names import table_text
 from schemas.table.online_ddl import of_tools
 from schemas.wire.position import binlog_file_number
 
@@ -130,7 +131,9 @@ def estimates(
     with source_connection(source, name) as conn, conn.cursor() as cursor:
         try:
             cursor.execute(query, [part for table in tables for part in table])
-            return {f"{db}.{table}": (int(rows), int(size)) for db, table, rows, size in cursor.fetchall()}
+            return {
+                table_text(db, table): (int(rows), int(size)) for db, table, rows, size in cursor.fetchall()
+            }
         except pymysql.MySQLError as error:
             raise CommandError(
                 f"source {name}: the sizes of its tables cannot be read: {error.args[-1]}"

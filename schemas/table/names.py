@@ -1,4 +1,4 @@
-"""Comparison of names of databases and tables, as a server does it (`lower_case_table_names`): pure.
+"""Names of databases and tables: the text of both together, and their comparison as a server does it (`lower_case_table_names`). Pure.
 
 With 1 the server keeps all names in lower case; with 2 it keeps them as given and compares them in lower case, and its log
 has them in lower case; with 0 they are compared as they are. So there is one form to compare and to keep names in:
@@ -7,10 +7,38 @@ has them in lower case; with 0 they are compared as they are. So there is one fo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 TableName = tuple[str, str]
+_PLAIN, _QUOTED = r"[^.`]*", r"`(?:[^`]|``)*`"
+_TEXT = re.compile(f"({_PLAIN}|{_QUOTED})\\.({_PLAIN}|{_QUOTED})", re.DOTALL)
+
+
+def table_text(db: str, table: str) -> str:
+    """Return "db.table", as records and messages write it; a name with a dot or a backtick stands in backticks. No two tables have the same text."""
+    return f"{_part(db)}.{_part(table)}"
+
+
+def meant(text: str) -> list[TableName]:
+    """Return the tables that a text in a record may mean: the one of `table_text`; several where an older version, which wrote no
+    backticks, wrote names with dots. None: it is no text of a table."""
+    found = _TEXT.fullmatch(text)
+    if found:
+        db, table = map(_name, found.groups())
+        if table_text(db, table) == text:
+            return [(db, table)]
+    parts = text.split(".")
+    return [(".".join(parts[:at]), ".".join(parts[at:])) for at in range(1, len(parts))]
+
+
+def _part(name: str) -> str:
+    return f"`{name.replace('`', '``')}`" if "." in name or "`" in name else name
+
+
+def _name(part: str) -> str:
+    return part[1:-1].replace("``", "`") if part.startswith("`") else part
 
 
 @dataclass(frozen=True, slots=True)

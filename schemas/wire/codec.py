@@ -15,6 +15,7 @@ import msgspec
 from schemas.errors import EnvelopeError
 from schemas.findings import START_OVER
 from schemas.table.model import Table
+from schemas.table.names import meant, table_text
 from schemas.wire.copies import CopyRequest
 from schemas.wire.event import ENVELOPE_VERSION, Event, Undecodable
 from schemas.wire.records import StoredPosition, Watermark
@@ -121,8 +122,22 @@ def encode_stored_position(record: StoredPosition) -> bytes:
 
 
 def decode_stored_position(raw: bytes) -> StoredPosition:
-    """Return the position record. Raises EnvelopeError."""
-    return _decode(_STORED_POSITION, raw, "a position record")
+    """Return the position record. Raises EnvelopeError.
+
+    An older version wrote two tables alike where a name has a dot: what it says of the one is taken to be of both (`meant`).
+    """
+    record = _decode(_STORED_POSITION, raw, "a position record")
+    return msgspec.structs.replace(
+        record,
+        snapshot_done=tuple(_of_each(dict.fromkeys(record.snapshot_done))),
+        anchors=_of_each(record.anchors),
+        stops=_of_each(record.stops),
+        copies={table_text(state.db, state.table): state for state in record.copies.values()},
+    )
+
+
+def _of_each(by_text: dict[str, _T]) -> dict[str, _T]:
+    return {table_text(*name): what for text, what in by_text.items() for name in meant(text)}
 
 
 def encode_watermark(record: Watermark) -> bytes:

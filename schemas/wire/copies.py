@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from schemas.table.names import table_text
 from schemas.wire.position import Position
 
 CopyPhase = Literal["waiting", "running", "done", "refused", "cancelled"]
@@ -83,9 +84,8 @@ class CopyState(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 
 def copy_of(copies: Mapping[str, CopyState], db: str, table: str) -> CopyState | None:
-    """Return what `Watermark.copies` says of a table, and not of another one that is written alike because of a dot in a name."""
-    state = copies.get(f"{db}.{table}")
-    return state if state is not None and (state.db, state.table) == (db, table) else None
+    """Return what `Watermark.copies` says of a table."""
+    return copies.get(table_text(db, table))
 
 
 class CopyMark(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

@@ -204,7 +204,7 @@ def test_more_than_three_tables_at_once_are_a_persons_business() -> None:
 
 def test_what_to_do_by_hand_names_the_table_as_the_configuration_does() -> None:
     """Also where it stands in a database whose name has a dot."""
-    name, command = "bank.2024.acct", "rowlock copy '`bank.2024`.acct'"
+    name, command = "`bank.2024`.acct", "rowlock copy '`bank.2024`.acct'"
     book = CopyBook()
 
     def told(asked: CopyRequest, seen: TableSeen) -> str:
@@ -222,6 +222,15 @@ def test_what_to_do_by_hand_names_the_table_as_the_configuration_does() -> None:
             book.states.begun(name, begun(5, 20), 600)
             ends(book, name)
         assert command in book.states.all[name].reason
+
+
+def test_two_tables_that_a_dot_makes_alike_have_their_own_copies() -> None:
+    book = CopyBook()
+    for number, (db, table) in enumerate((("a.b", "c"), ("a", "b.c"))):
+        book.asked(replace(request(number), db=db, table=table), TableSeen(), number)
+    assert [each.id for each in book.states.waiting] == ["r0", "r1"]
+    book.asked(replace(request(2, cancel=True), db="a", table="b.c"), TableSeen(), 5)
+    assert [each.id for each in book.states.waiting] == ["r0"]
 
 
 def _stop(book: CopyBook, table: str) -> None:

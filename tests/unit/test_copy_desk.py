@@ -120,9 +120,9 @@ def test_dots_in_names_divide_nothing(tmp_path: Path, place: tuple[str, str]) ->
 def test_a_state_of_another_table_that_is_written_alike_says_nothing() -> None:
     mark = Watermark(
         source="s", gen=1, position=(0, 1, 1, 0), file="f", commit_ts_ms=1, ts_ms=1, idle=True,
-        copies={"bank.2024.acct": CopyState(id="x", db="bank.2024", table="acct", by="operator", phase="done", requested_ms=1)},
+        copies={"`bank.2024`.acct": CopyState(id="x", db="bank.2024", table="acct", by="operator", phase="done", requested_ms=1)},
     )  # fmt: skip
-    assert copy_of(mark.copies, "bank.2024", "acct") is mark.copies["bank.2024.acct"]
+    assert copy_of(mark.copies, "bank.2024", "acct") is mark.copies["`bank.2024`.acct"]
     assert copy_of(mark.copies, "bank", "2024.acct") is None
     assert copy_of(mark.copies, "bank", "acct") is None
 

@@ -13,13 +13,14 @@ from producer.errors import TableStoppedError
 from producer.resume.repeats import send_stop
 from producer.resume.topic_recovery import Marker, TopicTails
 from producer.stops import CAUSES, Cause, Stopped, event_position, lost_at_start, merged
-from producer.tables import Begun, Captured, TableState, dotted, undotted
+from producer.tables import Begun, Captured, TableState, dotted
 from schemas.table.model import Table
-from schemas.wire.codec import encode_event
-from schemas.wire.copies import CopyMark
+from schemas.table.names import meant
+from schemas.wire.codec import decode_stored_position, encode_event, encode_stored_position
+from schemas.wire.copies import CopyMark, CopyState
 from schemas.wire.event import Chunk, Event, Source
 from schemas.wire.position import STOP_ROW, Position
-from schemas.wire.records import TableStop
+from schemas.wire.records import Anchor, Identity, StoredPosition, TableStop
 from tests.apply_kit import account_table
 
 CAUSE = Cause(epoch=0, file="binlog.000003", file_number=3, pos=700, ts_ms=7)
@@ -143,9 +144,50 @@ def test_a_stopped_table_keeps_its_anchor_and_captures_nothing() -> None:
     assert captured.stops() == {"bank.acct": a_stop()}
 
 
-@given(st.text("ab.", min_size=1, max_size=4), st.text("ab.", min_size=1, max_size=4))
-def test_a_name_is_among_those_that_its_text_may_mean(db: str, table: str) -> None:
-    assert (db, table) in undotted(dotted((db, table)))
+ODD = st.text("ab.`", min_size=1, max_size=4)
+
+
+@given(ODD, ODD)
+def test_the_text_of_a_table_means_that_table_alone(db: str, table: str) -> None:
+    assert meant(dotted((db, table))) == [(db, table)]
+
+
+@given(ODD.filter(lambda name: "`" not in name), ODD.filter(lambda name: "`" not in name))
+def test_what_an_older_version_wrote_may_mean_several_tables(db: str, table: str) -> None:
+    assert (db, table) in meant(f"{db}.{table}")
+
+
+def test_two_tables_that_a_dot_made_alike_have_their_own_stops_and_anchors() -> None:
+    one, two = ("a.b", "c"), ("a", "b.c")
+    captured = Captured("rowlock", "b1")
+    ends = {}
+    for offset, name in enumerate((one, two)):
+        topic = captured.topic(name)
+        topic.tail.last = (0, 3, 650, offset)
+        captured.tables[name] = TableState(
+            name, topic, account_table(), (0, 3, 100, 0), definition_offset=offset
+        )
+        ends[topic.name] = offset + 7
+    captured.stop(two, Stopped(a_stop()))
+    assert captured.stops() == {"a.`b.c`": a_stop()}
+    assert {name: anchor.definition for name, anchor in captured.anchors(ends).items()} == {
+        "`a.b`.c": 0,
+        "a.`b.c`": 1,
+    }
+
+
+def test_a_record_of_an_older_version_speaks_of_every_table_that_it_may_mean() -> None:
+    state = CopyState(id="x", db="a", table="b.c", by="operator", phase="waiting", requested_ms=1)
+    former = StoredPosition(
+        source="b1", gen=1, epoch=0, file="f.000001", pos=4, identity=Identity(server_uuid=None, server_id=1, version="8", gtid_set=None),
+        ts_ms=1, snapshot_done=("a.b.c", "bank.acct"), anchors={"a.b.c": Anchor(end=4), "bank.acct": Anchor(end=5)},
+        stops={"a.b.c": a_stop(), "bank.acct": a_stop()}, copies={"a.b.c": state},
+    )  # fmt: skip
+    both = {"`a.b`.c", "a.`b.c`", "bank.acct"}
+    record = decode_stored_position(encode_stored_position(former))
+    assert set(record.snapshot_done) == set(record.anchors) == set(record.stops) == both
+    assert record.copies == {"a.`b.c`": state}, "it says itself which one it is of"
+    assert decode_stored_position(encode_stored_position(record)) == record
 
 
 def test_several_causes_of_one_statement_are_told_apart() -> None:

@@ -26,6 +26,7 @@ from rowlock.views.target import TargetView, known_topics, progress
 from schemas.config.model import Config
 from schemas.errors import EnvelopeError
 from schemas.table.model import Table
+from schemas.table.names import table_text
 from schemas.wire.records import StoredPosition, position_topic, table_topic
 
 
@@ -51,10 +52,13 @@ def _source(config: Config, name: str, tables: list[Table], topics: frozenset[st
     prefix, source = config.kafka.prefix, config.sources[name]
     record = _position(config, name) if position_topic(prefix, name) in topics else None
     known = frozenset(record.anchors) | frozenset(record.snapshot_done) if record else frozenset[str]()
-    new = [table for table in tables if f"{table.db}.{table.name}" not in known]
+    new = [table for table in tables if table_text(table.db, table.name) not in known]
     return StoredSource(
         name,
-        {f"{table.db}.{table.name}": table_topic(prefix, name, table.db, table.name) for table in tables},
+        {
+            table_text(table.db, table.name): table_topic(prefix, name, table.db, table.name)
+            for table in tables
+        },
         known=known,
         stops={table: stop.cause for table, stop in record.stops.items()} if record else {},
         topics=topics,
@@ -100,7 +104,7 @@ def _flow(
     return StoredFlow(
         flow.pipeline,
         flow.source,
-        f"{flow.table.db}.{flow.table.name}",
+        table_text(flow.table.db, flow.table.name),
         flow.target,
         f"{wanted.db}.{wanted.name}",
         tuple(column.name for column in wanted.columns),
