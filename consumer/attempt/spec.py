@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import msgspec
@@ -76,7 +76,7 @@ def prepared(spec: UnitSpec, session: TargetTables, stored: Stored, *, first: bo
     `first`: nothing of the unit has been applied yet, so that the target table may have to be made. Later one that is
     missing has been dropped with its rows: an empty one in its place would pass for the whole.
     """
-    return prepare(
+    found = prepare(
         session,
         stored,
         source_name=spec.source,
@@ -86,6 +86,8 @@ def prepared(spec: UnitSpec, session: TargetTables, stored: Stored, *, first: bo
         real=_known(spec, stored),
         debezium=spec.debezium,
     )
+    # a target of whole batches lists its keys, all of them: compared range by range, those of later chunks would go (ADR 26)
+    return replace(found, ordered=False) if spec.batches else found
 
 
 class _KnownTable(msgspec.Struct):

@@ -22,6 +22,7 @@ from consumer.tables.router import TableRoute
 from schemas.table.model import Row
 from tests import json_folder
 from tests.apply_kit import FakeSource
+from tests.copy_kit import CopyOf
 from tests.integration import test_apply_targets, test_targets_session
 from tests.integration.test_apply_targets import RealUnit, rows_of
 from tests.json_folder import FolderProgress, JsonFolder
@@ -179,6 +180,27 @@ def test_a_worker_that_pauses_before_its_commit_writes_nothing_after_the_take_ov
     wrote = heir == "writes as well"
     assert last.lanes[0].offset == (1 if wrote else 0)
     assert len(real.session.of(unit.unit).rows(last)) == wrote
+
+
+def test_a_copy_takes_no_row_away_before_its_chunk_comes(real: Folder, unit: RealUnit) -> None:
+    """The folder lists all its keys, also those of later chunks: they are compared once, at the end."""
+    unit.write([unit.source.put(unit.source.row(n, None, 1)) for n in range(9)])
+    assert unit.apply().state == "ok"
+    for key in (0, 4, 8):
+        unit.source.delete(key)  # and no event of it
+    unit.source.previous = None
+    copy = CopyOf(unit.source, unit.topic, limit=3)
+    start = copy.begin()
+    for emitted in (False, True, True):
+        if emitted:
+            copy.emit()
+        assert not copy.done
+        assert unit.apply(start).state == "ok"
+        assert len(unit.rows()) == 9
+    while not copy.done:
+        copy.emit()
+    assert unit.apply(start).state == "ok"
+    assert unit.rows() == rows_of(unit.source)
 
 
 def test_it_has_one_lane(real: Folder) -> None:
