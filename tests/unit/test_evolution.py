@@ -546,6 +546,30 @@ def test_a_mark_gives_the_change_back() -> None:
     assert decode_mark("RUNNING:[0,1,2,3]") is None
 
 
+def test_an_index_that_a_long_column_cannot_have_is_left_out_once_the_target_refuses_it() -> None:
+    """MySQL has no unique index over TEXT (1170), which MariaDB, PostgreSQL and a MariaDB source have."""
+
+    def unit(type_: ColumnType) -> Table:
+        return Table(db="bank", name="acct", columns=(column("id", nullable=False), column("v", type_)), key=unique("PRIMARY", "id"),
+                     unique=(unique("u", "v"),))  # fmt: skip
+
+    change = TableChange(Stored(unit(text(20))), unit(text(65535, Kind.TEXT)), "lenient")
+    there = replace(unit(text(20)), db="public")
+    first = plan_change(change, there, ROUTED, ())
+    assert first.alter is not None
+    assert [type(step) for step in first.alter.steps] == [ChangeColumn]
+    other = refused(change, first)
+    assert other is not None
+    second = plan_change(other, there, ROUTED, ())
+    assert second.alter is not None
+    assert [type(step) for step in second.alter.steps] == [DropUnique, ChangeColumn]
+    assert refused(other, second) is None, "it was something else"
+    done = replace(unit(text(65535, Kind.TEXT)), db="public", unique=())
+    assert plan_change(change, done, ROUTED, ()).alter is None, (
+        "a crash behind the statement leaves nothing to do"
+    )
+
+
 def test_what_the_target_refuses_is_left_out_in_turn() -> None:
     new = replace(TABLE, unique=(*TABLE.unique, unique("u", "owner")))
     change = TableChange(Stored(TABLE), new, "evolve", rewrite=True)

@@ -14,10 +14,10 @@ import msgspec
 from consumer.errors import CopyNeededError
 from consumer.ordering.model import UnitState
 from consumer.ordering.progress import Mark
-from consumer.tables.evolution.steps import Wish, kept_columns, names_beside, steps
+from consumer.tables.evolution.steps import Wish, becomes_long, kept_columns, names_beside, steps
 from consumer.tables.router import Policy, Routed, TableRoute, resolve, wanted_table
 from consumer.tables.stored import Stored, decode_stored
-from consumer.targets.alterations import AddUnique, AlterTable
+from consumer.targets.alterations import AddUnique, AlterTable, ChangeColumn
 from schemas.table.model import Table
 from schemas.wire.event import ColumnChanges
 
@@ -191,11 +191,24 @@ def decode_mark(text: str) -> ChangeMark | None:
 def refused(change: TableChange, planned: Planned) -> TableChange | None:
     """Return what else to try when the target refuses the statements because of its rows; None: nothing.
 
-    A unique index that cannot be built is left out first. Rows that all come anew make room at last.
+    A unique index that cannot be built, or that a changed column cannot have, is left out first. Rows that all come anew make room at last.
     """
     alter = planned.alter
-    if alter is not None and change.uniques and any(isinstance(step, AddUnique) for step in alter.steps):
+    if alter is not None and change.uniques and _of_uniques(alter):
         return replace(change, uniques=False)
     if alter is not None and change.rewrite and not change.emptied:
         return replace(change, emptied=True, uniques=True)
     return None
+
+
+def _of_uniques(alter: AlterTable) -> bool:
+    """Tell whether the steps may be refused because of a unique index."""
+    return any(
+        isinstance(step, AddUnique)
+        or (
+            isinstance(step, ChangeColumn)
+            and bool(alter.table.unique)
+            and becomes_long(step.now, step.wanted)
+        )
+        for step in alter.steps
+    )

@@ -27,15 +27,18 @@ from consumer.targets.alterations import (
     RenameColumn,
 )
 from schemas.table.collations import not_coarser
-from schemas.table.model import Column, ColumnType, Table, UniqueIndex
+from schemas.table.model import Column, ColumnType, Kind, Table, UniqueIndex
 from schemas.wire.event import ColumnChanges
+
+_LONG = frozenset({Kind.TEXT, Kind.BLOB})
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
     """`wanted`: the new definition in target terms; `before`: the one in force. `others`: those in force of the other units that write
     the table. `rewrite`: every row comes anew. `settled`: the steps were carried out; what can be done only once is not asked
-    for again. `uniques`: False: new unique indexes are left out, the target refused them."""
+    for again. `uniques`: False: the target refused them: new unique indexes are left out, and those go that a column would have that becomes a
+    long text or bytes, over which MySQL has none (error 1170)."""
 
     wanted: Table
     before: Table | None
@@ -244,8 +247,18 @@ def _dropped_indexes(now: Table, joined: Table, wish: Wish) -> Iterator[DropUniq
     for index in now.unique:
         wanted = any(_same(each, index) for each in joined.unique)
         ours = any(_same(each, index) for each in before) or not gone.isdisjoint(index.columns)
-        if ours and not wanted:
+        if ours and (not wanted or (not wish.uniques and _becomes_long(index, now, joined))):
             yield DropUnique(index)
+
+
+def becomes_long(now: Column, wanted: Column) -> bool:
+    """Tell whether a column becomes a long text or bytes."""
+    return wanted.type.kind in _LONG and now.type.kind not in _LONG
+
+
+def _becomes_long(index: UniqueIndex, now: Table, wanted: Table) -> bool:
+    old, new = ({each.name: each for each in table.columns} for table in (now, wanted))
+    return any(name in new and becomes_long(old[name], new[name]) for name in index.columns)
 
 
 def _new_indexes(now: Table, joined: Table, wish: Wish) -> Iterator[AddUnique]:
