@@ -72,7 +72,7 @@ def test_a_table_with_a_whole_log_is_captured() -> None:
     assert found is not None
     assert found.table.key.columns == ("ID",)
     assert [each.columns for each in found.table.unique] == [("NAME",)]
-    assert (found.log, found.extra) == (LOG, {"XID$$"})
+    assert (found.log, found.extra) == (LOG, frozenset({"XID$$"}))
 
 
 @pytest.mark.parametrize(("lacks", "says"), [
