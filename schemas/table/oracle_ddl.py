@@ -44,7 +44,7 @@ def _decimal(type_: ColumnType) -> str:
         raise UnsupportedTypeError(
             f"Oracle has decimals of up to {MAX_DIGITS} digits, the source's has {type_.precision}: make it narrower, or leave it out"
         )
-    return f"NUMBER({type_.precision},{type_.scale})"
+    return f"NUMBER({type_.precision},{type_.scale})" if type_.precision else "NUMBER"
 
 
 def _characters(length: int) -> str:

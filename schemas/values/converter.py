@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 Convert = Callable[[Any], Any]
@@ -33,6 +34,17 @@ def compile_row(converters: Sequence[Convert | None], null: str | None = None) -
 
 def _expression(i: int, converted: bool) -> str:
     return f"(null if (v := r[{i}]) is None else c{i}(v))" if converted else f"r[{i}]"
+
+
+def plain_decimal(text: str) -> str:
+    """Return a decimal of any scale as the wire has it: without exponent, and without zeros at its end: "-0.5". "NaN" stays as it is.
+
+    Raises ArithmeticError: it is no number.
+    """
+    plain = format(Decimal(text), "f")
+    if "." in plain:
+        plain = plain.rstrip("0").rstrip(".")
+    return "0" if plain in ("-0", "") else plain
 
 
 def wire_int(value: int) -> int | str:

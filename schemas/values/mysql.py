@@ -16,7 +16,15 @@ from schemas.errors import ValueRefusedError
 from schemas.io.mysql_connection import SESSION_SQL, connect_mysql
 from schemas.table.model import Column, Kind, Row, Table, Value
 from schemas.table.typemap import WIDEST_DECIMAL
-from schemas.values.converter import Convert, ConvertRow, compile_row, from_base64, to_base64, wire_int
+from schemas.values.converter import (
+    Convert,
+    ConvertRow,
+    compile_row,
+    from_base64,
+    plain_decimal,
+    to_base64,
+    wire_int,
+)
 
 __all__ = [
     "SESSION_SQL", "connect_mysql", "geometry_internal", "geometry_wire", "quote_name", "row_from_select", "select_list",
@@ -87,6 +95,8 @@ def _read_bit(column: Column) -> Convert | None:
 
 
 def _read_decimal(column: Column) -> Convert | None:
+    if not column.type.precision and not column.type.scale:  # of any scale
+        return plain_decimal
     return _strip_zerofill if column.type.unsigned else None
 
 

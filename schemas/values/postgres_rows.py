@@ -12,7 +12,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from schemas.table.model import Column, Kind, Row, Table, Value
-from schemas.values.converter import Convert, compile_row, to_base64, wire_int
+from schemas.values.converter import Convert, compile_row, plain_decimal, to_base64, wire_int
 
 EWKB_SRID = 0x20000000
 EWKB_HEADER = struct.Struct("<BI")
@@ -98,6 +98,8 @@ def _read_bit(_: Column) -> Convert:
 
 
 def _read_decimal(column: Column) -> Convert:
+    if not column.type.precision and not column.type.scale:  # of any scale
+        return plain_decimal
     scale = column.type.scale
 
     def convert(text: str) -> str:

@@ -119,6 +119,7 @@ ENDS: list[tuple[ColumnType, tuple[Value, ...]]] = [
     (ColumnType(kind=Kind.BIT, length=64), (str(2**64 - 1), 0, None)),
     (ColumnType(kind=Kind.YEAR), (1901, 2155, None)),
     (ColumnType(kind=Kind.DECIMAL, precision=38, scale=10), ("-" + "9" * 28 + "." + "9" * 10, "0.0000000001", None)),
+    (ColumnType(kind=Kind.DECIMAL), ("-" + "9" * 28 + "." + "9" * 10, "0.1", None)),
     (ColumnType(kind=Kind.DOUBLE), (1.7976931348623157e308, 5e-324, None)),
     (ColumnType(kind=Kind.FLOAT), (3.4028234663852886e38, 16777216.0, None)),
     (text_type(1000), ("ü" * 1000, " ä%s'\\\n\t ", None)),

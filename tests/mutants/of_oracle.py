@@ -58,4 +58,9 @@ MUTANTS = [
         ("        at_least += _APART\n", "        pass\n"),
         tests=_RULES,
     ),
+    *_of(
+        "schemas/table/oracle_ddl.py",
+        (' if type_.precision else "NUMBER"', ""),
+        tests=("tests/unit/test_any_scale.py",),
+    ),
 ]  # fmt: skip

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 
 from consumer.tables.evolution.widening import join
 from consumer.targets.checks.column_fit import holds
+from consumer.targets.oracle.values import from_oracle
 from schemas.errors import ValueRefusedError
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.table.oracle_ddl import oracle_type
 from schemas.table.typemap import mysql_type, postgres_type
-from schemas.values.mysql import to_mysql
+from schemas.values.mysql import row_from_select, to_mysql
+from schemas.values.postgres_rows import row_from_postgres
 
 ANY = ColumnType(kind=Kind.DECIMAL)
 
@@ -21,6 +26,7 @@ def decimal(precision: int, scale: int) -> ColumnType:
 def test_their_columns() -> None:
     assert postgres_type(ANY) == "numeric"
     assert mysql_type(ANY) == "decimal(65,30)"
+    assert oracle_type(ANY) == "NUMBER"
 
 
 def test_only_the_widest_column_holds_them() -> None:
@@ -40,6 +46,23 @@ def test_mysql_refuses_a_fraction_that_it_would_round(type_: ColumnType) -> None
     assert write(("0." + "1" * 30,)) == ("0." + "1" * 30,)
     with pytest.raises(ValueRefusedError, match="30 digits"):
         write(("0." + "1" * 31,))
+
+
+@pytest.mark.parametrize(("given", "wire"), [
+    ("1.500000000000000000000000000000", "1.5"), ("-0.50", "-0.5"), ("100.00", "100"), ("100", "100"), ("0.00", "0"), ("0E+2", "0"),
+])  # fmt: skip
+def test_they_are_read_back_as_the_source_writes_them(given: str, wire: str) -> None:
+    """A column of 30 digits shows them all, and `numeric` shows as many as somebody wrote: a key read so would be another one."""
+    assert from_oracle(_table(ANY))((Decimal(given),)) == (wire,)
+    if "E" not in given:
+        assert row_from_select(_table(ANY))((given,)) == (wire,)
+        assert row_from_postgres(_table(ANY))((given,)) == (wire,)
+
+
+def test_a_decimal_with_a_scale_keeps_its_zeros() -> None:
+    table = _table(decimal(10, 2))
+    assert from_oracle(table)((Decimal("1.5"),)) == row_from_postgres(table)(("1.5",)) == ("1.50",)
+    assert row_from_select(table)(("1.50",)) == ("1.50",)
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])

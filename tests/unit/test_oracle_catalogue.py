@@ -21,6 +21,8 @@ from producer.sources.oracle.catalogue import (
 )
 from producer.sources.oracle.types import _FORMS, OracleColumn, form_of
 from schemas.errors import UnsupportedTypeError
+from schemas.table.oracle_ddl import oracle_type
+from schemas.table.typemap import mysql_type, postgres_type
 
 NAME, LOG = ("BANK", "ACCT"), ("BANK", "MLOG$_ACCT")
 GOLDEN = Path(__file__).parents[1] / "golden" / "oracle_types.jsonl"
@@ -70,7 +72,7 @@ def test_a_table_with_a_whole_log_is_captured() -> None:
     assert found is not None
     assert found.table.key.columns == ("ID",)
     assert [each.columns for each in found.table.unique] == [("NAME",)]
-    assert (found.log, found.extra) == (LOG, {"XID$$"})
+    assert (found.log, found.extra) == (LOG, frozenset({"XID$$"}))
 
 
 @pytest.mark.parametrize(("lacks", "says"), [
@@ -194,7 +196,8 @@ _GIVEN: dict[str, Any] = {"nan": float("nan"), "inf": float("inf"), "-inf": floa
 
 @pytest.mark.parametrize("case", golden(), ids=lambda case: f"{case['type']} {case['given']}")
 def test_extremes_of_every_type(case: dict[str, Any]) -> None:
-    """`given`: what the driver gives for `select` (hex: RAW), by Oracle's reference; `wire`: what stands in an event."""
+    """`given`: what the driver gives for `select` (hex: RAW), by Oracle's reference; `wire`: what stands in an event; `targets`: the column
+    that a target gets."""
     name, precision, scale = case["type"], case.get("precision"), case.get("scale")
     form = form_of(
         OracleColumn(
@@ -208,6 +211,8 @@ def test_extremes_of_every_type(case: dict[str, Any]) -> None:
         given = _GIVEN.get(given, given)
     assert form.convert(given) == case["wire"]
     assert form.type.kind == case["kind"]
+    rendered = {"postgres": postgres_type, "mysql": mysql_type, "oracle": oracle_type}
+    assert {target: render(form.type) for target, render in rendered.items()} == case["targets"]
     assert form.select.format('l."C"') == case["select"]
 
 

@@ -290,6 +290,7 @@ TYPES = [
     (kind(Kind.INT, bits=32, unsigned=True), "NUMBER(10)", CatalogueType("NUMBER", 22, 10, 0)),
     (kind(Kind.INT, bits=64), "NUMBER(19)", CatalogueType("NUMBER", 22, 19, 0)),
     (kind(Kind.INT, bits=64, unsigned=True), "NUMBER(20)", CatalogueType("NUMBER", 22, 20, 0)),
+    (kind(Kind.DECIMAL), "NUMBER", CatalogueType("NUMBER", 22)),
     (kind(Kind.DECIMAL, precision=38, scale=30), "NUMBER(38,30)", CatalogueType("NUMBER", 22, 38, 30)),
     (kind(Kind.FLOAT), "BINARY_FLOAT", CatalogueType("BINARY_FLOAT", 4)),
     (kind(Kind.DOUBLE), "BINARY_DOUBLE", CatalogueType("BINARY_DOUBLE", 8)),

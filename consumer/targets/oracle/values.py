@@ -19,7 +19,15 @@ from consumer.errors import RefusedError
 from schemas.errors import ValueRefusedError
 from schemas.table.model import Column, Kind, Row, Table
 from schemas.table.oracle_ddl import EMPTY_IS_NULL, is_lob, oracle_type
-from schemas.values.converter import Convert, ConvertRow, compile_row, from_base64, to_base64, wire_int
+from schemas.values.converter import (
+    Convert,
+    ConvertRow,
+    compile_row,
+    from_base64,
+    plain_decimal,
+    to_base64,
+    wire_int,
+)
 
 
 @contextmanager
@@ -157,6 +165,8 @@ _WRITE: dict[Kind, Callable[[Column], Convert | None]] = {
 
 
 def _read_decimal(column: Column) -> Convert:
+    if not column.type.precision and not column.type.scale:  # of any scale
+        return lambda value: plain_decimal(str(value))
     form = f".{column.type.scale}f"
     return lambda value: format(value, form)
 

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from schemas.errors import UnsupportedTypeError
 from schemas.table.model import ColumnType, Kind, Value
-from schemas.values.converter import from_base64, to_base64
+from schemas.table.typemap import WIDEST_DECIMAL
+from schemas.values.converter import from_base64, plain_decimal, to_base64
 
 FINEST = 6
 """Digits of a fraction of a second that other databases keep. A finer time is text."""
@@ -89,27 +90,22 @@ def _rowid(column: OracleColumn) -> Form:
 
 
 def _number(column: OracleColumn) -> Form:
-    """NUMBER(p, s); without a scale it is a decimal of any scale (precision 0), which is written without zeros at its end."""
+    """NUMBER(p, s); without a scale, and with one that goes further than elsewhere (-84 to 127), it is a decimal of any scale (precision 0),
+    which is written without zeros at its end."""
     if column.scale is None:
-        return Form(ColumnType(kind=Kind.DECIMAL), _NUMBER_FORMAT, "{}", plain_decimal, Decimal)
+        return _any_scale(column)
     precision, scale = column.precision or 38, column.scale
     if scale < 0:
         precision, scale = precision - scale, 0
+    if max(precision, scale) > WIDEST_DECIMAL[0] or scale > WIDEST_DECIMAL[1]:
+        return _any_scale(column)
     type_ = ColumnType(kind=Kind.DECIMAL, precision=max(precision, scale), scale=scale)
     return Form(type_, _NUMBER_FORMAT, "{}", lambda text: _scaled(text, scale), Decimal)
 
 
-def _float(_: OracleColumn) -> Form:
-    """FLOAT(b) is a NUMBER of so many binary digits."""
+def _any_scale(_: OracleColumn) -> Form:
+    """FLOAT(b) is such a NUMBER, too, of so many binary digits."""
     return Form(ColumnType(kind=Kind.DECIMAL), _NUMBER_FORMAT, "{}", plain_decimal, Decimal)
-
-
-def plain_decimal(text: str) -> str:
-    """Return a number without exponent, and without zeros at its end: "-0.5"."""
-    plain = format(Decimal(text), "f")
-    if "." in plain:
-        plain = plain.rstrip("0").rstrip(".")
-    return "0" if plain in ("-0", "") else plain
 
 
 def _scaled(text: str, scale: int) -> str:
@@ -182,7 +178,7 @@ def _raw(column: OracleColumn) -> Form:
 _FORMS: dict[str, Callable[[OracleColumn], Form]] = {
     "CHAR": _char, "NCHAR": _char, "VARCHAR2": _text, "NVARCHAR2": _text,
     "ROWID": _rowid, "UROWID": _rowid,
-    "NUMBER": _number, "FLOAT": _float,
+    "NUMBER": _number, "FLOAT": _any_scale,
     "BINARY_FLOAT": _binary_float(Kind.FLOAT), "BINARY_DOUBLE": _binary_float(Kind.DOUBLE),
     "DATE": _date, "TIMESTAMP": _timestamp,
     "TIMESTAMP WITH TIME ZONE": _instant, "TIMESTAMP WITH LOCAL TIME ZONE": _instant,
