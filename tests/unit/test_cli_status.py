@@ -21,6 +21,7 @@ from rowlock.errors import CommandError
 from rowlock.inspect import headroom as of_check
 from rowlock.inspect import status
 from rowlock.inspect.placement import Placement
+from rowlock.inspect.source_status import TableStatus
 from rowlock.inspect.status import ApplyUnitStatus, Status, StatusReader
 from rowlock.views import applied, headroom
 from rowlock.views.kafka import Span
@@ -288,7 +289,7 @@ STOP = TableStop(
 
 
 def test_what_the_coordinator_knows_of_a_dead_capture_is_said_whatever_the_watermark_says(read: Any) -> None:
-    fresh = {"idle_ms": 500}
+    fresh: dict[str, Any] = {"idle_ms": 500}
     for health in ("stopped", "restarting"):
         found = read(Seen([lane(0, 9)], placement=ill(health, "log_bin is OFF", "switch it on"), **fresh))
         (source,) = found.sources
@@ -335,8 +336,8 @@ def test_a_stop_by_capture_is_the_units_with_cause_time_and_remedy(read: Any) ->
 
 @pytest.mark.parametrize("place", [("bank.2024", "acct"), ("bank", "2024.my acct")])
 def test_a_stop_of_a_table_with_a_dot_in_its_name_is_the_units(place: tuple[str, str]) -> None:
-    stopped = status.TableStatus(".".join(place), "stopped", "seen", "do")
-    others = [status.TableStatus("bank.acct", "stopped", "x", "y"), stopped]
+    stopped = TableStatus(".".join(place), "stopped", "seen", "do")
+    others = [TableStatus("bank.acct", "stopped", "x", "y"), stopped]
     assert status.stop_of(table_topic("rowlock", "b1", *place), others) is stopped
 
 
@@ -392,7 +393,8 @@ def test_what_is_placed_and_begins_during_a_look_is_not_called_left_out(
 
         seen.on_read = tick
         found = read_of(config, monkeypatch, seen)
-        assert {each.reason for each in (*found.sources, *found.units) if each.state == "stopped"} == set()
+        assert [each.reason for each in found.sources if each.state == "stopped"] == []
+        assert [each.reason for each in found.units if each.state == "stopped"] == []
         assert found.problems == ()
 
 
