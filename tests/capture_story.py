@@ -229,12 +229,15 @@ class Story:
         return events
 
     def truncate(self) -> Events:
+        return self.statement("TRUNCATE TABLE acct")
+
+    def statement(self, text: str) -> Events:
         first, start = len(self.log.events), self.log.pos
         if self.mysql:
             self.log.gtid()
         else:
             self.log.mariadb_gtid(log.MARIADB_STANDALONE)
-        self.log.query("TRUNCATE TABLE acct")
+        self.log.query(text)
         self.written.append(Written(start, self.log.pos, 0))
         return self.log.events[first:]
 

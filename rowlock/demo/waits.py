@@ -110,12 +110,7 @@ def wrong(status: Status) -> str | None:
         for source in status.sources
         if source.state == "stopped" and source.reason not in (None, NOBODY, LEFT_OUT)
     ]
-    # Of a unit that was placed a moment ago, placement was read before its progress.
-    ends += [
-        f"{unit.topic} has stopped: {unit.stopped}"
-        for unit in status.units
-        if unit.stopped and not unit.stopped.startswith(LEFT_OUT)
-    ]
+    ends += [f"{unit.topic} has stopped: {unit.stopped}" for unit in status.units if unit.stopped]
     more = f" (and {len(ends) - 1} more)" if len(ends) > 1 else ""
     return f"{ends[0]}{more}" if ends else None
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from consumer.ordering.model import ApplyUnit, UnitState
+from consumer.ordering.model import UnitState
 from rowlock.coordinator.unit_catalogue import apply_unit, capture_unit
 from rowlock.coordinator.units import UnitName, split_refusal, units
 from rowlock.errors import CommandError
@@ -27,9 +27,9 @@ from rowlock.inspect.source_status import (
     source_status,
     standing,
 )
-from rowlock.views.headroom import ASK_S, Unapplied, of_source, of_topics
-from rowlock.views.kafka import KafkaView, Span
-from rowlock.views.target import TargetView, known_topics, progress, target_session
+from rowlock.views.applied import Applied, AppliedReader
+from rowlock.views.headroom import ASK_S, of_source
+from rowlock.views.kafka import KafkaView
 from rowlock.views.topic_settings import TopicSettings
 from schemas.config.model import Config
 from schemas.findings import Finding, split_remedy
@@ -108,11 +108,6 @@ def unit_standing(
     return Why("restarting" if said.state == "starting" else said.state, said.reason, said.remedy)
 
 
-def lag(offset: int, span: Span) -> int:
-    """Return how many offsets of a topic are not applied, given the highest applied one of its slowest lane."""
-    return max(0, span.high - max(offset + 1, span.low))
-
-
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """The facts that are the same for all units of one look."""
@@ -120,7 +115,6 @@ class _Seen:
     placement: Placement
     sources: Mapping[str, SourceStatus]
     marks: Mapping[str, Watermark | None]
-    now_ms: int
 
 
 class StatusReader:
@@ -129,7 +123,7 @@ class StatusReader:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._kafka = KafkaView(config.kafka)
-        self._settings = TopicSettings(config.kafka)
+        self._applied = AppliedReader(config, self._kafka, TopicSettings(config.kafka))
         self._placements = PlacementReader(config)
         self._alarms: list[Finding] = []
 
@@ -138,28 +132,36 @@ class StatusReader:
         self._placements.close()
 
     def read(self) -> Status:
-        """Raises KafkaUnreachableError; a target that does not answer becomes a problem of the status."""
+        """Raises KafkaUnreachableError; a target that does not answer becomes a problem of the status.
+
+        The coordinator is asked last: whatever has a watermark or progress by then had been placed before.
+        """
         now_ms = int(time.time() * 1000)
         self._alarms = []
         marks = {name: self._watermark(name) for name in self._config.sources}
-        placement = self._placements.read()
-        sources = {name: self._source(name, marks[name], now_ms, placement) for name in marks}
-        found: list[ApplyUnitStatus] = []
         partitions = self._kafka.partitions()
         wanted = units(self._config, partitions)
-        problems = [placement.problem] if placement.problem else []
-        problems += self._unreadable(marks)
-        problems += self._split_topics(wanted, partitions)
+        problems = self._unreadable(marks) + self._split_topics(wanted, partitions)
+        applied: list[Applied] = []
+        unknown: list[UnitName] = []
         for target in sorted({unit.target for unit in wanted}):
             mine = [unit for unit in wanted if unit.target == target]
             try:
-                found += self._units(target, mine, _Seen(placement, sources, marks, now_ms))
+                applied += self._applied.read(target, mine, now_ms)
             except CommandError as error:
                 problems.append(str(error))
-                found += [
-                    ApplyUnitStatus(unit.pipeline, unit.source, unit.topic, target, "unknown")
-                    for unit in mine
-                ]
+                unknown += mine
+        placement = self._placements.read()
+        sources = {name: self._source(name, marks[name], now_ms, placement) for name in marks}
+        seen = _Seen(placement, sources, marks)
+        found = [unit_status(unit, seen) for unit in applied]
+        found += [
+            ApplyUnitStatus(each.pipeline, each.source, each.topic, each.target, "unknown")
+            for each in unknown
+        ]
+        if placement.problem:
+            problems.insert(0, placement.problem)
+        self._alarms += [alarm for unit in applied for alarm in unit.alarms]
         problems += [f"{each.place}: {each.message}: {each.remedy}" for each in self._alarms]
         ordered = tuple(sorted(found, key=lambda unit: (unit.pipeline, unit.topic)))
         return Status(VERSION, now_ms, tuple(sources.values()), ordered, tuple(problems))
@@ -177,6 +179,7 @@ class StatusReader:
             "stopped, is not known: the next one comes within a second while it is captured; if this lasts, a newer rowlock wrote it"
             for name in asked
             if self._kafka.watermark_end(name)
+            and not self._watermark(name)  # the first may have come meanwhile
         ]
 
     def _external(self, name: str) -> bool:
@@ -201,71 +204,37 @@ class StatusReader:
         refusals = [split_refusal(self._config, unit, partitions[unit.topic]) for unit in wanted]
         return sorted({refusal for refusal in refusals if refusal is not None})
 
-    def _units(self, target: str, wanted: list[UnitName], seen: _Seen) -> list[ApplyUnitStatus]:
-        with target_session(self._config.targets[target], target, "status") as session:
-            known = {name: known_topics(session, name) for name in {unit.pipeline for unit in wanted}}
-            displaced = {name: session.displaced(name) for name, topics in known.items() if topics}
-            found = [self._unit(session, unit, known[unit.pipeline], seen) for unit in wanted]
-            return [
-                replace(unit, displaced=displaced.get(unit.pipeline, {}).get(unit.topic, 0)) for unit in found
-            ]
 
-    def _unit(self, session: TargetView, name: UnitName, known: set[str], seen: _Seen) -> ApplyUnitStatus:
-        lanes, state = progress(session, known, unit := ApplyUnit(name.pipeline, name.topic))
-        span = self._kafka.span(name.topic)
-        slowest = min(lanes, key=lambda lane: lane.offset, default=None)
-        offset = slowest.offset if slowest else -1
-        late = lag(offset, span)
-        source, mark = seen.sources[name.source], seen.marks[name.source]
-        at_capture = stop_of(name.topic, source.tables)
-        in_target = state.stopped if state else None
-        said = standing(seen.placement, seen.placement.units.get(apply_unit(name.pipeline, name.topic)))
-        why = unit_standing(slowest is not None, late, state, at_capture, said)
-        waits = why.state == "stopped" and why.remedy is not None
-        first = max(offset + 1, span.low)
-        age_s = self._age(name, first, seen.now_ms) if late else source.lag_seconds
-        return ApplyUnitStatus(
-            pipeline=name.pipeline,
-            source=name.source,
-            topic=name.topic,
-            target=name.target,
-            state=why.state,
-            position=slowest.position if slowest else None,
-            offset=offset,
-            end_offset=span.high - 1,
-            lag_events=late,
-            lag_seconds=age_s,
-            epoch=slowest.epoch if slowest else None,
-            quarantined=len(session.held(unit)) if name.topic in known else 0,
-            stopped=in_target or (f"{why.reason}: {why.remedy}" if waits else None),
-            at=file_pos(slowest.position, mark.file if mark else None) if slowest and offset >= 0 else None,
-            cause=at_capture.cause if at_capture else None,
-            reason=why.reason,
-            remedy=why.remedy,
-            since_ms=why.since_ms,
-            headroom_seconds=self._headroom(name, first, seen.now_ms)
-            if late and (age_s is None or age_s >= ASK_S)
-            else None,
-        )
-
-    def _headroom(self, unit: UnitName, first: int, now_ms: int) -> float | None:
-        """Return how long the oldest unapplied event is kept yet; what is to be said of it becomes a problem of the status."""
-        wanted = [Unapplied(unit.topic, unit.pipeline, first)]
-        (told,) = of_topics(self._kafka, self._settings, wanted, now_ms)
-        if isinstance(told, Finding):
-            self._alarms.append(told)
-            return None
-        self._alarms += told.alarms()
-        return told.headroom_s
-
-    def _age(self, unit: UnitName, offset: int, now_ms: int) -> float | None:
-        """Return the age in seconds of the event at `offset`, by its commit time at the source."""
-        if self._config.sources[unit.source].events == "debezium":
-            committed = self._kafka.debezium_commit_ms(unit.topic, offset)
-        else:
-            event = self._kafka.event(unit.topic, offset)
-            committed = None if event is None else event.source.ts_ms
-        return None if committed is None else round(max(0.0, (now_ms - committed) / 1000), 3)
+def unit_status(unit: Applied, seen: _Seen) -> ApplyUnitStatus:
+    """Judge a unit by what was read. Pure."""
+    name, slowest, in_target = unit.name, unit.slowest, unit.state.stopped if unit.state else None
+    source, mark = seen.sources[name.source], seen.marks[name.source]
+    at_capture = stop_of(name.topic, source.tables)
+    said = standing(seen.placement, seen.placement.units.get(apply_unit(name.pipeline, name.topic)))
+    why = unit_standing(slowest is not None, unit.late, unit.state, at_capture, said)
+    waits = why.state == "stopped" and why.remedy is not None
+    return ApplyUnitStatus(
+        pipeline=name.pipeline,
+        source=name.source,
+        topic=name.topic,
+        target=name.target,
+        state=why.state,
+        position=slowest.position if slowest else None,
+        offset=unit.offset,
+        end_offset=unit.span.high - 1,
+        lag_events=unit.late,
+        lag_seconds=unit.age_s if unit.late else source.lag_seconds,
+        epoch=slowest.epoch if slowest else None,
+        quarantined=unit.quarantined,
+        displaced=unit.displaced,
+        stopped=in_target or (f"{why.reason}: {why.remedy}" if waits else None),
+        at=file_pos(slowest.position, mark.file if mark else None) if slowest and unit.offset >= 0 else None,
+        cause=at_capture.cause if at_capture else None,
+        reason=why.reason,
+        remedy=why.remedy,
+        since_ms=why.since_ms,
+        headroom_seconds=unit.headroom_s,
+    )
 
 
 def stop_of(topic: str, tables: Iterable[TableStatus]) -> TableStatus | None:

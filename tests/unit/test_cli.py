@@ -16,8 +16,9 @@ from rowlock.commands.tables import console, units_table
 from rowlock.coordinator.units import UnitName, units
 from rowlock.inspect.caught_up import SourceStart, behind, captured
 from rowlock.inspect.source_status import SourceStatus, source_status
-from rowlock.inspect.status import ApplyUnitStatus, Status, lag
+from rowlock.inspect.status import ApplyUnitStatus, Status
 from rowlock.processes import log
+from rowlock.views.applied import lag
 from rowlock.views.kafka import Span
 from schemas.config.model import load_config
 from schemas.wire.records import SNAPSHOT_COMPLETE, Watermark

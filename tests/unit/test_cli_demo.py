@@ -27,7 +27,7 @@ from rowlock.demo.view import DemoView, Figures, rows_table
 from rowlock.demo.waits import DemoWait, LogFollower, Milestones, waits_for, wrong
 from rowlock.demo.world import World
 from rowlock.errors import CommandError
-from rowlock.inspect.source_status import LEFT_OUT, NOBODY, SEE_CHECK, SourceStatus
+from rowlock.inspect.source_status import LEFT_OUT, NOBODY, SourceStatus
 from rowlock.inspect.status import ApplyUnitStatus, Status
 from schemas.wire.event import Event, Op, Source
 from schemas.wire.position import Position
@@ -222,9 +222,6 @@ def test_what_is_wrong_is_one_sentence_and_what_only_begins_is_not_wrong() -> No
     assert both == "north is not captured: log_bin is OFF (and 1 more)"
     for reason in (NOBODY, LEFT_OUT):
         assert wrong(seen(sources=(source("stopped", reason=reason),))[0]) is None
-    # What the coordinator has placed was read before the progress: the unit came in between.
-    placed = dataclasses.replace(stopped, stopped=f"{LEFT_OUT}: {SEE_CHECK}")
-    assert wrong(seen(placed)[0]) is None
 
 
 def test_the_demo_waits_as_long_as_anything_moves_and_then_says_why_not_in_one_sentence() -> None:

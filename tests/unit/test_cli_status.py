@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,8 +21,9 @@ from rowlock.errors import CommandError
 from rowlock.inspect import headroom as of_check
 from rowlock.inspect import status
 from rowlock.inspect.placement import Placement
+from rowlock.inspect.source_status import TableStatus
 from rowlock.inspect.status import ApplyUnitStatus, Status, StatusReader
-from rowlock.views import headroom
+from rowlock.views import applied, headroom
 from rowlock.views.kafka import Span
 from rowlock.views.retention import Kept
 from rowlock.views.source import KeptLog
@@ -89,11 +90,14 @@ class Seen:
     produced: dict[int, int | None] = field(default_factory=dict)
     log: KeptLog | None = None
     log_fails: Exception | None = None
+    unmarked: bool = False
+    on_read: Callable[[], None] = lambda: None
 
     # As rowlock.views.kafka.KafkaView
 
     def watermark(self, _source: str) -> tuple[int, Watermark] | None:
-        if self.unreadable:
+        self.on_read()
+        if self.unreadable or self.unmarked:
             return None
         at = NOW_MS - self.idle_ms
         mark = Watermark(
@@ -109,6 +113,7 @@ class Seen:
         return 4, mark
 
     def partitions(self) -> dict[str, int]:
+        self.on_read()
         return {TOPIC: self.split}
 
     def event(self, topic: str, offset: int) -> Event | None:
@@ -135,6 +140,7 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
     def session(*_: object) -> Iterator[Any]:
         if seen.target_fails:
             raise CommandError("target hq: it does not answer")
+        seen.on_read()
         yield SimpleNamespace(
             topics=lambda _: [TOPIC] if seen.lanes else [],
             read=lambda _: (
@@ -145,9 +151,13 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
             displaced=lambda _: seen.displaced,
         )
 
+    def placement() -> Placement:
+        seen.on_read()
+        return seen.placement
+
     view = SimpleNamespace(
         watermark=seen.watermark,
-        watermark_end=lambda _: 5,
+        watermark_end=lambda _: 0 if seen.unmarked else 5,
         partitions=seen.partitions,
         event=seen.event,
         debezium_commit_ms=lambda topic, offset: getattr(seen.event(topic, offset), "ts_ms", None),
@@ -169,9 +179,9 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
         monkeypatch.setattr(module, "KafkaView", lambda _: view)
         monkeypatch.setattr(module, "TopicSettings", lambda _: settings)
     monkeypatch.setattr(
-        status, "PlacementReader", lambda _: SimpleNamespace(read=lambda: seen.placement, close=lambda: None)
+        status, "PlacementReader", lambda _: SimpleNamespace(read=placement, close=lambda: None)
     )
-    monkeypatch.setattr(status, "target_session", session)
+    monkeypatch.setattr(applied, "target_session", session)
     monkeypatch.setattr(status, "time", SimpleNamespace(time=lambda: NOW_MS / 1000))
     return StatusReader(config).read()
 
@@ -279,7 +289,7 @@ STOP = TableStop(
 
 
 def test_what_the_coordinator_knows_of_a_dead_capture_is_said_whatever_the_watermark_says(read: Any) -> None:
-    fresh = {"idle_ms": 500}
+    fresh: dict[str, Any] = {"idle_ms": 500}
     for health in ("stopped", "restarting"):
         found = read(Seen([lane(0, 9)], placement=ill(health, "log_bin is OFF", "switch it on"), **fresh))
         (source,) = found.sources
@@ -326,8 +336,8 @@ def test_a_stop_by_capture_is_the_units_with_cause_time_and_remedy(read: Any) ->
 
 @pytest.mark.parametrize("place", [("bank.2024", "acct"), ("bank", "2024.my acct")])
 def test_a_stop_of_a_table_with_a_dot_in_its_name_is_the_units(place: tuple[str, str]) -> None:
-    stopped = status.TableStatus(".".join(place), "stopped", "seen", "do")
-    others = [status.TableStatus("bank.acct", "stopped", "x", "y"), stopped]
+    stopped = TableStatus(".".join(place), "stopped", "seen", "do")
+    others = [TableStatus("bank.acct", "stopped", "x", "y"), stopped]
     assert status.stop_of(table_topic("rowlock", "b1", *place), others) is stopped
 
 
@@ -363,6 +373,29 @@ def test_what_the_start_left_out_is_stopped(read: Any) -> None:
     assert (found.sources[0].state, only(found).state) == ("stopped", "stopped")
     assert only(found).remedy == "`rowlock check` says why"
     assert only(read(Seen(placement=Placement({CAPTURE: row(CAPTURE)})))).state in ("new", "stopped")
+
+
+@pytest.mark.parametrize("applies", [True, False])
+def test_what_is_placed_and_begins_during_a_look_is_not_called_left_out(
+    config: Config, monkeypatch: pytest.MonkeyPatch, *, applies: bool
+) -> None:
+    """Whichever step of the look the placement comes before: what was not placed then has no progress and no watermark yet."""
+    seen = Seen()
+    # By the read of the look that they come before: each that is made counts.
+    for moment in range(6):
+        moments = iter(range(100))
+
+        def tick(at: int = moment, moments: Iterator[int] = moments) -> None:
+            placed = next(moments) >= at
+            seen.placement = Placement({name: row(name) for name in (CAPTURE, APPLY)} if placed else {})
+            seen.lanes = [lane(0, 9)] if placed and applies else []
+            seen.unmarked = not placed
+
+        seen.on_read = tick
+        found = read_of(config, monkeypatch, seen)
+        assert [each.reason for each in found.sources if each.state == "stopped"] == []
+        assert [each.reason for each in found.units if each.state == "stopped"] == []
+        assert found.problems == ()
 
 
 def test_the_exit_code_says_whether_all_runs(read: Any, config: Config) -> None:

@@ -136,6 +136,24 @@ def test_a_stop_that_is_healed_by_a_copy() -> None:
     assert (state(story).phase, state(story).ended_stop) == ("done", "")
 
 
+@BOTH
+def test_a_dropped_table_that_is_made_again_is_copied(mysql: bool) -> None:
+    story = Story(mysql=mysql)
+
+    def telling() -> Iterator[Events]:
+        yield story.statement("DROP TABLE `acct`")
+        yield []
+        yield story.statement("CREATE TABLE acct (id BIGINT PRIMARY KEY, version INT)")
+        story.tick()
+        yield []
+        yield []
+
+    story.tell(telling())
+    assert state(story).id.startswith("made again at ")
+    assert (state(story).phase, begins(story)[-1].copy is not None) == ("running", True)
+    assert "bank.acct" not in story.broker.stored[-1].record.stops
+
+
 def test_a_copy_that_is_taken_back_stops_the_table_again() -> None:
     story = Story(mysql=False)
 

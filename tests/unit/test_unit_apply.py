@@ -515,6 +515,15 @@ def test_a_key_that_cannot_be_decoded_stops_the_unit() -> None:
     assert len(bench.target.rows_of()) == 1, "what came before is applied"
 
 
+def test_a_row_with_a_value_that_cannot_be_decoded_before_any_definition_stops_the_unit() -> None:
+    bench, source = Bench(), FakeSource()
+    marked = {**source.row(2, None, 1), "email": RAW}
+    bench.write([source.event("c", None, marked, undecodable=Undecodable(after=("email",)))])
+    report = bench.apply()
+    assert (report.state, bench.offsets()) == ("stopped", [-1, -1, -1])
+    assert "before any definition" in report.message
+
+
 @pytest.mark.parametrize("short", [0, 500])
 @pytest.mark.parametrize("batches", [1, 2, 3])
 def test_a_truncate_ends_what_the_quarantine_holds(short: int, batches: int) -> None:

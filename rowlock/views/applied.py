@@ -1,0 +1,99 @@
+"""How far units are: what their target and Kafka have of each. Nothing here judges (rowlock/inspect/status.py does)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from consumer.ordering.model import ApplyUnit, LaneProgress, UnitState
+from rowlock.coordinator.units import UnitName
+from rowlock.views.headroom import ASK_S, Unapplied, of_topics
+from rowlock.views.kafka import KafkaView, Span
+from rowlock.views.target import TargetView, known_topics, progress, target_session
+from rowlock.views.topic_settings import TopicSettings
+from schemas.config.model import Config
+from schemas.findings import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """`slowest`: the lane that is least far, None where nothing was ever applied. `quarantined`, `displaced`: rows in the target.
+
+    `age_s`: of the oldest event that is not applied; None: there is none, or its time cannot be told. `headroom_s`: how long it is kept
+    yet; None: not asked, or not known. `alarms`: what is to be said of that.
+    """
+
+    name: UnitName
+    slowest: LaneProgress | None
+    state: UnitState | None
+    span: Span
+    quarantined: int
+    displaced: int = 0
+    age_s: float | None = None
+    headroom_s: float | None = None
+    alarms: tuple[Finding, ...] = ()
+
+    @property
+    def offset(self) -> int:
+        """The offset up to which all is applied; -1: none."""
+        return self.slowest.offset if self.slowest else -1
+
+    @property
+    def late(self) -> int:
+        """How many offsets are not applied."""
+        return lag(self.offset, self.span)
+
+
+def lag(offset: int, span: Span) -> int:
+    """Return how many offsets of a topic are not applied, given the highest applied one of its slowest lane."""
+    return max(0, span.high - max(offset + 1, span.low))
+
+
+class AppliedReader:
+    """Reads targets one after the other, each over a connection of its own."""
+
+    def __init__(self, config: Config, kafka: KafkaView, settings: TopicSettings) -> None:
+        self._config, self._kafka, self._settings = config, kafka, settings
+
+    def read(self, target: str, wanted: Iterable[UnitName], now_ms: int) -> list[Applied]:
+        """Return what is known of units of one target. Raises CommandError that names who does not answer."""
+        units = list(wanted)
+        with target_session(self._config.targets[target], target, "status") as session:
+            known = {name: known_topics(session, name) for name in {unit.pipeline for unit in units}}
+            displaced = {name: session.displaced(name) for name, topics in known.items() if topics}
+            found = [self._unit(session, unit, known[unit.pipeline], now_ms) for unit in units]
+            return [
+                replace(each, displaced=displaced.get(each.name.pipeline, {}).get(each.name.topic, 0))
+                for each in found
+            ]
+
+    def _unit(self, session: TargetView, name: UnitName, known: set[str], now_ms: int) -> Applied:
+        lanes, state = progress(session, known, unit := ApplyUnit(name.pipeline, name.topic))
+        slowest = min(lanes, key=lambda lane: lane.offset, default=None)
+        held = len(session.held(unit)) if name.topic in known else 0
+        found = Applied(name, slowest, state, self._kafka.span(name.topic), held)
+        if not found.late:
+            return found
+        first = max(found.offset + 1, found.span.low)
+        found = replace(found, age_s=self._age_s(name, first, now_ms))
+        return (
+            self._with_headroom(found, first, now_ms)
+            if found.age_s is None or found.age_s >= ASK_S
+            else found
+        )
+
+    def _with_headroom(self, unit: Applied, first: int, now_ms: int) -> Applied:
+        wanted = [Unapplied(unit.name.topic, unit.name.pipeline, first)]
+        (told,) = of_topics(self._kafka, self._settings, wanted, now_ms)
+        if isinstance(told, Finding):
+            return replace(unit, alarms=(told,))
+        return replace(unit, headroom_s=told.headroom_s, alarms=tuple(told.alarms()))
+
+    def _age_s(self, unit: UnitName, offset: int, now_ms: int) -> float | None:
+        """Return the age of the event at `offset`, by its commit time at the source."""
+        if self._config.sources[unit.source].events == "debezium":
+            committed = self._kafka.debezium_commit_ms(unit.topic, offset)
+        else:
+            event = self._kafka.event(unit.topic, offset)
+            committed = None if event is None else event.source.ts_ms
+        return None if committed is None else round(max(0.0, (now_ms - committed) / 1000), 3)
