@@ -22,7 +22,7 @@ from consumer.tables.stored import decode_stored
 from rowlock.errors import CommandError
 from rowlock.inspect.compare import RowDifference, Shape, Suspects, compare_page
 from rowlock.views.source import selected_tables
-from rowlock.views.target import TargetView, source_session, target_session
+from rowlock.views.target import TargetView, rows_with, source_session, target_session
 from schemas.backoff import pause_after
 from schemas.config.kinds.targets import target_kind
 from schemas.config.model import Config, SourceConfig
@@ -205,7 +205,7 @@ class Sides:
         return self.shape.by_key(row + self.added for row in self.left.fetch_keys(self.source, keys))
 
     def target_rows(self, keys: Iterable[Key]) -> dict[Key, Row]:
-        return self.shape.by_key(self.right.fetch_keys(self.target, list(keys)))
+        return self.shape.by_key(rows_with(self.right, self.target, list(keys)))
 
     def _key_of(self, row: Row | None) -> Key | None:
         return None if row is None else tuple(row[i] for i in self.source_key)

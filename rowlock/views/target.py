@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol, cast
 
-from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError
-from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
+from consumer.errors import ConsumerError, MissingGrantError, RefusedError, TargetConfigError
+from consumer.ordering.model import ApplyUnit, Held, LaneProgress, TargetTable, UnitState
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session, open_target
 from rowlock.errors import CommandError
 from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.model import SourceConfig, TargetConfig
+from schemas.table.model import Key, Row
 
 
 class TargetView(Session, Protocol):
@@ -76,3 +77,14 @@ def progress(
 ) -> tuple[list[LaneProgress], UnitState | None]:
     """Read a unit's progress. `known`: topics that have a unit here (`topics`); others were never applied."""
     return session.read(unit) if unit.topic in known else ([], None)
+
+
+def rows_with(view: TargetView, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
+    """Return the rows that have these keys. Of a key whose values the server refuses (a zero date in PostgreSQL) it has no row."""
+    try:
+        return view.fetch_keys(table, keys)
+    except RefusedError:
+        if len(keys) == 1:
+            return []
+    half = len(keys) // 2  # the refused key is alone in the end, and hides no other
+    return rows_with(view, table, keys[:half]) + rows_with(view, table, keys[half:])

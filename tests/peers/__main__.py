@@ -1,7 +1,7 @@
 """`python -m tests.peers --corpus DIR`: run the peers' cases through a real system, and say what came of every table.
 
 [--targets postgres,mysql,mariadb] [--sources mariadb,mysql] [--behind N] [--suite NAME] [--limit N] [--batch N] [--report FILE]
-[--give-keys] [--source-options JSON] [--pipeline-options JSON]; exit 0: no table is different, none stopped without a remedy, no source stopped.
+[--give-keys] [--patience S] [--source-options JSON] [--pipeline-options JSON]; exit 0: no table is different, none stopped without a remedy, no source stopped.
 """
 
 from __future__ import annotations
@@ -164,6 +164,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the order of the cases")
     parser.add_argument("--batch", type=int, default=60, help="cases of one run")
     parser.add_argument("--give-keys", action="store_true", help="give tables without a key an invisible one")
+    parser.add_argument("--patience", type=float, default=1200, help="seconds that a batch is waited for")
     parser.add_argument("--report", type=Path)
     parser.add_argument("--source-options", default="{}")
     parser.add_argument("--pipeline-options", default="{}")
@@ -175,7 +176,11 @@ def main() -> int:
     random.Random(given.seed).shuffle(cases)
     cases = by_files(cases)[given.skip :][: given.limit]
     options = Options(
-        given.behind, given.give_keys, json.loads(given.source_options), json.loads(given.pipeline_options)
+        given.behind,
+        given.give_keys,
+        json.loads(given.source_options),
+        json.loads(given.pipeline_options),
+        given.patience,
     )
     report = Report()
     servers = Servers.of(given.sources.split(","), given.targets.split(","))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from consumer.errors import RefusedError
 from consumer.ordering.model import TargetTable
 from consumer.tables.router import Routed
 from rowlock.commands.tables import verify_lines
@@ -164,6 +165,20 @@ def test_without_time_to_settle_what_differs_differs() -> None:
     left, right = Side(rows(*range(30))), Side(rows(*range(25)))
     result = compare(left, right, settle_s=0)
     assert kinds(result) == dict.fromkeys(range(25, 30), Difference.MISSING)
+
+
+def test_a_key_that_the_target_cannot_hold_is_missing_there_and_the_others_are_compared() -> None:
+    """A zero date in the key, into PostgreSQL: its row is in the quarantine. (Then the whole table was not compared.)"""
+
+    class Strict(Side):
+        def fetch_keys(self, of: TargetTable, keys: Sequence[Key]) -> list[Row]:
+            if (13,) in keys:
+                raise RefusedError("PostgreSQL cannot hold a value")
+            return super().fetch_keys(of, keys)
+
+    result = compare(Side(rows(*range(20))), Strict(rows(*range(13), *range(14, 19))))
+    assert kinds(result) == {13: Difference.MISSING, 19: Difference.MISSING}
+    assert result.complete
 
 
 def test_what_was_not_read_to_its_end_is_not_equal() -> None:
