@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rowlock.commands.findings import by_weight
-from rowlock.inspect.source_status import SourceStatus
+from rowlock.inspect.observed.source_status import SourceStatus
 from rowlock.inspect.status import ApplyUnitStatus, Status
 from rowlock.inspect.verify import Result
 from rowlock.views.retention import Backlog

@@ -11,7 +11,7 @@ from typing import Any
 from deploy.embedded.patience import Patience, pressure
 from rowlock.demo.view import Figures
 from rowlock.errors import CommandError
-from rowlock.inspect.source_status import LEFT_OUT, NOBODY
+from rowlock.inspect.observed.source_status import LEFT_OUT, NOBODY
 from rowlock.inspect.status import Status
 
 PATIENCE_S = 180.0

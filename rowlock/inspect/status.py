@@ -16,8 +16,8 @@ from consumer.ordering.model import UnitState
 from rowlock.coordinator.unit_catalogue import apply_unit, capture_unit
 from rowlock.coordinator.units import UnitName, split_refusal, units
 from rowlock.errors import CommandError
-from rowlock.inspect.placement import Placement, PlacementReader
-from rowlock.inspect.source_status import (
+from rowlock.inspect.observed.applied import Applied, AppliedReader
+from rowlock.inspect.observed.source_status import (
     LEFT_OUT,
     NOBODY,
     SourceStatus,
@@ -27,7 +27,7 @@ from rowlock.inspect.source_status import (
     source_status,
     standing,
 )
-from rowlock.views.applied import Applied, AppliedReader
+from rowlock.inspect.placement import Placement, PlacementReader
 from rowlock.views.headroom import ASK_S, of_source
 from rowlock.views.kafka import KafkaView
 from rowlock.views.topic_settings import TopicSettings

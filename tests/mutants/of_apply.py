@@ -202,7 +202,7 @@ MUTANTS = [
     *_of("consumer/targets/mysql/sql.py", ("= IF({same}, VALUES({column}), {column})", "= VALUES({column})"), tests=("tests/unit/test_targets_sql.py",)),
     *_of("consumer/attempt/debezium.py", ("self._newest, raw, None, read)", "self._newest, raw, None, False)"), tests=("tests/unit/test_unit_debezium.py",)),
     *_of("schemas/wire/records.py", ('("", *topic.rsplit(".", 2))', '("", *topic.split(".", 2))'), tests=_COPIES),
-    *_of("schemas/wire/copies.py", (" and (state.db, state.table) == (db, table)", ""), tests=_COPIES),
+    *_of("schemas/table/names.py", (' if "." in name or "`" in name else name', " if False else name"), tests=("tests/unit/test_copies.py", "tests/unit/test_stops.py")),
     *_of(
         "consumer/tables/key_order.py",
         ("real.fsp >= source.fsp", "True"),

@@ -15,10 +15,10 @@ from rowlock.cli import main
 from rowlock.commands.tables import console, units_table
 from rowlock.coordinator.units import UnitName, units
 from rowlock.inspect.caught_up import SourceStart, behind, captured
-from rowlock.inspect.source_status import SourceStatus, source_status
+from rowlock.inspect.observed.applied import lag
+from rowlock.inspect.observed.source_status import SourceStatus, source_status
 from rowlock.inspect.status import ApplyUnitStatus, Status
 from rowlock.processes import log
-from rowlock.views.applied import lag
 from rowlock.views.kafka import Span
 from schemas.config.model import load_config
 from schemas.wire.records import SNAPSHOT_COMPLETE, Watermark

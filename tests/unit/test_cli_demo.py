@@ -27,7 +27,7 @@ from rowlock.demo.view import DemoView, Figures, rows_table
 from rowlock.demo.waits import DemoWait, LogFollower, Milestones, waits_for, wrong
 from rowlock.demo.world import World
 from rowlock.errors import CommandError
-from rowlock.inspect.source_status import LEFT_OUT, NOBODY, SourceStatus
+from rowlock.inspect.observed.source_status import LEFT_OUT, NOBODY, SourceStatus
 from rowlock.inspect.status import ApplyUnitStatus, Status
 from schemas.wire.event import Event, Op, Source
 from schemas.wire.position import Position

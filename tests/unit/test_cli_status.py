@@ -20,10 +20,11 @@ from rowlock.commands.tables import console, sources_table, stops_table, units_t
 from rowlock.errors import CommandError
 from rowlock.inspect import headroom as of_check
 from rowlock.inspect import status
+from rowlock.inspect.observed import applied
+from rowlock.inspect.observed.source_status import TableStatus
 from rowlock.inspect.placement import Placement
-from rowlock.inspect.source_status import TableStatus
 from rowlock.inspect.status import ApplyUnitStatus, Status, StatusReader
-from rowlock.views import applied, headroom
+from rowlock.views import headroom
 from rowlock.views.kafka import Span
 from rowlock.views.retention import Kept
 from rowlock.views.source import KeptLog

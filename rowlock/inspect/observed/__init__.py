@@ -1,0 +1,1 @@
+"""Readings of sources and of units, which `status` judges."""
