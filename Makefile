@@ -32,10 +32,12 @@ demo: $(STAMP) ## two branch databases flow into a head office (KEEP=1: leave it
 
 test: $(STAMP) ## all tests but the slow ones, with real services; those that need none run beside
 	@$(BIN)/python -m deploy.embedded fetch
+	@$(BIN)/python -m consumer.spark.class_archive
 	@$(BIN)/python -m pytest -m "not slow" -n 2 $(ARGS)
 
 test-slow: $(STAMP) ## the slow tests, which `make test` leaves out (ARGS="--turn N": those of one turn)
 	@$(BIN)/python -m deploy.embedded fetch
+	@$(BIN)/python -m consumer.spark.class_archive
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
 test-sim: $(STAMP) ## the simulations, 2,000 seeds each

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from consumer.process import spark_warmup
+from consumer.spark import class_archive
 from consumer.spark.active_units import Attempts
 from consumer.spark.batch_query import BatchQuery
 from consumer.spark.pipeline import PipelineSettings, TaskConfig
@@ -104,5 +105,6 @@ def start_spark(config: Config) -> Spark:
         local_dir=str(Path(folder) / "spark"),
         log4j=str(log4j),
         daemon=os.environ.get(DAEMON_ENV),
+        classes=class_archive.java_options(),
     )
     return Spark(start_session(settings))

@@ -64,12 +64,15 @@ def session_settings(
     local_dir: str,
     log4j: str | None,
     daemon: str | None = None,
+    classes: Iterable[str] = (),
 ) -> dict[str, str]:
-    """Return Spark's settings. `log4j`: path of a log4j2 configuration; `local_dir`: scratch space; `daemon`: see DAEMON_ENV."""
+    """Return Spark's settings. `log4j`: path of a log4j2 configuration; `local_dir`: scratch space; `daemon`: see DAEMON_ENV; `classes`:
+    Java's options about the archive of its classes (consumer.spark.class_archive)."""
     # The JVM only hands bytes from Kafka to Arrow: the optimising compiler would cost more than it gains.
     java = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     # Spark makes a folder "artifacts" where it stands: not in the directory of whoever starts us.
     java.append(f"-Duser.dir={Path(local_dir).resolve().parent}")
+    java += classes
     if log4j:
         java.append(f"-Dlog4j2.configurationFile={log4j}")
     return {

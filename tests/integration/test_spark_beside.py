@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
+from consumer.spark.class_archive import archive_file
 from tests.apply_kit import FakeSource, Topic, until, write_config
 from tests.assigned_kit import AssignedApply, Writer, assigned_apply
 
@@ -134,6 +135,7 @@ def test_rows_arrive_and_keep_arriving_without_spark_and_it_takes_over_under_loa
             process.ready()
             until(lambda: '"query started"' in process.errors.read_text(), what=f"a query: {process.log()}")
             until(process.workers, what="a worker of Spark's")
+            assert classes_are_shared(process)
             before = len(scene.topic.written)
             until(lambda: len(scene.topic.written) > before + 200, what="load behind that")
         until(scene.is_there, what=f"everything: {process.log()}")
@@ -141,6 +143,15 @@ def test_rows_arrive_and_keep_arriving_without_spark_and_it_takes_over_under_loa
         assert applied_by(process, scene) == len(scene.topic.written), "each event once, by whomever"
         assert "in trouble" not in process.errors.read_text()
         assert process.end() == 0
+
+
+def classes_are_shared(process: AssignedApply) -> bool:
+    """Tell whether Java has the archive of its classes open, where `make test` made one of this Java."""
+    if not archive_file().exists():
+        return True
+    family = psutil.Process(process.popen.pid).children(recursive=True)
+    (java,) = (each for each in family if each.name() == "java")
+    return any(each.path == str(archive_file()) for each in java.memory_maps())
 
 
 def assert_each_version_once(scene: Scene) -> None:

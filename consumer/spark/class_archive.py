@@ -1,0 +1,116 @@
+"""An archive of the classes that Spark loads (Java's class data sharing): `python -m consumer.spark.class_archive` makes it, once for a machine.
+
+Without it a JVM reads and verifies some ten thousand classes at each start. Nothing rests on it: Java takes an archive only if itself, its
+options and PySpark's jars are those that it was made with, and goes without one otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from consumer.spark.query import java_of, session_settings, start_session
+
+MADE_WITHIN_S = 180.0
+"""Seconds that Spark may take for its first batches, and Java to write the archive when it ends."""
+_SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+
+
+def archive_file() -> Path:
+    """Return where the archive lies: it is of the jars that are installed beside this Python."""
+    return Path(sys.prefix) / "spark-classes.jsa"
+
+
+def java_options() -> list[str]:
+    """Return what makes Java use the archive; nothing where there is none. It is silent about one that does not fit."""
+    file = archive_file()
+    return [f"-XX:SharedArchiveFile={file}", *_SILENT] if file.exists() else []
+
+
+def make() -> bool:
+    """Make the archive, unless there is one of this Java and this PySpark; whether it was made. Raises OSError, RuntimeError."""
+    file, says = archive_file(), archive_file().with_suffix(".txt")
+    wanted = _made_of()
+    if file.exists() and says.exists() and says.read_text() == wanted:
+        return False
+    file.unlink(missing_ok=True)  # no start from here on may use it
+    with tempfile.TemporaryDirectory(prefix="rowlock-classes-") as folder:
+        made = file.with_suffix(f".{Path(folder).name}")
+        try:
+            _run_spark(Path(folder), made)
+            made.replace(file)
+        finally:
+            made.unlink(missing_ok=True)
+    says.write_text(wanted)
+    return True
+
+
+def _made_of() -> str:
+    """Return what an archive depends on, as text."""
+    home = os.environ.get("JAVA_HOME")  # as Spark looks for it
+    command = [str(Path(home) / "bin" / "java") if home else "java", "-version"]
+    java = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    spark = importlib.metadata.version("pyspark")
+    code = hashlib.blake2b(Path(__file__).read_bytes(), digest_size=8).hexdigest()
+    return f"{java.stderr}{java.stdout}PySpark {spark} in {sys.prefix}, by {code}\n"
+
+
+def _run_spark(folder: Path, archive: Path) -> None:
+    """Run a query of a few batches through Python workers; its Java writes down what it has loaded.
+
+    Raises RuntimeError when there is no batch, or no archive, in time.
+    """
+    quiet = folder / "log4j2.properties"
+    quiet.write_text("rootLogger.level = off\n")
+    settings = session_settings(
+        master="local[2,4]",
+        memory="1g",
+        jars=None,
+        local_dir=str(folder / "spark"),
+        log4j=str(quiet),
+        classes=[f"-XX:ArchiveClassesAtExit={archive}", *_SILENT],
+    )
+    del settings["spark.jars.packages"]  # classes that are not on Java's own path are not archived
+    session = start_session(settings)
+    session.sparkContext.setLogLevel("OFF")
+    java = java_of(session)
+    rows = session.readStream.format("rate").option("rowsPerSecond", 10).load()
+    query = (
+        rows.mapInArrow(_unchanged, rows.schema)
+        .writeStream.format("noop")
+        .trigger(processingTime="0 seconds")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .start()
+    )
+    end = time.monotonic() + MADE_WITHIN_S
+    while not ((last := query.lastProgress) and last["batchId"] >= 1):
+        if time.monotonic() > end or query.exception() is not None:
+            raise RuntimeError(f"Spark applied no batch within {MADE_WITHIN_S:.0f} s: {query.exception()}")
+        time.sleep(0.05)
+    query.stop()
+    session.stop()
+    if java.stdin is not None:
+        java.stdin.close()  # the sign to end, as at the end of a Python process
+    java.wait(MADE_WITHIN_S)
+    if not archive.exists():
+        raise RuntimeError("Java wrote no archive of its classes")
+
+
+def _unchanged(batches: object) -> object:
+    return batches
+
+
+if __name__ == "__main__":
+    try:
+        made = make()
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        sys.stderr.write(f"Spark starts slower, for there is no archive of its classes: {error}\n")
+    else:
+        if made:
+            sys.stderr.write(f"made {archive_file()}: Spark starts faster with it\n")
