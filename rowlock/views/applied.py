@@ -1,4 +1,4 @@
-"""How far units are: what their target and Kafka have of each. Nothing here judges (rowlock/inspect/status.py does)."""
+"""The progress of units: what their target and Kafka have of each. Nothing here judges (rowlock/inspect/status.py does)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Applied:
 
     @property
     def late(self) -> int:
-        """How many offsets are not applied."""
+        """The number of offsets that are not applied."""
         return lag(self.offset, self.span)
 
 
