@@ -1,4 +1,4 @@
-"""The progress of units: what their target and Kafka have of each. Nothing here judges (rowlock/inspect/status.py does)."""
+"""Applied positions of units: what the target and Kafka have of each. Nothing here judges (rowlock/inspect/status.py does)."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Applied:
 
     @property
     def offset(self) -> int:
-        """The offset up to which all is applied; -1: none."""
+        """Return the offset up to which all is applied; -1: none."""
         return self.slowest.offset if self.slowest else -1
 
     @property
     def late(self) -> int:
-        """The number of offsets that are not applied."""
+        """Return how many offsets are not applied."""
         return lag(self.offset, self.span)
 
 
