@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from producer.decoders.row_codec import SourceContext, TransactionContext
-from producer.definitions.index import LogPoint
 from producer.definitions.places import Place, Unproven
 from producer.errors import TableStoppedError
 from producer.kafka.control_events import encode_truncate
@@ -35,7 +34,7 @@ from schemas.table.model import Table, same_definition
 from schemas.table.names import Names
 from schemas.table.online_ddl import NO_TOOLS
 from schemas.wire.event import ColumnChanges
-from schemas.wire.position import Position
+from schemas.wire.position import LogPoint, Position
 
 _log = structlog.get_logger("capture")
 

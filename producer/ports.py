@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from producer.source import ChunkQueue, DefinitionProver, SourceLog, SourceServer, StatementReach
-from producer.sources.chunk_data import LogPoint
 from schemas.table.names import Names
 from schemas.wire.copies import CopyRequest
+from schemas.wire.position import LogPoint
 from schemas.wire.records import StoredPosition, Watermark
 
 OnWatermark = Callable[[Watermark], None]

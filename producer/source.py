@@ -14,7 +14,7 @@ from producer.definitions.places import Place, Proof
 from producer.errors import TableStoppedError
 from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment, LogStart, TransactionHeader
-from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LogPoint, ReadChunk
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, ReadChunk
 from producer.sources.survey import Surveyed
 from producer.statements.closure import Reach
 from producer.statements.ddl import TableName, Token
@@ -22,6 +22,7 @@ from producer.tables import TableState
 from schemas.findings import Finding
 from schemas.table.model import Key, Table
 from schemas.table.names import Names
+from schemas.wire.position import LogPoint
 from schemas.wire.records import StoredPosition
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +21,6 @@ from schemas.table.model import Table
 from schemas.wire.event import Event
 from schemas.wire.position import Position
 from schemas.wire.records import StoredPosition, Watermark
-from tests.waiting import awaited
 
 _decode = msgspec.json.Decoder(Event).decode
 ROOT = Path(__file__).parent.parent
@@ -34,11 +33,6 @@ class Database(Protocol):
 
     def connect(self, database: str | None = None) -> Any: ...
     def execute(self, sql: str, arguments: Any = ..., database: str | None = None) -> list[Any]: ...
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 180) -> Any:
-    """Await `condition` and return its value; fails naming `what` after `seconds`."""
-    return awaited(condition, what, seconds)
 
 
 def source(database: Database, tables: list[str], **more: Any) -> dict[str, Any]:

@@ -34,14 +34,14 @@ from producer.resume.topic_recovery import Tail
 from producer.sources.binlog.assembly import LIMIT, Assembly
 from producer.sources.binlog.binlog_log import BinlogLog
 from producer.sources.binlog.mysql_gtids import GtidSet
-from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LogPoint, Low, ReadChunk
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, Low, ReadChunk
 from producer.tables import Begun, Captured, TableName, TableState, TopicState
 from schemas.config.model import SourceConfig
 from schemas.table.names import EXACT
 from schemas.wire.codec import decode_event, decode_stored_position
 from schemas.wire.copies import CopyMark, CopyRequest
 from schemas.wire.event import Event as RowEvent
-from schemas.wire.position import DEFINITION_ROW, Position, binlog_file_number
+from schemas.wire.position import DEFINITION_ROW, LogPoint, Position, binlog_file_number
 from schemas.wire.records import Identity, StoredPosition, Watermark
 from tests.log_kit import Log
 from tests.row_images import DELETE, INT, UPDATE, WRITE, Made

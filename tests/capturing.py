@@ -10,16 +10,8 @@ import pytest
 
 from deploy.embedded.services import Kafka
 from schemas.wire.event import Event
-from tests.capture_kit import (
-    events,
-    position,
-    running,
-    size,
-    source,
-    until,
-    watermarks,
-    write_config,
-)  # fmt: skip
+from tests.capture_kit import events, position, running, size, source, watermarks, write_config
+from tests.waiting import until
 
 
 @pytest.fixture(params=["mariadb", "mysql"])

@@ -24,7 +24,7 @@ from producer.definitions.places import Place, Proof, Proven
 from producer.errors import SourceRefusedError
 from producer.source import Change, SourceCheck, SourceDatabase
 from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment, LogStart, TransactionHeader
-from producer.sources.chunk_data import ChunkFailed, ChunkRead, LogPoint, Low, ReadChunk
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, Low, ReadChunk
 from producer.sources.survey import MISSING, Surveyed
 from producer.statements.ddl import TableDdl
 from producer.statements.judgement import StatementVerdict
@@ -37,7 +37,7 @@ from schemas.table.model import Key, Row, Table
 from schemas.table.names import EXACT
 from schemas.wire.codec import encode_event
 from schemas.wire.event import ENVELOPE_VERSION, Event, Source, Transaction
-from schemas.wire.position import Position, binlog_file_number
+from schemas.wire.position import LogPoint, Position, binlog_file_number
 from schemas.wire.records import Identity, LogProof, StoredPosition
 
 KIND = SourceKind("tests.file_source", "file_source")

@@ -27,7 +27,6 @@ from pymysql.constants.ER import NO_SUCH_THREAD
 from deploy.embedded.fetch.downloads import spark_kafka_jars
 from deploy.embedded.guard.processes import spawn
 from deploy.embedded.services import MariaDB, MySQL
-from tests.waiting import awaited
 
 COLUMNS = "id, version, owner, amount"
 DDL = """CREATE TABLE acct (id BIGINT NOT NULL PRIMARY KEY, version BIGINT NOT NULL, owner VARCHAR(40) NULL UNIQUE,
@@ -46,11 +45,6 @@ class Server(Protocol):
     @property
     def connect(self) -> Callable[..., Any]:
         """What opens a connection to the database that is its first argument."""
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 180) -> Any:
-    """Await `condition` and return its value; fails naming `what` after `seconds`."""
-    return awaited(condition, what, seconds)
 
 
 def end_readers_of_the_log(server: MariaDB | MySQL) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 EVERY_S = 0.05
@@ -23,3 +23,8 @@ def awaited(condition: Callable[[], T], what: str, seconds: float, every: float 
         if now > deadline:
             raise AssertionError(f"not within {seconds:g} s: {what}")
         time.sleep(max(every, min(_LONGEST_S, _REST * (now - asked))))
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 180) -> Any:
+    """Await `condition` and return its value; fails naming `what` after `seconds`."""
+    return awaited(condition, what, seconds)

@@ -30,8 +30,9 @@ from schemas.table.model import Column, Kind, Row
 from schemas.table.typemap import mysql_type
 from schemas.values.mysql import connect_mysql, quote_name, to_mysql
 from schemas.values.postgres import SESSION_OPTIONS, quote_pg, to_postgres
-from tests.running import Run, source_config, target_config, until
+from tests.running import Run, source_config, target_config
 from tests.schemas_strategies import TABLE
+from tests.waiting import until
 
 SOURCES = ("my", "ma")
 TARGETS = ("pg", "my", "ma")

@@ -14,9 +14,8 @@ from typing import NamedTuple
 from producer.binlog_format.log_event import AlterPart, Query
 from producer.statements import ddl
 from producer.statements.judgement import judge
+from schemas.wire.position import LogPoint
 
-LogPoint = tuple[int, int]
-"""(number of the binlog file, offset): where an event starts, or where a stretch begins and ends."""
 TableName = tuple[str, str]
 
 EVERY_TABLE: TableName = ("", "")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from producer.definitions.index import LogPoint
 from schemas.table.model import Table
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import LogPoint, binlog_file_number
 
 
 class Place(NamedTuple):

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pymysql
 
-from producer.definitions.index import LogPoint, StatementIndex, TableName
+from producer.definitions.index import StatementIndex, TableName
 from producer.definitions.places import Place, Proof, Proven, Unproven
 from producer.definitions.scan import StatementScan, file_names
 from producer.definitions.visible import await_log, await_transaction
@@ -23,7 +23,7 @@ from producer.sources.binlog.log_stream import source_error
 from producer.sources.catalog import Catalog
 from producer.sources.survey import Surveyed
 from schemas.config.model import SourceConfig
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import LogPoint, binlog_file_number
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from producer.definitions.index import OBJECTS, LogPoint, StatementIndex
+from producer.definitions.index import OBJECTS, StatementIndex
 from producer.definitions.places import Place
 from producer.definitions.proof import Definitions
 from producer.sources.catalog import Catalog
@@ -18,6 +18,7 @@ from producer.sources.source_objects import SourceObjects, read_objects
 from producer.statements.closure import Reach, reach
 from producer.statements.ddl import TableName, Token
 from schemas.table.names import EXACT, Names
+from schemas.wire.position import LogPoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,14 @@ from typing import Protocol
 import pymysql
 import structlog
 
-from producer.definitions.index import LogPoint, StatementIndex
+from producer.definitions.index import StatementIndex
 from producer.definitions.walk import StatementWalker
 from producer.errors import TransientSourceError
 from producer.sources.binlog.binlog_dump import DumpConnection
 from producer.sources.binlog.log_stream import HEARTBEAT, SILENCE, PacketSource, source_error
 from producer.sources.catalog import connect_settings
 from schemas.config.model import SourceConfig
+from schemas.wire.position import LogPoint
 
 _log = structlog.get_logger("capture")
 _TOLD_AFTER = 5.0

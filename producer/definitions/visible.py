@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection
 
 import pymysql
 
-from producer.definitions.index import LogPoint, TableName
+from producer.definitions.index import TableName
 from producer.errors import TransientSourceError
 from producer.sources.catalog import Catalog, connect_settings
 from schemas.config.model import SourceConfig
 from schemas.values.mysql import quote_name
+from schemas.wire.position import LogPoint
 
 _PATIENCE = 30  # seconds
 _POLL = 0.05

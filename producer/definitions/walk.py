@@ -12,8 +12,8 @@ from producer.binlog_format import log_event as log
 from producer.binlog_format.errors import DecodeError
 from producer.binlog_format.log_event import AlterPart, LogEvent
 from producer.binlog_format.payload import inner_events
-from producer.definitions.index import EVERY_TABLE, LogPoint, Touched, tables_touched
-from schemas.wire.position import binlog_file_number
+from producer.definitions.index import EVERY_TABLE, Touched, tables_touched
+from schemas.wire.position import LogPoint, binlog_file_number
 
 _TYPE = 5  # offset of an event's type in its packet
 _HEARTBEATS = (log.HEARTBEAT, log.HEARTBEAT_V2)

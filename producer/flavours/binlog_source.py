@@ -9,7 +9,6 @@ import pymysql
 
 from producer.checks.binlog_server import check_server, require_server
 from producer.decoders.context import SourceContext
-from producer.definitions.index import LogPoint
 from producer.definitions.proof import Definitions
 from producer.definitions.reaches import Reaches
 from producer.definitions.scan import statement_scan
@@ -27,6 +26,7 @@ from producer.sources.survey import Surveyed
 from producer.tables import TableName
 from schemas.config.model import Config, SourceConfig
 from schemas.table.names import Names
+from schemas.wire.position import LogPoint
 from schemas.wire.records import StoredPosition
 
 

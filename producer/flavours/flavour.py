@@ -13,10 +13,10 @@ from producer.binlog_format.metadata import TableMapForm
 from producer.errors import SourceRefusedError
 from producer.sources.binlog.mariadb_gtids import GtidLog
 from producer.sources.binlog.mysql_gtids import GtidSet
-from producer.sources.chunk_data import LogPoint, Low
+from producer.sources.chunk_data import Low
 from producer.sources.grants import Rights
 from schemas.io.mysql_columns import CatalogColumn
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import LogPoint, binlog_file_number
 
 #: Runs a statement with arguments and returns its rows, by column name. Raises pymysql errors.
 Query = Callable[..., list[dict[str, Any]]]

@@ -13,10 +13,10 @@ from producer.binlog_format.metadata import TableMapForm, parsers
 from producer.errors import SourceRefusedError
 from producer.flavours.flavour import BinlogFlavour, Query, log_point
 from producer.sources.binlog.mariadb_gtids import MariadbGtids, gtids_contained
-from producer.sources.chunk_data import LogPoint, Low
+from producer.sources.chunk_data import Low
 from producer.sources.grants import TABLE_RIGHTS, Rights
 from schemas.io.mysql_columns import CatalogColumn
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import LogPoint, binlog_file_number
 
 _LOG_STATUS = "SHOW MASTER STATUS"
 

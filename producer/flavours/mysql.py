@@ -18,10 +18,10 @@ from producer.binlog_format.log_event import parse_rotate
 from producer.binlog_format.metadata import TableMapForm, parsers
 from producer.flavours.flavour import BinlogFlavour, Query, log_point
 from producer.sources.binlog.mysql_gtids import GtidSet
-from producer.sources.chunk_data import LogPoint, Low
+from producer.sources.chunk_data import Low
 from producer.sources.grants import TABLE_RIGHTS, Rights
 from schemas.io.mysql_connection import open_connection
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import LogPoint, binlog_file_number
 
 _PARSE_ERROR = 1064
 _NO_ROLES = (_PARSE_ERROR, 1305)  # MySQL 5.7 has none

@@ -15,11 +15,10 @@ from producer.loop.position import CapturePosition
 from producer.ports import Ports
 from producer.resume.started import Started
 from producer.snapshot.scheduler import Snapshots
-from producer.sources.chunk_data import LogPoint
 from producer.tables import Begun, TableName, TableState, dotted
 from schemas.table.model import Table
 from schemas.wire.copies import CopyMark
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import LogPoint, binlog_file_number
 
 _log = structlog.get_logger("capture")
 

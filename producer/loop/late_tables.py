@@ -9,8 +9,7 @@ from producer.loop.table_stops import TableStops
 from producer.ports import Clock
 from producer.resume.started import Started
 from producer.sources.changes import LogMoment, TransactionHeader
-from producer.sources.chunk_data import LogPoint
-from schemas.wire.position import DEFINITION_ROW, binlog_file_number
+from schemas.wire.position import DEFINITION_ROW, LogPoint, binlog_file_number
 
 
 class LateTables:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 from producer.errors import SourceRefusedError, TableStoppedError, TransientSourceError
 from producer.oracle.session import OracleSession
-from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LogPoint, Low, ReadChunk
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, Low, ReadChunk
 from producer.sources.oracle import sql
 from producer.sources.oracle.following import Following
 from producer.sources.oracle.forms import bound_key, expressions, key_binds, row_of
 from producer.sources.oracle.mlog import high_of
 from producer.tables import dotted
 from schemas.findings import copy_again
+from schemas.wire.position import LogPoint
 
 
 class OracleChunks:

@@ -18,13 +18,13 @@ from producer.resume.positions import check_server
 from producer.snapshot.reader import BackgroundReader
 from producer.source import SourceCheck, SourceDatabase
 from producer.sources.changes import LogStart
-from producer.sources.chunk_data import LogPoint
 from producer.sources.oracle.following import Following
 from producer.sources.survey import Surveyed
 from producer.tables import TableName
 from schemas.config.model import Config, SourceConfig
 from schemas.findings import START_OVER
 from schemas.table.names import EXACT, Names
+from schemas.wire.position import LogPoint
 from schemas.wire.records import StoredPosition
 
 _FIRST = 2

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 
 from producer.copies.book import CopyBook
 from producer.decoders.row_codec import SourceContext
-from producer.definitions.index import LogPoint
 from producer.resume.topic_recovery import Tail
 from producer.source import NOTHING_PUBLISHED, Published
 from producer.tables import Captured, TableName
 from schemas.wire.copies import CopyMark
-from schemas.wire.position import Position
+from schemas.wire.position import LogPoint, Position
 from schemas.wire.records import StoredPosition
 
 

@@ -10,10 +10,10 @@ from producer.kafka.settings import fitting
 from producer.ports import Clock, EventWriter
 from producer.resume.started import Started
 from producer.snapshot.jobs import SnapshotJob
-from producer.sources.chunk_data import EmitChunk, LogPoint
+from producer.sources.chunk_data import EmitChunk
 from producer.stops import too_large
 from producer.tables import TopicState, dotted
-from schemas.wire.position import FIRST_SNAPSHOT_ROW, Position
+from schemas.wire.position import FIRST_SNAPSHOT_ROW, LogPoint, Position
 
 _ROWS_PER_GEN = 1 << 32
 _GENS = 1 << 20

@@ -39,8 +39,9 @@ from typing import NamedTuple
 import msgspec
 
 from producer.sources.binlog.mysql_gtids import GtidSet
-from producer.sources.chunk_data import ChunkFailed, ChunkRead, EmitChunk, LogMark, LogPoint, ReadChunk
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, EmitChunk, LogMark, ReadChunk
 from schemas.table.model import Key, Row, Table
+from schemas.wire.position import LogPoint
 
 _LOW_RETRY = 0.05
 _FAILED_RETRY = 1.0

@@ -24,10 +24,11 @@ from pymysql.cursors import Cursor
 
 from producer.flavours.flavour import Visibility
 from producer.snapshot.text import expressions, row_of
-from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LogPoint, ReadChunk
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, ReadChunk
 from schemas.io.mysql_connection import SESSION_SQL, open_connection
 from schemas.table.model import Column, Key, Kind, Row, Table
 from schemas.values.mysql import quote_name, to_mysql_columns
+from schemas.wire.position import LogPoint
 
 _log = structlog.get_logger("snapshot")
 _TABLE_CHANGED = frozenset({1054, 1146, 1412})  # unknown column, no such table, definition changed

@@ -23,16 +23,10 @@ from producer.snapshot.jobs import ReaderLanes, SnapshotJob
 from producer.snapshot.resume import resume_point
 from producer.source import ChunkQueue
 from producer.sources.binlog.mysql_gtids import GtidSet
-from producer.sources.chunk_data import (
-    ChunkRefused,
-    EmitChunk,
-    LogMark,
-    LogPoint,
-    ReadChunk,
-)
+from producer.sources.chunk_data import ChunkRefused, EmitChunk, LogMark, ReadChunk
 from producer.tables import TableName, TableState, dotted
 from schemas.table.model import Key, same_definition
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import LogPoint, binlog_file_number
 
 _log = structlog.get_logger("capture")
 

@@ -11,9 +11,7 @@ from typing import NamedTuple
 from producer.sources.binlog.mysql_gtids import GtidSet
 from schemas.table.model import Key, Row, Table
 from schemas.wire.event import Chunk
-
-LogPoint = tuple[int, int]
-"""(number of the binlog file, offset)."""
+from schemas.wire.position import LogPoint
 
 
 class LogMark(NamedTuple):

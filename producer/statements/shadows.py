@@ -21,9 +21,9 @@ from schemas.table.model import ColumnType, Kind, Table, same_definition
 from schemas.table.names import EXACT, Names
 from schemas.table.online_ddl import ToolNames
 from schemas.wire.event import ColumnChanges
+from schemas.wire.position import LogPoint
 from schemas.wire.records import Shadow
 
-LogPoint = tuple[int, int]
 Move = Literal["", "away", "swap", "half"]
 """The meaning of a RENAME for a table: nothing that a tool does; the first part of a swap; a swap; one side of a swap only."""
 _LONGEST = 65_536  # characters of statements that are kept of one shadow

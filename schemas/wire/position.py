@@ -9,6 +9,9 @@ they sort after everything before HIGH and before everything after it.
 from __future__ import annotations
 
 Position = tuple[int, int, int, int]
+LogPoint = tuple[int, int]
+"""(number of the log file, offset): a place of the source's log, where an event starts, or where a stretch begins and ends.
+Of Oracle: (0, number of a poll)."""
 
 #: `row` of the first snapshot row of a topic; later ones count up and never reach 0.
 FIRST_SNAPSHOT_ROW = -(2**53)

@@ -28,7 +28,8 @@ from schemas.config.kinds import targets as target_kinds
 from schemas.wire.records import table_topic
 from tests.apply_kit import ROOT
 from tests.json_folder import Commit, JsonFolder, installed
-from tests.running import DDL, KEYS, Load, Run, rows, running, source_config, until, write_config
+from tests.running import DDL, KEYS, Load, Run, rows, running, source_config, write_config
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB
-from tests.capture_kit import running, size, source, until, watermarks, write_config
+from tests.capture_kit import running, size, source, watermarks, write_config
 from tests.faults.accounts import DDL, caught_up, copied, judge, load, topic_of
+from tests.waiting import until
 
 KILLS = 6
 

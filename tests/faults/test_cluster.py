@@ -20,7 +20,8 @@ import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from tests.cluster_kit import Addresses, Checkpoints, Processes
-from tests.running import DDL, KEYS, Load, Witness, rows, source_config, target_config, until, write_config
+from tests.running import DDL, KEYS, Load, Witness, rows, source_config, target_config, write_config
+from tests.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(0)]
 

@@ -15,7 +15,8 @@ from deploy.embedded.ports import pick
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from tests.faults.whole_system import System, whole_system
 from tests.proxy import TcpProxy
-from tests.running import rows, until
+from tests.running import rows
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -19,7 +19,8 @@ from schemas.config.model import TargetConfig
 from tests.apply_kit import ROOT
 from tests.h2_server import PASSWORD, USER, OracleOnH2
 from tests.oracle_on_h2 import open_on_h2
-from tests.running import DDL, KEYS, Load, Run, Witness, rows, running, source_config, until, write_config
+from tests.running import DDL, KEYS, Load, Run, Witness, rows, running, source_config, write_config
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # one more Spark
 WORD = "oracle-on-h2"

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.running import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 

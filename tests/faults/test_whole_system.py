@@ -16,7 +16,7 @@ import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from tests.faults.whole_system import System, whole_system
-from tests.running import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -18,9 +18,9 @@ from tests.running import (
     running,
     source_config,
     target_config,
-    until,
     write_config,
 )
+from tests.waiting import until
 
 
 class System:

@@ -31,10 +31,10 @@ from tests.capture_kit import (
     source_rows,
     topic_rows,
     transactions_are_whole,
-    until,
     watermarks,
     write_config,
-)  # fmt: skip
+)
+from tests.waiting import until
 
 ACCOUNT = "CREATE TABLE {db}.acct (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE, age INT)"
 COLUMNS = ["id", "name", "age"]

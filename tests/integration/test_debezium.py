@@ -33,7 +33,8 @@ from schemas.io.mysql_connection import connect_mysql
 from schemas.values.mysql import row_from_select, select_list
 from tests.debezium_kit import Connector, Values
 from tests.integration.test_rowlock_run import invoke
-from tests.running import running, until
+from tests.running import running
+from tests.waiting import until
 from tests.whole_way_kit import command
 
 pytestmark = pytest.mark.timeout(1200)

@@ -15,7 +15,7 @@ import pytest
 from deploy.embedded.fetch.downloads import kafka_home, mariadb_home, spark_kafka_jars
 from deploy.embedded.services import MariaDB, PostgreSQL
 from rowlock.demo.bank import TABLES
-from tests.running import until
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMISED_S = 180.0

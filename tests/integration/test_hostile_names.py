@@ -16,7 +16,8 @@ import pytest
 import yaml
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
-from tests.running import Run, source_config, target_config, until
+from tests.running import Run, source_config, target_config
+from tests.waiting import until
 from tests.whole_way_kit import SOURCES, TARGETS, Server, command
 
 pytestmark = pytest.mark.timeout(1500)

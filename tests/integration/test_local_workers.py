@@ -13,8 +13,9 @@ from rowlock.agent.capture import CaptureWorkers
 from rowlock.agent.workers import Ledger
 from schemas.config.model import load_config
 from schemas.units import Ended, Prepared, Progressed, WorkerEvent
-from tests.capture_kit import events, replay, size, source, source_rows, topic_rows, until, write_config
+from tests.capture_kit import events, replay, size, source, source_rows, topic_rows, write_config
 from tests.families import standing_still
+from tests.waiting import until
 
 COLUMNS = ["id", "name"]
 EPOCH = 1_795_000_000_000

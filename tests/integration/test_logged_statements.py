@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import Kafka
-from tests.capture_kit import position, running, until
+from tests.capture_kit import position, running
 from tests.capturing import Capturing
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB
-from tests.capture_kit import running, until, watermarks
+from tests.capture_kit import running, watermarks
 from tests.capturing import Capturing
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -11,7 +11,8 @@ from consumer.tables.discovery import Cluster
 from deploy.embedded.services import Kafka, MariaDB
 from producer.kafka.topics import EVENTS, Topics
 from schemas.config.model import KafkaConfig
-from tests.capture_kit import events, running, size, source, until, watermarks, write_config
+from tests.capture_kit import events, running, size, source, watermarks, write_config
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -15,11 +15,12 @@ from producer.capture import run_capture
 from producer.errors import SupersededError, TransientSourceError
 from producer.sources.oracle.sql import NOW
 from schemas.config.model import Config
-from tests.capture_kit import events, replay, until, watermarks
+from tests.capture_kit import events, replay, watermarks
 from tests.integration import test_sources
 from tests.oracle_site import NUMBER, WIDE, OracleSite, Step
 from tests.oracle_stand import OWNER, KilledError, OracleStand, StandError
 from tests.sim.kafka import Client
+from tests.waiting import until
 
 #: An Oracle tells a TRUNCATE from nothing else that replaces rows: it ends in a copy (below).
 ALL = {name: each for name, each in vars(test_sources).items() if name.startswith("test_")}

@@ -25,11 +25,12 @@ from deploy.embedded.services import Kafka
 from schemas.config.model import KafkaConfig, TargetConfig
 from schemas.table.model import Row
 from schemas.wire.copies import CopyRequest
-from tests.capture_kit import messages, running, size, source, until, watermarks, write_config
+from tests.capture_kit import messages, running, size, source, watermarks, write_config
 from tests.changed_tables import History, statements
 from tests.integration.test_apply_targets import Real
 from tests.integration.test_schema_changes import TopicUnit
 from tests.targets_kit import fresh
+from tests.waiting import until
 
 TABLES = 6
 ROUNDS = 8

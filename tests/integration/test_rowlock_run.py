@@ -32,7 +32,7 @@ from rowlock.cli import main
 from rowlock.views.kafka import KafkaView
 from schemas.config.model import load_config
 from schemas.wire.position import binlog_file_number
-from tests.running import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -17,8 +17,9 @@ import pytest
 from deploy.embedded.services import MariaDB, MySQL
 from schemas.table.model import Column, Kind
 from schemas.wire.event import ColumnChanges, Event
-from tests.capture_kit import Replay, position, running, source_rows, topic_rows, until, watermarks
+from tests.capture_kit import Replay, position, running, source_rows, topic_rows, watermarks
 from tests.capturing import Capturing
+from tests.waiting import until
 
 FORM = "(id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(20), n INT NOT NULL DEFAULT 0, version INT NOT NULL, KEY by_v (v))"
 ALTER = "ADD COLUMN c INT NOT NULL DEFAULT 7, DROP COLUMN n, MODIFY id BIGINT AUTO_INCREMENT"

@@ -20,7 +20,8 @@ from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from rowlock.cli import main
 from schemas.config.model import CoordinationConfig
 from tests.fake_control import FakeControl, FakeDesk
-from tests.running import Run, end_readers_of_the_log, source_config, target_config, until, write_config
+from tests.running import Run, end_readers_of_the_log, source_config, target_config, write_config
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 

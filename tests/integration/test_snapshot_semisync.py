@@ -19,10 +19,10 @@ from producer.flavours.mysql import MYSQL, first_transaction_outside
 from producer.snapshot.chunks import FROM_START, RowsSeen, SnapshotMachine, StreamAt
 from producer.snapshot.reader import ChunkReader, chunk_connections
 from producer.sources.binlog.mysql_gtids import GtidSet
-from producer.sources.chunk_data import ChunkRead, EmitChunk, LogMark, LogPoint, Low, ReadChunk
+from producer.sources.chunk_data import ChunkRead, EmitChunk, LogMark, Low, ReadChunk
 from schemas.io.mysql_catalog import read_table
 from schemas.table.model import Row, Table
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import LogPoint, binlog_file_number
 from tests.semisync_replica import SemiSyncReplica
 from tests.services import without_mysql
 

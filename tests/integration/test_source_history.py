@@ -25,11 +25,11 @@ from tests.capture_kit import (
     running,
     source,
     source_findings,
-    until,
     watermarks,
     write_config,
 )
 from tests.integration.test_capture_refusals import refused
+from tests.waiting import until
 
 NONE = "--binlog-checksum=NONE"
 

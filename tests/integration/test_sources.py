@@ -28,10 +28,10 @@ from tests.capture_kit import (
     running,
     source,
     transactions_are_whole,
-    until,
     watermarks,
     write_config,
-)  # fmt: skip
+)
+from tests.waiting import until
 
 Step = Callable[[], object]
 

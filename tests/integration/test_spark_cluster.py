@@ -27,11 +27,11 @@ from tests.running import (
     saying,
     source_config,
     target_config,
-    until,
     write_config,
 )
 from tests.schemas_strategies import TABLE, bound_rows
 from tests.spark_cluster import Master, Worker, spark_cluster
+from tests.waiting import until
 from tests.whole_way_kit import change, create_everything, insert_everything, texts, update_everything
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]

@@ -21,7 +21,8 @@ from schemas.wire.codec import encode_copy_request
 from schemas.wire.copies import CopyRequest, CopyState, copy_topic
 from schemas.wire.event import Event
 from schemas.wire.position import Position
-from tests.capture_kit import Unit, events, position, size, source, until, write_config
+from tests.capture_kit import Unit, events, position, size, source, write_config
+from tests.waiting import until
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.slow]
 

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from schemas.wire.event import Event
-from tests.capture_kit import Replay, running, source_rows, topic_rows, until, watermarks
+from tests.capture_kit import Replay, running, source_rows, topic_rows, watermarks
 from tests.capturing import ACCOUNT, Capturing
+from tests.waiting import until
 from tools.docs.table_lives import LIVES
 
 

@@ -17,7 +17,8 @@ from click.testing import CliRunner
 from consumer.units.decisions import AGAIN_S
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from rowlock.cli import main
-from tests.running import Run, source_config, target_config, until, write_config
+from tests.running import Run, source_config, target_config, write_config
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -26,9 +26,9 @@ from consumer.targets.session import SqlSession
 from schemas.table.model import Row, Table
 from tests.alter_kit import BIG, INT, ROWS, Altered, column, shape, with_value
 from tests.documented_user import PASSWORD, documented_target_user
-from tests.running import until
 from tests.targets_kit import Target, as_target, people, text_type
 from tests.targets_kit import target as target
+from tests.waiting import until
 
 
 @pytest.fixture

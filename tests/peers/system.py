@@ -24,7 +24,8 @@ from schemas.wire.position import binlog_file_number
 from tests.peers.delayed_log import DelayedLog
 from tests.peers.judge import Place
 from tests.peers.rounds import Ends
-from tests.running import Run, source_config, target_config, until
+from tests.running import Run, source_config, target_config
+from tests.waiting import until
 
 KINDS = {"postgres": PostgreSQL, "mysql": MySQL, "mariadb": MariaDB}
 Server = PostgreSQL | MySQL | MariaDB

@@ -18,11 +18,10 @@ import pymysql
 from producer.binlog_format import log_event as log
 from producer.binlog_format.log_event import LogEvent
 from schemas.table.model import Table
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import LogPoint, binlog_file_number
 from tests.log_kit import OTHER, Log
 from tests.row_images import DELETE, UPDATE, WRITE, bitmap, lenenc, sized
 
-LogPoint = tuple[int, int]
 SourceRow = tuple[str, str | None, str | None, int]
 """(key, u1, u2, version)."""
 Change = tuple[SourceRow | None, SourceRow | None]

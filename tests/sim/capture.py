@@ -35,12 +35,13 @@ from producer.resume.startup import CaptureAssignment, Starter
 from producer.snapshot.reader import ChunkReader
 from producer.sources.binlog.assembly import LIMIT, Assembly
 from producer.sources.binlog.binlog_log import BinlogLog
-from producer.sources.chunk_data import ChunkFailed, ChunkRead, LogPoint, ReadChunk
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, ReadChunk
 from producer.tables import Captured
 from schemas.config.model import SourceConfig
 from schemas.table.names import EXACT
 from schemas.wire.codec import decode_copy_request
 from schemas.wire.copies import CopyRequest, copy_topic
+from schemas.wire.position import LogPoint
 from schemas.wire.records import Watermark, position_topic, table_topic
 from tests.sim.binlog import Dump
 from tests.sim.kafka import Broker, Client, KilledError, Topic

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pymysql
 
 from schemas.table.model import Table
+from schemas.wire.position import LogPoint
 from tests.sim import statements, xa
-from tests.sim.binlog import UUID, Binlog, Change, Group, LogPoint, SourceRow, file_name
+from tests.sim.binlog import UUID, Binlog, Change, Group, SourceRow, file_name
 from tests.sim.truth import Rows, TableHistory, carry_out
 from tests.sim.wire import TABLES
 

@@ -53,14 +53,14 @@ from producer.sources.binlog import assembly
 from producer.sources.binlog.assembly import Assembly, ReadAgain
 from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.sources.binlog.transactions import TransactionAssembler
-from producer.sources.chunk_data import EmitChunk, LogMark, LogPoint, Low
+from producer.sources.chunk_data import EmitChunk, LogMark, Low
 from producer.sources.survey import Surveyed
 from producer.statements.judgement import StatementVerdict
 from producer.stops import Stopped
 from producer.tables import Captured, TableName, TableState
 from schemas.table.model import Key, Row, Table
 from schemas.wire.copies import CopyMark, CopyState
-from schemas.wire.position import FIRST_SNAPSHOT_ROW, Position
+from schemas.wire.position import FIRST_SNAPSHOT_ROW, LogPoint, Position
 from schemas.wire.records import LogProof, StoredPosition, TableStop
 
 _add, _emit, _record, _stop = TopicTails.add, ChunkSender.send, Starter._record, Captured.stop

@@ -9,9 +9,9 @@ import msgspec
 
 from schemas.wire.codec import decode_stored_position
 from schemas.wire.event import Chunk, Event
-from schemas.wire.position import Position, binlog_file_number
+from schemas.wire.position import LogPoint, Position, binlog_file_number
 from schemas.wire.records import StoredPosition, TableStop
-from tests.sim.binlog import LogPoint, SourceRow
+from tests.sim.binlog import SourceRow
 from tests.sim.kafka import Message, Topic
 from tests.sim.truth import Cause, Rows, TableHistory, Where, Wrong
 from tests.sim.wire import COLUMNS

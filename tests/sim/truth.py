@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.sim.binlog import Change, LogPoint, SourceRow
+from schemas.wire.position import LogPoint
+from tests.sim.binlog import Change, SourceRow
 
 Where = tuple[int, int, int]
 """The place of a published row: file and offset of its transaction, and its number there."""

@@ -19,9 +19,9 @@ from consumer.ordering.model import Held, NetChange
 from schemas.table.model import Row
 from schemas.wire.codec import encode_copy_request
 from schemas.wire.copies import CopyRequest, RepairLimits
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import LogPoint, binlog_file_number
 from tests.sim.attempt import Query
-from tests.sim.binlog import Change, LogPoint, SourceRow
+from tests.sim.binlog import Change, SourceRow
 from tests.sim.capture import EVENTS, POSITIONS, REQUESTS, TOPICS, Capture, in_small
 from tests.sim.kafka import Broker, Topic
 from tests.sim.rules import ALL, EMPHASIS, Rules

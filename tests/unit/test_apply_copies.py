@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from msgspec.structs import replace as replaced
 
 from consumer.attempt.copies import sweep as sweep_module
 from consumer.attempt.copies.begin import find_begin
+from consumer.attempt.copies.keys_on_disk import ScratchKeys
+from consumer.attempt.drivers import threads
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import CopyNeed, Report
@@ -54,6 +57,8 @@ class CopyBench(Bench):
     hint: int | None = None
     patient = True
     reads: int = 0
+    expired: int = 0
+    """What Kafka has deleted of the topic: the records before this offset."""
 
     def apply(self, start: int = 0, *, slice_size: int = 50, topic_id: str = "id") -> Report:
         spec = UnitSpec(
@@ -76,7 +81,7 @@ class CopyBench(Bench):
 
     def _read(self, first: int, upto: int, size: int) -> list[Slice]:
         self.reads += 1
-        return self.slices(first, upto, size)
+        return self.slices(max(first, self.expired), upto, size)
 
     def plant(self, *keys: int, text: bool = False) -> None:
         """Leave rows in the target that the source does not have."""
@@ -379,6 +384,51 @@ def test_the_window_is_read_once_and_then_remembered() -> None:
     assert bench.apply(start).state == "ok"
     assert bench.reads <= 2
     assert bench.target.rows_of() == rows_of(source)
+
+
+def test_a_chunk_behind_its_neighbour_reads_nothing_again_so_kafka_need_not_hold_that_one() -> None:
+    bench, source = benched()
+    bench.plant(3)
+    copy = copy_of(source, bench.topic)
+    start = copy.begin()
+    assert bench.apply().state == "ok"
+    copy.emit()  # of a table without rows: the marker is all that follows
+    assert (copy.done, len(bench.topic)) == (True, start + 2)
+    bench.expired = start + 1
+    bench.take_over()
+    report = bench.apply(start + 1)
+    assert (report.state, report.offset, bench.reads) == ("ok", start + 1, 0)
+    assert bench.target.rows_of() == []
+
+
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("failing", [False, True])
+def test_the_scratch_file_of_a_sweep_is_closed_however_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bool, failing: bool
+) -> None:
+    """The file has no name: until it is closed, nobody can free its room."""
+    opened: list[ScratchKeys] = []
+
+    def open_keys(_scratch: str) -> ScratchKeys:
+        opened.append(ScratchKeys(tmp_path, most=0))  # and the list holds it: no end of a life closes it
+        return opened[-1]
+
+    monkeypatch.setattr(threads, "open_keys", open_keys)
+    bench, source = benched(text=text)
+    bench.write([source.put(source.row(n, None, 1)) for n in range(4)])
+    bench.plant(77, text=text)
+    copy_of(source, bench.topic).all()
+    if failing:
+        monkeypatch.setattr(type(bench.target.session()), "fetch_rows", _refuses)
+    assert bench.apply().state == ("stopped" if failing else "ok")
+    assert opened
+    for keys in opened:
+        with pytest.raises(TransientError, match="closed database"):
+            keys.excuse([(77,)])
+
+
+def _refuses(*_: Any, **__: Any) -> Any:
+    raise RefusedError("no right to read")
 
 
 def test_a_task_leaves_to_a_hand_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from rowlock.inspect.observed.source_status import LEFT_OUT, NOBODY, SourceStatu
 from rowlock.inspect.status import ApplyUnitStatus, Status
 from schemas.wire.event import Event, Op, Source
 from schemas.wire.position import Position
-from tests.running import until
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY_COLUMNS = {"customers": "email", "accounts": "number"}

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from producer.binlog_format import log_event as log
-from producer.definitions.index import LogPoint, StatementIndex, Touched
+from producer.definitions.index import StatementIndex, Touched
 from producer.definitions.places import Proven, Unproven
 from producer.definitions.proof import judged, refuted
 from producer.definitions.scan import StatementScan, file_names
 from producer.errors import TransientSourceError
 from producer.sources.survey import MISSING, Surveyed
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.wire.position import LogPoint
 
 FILE, SERVER = "binlog.000007", 41
 NAMES = file_names(FILE)

@@ -8,11 +8,12 @@ import msgspec
 import pytest
 
 from producer.statements import ddl
-from producer.statements.shadows import Executed, LogPoint, ShadowTables, Swapped, joined
+from producer.statements.shadows import Executed, ShadowTables, Swapped, joined
 from schemas.config.online_ddl import all_tools
 from schemas.table.model import Column, IndexPart, Table, UniqueIndex
 from schemas.table.names import Names
 from schemas.wire.event import ColumnChanges
+from schemas.wire.position import LogPoint
 from tests.unit.test_statement_columns import KEY, TYPES, table
 from tests.unit.test_statement_columns import T as FORM
 

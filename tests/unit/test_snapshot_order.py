@@ -12,8 +12,9 @@ import pytest
 from producer.flavours.mariadb import MariaDBVisibility
 from producer.flavours.mysql import MySQLVisibility
 from producer.snapshot.reader import ChunkReader
-from producer.sources.chunk_data import ChunkFailed, ChunkRead, LogMark, LogPoint, ReadChunk
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, LogMark, ReadChunk
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.wire.position import LogPoint
 
 INT = ColumnType(kind=Kind.INT, bits=32)
 TABLE = Table(
