@@ -1,0 +1,14 @@
+"""Formats of records: what a change of a routed table is in a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from consumer.targets.kafka.formats.debezium import Debezium, DebeziumWithSchemas
+from consumer.targets.kafka.formats.model import Format, RoutedTable
+
+FORMATS: dict[str, Callable[[RoutedTable], Format]] = {
+    "debezium": Debezium,
+    "debezium-schemas": DebeziumWithSchemas,
+}
+"""Word of the configuration → what makes the format for a table; it raises TargetConfigError: a column that the format cannot carry."""
