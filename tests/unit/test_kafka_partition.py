@@ -38,7 +38,7 @@ def test_crc32_is_librdkafkas_consistent() -> None:
 
 
 def test_the_words_of_the_configuration() -> None:
-    assert PARTITIONERS == {"murmur2": murmur2, "crc32": crc32}
+    assert {"murmur2": murmur2, "crc32": crc32} == PARTITIONERS
 
 
 @pytest.mark.parametrize("word", sorted(PARTITIONERS))

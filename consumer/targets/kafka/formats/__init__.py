@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from consumer.targets.kafka.formats.canal_json import CanalJson
 from consumer.targets.kafka.formats.debezium import Debezium, DebeziumWithSchemas
 from consumer.targets.kafka.formats.model import Format, RoutedTable
 
 FORMATS: dict[str, Callable[[RoutedTable], Format]] = {
+    "canal-json": CanalJson,
     "debezium": Debezium,
     "debezium-schemas": DebeziumWithSchemas,
 }

@@ -165,6 +165,8 @@ def _float(value: Any) -> Value:
     if isinstance(value, str):
         return value
     bits = _single.pack(value)
+    if _single.unpack(bits)[0] != value:
+        raise ValueError("it has more digits than a float of 32 bits")
     for digits in range(6, 10):
         short = float(f"{value:.{digits}g}")
         try:
