@@ -41,7 +41,7 @@ class CanalJson(KeyedRecords):
         at = routed.key_at
         self._key_data = RowConverter([names[i] for i in at], [writers[i] for i in at], _REMEDY)
         self._named = {"database": table.db, "table": table.name}
-        self._types = {
+        self._types: dict[str, Any] = {
             "mysqlType": {name: each.mysql for name, each in zip(names, self._columns, strict=True)},
             "pkNames": [names[i] for i in routed.primary_at],
             "sqlType": {name: each.sql for name, each in zip(names, self._columns, strict=True)},
