@@ -54,7 +54,7 @@ MUTANTS = [
         ('"little") + from_base64', '"big") + from_base64'),
         ('    labels = ("", *type_.members)\n', "    labels = type_.members\n"),
         ("type_.bits + 1 if type_.unsigned else type_.bits\n    limits", "type_.bits\n    limits"),
-        ('return text if text.startswith("0000-00-00") else f', "return f"),
+        ("_always(93, _timestamp, _read_timestamp)", "_always(93, _timestamp)"),
     ),
     *_of(
         f"{_FORMATS}canal_json.py",
