@@ -14,7 +14,7 @@ from schemas.wire.position import Position
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a routed table's events come from, in the source's names. `connector`: its kind (`mysql`, `mariadb`, `oracle`)."""
+    """The origin of a routed table's events, in the source's names. `connector`: its kind (`mysql`, `mariadb`, `oracle`)."""
 
     source: str
     connector: str
@@ -39,13 +39,16 @@ class RoutedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a change stands at the source: position, gen, commit time (ms), and whether a snapshot read it."""
+class RecordPlace:
+    """The place of a change at the source: position, gen, commit time (ms), and whether a snapshot read it."""
 
     position: Position
     gen: int
     ts_ms: int
     snapshot: bool = False
+
+
+Place = RecordPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +61,8 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """What a record leaves of the topic's compacted state.
+class RecordState:
+    """The part of the topic's compacted state that a record leaves.
 
     `values`: column → wire value, as read back from the record; None: the row under `key` is gone. `cleared`: all rows of `origin` are
     gone: its (source, db, table), as far as the format says; None: all rows there are.
@@ -69,6 +72,9 @@ class State:
     values: dict[str, object] | None = None
     cleared: bool = False
     origin: tuple[str, str, str] | None = None
+
+
+State = RecordState
 
 
 class Format(Protocol):
