@@ -207,7 +207,7 @@ class JsonFolder(FolderProgress):
             for change in changes:
                 if isinstance(change, Clearing):
                     rows.clear()  # all of them are of this unit
-                else:
+                elif isinstance(change, NetChange):
                     self._write(rows, change)
             write_durably(commits.folder / name, msgspec.json.encode(sorted(rows.items(), key=str)))
         before = -1 if progress.closed_before is None else progress.closed_before

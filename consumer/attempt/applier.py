@@ -26,7 +26,7 @@ from consumer.ordering.lanes import HELD_BEHIND, Batch, LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
 from consumer.ordering.model import ApplyUnit, Held, RowChange, TargetTable
-from consumer.ordering.netchange import net_change
+from consumer.ordering.netchange import reducer_of
 from consumer.ordering.progress import Mark
 from schemas.table.model import Key, Table
 
@@ -93,7 +93,7 @@ class Applier:
         refused = any(change.refused is not None for change in self._pending)
         if not self._small_batch or not self._progress.level or refused:
             return False
-        net = net_change(self._target, self._pending)
+        net = reducer_of(self._target).reduce(self._pending)
         try:
             yield from self._progress.move(range(len(self._progress.rows)), mark, [Write(net)])
         except (TransientError, RefusedError):

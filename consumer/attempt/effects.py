@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from consumer.ordering.model import EventId, Held, LaneProgress, NetChange, TargetTable, UnitState
+from consumer.ordering.model import EventId, Held, LaneProgress, Reduced, TargetTable, UnitState
 from consumer.ordering.progress import Mark
 from consumer.tables.evolution.plans import Planned, TableChange
 from consumer.tables.stored import Stored
@@ -33,9 +33,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Apply a net change. `displacing`: see `Transaction.apply`."""
+    """Apply a net change, or, to a table that is written as events, every change. `displacing`: see `Transaction.apply`."""
 
-    net: NetChange
+    net: Reduced
     displacing: str | None = None
 
 
@@ -52,6 +52,14 @@ class Truncate:
 
     table: TargetTable
     where: dict[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Define:
+    """Say to those who read a table that is written as events that `source` is its definition from here on, at the source."""
+
+    table: TargetTable
+    source: Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +122,7 @@ class DropTarget:
 
 
 PlainOperation = Write | Hold | Truncate | CloseHeldBefore | CloseHeld | WriteProgress | WriteUnit | Relayout
-Operation = PlainOperation | FollowDefinition | DropTarget
+Operation = PlainOperation | Define | FollowDefinition | DropTarget
 
 
 # --- the target

@@ -21,7 +21,7 @@ from consumer.ordering.fold import Fold, compared_by, index_fold, key_fold
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import Holders, LockTable, Ticket, Wait
 from consumer.ordering.model import LaneProgress, RowChange, TargetTable
-from consumer.ordering.netchange import Reducer, getter
+from consumer.ordering.netchange import getter, reducer_of
 from schemas.table.model import Key, Row, Table, UniqueIndex
 
 
@@ -36,7 +36,7 @@ class TablePlan:
         self.key_of: Callable[[Row], Any] = getter(target.key_at)
         self.fold_key: Callable[[Row], bytes] = key_fold(target.table)
         self.lane_of: Callable[[bytes], int] = layout.lane_hash(self.name)
-        self.reducer = Reducer(target)
+        self.reducer = reducer_of(target)
         self.indexes: list[_Index] = []
         for index, at in zip(target.table.unique, target.unique_at, strict=True):
             holders = locks.index(self.name, index.name)

@@ -30,7 +30,7 @@ from consumer.errors import RefusedError, TransientError, UniqueViolationError
 from consumer.ordering.dispatch import Item, TablePlan, halves
 from consumer.ordering.fold import folded_text
 from consumer.ordering.locks import LockTable, Wait
-from consumer.ordering.model import EventId, Held, NetChange, RowChange
+from consumer.ordering.model import EventId, Held, Reduced, RowChange
 from consumer.ordering.netchange import anew, may_be_anew
 from consumer.ordering.progress import Mark
 from schemas.backoff import pause_after
@@ -65,7 +65,7 @@ class Batch:
     `events`: (first, last) ids of what is applied; None for a pure progress write. `count`: events in it.
     """
 
-    nets: list[NetChange]
+    nets: list[Reduced]
     mark: Mark
     held: list[Held] = field(default_factory=list)
     closed: list[EventId] = field(default_factory=list)

@@ -20,12 +20,42 @@ EventId = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
+class TopicOptions:
+    """Options by which a routed table becomes records of a topic, as its route says (schemas.config.kinds.topics.TopicConfig).
+
+    `key`: columns of the routing key, () is the primary key; `partitions`: None is what the topic has; `columns`: those that are written,
+    () is all; `where`: (column, values as text) pairs that a row must have; `masks`: (column, "sha256" or a fixed text) pairs.
+    """
+
+    format: str = "rowlock"
+    key: tuple[str, ...] = ()
+    partitions: int | None = None
+    partitioner: str = "murmur2"
+    tombstones: bool = True
+    columns: tuple[str, ...] = ()
+    where: tuple[tuple[str, tuple[str | None, ...]], ...] = ()
+    masks: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTopic:
+    """The topic that a table is written to as events, and where these come from, in the source's names. `connector`: the source's kind."""
+
+    name: str
+    options: TopicOptions
+    source: str
+    connector: str
+    db: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
 class TargetTable:
     """A table of the target that one topic writes, in target terms.
 
     `table` is the model with the columns that rowlock writes; `unique` of it are the unique indexes of the *real*
     target table (not only of the source). `key_at` and `unique_at` are column ordinals. `added`: columns of `add:`.
-    `more`: the real table has columns that rowlock does not write.
+    `more`: the real table has columns that rowlock does not write. `topic`: it is written as events: every change counts, not the net one.
     """
 
     table: Table
@@ -33,6 +63,7 @@ class TargetTable:
     unique_at: tuple[tuple[int, ...], ...]
     added: tuple[str, ...] = ()
     more: bool = False
+    topic: TargetTopic | None = None
 
     @property
     def schema(self) -> str:
@@ -88,6 +119,27 @@ class NetChange:
     def rows(self) -> Iterator[Row]:
         """The rows that it leaves."""
         return chain(self.snapshot, self.replaces, self.updates)
+
+
+@dataclass(slots=True)
+class EveryChange:
+    """Every change of a gather in a table that is written as events, in event order."""
+
+    table: TargetTable
+    changes: list[RowChange]
+
+    @property
+    def size(self) -> int:
+        return len(self.changes)
+
+    @property
+    def rows(self) -> Iterator[Row]:
+        """The rows that its changes leave, one after another."""
+        return (change.after for change in self.changes if change.after is not None)
+
+
+Reduced = NetChange | EveryChange
+"""A gather of one table, as it is written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
-from consumer.ordering.model import NetChange, RowChange, TargetTable
+from consumer.ordering.model import EveryChange, NetChange, Reduced, RowChange, TargetTable
 from schemas.table.model import Row
 
 
@@ -87,17 +87,35 @@ class Reducer:
         return net
 
 
-def may_be_anew(net: NetChange) -> bool:
+class EveryChangeReducer:
+    """The reducer of a table that is written as events: whoever reads them gets each, in event order."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: TargetTable) -> None:
+        self._table = table
+
+    def reduce(self, changes: Iterable[RowChange]) -> EveryChange:
+        """Keep all `changes` (event order)."""
+        return EveryChange(self._table, list(changes))
+
+
+def reducer_of(table: TargetTable) -> Reducer | EveryChangeReducer:
+    """Return what makes of changes what is written of `table`: the one place that chooses."""
+    return Reducer(table) if table.topic is None else EveryChangeReducer(table)
+
+
+def may_be_anew(net: Reduced) -> bool:
     """Tell whether `anew` makes another change of it that loses nothing."""
-    return bool(net.snapshot) and not net.table.more
+    return isinstance(net, NetChange) and bool(net.snapshot) and not net.table.more
 
 
-def anew(net: NetChange) -> NetChange:
+def anew(net: Reduced) -> Reduced:
     """Return the same change where a snapshot's rows replace those of their keys: a unique value may then pass from one row to another.
 
     Not where the table has columns that rowlock does not write: they would get their defaults.
     """
-    if not may_be_anew(net):
+    if not isinstance(net, NetChange) or not may_be_anew(net):
         return net
     at = net.table.key_at
     rows = {tuple(row[i] for i in at): row for row in (*net.replaces, *net.snapshot)}

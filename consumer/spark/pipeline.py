@@ -67,7 +67,8 @@ class PipelineSettings:
         """Raises KeyError when there is no pipeline `name`."""
         pipeline = config.pipelines[name]
         target = config.targets[pipeline.target]
-        batches = target_kind(target.type).batches
+        kind = target_kind(target.type)
+        batches = kind.batches
         return cls(
             name=name,
             config=pipeline.model_copy(update={"lanes": 1}) if batches else pipeline,
@@ -79,7 +80,7 @@ class PipelineSettings:
             state_dir=config.state_dir / "apply" / name,
             slots=slots,
             kafka=config.kafka,
-            routes=TableRoute.all_of(pipeline),
+            routes=TableRoute.all_of(pipeline, topics=kind.events),
             debezium=debezium_sources(config, pipeline.sources),
         )
 

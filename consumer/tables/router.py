@@ -15,7 +15,8 @@ from typing import Literal, Protocol
 from msgspec import structs
 
 from consumer.errors import TargetConfigError
-from consumer.ordering.model import TargetTable
+from consumer.ordering.model import TargetTable, TargetTopic, TopicOptions
+from schemas.config.kinds.topics import TopicConfig
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from schemas.table.patterns import fill, fill_place, matches
 
@@ -36,6 +37,8 @@ class RouteConfig(Protocol):
     def add(self) -> Mapping[str, str]: ...
     @property
     def schema_changes(self) -> Policy | None: ...
+    @property
+    def kafka(self) -> TopicConfig | None: ...
 
 
 class RoutesConfig(Protocol):
@@ -49,30 +52,53 @@ class RoutesConfig(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TableRoute:
-    """`from_`: "db.table" pattern of the source. `to`: "schema.table" template. `add`: (column, template) pairs."""
+    """`from_`: "db.table" pattern of the source. `to`: "schema.table" template. `add`: (column, template) pairs. `topic`: how its topics
+    are written, where the target is Kafka."""
 
     from_: str
     to: str
     add: tuple[tuple[str, str], ...] = ()
     policy: Policy = "lenient"
+    topic: TopicOptions | None = None
 
     @classmethod
-    def all_of(cls, config: RoutesConfig) -> tuple[TableRoute, ...]:
-        """Return the routes of a pipeline."""
+    def all_of(cls, config: RoutesConfig, *, topics: bool = False) -> tuple[TableRoute, ...]:
+        """Return the routes of a pipeline. `topics`: its target takes events."""
         return tuple(
-            cls(each.from_, each.to, tuple(each.add.items()), each.schema_changes or config.schema_changes)
+            cls(
+                each.from_,
+                each.to,
+                tuple(each.add.items()),
+                each.schema_changes or config.schema_changes,
+                topic_options(each.kafka or TopicConfig()) if topics else None,
+            )
             for each in config.routes
         )
 
 
+def topic_options(config: TopicConfig) -> TopicOptions:
+    """Return the options of a route's topics as apply has them."""
+    return TopicOptions(
+        format=config.format,
+        key=tuple(config.key),
+        partitions=config.partitions,
+        partitioner=config.partitioner,
+        tombstones=config.tombstones,
+        columns=tuple(config.columns),
+        where=tuple((name, tuple(values)) for name, values in config.where.items()),
+        masks=tuple(config.masks.items()),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """The target table of one source table. `added`: (column, value) pairs, the same for every row of the source."""
+    """The target table of one source table. `added`: (column, value) pairs, the same for every row of the source. `topic`: it is a topic."""
 
     schema: str
     table: str
     added: tuple[tuple[str, str], ...] = ()
     policy: Policy = "lenient"
+    topic: TopicOptions | None = None
 
     @property
     def where(self) -> dict[str, str] | None:
@@ -87,7 +113,7 @@ def resolve(routes: Iterable[TableRoute], source: str, db: str, table: str) -> R
             words = {"db": db, "table": table, "source": source}
             schema, name = fill_place(route.to, words)
             added = tuple((column, fill(template, words)) for column, template in route.add)
-            return Routed(schema=schema, table=name, added=added, policy=route.policy)
+            return Routed(schema=schema, table=name, added=added, policy=route.policy, topic=route.topic)
     return None
 
 
@@ -169,6 +195,24 @@ def target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) -> Tar
         unique_at=tuple(table.indexes_of(index.columns) for index in (*unique, *coming)),
         added=added,
         more=not names.issuperset(real.column_names),
+    )
+
+
+def topic_table(wanted: Table, routed: Routed, origin: tuple[str, str, str, str]) -> TargetTable:
+    """Return the table as it is written to its topic: a topic has no definition of its own, and only the key is unique there.
+
+    `origin`: the source's name and kind, and the table's database and name there.
+    """
+    if routed.topic is None:
+        raise ValueError(f"{wanted.db}.{wanted.name} is no topic")
+    exact = tuple(structs.replace(part, collation="") for part in wanted.key.parts)
+    table = structs.replace(wanted, key=structs.replace(wanted.key, parts=exact), unique=())
+    return TargetTable(
+        table=table,
+        key_at=table.indexes_of(table.key.columns),
+        unique_at=(),
+        added=tuple(name for name, _ in routed.added),
+        topic=TargetTopic(f"{wanted.db}.{wanted.name}", routed.topic, *origin),
     )
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
+from consumer.ordering.model import ApplyUnit, Held, LaneProgress, Reduced, TargetTable, UnitState
 from consumer.targets.base import UnitTarget
-from schemas.table.model import Key
+from schemas.table.model import Key, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,15 @@ class Clearing:
     where: dict[str, str] | None
 
 
-RowsChange = Clearing | NetChange
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """The source's table is `source` from here on, as those who read the events of `table` are told."""
+
+    table: TargetTable
+    source: Table
+
+
+RowsChange = Clearing | Defined | Reduced
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from schemas.config.coordination_checks import check_coordination
 from schemas.config.kinds.targets import target_kind
+from schemas.config.kinds.topic_checks import check_brokers, check_options, check_topic_target, check_topics
 from schemas.config.yaml_lines import Document
 from schemas.table.patterns import PatternError, check_pattern, split_parts
 
@@ -81,6 +82,8 @@ def cross_check(parts: ConfigParts, document: Document) -> None:
         check_coordination(parts.coordination, parts.names["sources"], document)
     for name, source in parts.sources.items():
         _check_source(name, source, document)
+    for name, target in parts.targets.items():
+        check_topic_target(name, target, FIXED_OPTIONS, document)
     for name, pipeline in parts.pipelines.items():
         _check_pipeline(name, pipeline, parts, document)
 
@@ -101,17 +104,8 @@ def _check_kafka(kafka: KafkaConfig, document: Document) -> None:
     if not _PREFIX.match(kafka.prefix) or kafka.prefix.strip(".") == "":
         seen = f"{kafka.prefix!r} cannot begin a topic's name"
         document.problem(("kafka", "prefix"), seen, "use up to 80 letters, digits, '.', '_' and '-'")
-    for broker in kafka.bootstrap.split(","):
-        host, _, port = broker.strip().rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            document.problem(
-                ("kafka", "bootstrap"), f"{broker.strip()!r} is no broker", "write host:port[,host:port…]"
-            )
-    for name in kafka.options:
-        if name in FIXED_OPTIONS:
-            document.problem(
-                ("kafka", "options", name), "this setting cannot be changed", FIXED_OPTIONS[name]
-            )
+    check_brokers(kafka.bootstrap, ("kafka", "bootstrap"), document)
+    check_options(kafka.options, FIXED_OPTIONS, ("kafka", "options"), document)
 
 
 def _check_source(name: str, source: SourceConfig, document: Document) -> None:
@@ -174,6 +168,7 @@ def _check_pipeline(name: str, pipeline: PipelineConfig, parts: ConfigParts, doc
         document.unknown((*place, "target"), "target", pipeline.target, parts.names["targets"])
     elif pipeline.target in parts.targets:
         _check_pace(pipeline, parts.targets[pipeline.target].type, place, document)
+        check_topics(pipeline, parts.targets[pipeline.target], parts.kafka, place, document)
     for i, source in enumerate(pipeline.sources):
         if source not in parts.names["sources"]:
             document.unknown((*place, "sources", str(i)), "source", source, parts.names["sources"])
@@ -186,7 +181,7 @@ def _check_pipeline(name: str, pipeline: PipelineConfig, parts: ConfigParts, doc
 def _check_pace(pipeline: PipelineConfig, kind: str, place: tuple[str, ...], document: Document) -> None:
     """Refuse an option that only the other of the two kinds of target obeys, instead of ignoring it."""
     batches = target_kind(kind).batches
-    if batches and "lanes" in pipeline.model_fields_set:
+    if batches and pipeline.lanes != type(pipeline).model_fields["lanes"].default:
         seen = f"a target of type {kind!r} takes whole batches and has no lanes"
         document.problem((*place, "lanes"), seen, "remove it")
     if not batches and pipeline.commit_every is not None:

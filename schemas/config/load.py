@@ -19,12 +19,15 @@ from schemas.config.model import (
     CoordinationConfig,
     CoordinationTls,
     KafkaConfig,
+    KafkaTargetConfig,
     PipelineConfig,
     Route,
     SourceConfig,
     SparkConfig,
     TargetConfig,
     TlsConfig,
+    TopicConfig,
+    target_model,
 )
 from schemas.config.not_yet import is_not_yet
 
@@ -203,6 +206,8 @@ def _nested(model: type[BaseModel], key: str) -> type[BaseModel]:
         ("tls", CoordinationTls if model is CoordinationConfig else TlsConfig),
         ("routes", Route),
     )
+    if model is Route and key == "kafka":
+        return TopicConfig
     return next((found for name, found in nested if name == key), model)
 
 
@@ -211,7 +216,10 @@ def _keys(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _description(path: tuple[str, ...]) -> str:
-    return _keys(_model_at(path)).get(path[-1], "") or "a value"
+    known = _keys(_model_at(path))
+    if path[0] == "targets":
+        known = _keys(KafkaTargetConfig) | known
+    return known.get(path[-1], "") or "a value"
 
 
 def _suggestion(path: tuple[str, ...]) -> str:
@@ -230,7 +238,7 @@ def _parts(data: Any) -> ConfigParts:
         coordination=_attempt(CoordinationConfig, _section(data, "coordination")),
         names={name: list(section) for name, section in sections.items()},
         sources=_valid(SourceConfig, sections["sources"]),
-        targets=_valid(TargetConfig, sections["targets"]),
+        targets=_targets(sections["targets"]),
         pipelines=_valid(PipelineConfig, sections["pipelines"]),
     )
 
@@ -256,4 +264,9 @@ def _attempt(model: type[M], raw: object) -> M | None:
 
 def _valid(model: type[M], section: dict[str, Any]) -> dict[str, M]:
     tried = {name: _attempt(model, raw) for name, raw in section.items()}
+    return {name: one for name, one in tried.items() if one is not None}
+
+
+def _targets(section: dict[str, Any]) -> dict[str, TargetConfig]:
+    tried = {name: _attempt(target_model(raw), raw) for name, raw in section.items()}
     return {name: one for name, one in tried.items() if one is not None}

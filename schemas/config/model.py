@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from schemas.config.base import Model, Port, Text
@@ -22,6 +22,7 @@ from schemas.config.coordination import CoordinationConfig, CoordinationTls
 from schemas.config.errors import ConfigErrors, ConfigProblem
 from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.kinds.targets import TARGET_KINDS, target_kind
+from schemas.config.kinds.topics import TopicConfig
 from schemas.config.online_ddl import OnlineDdlConfig, all_tools
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "CoordinationConfig",
     "CoordinationTls",
     "KafkaConfig",
+    "KafkaTargetConfig",
     "OnlineDdlConfig",
     "PipelineConfig",
     "RepairConfig",
@@ -39,6 +41,7 @@ __all__ = [
     "SparkConfig",
     "TargetConfig",
     "TlsConfig",
+    "TopicConfig",
     "load_config",
 ]
 
@@ -98,7 +101,7 @@ class SourceConfig(Model):
     )
     host: Text = Field(description="Host name or address.")
     port: Port = Field(default=3306, description="TCP port (Oracle: 1521).")
-    database: Text = Field(
+    database: str = Field(
         default="",
         description="Oracle: name of the service to connect to. The others have none.",
     )
@@ -185,6 +188,52 @@ class TargetConfig(Model):
     tls: TlsConfig | None = Field(default=None, description="TLS towards the database (default: none).")
 
 
+class KafkaTargetConfig(TargetConfig):
+    """A Kafka cluster that is written: `type: kafka` has these keys and no others; those of a database are not for it."""
+
+    host: str = Field(default="", description="Not for Kafka: `bootstrap`.")
+    port: int = Field(default=0, description="Not for Kafka: `bootstrap`.")
+    user: str = Field(default="", description="Not for Kafka: `options`, say `sasl.username`.")
+    password: SecretStr = Field(
+        default=SecretStr(""), description="Not for Kafka: `options`, say `sasl.password_file: F`."
+    )
+    database: str = Field(default="", description="Not for Kafka.")
+    tls: TlsConfig | None = Field(
+        default=None, description="Not for Kafka: `options`, say `ssl.ca.location`."
+    )
+    bootstrap: Text = Field(description="Brokers to begin with: `host:port`, several separated by commas.")
+    prefix: Text = Field(
+        default="rowlock",
+        description="First part of the names of rowlock's own topic there, `<prefix>.rowlock_progress`, and of its transactional ids.",
+    )
+    replication: int = Field(
+        default=1, ge=1, le=32767, description="Replication factor of the topics that rowlock makes there."
+    )
+    options: dict[str, str] = Field(
+        default_factory=dict,
+        repr=False,
+        description="Any librdkafka setting for clients, as `kafka.options`. Settings that carry the guarantees are refused.",
+    )
+    mask_salt: SecretStr = Field(
+        default=SecretStr(""),
+        description="Text in front of every value that `sha256` masks: `${NAME}` from the environment, or `mask_salt_file: F`.",
+    )
+
+
+def target_model(raw: object) -> type[TargetConfig]:
+    """Return the model of a target, by its `type` in the file."""
+    word = raw.get("type") if isinstance(raw, Mapping) else None
+    try:
+        events = isinstance(word, str) and target_kind(word).events
+    except Exception:  # noqa: BLE001  # the validation of `type` says what is wrong with it
+        events = False
+    return KafkaTargetConfig if events else TargetConfig
+
+
+def _by_type(raw: object) -> object:
+    return target_model(raw).model_validate(raw) if isinstance(raw, Mapping) else raw
+
+
 SchemaChanges = Literal["ignore", "lenient", "evolve", "stop"]
 
 
@@ -232,6 +281,10 @@ class Route(Model):
     schema_changes: SchemaChanges | None = Field(
         default=None, description="For these tables, instead of the pipeline's."
     )
+    kafka: TopicConfig | None = Field(
+        default=None,
+        description="For a Kafka target: how its topics are written; `to` is then the topic `<schema>.<table>` (default: the defaults below).",
+    )
 
 
 class PipelineConfig(Model):
@@ -277,7 +330,7 @@ class PipelineConfig(Model):
         default=None,
         ge=0.1,
         le=86400,
-        description="Seconds from one commit to the next, for a target that takes whole batches (default: 10).",
+        description="Seconds from one commit to the next, for a target that takes whole batches (default: 10; Kafka: 1).",
     )
 
 
@@ -321,7 +374,7 @@ class Config(Model):
         default_factory=CoordinationConfig, description="Coordinators and agents on several machines."
     )
     sources: dict[str, SourceConfig] = Field(min_length=1, description="Databases that are read, by name.")
-    targets: dict[str, TargetConfig] = Field(
+    targets: dict[str, Annotated[TargetConfig, BeforeValidator(_by_type)]] = Field(
         default_factory=dict, description="Databases that are written, by name."
     )
     pipelines: dict[str, PipelineConfig] = Field(

@@ -21,9 +21,11 @@ Path = tuple[str, ...]
 _REFERENCE = re.compile(r"\$\$|\$\{([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 #: Keys whose scalar is taken as it is written (a password 0123 is not the number 83).
-_VERBATIM = {"password", "token"}
+_VERBATIM = {"password", "token", "mask_salt"}
 #: Mappings all of whose scalars are taken as they are written.
 _VERBATIM_MAPS = {("kafka", "options")}
+#: Such mappings of each entry of a section: (section, key).
+_VERBATIM_EACH = {("targets", "options")}
 
 
 @dataclass(slots=True)
@@ -107,7 +109,7 @@ class _Walk:
             self._document.hidden.add(path)
         if "$" in text:
             return self._expand(text, path)
-        if path[-1:] and (path[-1] in _VERBATIM or path[:-1] in _VERBATIM_MAPS):
+        if path[-1:] and (path[-1] in _VERBATIM or _verbatim_map(path[:-1])):
             return text
         return _construct(node)
 
@@ -154,9 +156,11 @@ def _file_key(name: str, path: Path) -> tuple[str, bool]:
 
 
 def _is_secret(path: Path) -> bool:
-    return bool(path) and (
-        path[-1] in _VERBATIM or (path[:-1] in _VERBATIM_MAPS and is_secret_option(path[-1]))
-    )
+    return bool(path) and (path[-1] in _VERBATIM or (_verbatim_map(path[:-1]) and is_secret_option(path[-1])))
+
+
+def _verbatim_map(path: Path) -> bool:
+    return path in _VERBATIM_MAPS or (len(path) == 3 and (path[0], path[2]) in _VERBATIM_EACH)
 
 
 def is_secret_option(name: str) -> bool:

@@ -86,7 +86,7 @@ def test_what_is_no_kind_is_refused(package: Path, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("package")
 def test_what_the_other_kind_of_target_obeys_is_refused(tmp_path: Path) -> None:
     assert load(tmp_path, JSON.replace("target: hq", "target: hq\n    commit_every: 2.5")).pipelines["to-hq"].commit_every == 2.5  # fmt: skip
-    assert problems(tmp_path, JSON.replace("target: hq", "target: hq\n    lanes: 4")) == [
+    assert problems(tmp_path, JSON.replace("target: hq", "target: hq\n    lanes: 8")) == [
         "22: pipelines.to-hq.lanes: a target of type 'json' takes whole batches and has no lanes; remove it"
     ]
     text = GOOD.replace("${SECRET}", "x").replace("target: hq", "target: hq\n    commit_every: 2.5")

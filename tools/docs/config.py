@@ -21,6 +21,7 @@ from schemas.config.model import (
     CoordinationConfig,
     CoordinationTls,
     KafkaConfig,
+    KafkaTargetConfig,
     OnlineDdlConfig,
     PipelineConfig,
     RepairConfig,
@@ -29,6 +30,7 @@ from schemas.config.model import (
     SparkConfig,
     TargetConfig,
     TlsConfig,
+    TopicConfig,
 )
 from schemas.config.not_yet import NOT_YET
 
@@ -38,8 +40,10 @@ _SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("`sources.NAME`", "sources", SourceConfig),
     ("`sources.NAME.online_ddl`", "online_ddl", OnlineDdlConfig),
     ("`targets.NAME`", "targets", TargetConfig),
+    ("`targets.NAME`, `type: kafka`", "kafka-target", KafkaTargetConfig),
     ("`pipelines.NAME`", "pipelines", PipelineConfig),
     ("`pipelines.NAME.routes[]`", "routes", Route),
+    ("`pipelines.NAME.routes[].kafka`", "topic", TopicConfig),
     ("`pipelines.NAME.repair`", "repair", RepairConfig),
     ("`sources.NAME.tls`, `targets.NAME.tls`", "tls", TlsConfig),
     ("`spark`", "spark", SparkConfig),

@@ -24,7 +24,7 @@ from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepare
 from consumer.errors import FencedError, TargetConfigError
 from consumer.ordering.model import Held
 from consumer.tables.fitness import explained
-from consumer.targets.batches import BatchFenced, BatchTarget, Clearing, ProgressChange, RowsChange
+from consumer.targets.batches import BatchFenced, BatchTarget, Clearing, Defined, ProgressChange, RowsChange
 from schemas.table.model import Key
 
 
@@ -220,6 +220,8 @@ def commit_of(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]:
                 effect.displaced.append(0)
             case fx.Truncate():
                 changes.append(Clearing(operation.table, operation.where))
+            case fx.Define():
+                changes.append(Defined(operation.table, operation.source))
             case fx.Hold():
                 held += operation.entries
             case fx.CloseHeld():

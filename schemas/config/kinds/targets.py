@@ -17,13 +17,15 @@ class TargetKind:
     """`attribute` of `module` is its `consumer.targets.dialect.Dialect`.
 
     `warm`: further modules that it would import with its first table: workers import them before they are forked.
-    `batches`: it takes whole batches (consumer.targets.batches), and has no sessions.
+    `batches`: it takes whole batches (consumer.targets.batches), and has no sessions. `events`: and of these every change as an event, in
+    topics (docs/adr/0030-kafka-as-a-target.md); its section is a `KafkaTargetConfig`.
     """
 
     module: str
     attribute: str
     warm: tuple[str, ...] = ()
     batches: bool = False
+    events: bool = False
 
 
 _MYSQL = ("consumer.targets.mysql.dialect", ("sqlalchemy.dialects.mysql.pymysql",))

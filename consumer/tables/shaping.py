@@ -1,0 +1,130 @@
+"""The shape that a route gives rows on their way to a topic: which rows, which columns, which values hidden. Pure.
+
+A filter is of rows, not of changes: the topic shall hold what the filter lets through now. So an update with which a row leaves the filter is
+its delete, and one with which it enters is its create. `verify` shapes the source's rows in the same way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+from msgspec import structs
+
+from consumer.errors import TargetConfigError
+from schemas.table.model import Column, ColumnType, Kind, Row, Table, Value
+
+SHA256 = "sha256"
+_HEX_DIGITS = 64
+
+
+class ShapeOptions(Protocol):
+    """What a route says of rows (schemas/config/kinds/topics.py). Empty: all columns, all rows, no masks, the primary key."""
+
+    @property
+    def key(self) -> tuple[str, ...]: ...
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+    @property
+    def where(self) -> tuple[tuple[str, tuple[str | None, ...]], ...]: ...
+    @property
+    def masks(self) -> tuple[tuple[str, str], ...]: ...
+
+
+class Shaping:
+    """Shapes rows of `table`, which is in target terms and whole. `salt`: goes before each value that is hashed."""
+
+    def __init__(self, table: Table, options: ShapeOptions, salt: str = "") -> None:
+        """Raises TargetConfigError: a column that is not there, or a mask or choice that would lose the identity of rows."""
+        _check(table, options)
+        masks = dict(options.masks)
+        chosen = [column for column in table.columns if not options.columns or column.name in options.columns]
+        names = {column.name for column in chosen}
+        self.table = structs.replace(
+            table,
+            columns=tuple(_shown(column, masks.get(column.name)) for column in chosen),
+            unique=tuple(
+                index
+                for index in table.unique
+                if names.issuperset(index.columns) and masks.keys().isdisjoint(index.columns)
+            ),
+        )
+        at = table.indexes_of(tuple(column.name for column in chosen))
+        self._taken = [(i, _mask(masks.get(column.name), salt)) for i, column in zip(at, chosen, strict=True)]
+        self._where = [(table.indexes_of((name,))[0], frozenset(values)) for name, values in options.where]
+        self._same = not masks and not self._where and len(chosen) == len(table.columns)
+
+    def change(self, before: Row | None, after: Row | None) -> tuple[Row | None, Row | None] | None:
+        """Return the change as it is written; None: both images are outside the filter."""
+        if self._same:
+            return before, after
+        old = None if before is None else self.row(before)
+        new = None if after is None else self.row(after)
+        return None if old is None and new is None else (old, new)
+
+    def row(self, row: Row) -> Row | None:
+        """Return a row as it is written; None: it is outside the filter."""
+        if any(_text(row[i]) not in values for i, values in self._where):
+            return None
+        return tuple(row[i] if mask is None else mask(row[i]) for i, mask in self._taken)
+
+
+def _check(table: Table, options: ShapeOptions) -> None:
+    there = set(table.column_names)
+    place = f"{table.db}.{table.name}"
+    for word, names in (
+        ("columns", options.columns),
+        ("where", [name for name, _ in options.where]),
+        ("masks", [name for name, _ in options.masks]),
+        ("key", options.key),
+    ):
+        if lacks := sorted(set(names) - there):
+            raise TargetConfigError(
+                f"{place} has no column {', '.join(lacks)}, which `{word}` of its route names: correct the route"
+            )
+    routing = set(options.key)
+    if options.columns and (lacks := sorted((routing | set(table.key.columns)) - set(options.columns))):
+        raise TargetConfigError(
+            f"{place}: `columns` of its route leaves out {', '.join(lacks)}, which is of its key: rows would have no identity. Add it"
+        )
+    for name, mask in options.masks:
+        if mask != SHA256 and name in routing.union(table.key.columns):
+            raise TargetConfigError(
+                f"{place}: column {name} is of the key, and one text for all its values would make one row of many: mask it by {SHA256}"
+            )
+
+
+def _shown(column: Column, mask: str | None) -> Column:
+    """Return a column as the topic has it: a masked one is text."""
+    if mask is None:
+        return column
+    length = _HEX_DIGITS if mask == SHA256 else len(mask)
+    type_ = ColumnType(kind=Kind.VARCHAR, length=length, charset="utf8mb4", collation="utf8mb4_bin")
+    return Column(name=column.name, type=type_, nullable=column.nullable)
+
+
+def _mask(mask: str | None, salt: str) -> Callable[[Value], Value] | None:
+    if mask is None:
+        return None
+    if mask != SHA256:
+        return lambda value: None if value is None else mask
+    salted = hashlib.sha256(salt.encode())
+
+    def hashed(value: Value) -> Value:
+        text = _text(value)
+        if text is None:
+            return None
+        found = salted.copy()
+        found.update(text.encode())
+        return found.hexdigest()
+
+    return hashed
+
+
+def _text(value: Value) -> str | None:
+    """Return the text of a wire value, by which a filter compares and a mask hashes: 5 is "5"."""
+    if value is None or isinstance(value, str):
+        return value
+    return msgspec.json.encode(value).decode()

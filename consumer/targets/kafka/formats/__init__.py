@@ -1,0 +1,20 @@
+"""Formats of records: what a change of a routed table is in a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from consumer.targets.kafka.formats.canal_json import CanalJson
+from consumer.targets.kafka.formats.debezium import Debezium, DebeziumWithSchemas
+from consumer.targets.kafka.formats.model import Format, RoutedTable
+from consumer.targets.kafka.formats.plain import PlainFormat
+from consumer.targets.kafka.formats.rowlock import RowlockFormat
+
+FORMATS: dict[str, Callable[[RoutedTable], Format]] = {
+    "rowlock": RowlockFormat,
+    "plain": PlainFormat,
+    "canal-json": CanalJson,
+    "debezium": Debezium,
+    "debezium-schemas": DebeziumWithSchemas,
+}
+"""Word of the configuration → what makes the format for a table; it raises TargetConfigError: a column that the format cannot carry."""

@@ -1,0 +1,166 @@
+"""Canal's flat messages: one message a row, every value a string (canal_json_columns). Pure.
+
+`database` and `table` are those of the target, for a consumer knows no others. `es` and `ts` are the commit time, `id` the place in the
+source's log file. TRUNCATE and definitions are messages with `isDdl`; their `sql` says what they do. A table into which several sources go
+is not emptied by the TRUNCATE of one: that is a DELETE of its rows, which names the source in a comment.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from consumer.targets.kafka.formats.canal_json_columns import CanalColumn, canal_column
+from consumer.targets.kafka.formats.keyed import CONVERSION, KeyedRecords, RowConverter, uncarried
+from consumer.targets.kafka.formats.model import Place, Record, RoutedTable, State
+from schemas.errors import EnvelopeError
+from schemas.table.model import Column, Row, Table, UniqueIndex
+from schemas.table.typemap import quote_literal
+
+_REMEDY = (
+    "Canal's form cannot hold this value (a label that the column's type does not have): take `format: rowlock`, or leave the column out of the "
+    "route (`columns`)"
+)
+_dumps = msgspec.json.encode
+_ORIGIN = re.compile(r"/\* rowlock (\[.*\]) \*/\Z", re.DOTALL)
+
+
+class CanalJson(KeyedRecords):
+    """Format `canal-json`. Keys are JSON objects of the routing key's columns, their values strings as in `data`."""
+
+    word = "canal-json"
+
+    def __init__(self, routed: RoutedTable) -> None:
+        super().__init__(routed)
+        table = routed.table
+        self._columns = [self._column(column) for column in table.columns]
+        names, writers = table.column_names, [each.write for each in self._columns]
+        self._data = RowConverter(names, writers, _REMEDY)
+        at = routed.key_at
+        self._key_data = RowConverter([names[i] for i in at], [writers[i] for i in at], _REMEDY)
+        self._named = {"database": table.db, "table": table.name}
+        self._types: dict[str, Any] = {
+            "mysqlType": {name: each.mysql for name, each in zip(names, self._columns, strict=True)},
+            "pkNames": [names[i] for i in routed.primary_at],
+            "sqlType": {name: each.sql for name, each in zip(names, self._columns, strict=True)},
+        }
+
+    def _column(self, column: Column) -> CanalColumn:
+        found = canal_column(column.type)
+        if found is None:
+            raise uncarried(self.routed, column.name, f"the type {column.type.kind}", self.word)
+        return found
+
+    def key(self, row: Row) -> bytes:
+        return _dumps(self._key_data([row[i] for i in self.routed.key_at]))
+
+    def created(self, after: Row, place: Place) -> bytes:
+        return self._message("INSERT", place, data=[self._data(after)], **self._types)
+
+    def updated(self, before: Row, after: Row, place: Place) -> bytes:
+        """`old` has the columns that changed alone."""
+        was, now = self._data(before), self._data(after)
+        old = {name: value for name, value in was.items() if value != now[name]}
+        return self._message("UPDATE", place, data=[now], old=[old], **self._types)
+
+    def deleted(self, before: Row, place: Place) -> bytes:
+        return self._message("DELETE", place, data=[self._data(before)], **self._types)
+
+    def cleared(self, where: dict[str, str] | None, place: Place) -> list[Record]:
+        """Return the message of a TRUNCATE; of the rows of `where` alone, a DELETE: who runs the other would lose all other sources' rows."""
+        origin, table = self.routed.origin, _table(self.routed.table)
+        if not where:
+            return [Record(None, self._ddl("TRUNCATE", f"TRUNCATE TABLE {table}", place))]
+        rows = " AND ".join(f"{_quoted(name)} = {quote_literal(value)}" for name, value in where.items())
+        said = _dumps([origin.source, origin.db, origin.table]).decode().replace("*/", "*\\/")
+        return [
+            Record(None, self._ddl("QUERY", f"DELETE FROM {table} WHERE {rows} /* rowlock {said} */", place))
+        ]
+
+    def defined(self, definition: Table, place: Place) -> list[Record]:
+        """Return the message of a definition: what columns and keys the table has from here on, as a statement that makes it."""
+        return [Record(None, self._ddl("CREATE", self._create(definition), place))]
+
+    def state(self, key: bytes | None, value: bytes | None) -> State | None:
+        """Return what a record does to the topic's state (see Format.state). Raises EnvelopeError: it is none of this format.
+
+        Columns that the table does not have now are left out; one that the record does not have yet is missing.
+        """
+        if value is None:
+            return State(key)
+        try:
+            message = msgspec.json.decode(value)
+            kind = message["type"]
+            if message["isDdl"]:
+                return self._cleared_state(kind, message["sql"])
+            return State(key, None if kind == "DELETE" else self._values(message["data"][0]))
+        except (msgspec.DecodeError, AttributeError, IndexError, *CONVERSION) as error:
+            raise EnvelopeError(
+                f"topic {self.routed.topic} has a record that format {self.word} does not write ({type(error).__name__}: {error}): "
+                "nothing else may write to the topic, and another format needs another topic"
+            ) from error
+
+    def _cleared_state(self, kind: str, sql: str) -> State | None:
+        if kind == "TRUNCATE":
+            return State(None, cleared=True)
+        said = _ORIGIN.search(sql) if kind == "QUERY" else None
+        if said is None:
+            return None
+        source, db, table = msgspec.json.decode(said[1])
+        return State(None, cleared=True, origin=(source, db, table))
+
+    def _values(self, data: dict[str, Any]) -> dict[str, object]:
+        columns = zip(self.routed.table.column_names, self._columns, strict=True)
+        return {
+            name: None if data[name] is None else each.read(data[name])
+            for name, each in columns
+            if name in data
+        }
+
+    def _ddl(self, kind: str, sql: str, place: Place) -> bytes:
+        return self._message(kind, place, ddl=True, sql=sql)
+
+    def _message(self, kind: str, place: Place, *, ddl: bool = False, sql: str = "", **said: object) -> bytes:
+        return _dumps(
+            {
+                "data": said.get("data"),
+                "database": self._named["database"],
+                "es": place.ts_ms,
+                "id": place.position[2],
+                "isDdl": ddl,
+                "mysqlType": said.get("mysqlType"),
+                "old": said.get("old"),
+                "pkNames": said.get("pkNames"),
+                "sql": sql,
+                "sqlType": said.get("sqlType"),
+                "table": self._named["table"],
+                "ts": place.ts_ms,
+                "type": kind,
+            }
+        )
+
+    def _create(self, table: Table) -> str:
+        lines = [
+            f"{_quoted(column.name)} {self._column(column).mysql}{'' if column.nullable else ' NOT NULL'}"
+            for column in table.columns
+        ]
+        lines.append(f"PRIMARY KEY {_parts(table.key)}")
+        lines += [f"UNIQUE KEY {_quoted(index.name)} {_parts(index)}" for index in table.unique]
+        return f"CREATE TABLE IF NOT EXISTS {_table(table)} ({', '.join(lines)})"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _table(table: Table) -> str:
+    return f"{_quoted(table.db)}.{_quoted(table.name)}"
+
+
+def _parts(index: UniqueIndex) -> str:
+    parts = (
+        f"{_quoted(part.column)}{'' if part.prefix is None else f'({part.prefix})'}" for part in index.parts
+    )
+    return f"({', '.join(parts)})"

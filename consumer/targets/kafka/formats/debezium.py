@@ -1,0 +1,218 @@
+"""Debezium's envelope, without and with schemas: what Debezium 3's connector for MySQL writes by Connect's JSON converter. Pure.
+
+What it says of the place at the source is less than rowlock's own format does: `file` is "binlog." and the number of the source's
+file, `gtid`, `thread` and `query` are null, `server_id` is 0. A snapshot's rows are `r`. TRUNCATE is `t`, which concerns the rows of
+`source.name`, `source.db` and `source.table`. There are no events of definitions: with schemas each record has its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from consumer.targets.kafka.formats.debezium_columns import ColumnForm, Schema, field_of, form_of
+from consumer.targets.kafka.formats.keyed import CONVERSION, KeyedRecords, RowConverter, uncarried
+from consumer.targets.kafka.formats.model import Place, Record, RoutedTable, State
+from schemas.errors import EnvelopeError
+from schemas.table.model import Row, Table
+
+VERSION = "3.0.0.rowlock"
+"""`source.version`: whose form it is, and that Debezium did not write it."""
+_REMEDY = (
+    "Debezium's form cannot hold this value (a zero date, a day that no calendar has, a year beyond 1 to 9999, an SRID beyond int32): take "
+    "`format: rowlock` or `canal-json`, or leave the column out of the route (`columns`)"
+)
+_dumps = msgspec.json.encode
+
+
+class Debezium(KeyedRecords):
+    """Format `debezium`: the envelope alone. `word`: what the configuration calls the format."""
+
+    word = "debezium"
+
+    def __init__(self, routed: RoutedTable) -> None:
+        super().__init__(routed)
+        self._forms = [self._form(i) for i in range(len(routed.table.columns))]
+        names = routed.table.column_names
+        writers = [form.write for form in self._forms]
+        self._image = RowConverter(names, writers, _REMEDY)
+        at = routed.key_at
+        self._key_image = RowConverter([names[i] for i in at], [writers[i] for i in at], _REMEDY)
+        self._source = _SourceBlock(routed)
+
+    def _form(self, at: int) -> ColumnForm:
+        column = self.routed.table.columns[at]
+        form = form_of(column.type)
+        if form is None:
+            seen = f"{column.type.kind} with {column.type.fsp} digits of a second"
+            raise uncarried(self.routed, column.name, seen, self.word)
+        return form
+
+    def key(self, row: Row) -> bytes:
+        return _dumps(self._key_image([row[i] for i in self.routed.key_at]))
+
+    def moved(self, other: bytes | None, *, to: bool) -> tuple[tuple[str, bytes], ...]:
+        """Return the headers by which Debezium ties the halves of a move together."""
+        if other is None:
+            return ()
+        return (("__debezium.newkey" if to else "__debezium.oldkey", other),)
+
+    def created(self, after: Row, place: Place) -> bytes:
+        return self._event("r" if place.snapshot else "c", None, after, place)
+
+    def updated(self, before: Row, after: Row, place: Place) -> bytes:
+        return self._event("u", before, after, place)
+
+    def deleted(self, before: Row, place: Place) -> bytes:
+        return self._event("d", before, None, place)
+
+    def cleared(self, where: dict[str, str] | None, place: Place) -> list[Record]:
+        """Return the record of a TRUNCATE of this origin's rows, which `source` names; `where` has no place in it."""
+        return [Record(None, self._event("t", None, None, place))]
+
+    def defined(self, definition: Table, place: Place) -> list[Record]:
+        """Return nothing: Debezium has no event of a definition in a table's topic."""
+        return []
+
+    def state(self, key: bytes | None, value: bytes | None) -> State | None:
+        """Return what a record does to the topic's state (see Format.state). Raises EnvelopeError: it is none of this format.
+
+        Columns that the table does not have now are left out; one that the record does not have yet is missing.
+        """
+        if value is None:
+            return State(key)
+        try:
+            event = self._payload(msgspec.json.decode(value))
+            op, source, after = event["op"], event["source"], event["after"]
+            origin = (str(source["name"]), str(source["db"]), str(source["table"]))
+            if op == "t":
+                return State(None, cleared=True, origin=origin)
+            return State(key, None if op == "d" else self._values(after), origin=origin)
+        except (msgspec.DecodeError, AttributeError, *CONVERSION) as error:
+            raise EnvelopeError(
+                f"topic {self.routed.topic} has a record that format {self.word} does not write ({type(error).__name__}: {error}): "
+                "nothing else may write to the topic, and another format needs another topic"
+            ) from error
+
+    def _values(self, image: dict[str, Any]) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for name, form in zip(self.routed.table.column_names, self._forms, strict=True):
+            if name in image:
+                value = image[name]
+                found[name] = value if value is None or form.read is None else form.read(value)
+        return found
+
+    def _event(self, op: str, before: Row | None, after: Row | None, place: Place) -> bytes:
+        images = [b"null" if row is None else _dumps(self._image(row)) for row in (before, after)]
+        ms = place.ts_ms
+        end = f',"transaction":null,"op":"{op}","ts_ms":{ms},"ts_us":{ms * 1000},"ts_ns":{ms * 1_000_000}}}'
+        return self._whole(
+            b'{"before":%b,"after":%b,"source":%b%b' % (*images, self._source(place).encode(), end.encode())
+        )
+
+    def _whole(self, payload: bytes) -> bytes:
+        return payload
+
+    def _payload(self, found: Any) -> Any:
+        return found
+
+
+class DebeziumWithSchemas(Debezium):
+    """Format `debezium-schemas`: each key and value with its Connect schema before it."""
+
+    word = "debezium-schemas"
+
+    def __init__(self, routed: RoutedTable) -> None:
+        super().__init__(routed)
+        fields = [field_of(*each) for each in zip(routed.table.columns, self._forms, strict=True)]
+        key = _struct([fields[i] for i in routed.key_at], f"{routed.topic}.Key")
+        self._key_start = b'{"schema":%b,"payload":' % _dumps(key)
+        self._start = b'{"schema":%b,"payload":' % _dumps(_envelope(routed, fields))
+
+    def key(self, row: Row) -> bytes:
+        return self._key_start + super().key(row) + b"}"
+
+    def _whole(self, payload: bytes) -> bytes:
+        return self._start + payload + b"}"
+
+    def _payload(self, found: Any) -> Any:
+        return found["payload"]
+
+
+class _SourceBlock:
+    """Writes the `source` of an event."""
+
+    def __init__(self, routed: RoutedTable) -> None:
+        origin = routed.origin
+        known = {"version": VERSION, "connector": origin.connector, "name": origin.source}
+        self._start = _dumps(known).decode()[:-1] + ',"ts_ms":'
+        self._db = f'"db":{_dumps(origin.db).decode()},"sequence":null,"ts_us":'
+        self._table = f'"table":{_dumps(origin.table).decode()},"server_id":0,"gtid":null,"file":"binlog.'
+
+    def __call__(self, place: Place) -> str:
+        _, file, pos, row = place.position
+        ms = place.ts_ms
+        snapshot = "true" if place.snapshot else "false"
+        return (
+            f'{self._start}{ms},"snapshot":"{snapshot}",{self._db}{ms * 1000},"ts_ns":{ms * 1_000_000},{self._table}{file:06d}",'
+            f'"pos":{pos},"row":{max(row, 0)},"thread":null,"query":null}}'
+        )
+
+
+def _struct(fields: list[Schema], name: str, *, optional: bool = False, version: int = 0) -> Schema:
+    said: Schema = {"type": "struct", "fields": fields, "optional": optional, "name": name}
+    return {**said, "version": version} if version else said
+
+
+def _field(type_: str, name: str, *, optional: bool = False) -> Schema:
+    return {"type": type_, "optional": optional, "field": name}
+
+
+def _envelope(routed: RoutedTable, columns: list[Schema]) -> Schema:
+    image = _struct(columns, f"{routed.topic}.Value", optional=True)
+    transaction = [
+        _field("string", "id"),
+        _field("int64", "total_order"),
+        _field("int64", "data_collection_order"),
+    ]
+    fields = [
+        {**image, "field": "before"},
+        {**image, "field": "after"},
+        {**_source_schema(routed.origin.connector), "field": "source"},
+        {**_struct(transaction, "event.block", optional=True, version=1), "field": "transaction"},
+        _field("string", "op"),
+        *(_field("int64", name, optional=True) for name in ("ts_ms", "ts_us", "ts_ns")),
+    ]
+    return _struct(fields, f"{routed.topic}.Envelope", version=2)
+
+
+def _source_schema(connector: str) -> Schema:
+    snapshot: Schema = {
+        "type": "string",
+        "optional": True,
+        "name": "io.debezium.data.Enum",
+        "version": 1,
+        "parameters": {
+            "allowed": "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
+        },
+        "default": "false",
+        "field": "snapshot",
+    }
+    fields = [
+        *(_field("string", name) for name in ("version", "connector", "name")),
+        _field("int64", "ts_ms"),
+        snapshot,
+        _field("string", "db"),
+        _field("string", "sequence", optional=True),
+        *(_field("int64", name, optional=True) for name in ("ts_us", "ts_ns")),
+        _field("string", "table", optional=True),
+        _field("int64", "server_id"),
+        _field("string", "gtid", optional=True),
+        _field("string", "file"),
+        _field("int64", "pos"),
+        _field("int32", "row"),
+        _field("int64", "thread", optional=True),
+        _field("string", "query", optional=True),
+    ]
+    return _struct(fields, f"io.debezium.connector.{connector}.Source", version=1)

@@ -1,0 +1,258 @@
+"""Columns as Debezium's connector for MySQL writes them: one Connect schema, one function to its value and one back, a column. Pure.
+
+Debezium's default settings: `decimal.handling.mode` precise, `time.precision.mode` adaptive_time_microseconds,
+`bigint.unsigned.handling.mode` long, `binary.handling.mode` bytes; Connect's JSON converter writes bytes as base64. Where these
+lose a value it is refused (a zero date, which Debezium replaces), and where Debezium knows no form there is one of ours:
+docs/reference/kafka-formats.md lists them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from schemas.table.model import Column, ColumnType, Kind, Value
+from schemas.values.converter import Convert, from_base64, to_base64
+from schemas.wire.debezium_values import converter as reader_of
+
+Schema = dict[str, object]
+FINEST = 6
+"""Digits of a second that Debezium's forms for MySQL hold."""
+
+_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - wall time
+_EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
+_SIGN = 2**63
+_INT32 = 2**31
+
+
+class ColumnForm(NamedTuple):
+    """`schema`: of Kafka Connect, without optional, default and field. `write`: wire value → JSON value, None: it is the same one; `read`: back."""
+
+    schema: Schema
+    write: Convert | None
+    read: Convert | None
+
+
+def form_of(type_: ColumnType) -> ColumnForm | None:
+    """Return how Debezium writes a type; None: it has no form that keeps every value."""
+    if type_.fsp > FINEST or type_.kind not in _FORMS:
+        return None
+    schema, write = _FORMS[type_.kind](type_)
+    if type_.kind is Kind.DECIMAL and not type_.precision:
+        return ColumnForm(schema, write, _read_any_scale)
+    read = reader_of(type_, decimal_strings=False)
+    return ColumnForm(schema, write, _or_text(read) if type_.kind in _FLOATS else read)
+
+
+def field_of(column: Column, form: ColumnForm) -> Schema:
+    """Return the field of a struct's schema, members in the order of Connect's JSON converter.
+
+    A default stands only at columns that are NOT NULL: a reader by the schema would put it in the place of a NULL.
+    """
+    schema = dict(form.schema)
+    field: Schema = {"type": schema.pop("type")}
+    if "fields" in schema:
+        field["fields"] = schema.pop("fields")
+    field |= {"optional": column.nullable, **schema}
+    default = None if column.nullable or column.default is None else _default(column, form)
+    if default is not None:
+        field["default"] = default
+    return {**field, "field": column.name}
+
+
+# --- defaults
+
+#: Kinds whose literal in a definition is read for certain → its wire value. A TIMESTAMP's is in the time zone of who reads it.
+_LITERALS: dict[Kind, Callable[[ColumnType, str], Value]] = {
+    **dict.fromkeys((Kind.INT, Kind.YEAR, Kind.BIT), lambda _, text: int(text)),
+    **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), lambda _, text: float(text)),
+    **dict.fromkeys(
+        (Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET, Kind.DATE), lambda _, text: text
+    ),
+    Kind.DECIMAL: lambda type_, text: _padded(text, type_.scale),
+    Kind.TIME: lambda type_, text: _padded(text, type_.fsp),
+    Kind.DATETIME: lambda type_, text: _padded(text, type_.fsp),
+}
+
+
+def _padded(text: str, digits: int) -> str:
+    """Return a literal with exactly `digits` behind the point."""
+    whole, _, fraction = text.partition(".")
+    return f"{whole}.{fraction.ljust(digits, '0')}" if digits else whole
+
+
+def _default(column: Column, form: ColumnForm) -> object | None:
+    """Return a literal default as Debezium writes the value; None: it cannot be said, as a zero date cannot."""
+    read = _LITERALS.get(column.type.kind)
+    if read is None or column.default is None:
+        return None
+    try:
+        value = read(column.type, column.default)
+        written: object = form.write(value) if form.write is not None else value
+    except (TypeError, ValueError, OverflowError, KeyError):
+        return None
+    return written
+
+
+# --- the forms
+
+
+def _named(type_: str, name: str, **parameters: object) -> Schema:
+    schema: Schema = {"type": type_, "name": name, "version": 1}
+    return {**schema, "parameters": parameters} if parameters else schema
+
+
+def _int(type_: ColumnType) -> tuple[Schema, Convert | None]:
+    if type_.bits == 64:
+        return {"type": "int64"}, _long
+    wide = type_.bits + 1 if type_.unsigned else type_.bits
+    return {"type": "int16" if wide <= 16 else "int32" if wide <= 32 else "int64"}, None
+
+
+def _long(value: Any) -> int:
+    """BIGINT UNSIGNED from 2^63 on is negative, as in Debezium: the same 64 bits."""
+    number = int(value)
+    return number - 2 * _SIGN if number >= _SIGN else number
+
+
+def _unscaled(number: int) -> str:
+    """Return base64 of the shortest big-endian two's complement, as Java's BigInteger has it."""
+    size = (~number if number < 0 else number).bit_length() // 8 + 1
+    return to_base64(number.to_bytes(size, "big", signed=True))
+
+
+def _decimal(type_: ColumnType) -> tuple[Schema, Convert | None]:
+    scale = type_.scale
+    if not type_.precision:
+        fields = [_plain("int32", "scale"), _plain("bytes", "value")]
+        return {**_named("struct", "io.debezium.data.VariableScaleDecimal"), "fields": fields}, _any_scale
+
+    def write(value: Any) -> str:
+        whole, _, fraction = value.partition(".")
+        if len(fraction) != scale:
+            raise ValueError("its digits after the point are not the column's scale")
+        return _unscaled(int(whole + fraction))
+
+    name = "org.apache.kafka.connect.data.Decimal"
+    said: Schema = {"scale": str(scale), "connect.decimal.precision": str(type_.precision)}
+    return {**_named("bytes", name), "parameters": said}, write
+
+
+def _plain(type_: str, field: str, *, optional: bool = False) -> Schema:
+    return {"type": type_, "optional": optional, "field": field}
+
+
+def _any_scale(value: Any) -> dict[str, object]:
+    whole, _, fraction = value.partition(".")
+    return {"scale": len(fraction), "value": _unscaled(int(whole + fraction))}
+
+
+def _read_any_scale(value: Any) -> Value:
+    scale = int(value["scale"])
+    read = reader_of(ColumnType(kind=Kind.DECIMAL, precision=1, scale=scale), decimal_strings=False)
+    found: Value = read(value["value"])
+    return found
+
+
+_FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
+_single = struct.Struct("<f")
+
+
+def _float(value: Any) -> Value:
+    """Return the shortest digits that are this float of 32 bits. NaN and the infinities, which Oracle has, are text."""
+    if isinstance(value, str):
+        return value
+    bits = _single.pack(value)
+    if _single.unpack(bits)[0] != value:
+        raise ValueError("it has more digits than a float of 32 bits")
+    for digits in range(6, 10):
+        short = float(f"{value:.{digits}g}")
+        try:
+            if _single.pack(short) == bits:
+                return short
+        except OverflowError:  # rounded up, past the largest float
+            continue
+    raise ValueError("it is no float of 32 bits")
+
+
+def _or_text(read: Convert) -> Convert:
+    return lambda value: value if isinstance(value, str) else read(value)
+
+
+def _bit(type_: ColumnType) -> tuple[Schema, Convert | None]:
+    if type_.length == 1:
+        return {"type": "boolean"}, lambda value: bool(int(value))
+    size = (type_.length + 7) // 8
+    schema = _named("bytes", "io.debezium.data.Bits", length=str(type_.length))
+    return schema, lambda value: to_base64(int(value).to_bytes(size, "little"))
+
+
+def _date(value: Any) -> int:
+    return datetime.date.fromisoformat(value).toordinal() - _EPOCH_DAY
+
+
+def _time(value: Any) -> int:
+    """Return microseconds; hours up to 838, either sign."""
+    clock, _, fraction = value.lstrip("-").partition(".")
+    hours, minutes, seconds = map(int, clock.split(":"))
+    micros = (hours * 3600 + minutes * 60 + seconds) * 1_000_000 + int(fraction.ljust(6, "0"))
+    return -micros if value.startswith("-") else micros
+
+
+def _datetime(type_: ColumnType) -> tuple[Schema, Convert | None]:
+    """Milliseconds up to DATETIME(3), microseconds beyond: of wall time, as if it were UTC."""
+    coarse = type_.fsp <= 3
+    unit = datetime.timedelta(microseconds=1000 if coarse else 1)
+    schema = _named("int64", f"io.debezium.time.{'Timestamp' if coarse else 'MicroTimestamp'}")
+    return schema, lambda value: (datetime.datetime.fromisoformat(value) - _EPOCH) // unit
+
+
+def _timestamp(value: Any) -> str:
+    datetime.datetime.fromisoformat(value)  # the zero timestamp, and a day that no calendar has
+    if not value.endswith("Z"):
+        raise ValueError("it is no instant")
+    return str(value)
+
+
+def _geometry(value: Any) -> dict[str, object]:
+    srid = int(value["srid"])
+    if srid >= _INT32:
+        raise ValueError("its SRID is no int32")
+    from_base64(value["wkb"])
+    return {"wkb": value["wkb"], "srid": srid}
+
+
+def _labels(name: str) -> Callable[[ColumnType], tuple[Schema, Convert | None]]:
+    return lambda type_: (_named("string", name, allowed=",".join(type_.members)), None)
+
+
+def _always(
+    schema: Schema, write: Convert | None = None
+) -> Callable[[ColumnType], tuple[Schema, Convert | None]]:
+    return lambda _: (schema, write)
+
+
+_GEOMETRY: Schema = {
+    **_named("struct", "io.debezium.data.geometry.Geometry"),
+    "fields": [_plain("bytes", "wkb"), _plain("int32", "srid", optional=True)],
+}
+_FORMS: dict[Kind, Callable[[ColumnType], tuple[Schema, Convert | None]]] = {
+    Kind.INT: _int,
+    Kind.DECIMAL: _decimal,
+    Kind.FLOAT: _always({"type": "float"}, _float),
+    Kind.DOUBLE: _always({"type": "double"}),
+    Kind.BIT: _bit,
+    Kind.YEAR: _always(_named("int32", "io.debezium.time.Year")),
+    **dict.fromkeys((Kind.CHAR, Kind.VARCHAR, Kind.TEXT), _always({"type": "string"})),
+    **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _always({"type": "bytes"})),
+    Kind.DATE: _always(_named("int32", "io.debezium.time.Date"), _date),
+    Kind.TIME: _always(_named("int64", "io.debezium.time.MicroTime"), _time),
+    Kind.DATETIME: _datetime,
+    Kind.TIMESTAMP: _always(_named("string", "io.debezium.time.ZonedTimestamp"), _timestamp),
+    Kind.JSON: _always(_named("string", "io.debezium.data.Json")),
+    Kind.ENUM: _labels("io.debezium.data.Enum"),
+    Kind.SET: _labels("io.debezium.data.EnumSet"),
+    Kind.GEOMETRY: _always(_GEOMETRY, _geometry),
+}

@@ -1,0 +1,100 @@
+"""Describes what a format of records is: a row change, TRUNCATE or definition of a routed table becomes records of Kafka, and back.
+
+Data and one interface. A format is made for one routed table, is pure, and knows nothing of producers, partitions or progress.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from schemas.table.model import Row, Table
+from schemas.wire.position import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The origin of a routed table's events, in the source's names. `connector`: its kind (`mysql`, `mariadb`, `oracle`)."""
+
+    source: str
+    connector: str
+    db: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedTable:
+    """A table of events in target terms.
+
+    `table`: the columns that are written (renamed table, added columns last; its db and name make the topic). `key_at`: ordinals of the
+    routing key's columns; `primary_at`: of the primary key's. `topic`: the topic's name. `tombstones`: a null value follows each delete.
+    """
+
+    table: Table
+    key_at: tuple[int, ...]
+    primary_at: tuple[int, ...]
+    topic: str
+    origin: Origin
+    tombstones: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPlace:
+    """The place of a change at the source: position, gen, commit time (ms), and whether a snapshot read it."""
+
+    position: Position
+    gen: int
+    ts_ms: int
+    snapshot: bool = False
+
+
+Place = RecordPlace
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record to write. `key` None: a record of no row (TRUNCATE, definition): it goes to every partition."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordState:
+    """The part of the topic's compacted state that a record leaves.
+
+    `values`: column → wire value, as read back from the record; None: the row under `key` is gone. `cleared`: all rows of `origin` are
+    gone: its (source, db, table), as far as the format says; None: all rows there are.
+    """
+
+    key: bytes | None
+    values: dict[str, object] | None = None
+    cleared: bool = False
+    origin: tuple[str, str, str] | None = None
+
+
+State = RecordState
+
+
+class Format(Protocol):
+    """One format for one routed table, made by `FORMATS[word](routed)` of consumer.targets.kafka.formats.
+
+    Making it raises consumer.errors.TargetConfigError, which names the column and the type that the format cannot carry, with the remedy.
+    """
+
+    def change(self, before: Row | None, after: Row | None, place: Place) -> list[Record]:
+        """Return the records of a change. Rows have the columns of `RoutedTable.table`.
+
+        `before` None: a create (or read: `place.snapshot`); `after` None: a delete (and its tombstone); both under one routing key (equal
+        bytes): an update; under two: a delete (and tombstone) under the old one, a create under the new one.
+        """
+
+    def cleared(self, where: dict[str, str] | None, place: Place) -> list[Record]:
+        """Return the records of a TRUNCATE of this origin's rows; none: the format has no word for it, and each row is deleted."""
+
+    def defined(self, definition: Table, place: Place) -> list[Record]:
+        """Return the records of a definition event (in target terms); none: the format has none."""
+
+    def state(self, key: bytes | None, value: bytes | None) -> State | None:
+        """Return what a record does to the compacted state of its topic; None: nothing (a definition)."""

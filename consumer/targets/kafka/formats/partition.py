@@ -1,0 +1,44 @@
+"""Partitioners: the partition of a topic that a key goes to, as other producers of the same topic choose it. Pure.
+
+A consumer that joins two topics, or reads one partition of each, counts on one key being in one partition, whoever wrote it. So both
+are exactly those of the clients that people have: Java's default, and librdkafka's `consistent`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from zlib import crc32 as checksum
+
+Partitioner = Callable[[bytes, int], int]
+"""(key, number of partitions) → partition."""
+
+_SEED, _M, _WORD = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
+
+
+def murmur2(key: bytes, partitions: int) -> int:
+    """Return the partition that Java's default partitioner gives a key."""
+    return (murmur2_hash(key) & 0x7FFFFFFF) % partitions
+
+
+def crc32(key: bytes, partitions: int) -> int:
+    """Return the partition that librdkafka's `consistent` gives a key."""
+    return checksum(key) % partitions
+
+
+def murmur2_hash(key: bytes) -> int:
+    """Return the 32 bits of MurmurHash2 with the seed of Kafka's clients, as an unsigned number."""
+    size = len(key)
+    whole = size & ~3
+    found = _SEED ^ size
+    for (word,) in struct.iter_unpack("<I", key[:whole]):
+        mixed = word * _M & _WORD
+        found = (found * _M & _WORD) ^ ((mixed ^ mixed >> 24) * _M & _WORD)
+    if size > whole:
+        found = (found ^ int.from_bytes(key[whole:], "little")) * _M & _WORD
+    found = (found ^ found >> 13) * _M & _WORD
+    return found ^ found >> 15
+
+
+PARTITIONERS: dict[str, Partitioner] = {"murmur2": murmur2, "crc32": crc32}
+"""The words of the configuration (`partitioner:`)."""

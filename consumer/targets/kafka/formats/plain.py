@@ -1,0 +1,60 @@
+"""Plain rows: the value is the row as a JSON object, the key is the routing key as one, and a deleted row is a null value. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from consumer.errors import TargetConfigError
+from consumer.targets.kafka.formats.model import Place, Record, RoutedTable, State
+from schemas.table.model import Row, Table
+
+_ENCODE = msgspec.json.Encoder().encode
+
+
+class JsonKeys:
+    """Record keys: JSON objects of the routing key's columns, in the order of the route's `key`."""
+
+    def __init__(self, routed: RoutedTable) -> None:
+        names = routed.table.column_names
+        self._columns = tuple((names[at], at) for at in routed.key_at)
+
+    def __call__(self, row: Row) -> bytes:
+        return _ENCODE({name: row[at] for name, at in self._columns})
+
+
+class PlainFormat:
+    """See Format. It has no word for a TRUNCATE (each row is deleted) and none for a definition."""
+
+    def __init__(self, routed: RoutedTable) -> None:
+        """Raises TargetConfigError."""
+        if not routed.tombstones:
+            raise TargetConfigError(
+                f"topic {routed.topic}: format plain says that a row is gone by a null value alone: set tombstones: true"
+            )
+        self._names = routed.table.column_names
+        self._key = JsonKeys(routed)
+
+    def change(self, before: Row | None, after: Row | None, place: Place) -> list[Record]:
+        new = None if after is None else self._key(after)
+        records: list[Record] = []
+        if before is not None and (old := self._key(before)) != new:
+            records.append(Record(old, None))
+        if after is not None:
+            records.append(Record(new, _ENCODE(dict(zip(self._names, after, strict=True)))))
+        return records
+
+    def cleared(self, where: dict[str, str] | None, place: Place) -> list[Record]:
+        del where, place
+        return []
+
+    def defined(self, definition: Table, place: Place) -> list[Record]:
+        del definition, place
+        return []
+
+    def state(self, key: bytes | None, value: bytes | None) -> State | None:
+        if key is None:
+            return None
+        values: dict[str, Any] | None = None if value is None else msgspec.json.decode(value)
+        return State(key, values)

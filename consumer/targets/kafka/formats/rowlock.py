@@ -1,0 +1,108 @@
+"""The envelope of rowlock's own topics (schemas/wire/event.py): rows under the target's names, the origin in the source's. Pure.
+
+What a target does not get to know of the source's log (file, server, GTID, place in the transaction) stays empty; an event's identity is its
+position and gen, as in the source's own topic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from consumer.targets.kafka.formats.model import Place, Record, RoutedTable, State
+from consumer.targets.kafka.formats.plain import JsonKeys
+from schemas.table.model import Row, Table
+from schemas.wire.codec import encode_event
+from schemas.wire.event import ENVELOPE_VERSION, Event, Op, Source
+
+
+class _Origin(msgspec.Struct):
+    name: str
+    db: str
+    table: str
+
+
+class _Read(msgspec.Struct):
+    op: str
+    source: _Origin
+    after: dict[str, Any] | None = None
+
+
+_READ = msgspec.json.Decoder(_Read)
+
+
+class RowlockFormat:
+    """See Format."""
+
+    def __init__(self, routed: RoutedTable) -> None:
+        self._routed = routed
+        self._names = routed.table.column_names
+        self._key = JsonKeys(routed)
+
+    def change(self, before: Row | None, after: Row | None, place: Place) -> list[Record]:
+        old = None if before is None else self._key(before)
+        new = None if after is None else self._key(after)
+        if before is not None and old == new:
+            return [Record(new, self._event("u", place, before, after))]
+        records: list[Record] = []
+        if before is not None:
+            records.append(Record(old, self._event("d", place, before, None)))
+            if self._routed.tombstones:
+                records.append(Record(old, None))
+        if after is not None:
+            records.append(Record(new, self._event("r" if place.snapshot else "c", place, None, after)))
+        return records
+
+    def cleared(self, where: dict[str, str] | None, place: Place) -> list[Record]:
+        del where  # the origin says which rows
+        return [Record(None, self._event("t", place, None, None))]
+
+    def defined(self, definition: Table, place: Place) -> list[Record]:
+        return [Record(None, self._event("m", place, None, None, definition))]
+
+    def state(self, key: bytes | None, value: bytes | None) -> State | None:
+        if value is None:
+            return State(key)
+        event = _READ.decode(value)
+        origin = (event.source.name, event.source.db, event.source.table)
+        if event.op == "t":
+            return State(None, cleared=True, origin=origin)
+        if event.op == "m":
+            return None
+        return State(key, event.after, origin=origin)
+
+    def _event(
+        self, op: Op, place: Place, before: Row | None, after: Row | None, definition: Table | None = None
+    ) -> bytes:
+        origin, position = self._routed.origin, place.position
+        source = Source(
+            version=ENVELOPE_VERSION,
+            connector=origin.connector,
+            name=origin.source,
+            ts_ms=place.ts_ms,
+            snapshot="true" if place.snapshot else "false",
+            db=origin.db,
+            table=origin.table,
+            server_id=0,
+            gtid=None,
+            file="",
+            pos=position[2],
+            row=position[3],
+            position=position,
+            prev=None,
+            gen=place.gen,
+        )
+        images = (
+            None if row is None else dict(zip(self._names, row, strict=True)) for row in (before, after)
+        )
+        return encode_event(
+            Event(
+                op=op,
+                before=next(images),
+                after=next(images),
+                source=source,
+                ts_ms=place.ts_ms,
+                definition=definition,
+            )
+        )

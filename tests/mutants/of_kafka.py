@@ -1,0 +1,84 @@
+"""Mutants of a Kafka target's formats and shaping."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_FORMATS = "consumer/targets/kafka/formats/"
+_DEBEZIUM = ("tests/unit/test_kafka_debezium_format.py",)
+_CANAL = ("tests/unit/test_kafka_canal_format.py",)
+
+
+def _of(file: str, tests: tuple[str, ...], *changes: tuple[str, str]) -> list[Mutant]:
+    return [Mutant(file, old, new, tests) for old, new in changes]
+
+
+MUTANTS = [
+    *_of(
+        f"{_FORMATS}partition.py",
+        ("tests/unit/test_kafka_partition.py",),
+        ("found ^ found >> 13", "found ^ found >> 14"),
+        ("    if size > whole:\n", "    if size > whole + 1:\n"),
+        ("& 0x7FFFFFFF) %", ") %"),
+    ),
+    *_of(
+        f"{_FORMATS}keyed.py",
+        _DEBEZIUM,
+        ("after is not None and old == new:", "after is not None:"),
+        ("            if self.routed.tombstones:\n", "            if not self.routed.tombstones:\n"),
+        ("self.moved(old, to=False)", "self.moved(None, to=False)"),
+    ),
+    *_of(
+        f"{_FORMATS}debezium.py",
+        _DEBEZIUM,
+        ('"r" if place.snapshot else "c"', '"c"'),
+        ("{max(row, 0)}", "{row}"),
+        ("if form is None:", "if not self.word:"),
+        ("        if name in image:", "        if name:"),
+        ('State(key, None if op == "d" else', 'State(key, None if op == "x" else'),
+    ),
+    *_of(
+        f"{_FORMATS}debezium_columns.py",
+        _DEBEZIUM,
+        ("if number >= _SIGN else", "if number > _SIGN else"),
+        ("(~number if number < 0 else number)", "(number)"),
+        ("        if len(fraction) != scale:\n", "        if not fraction and scale:\n"),
+        ("    if _single.unpack(bits)[0] != value:\n", "    if not bits:\n"),
+        ("None if column.nullable or column.default is None", "None if column.default is None"),
+        ('    if not value.endswith("Z"):\n', "    if not value:\n"),
+        ("    if srid >= _INT32:\n", "    if srid > _INT32:\n"),
+    ),
+    *_of(
+        f"{_FORMATS}canal_json_columns.py",
+        _CANAL,
+        ('"little") + from_base64', '"big") + from_base64'),
+        ('    labels = ("", *type_.members)\n', "    labels = type_.members\n"),
+        ("type_.bits + 1 if type_.unsigned else type_.bits\n    limits", "type_.bits\n    limits"),
+        ("_always(93, _timestamp, _read_timestamp)", "_always(93, _timestamp)"),
+    ),
+    *_of(
+        f"{_FORMATS}canal_json.py",
+        _CANAL,
+        (" if value != now[name]}", "}"),
+        ("        if not where:\n", "        if where is not None:\n"),
+        ('.replace("*/", "*\\\\/")', ""),
+        ('State(key, None if kind == "DELETE" else', 'State(key, None if kind == "QUERY" else'),
+    ),
+    *_of(
+        "consumer/tables/shaping.py",
+        ("tests/unit/test_shaping.py",),
+        (
+            "        return None if old is None and new is None else",
+            "        return None if old is None or new is None else",
+        ),
+        ("        if any(_text(row[i]) not in values", "        if all(_text(row[i]) not in values"),
+        ("hashlib.sha256(salt.encode())", "hashlib.sha256()"),
+        ("lambda value: None if value is None else mask", "lambda value: mask"),
+        (
+            "        if mask != SHA256 and name in routing.union",
+            "        if mask != SHA256 and name in set().union",
+        ),
+        ("(lacks := sorted((routing | set(table.key.columns))", "(lacks := sorted((routing)"),
+        ("and masks.keys().isdisjoint(index.columns)", ""),
+    ),
+]

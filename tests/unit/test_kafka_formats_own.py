@@ -1,0 +1,150 @@
+"""Tables that are written as events keep every change; the formats `rowlock` and `plain` write rows under their routing key and read them back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from consumer.attempt import effects as fx
+from consumer.attempt.drivers.batches import commit_of
+from consumer.errors import TargetConfigError
+from consumer.ordering.model import EveryChange, NetChange, RowChange, TargetTable, TopicOptions
+from consumer.ordering.netchange import anew, may_be_anew, reducer_of
+from consumer.tables.router import Routed, TableRoute, resolve, topic_options, topic_table
+from consumer.targets.batches import Defined
+from consumer.targets.kafka.formats import FORMATS
+from consumer.targets.kafka.formats.model import Format, Origin, Place, Record, RoutedTable, State
+from schemas.config.kinds.topics import TopicConfig
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.wire.codec import decode_event
+
+INT, TEXT = ColumnType(kind=Kind.INT, bits=32), ColumnType(kind=Kind.VARCHAR, length=9, charset="utf8mb4")
+TABLE = Table(
+    db="head",
+    name="acct",
+    columns=(Column(name="id", type=INT, nullable=False), Column(name="town", type=TEXT), Column(name="n", type=INT)),
+    key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)),
+    unique=(UniqueIndex(name="town", parts=(IndexPart(column="town"),)),),
+)  # fmt: skip
+ORIGIN = Origin("b1", "mysql", "bank", "acct")
+PLACE = Place((1, 2, 3, 4), 5, 1_000)
+OLD, NEW, MOVED = (1, "Ulm", 7), (1, "Ulm", 8), (1, "Bonn", 8)
+
+
+def topic(*key: int, tombstones: bool = True) -> RoutedTable:
+    return RoutedTable(TABLE, key or (1,), (0,), "head.acct", ORIGIN, tombstones)
+
+
+def written() -> TargetTable:
+    routed = Routed("head", "acct", topic=TopicOptions())
+    return topic_table(TABLE, routed, ("b1", "mysql", "bank", "acct"))
+
+
+def test_every_change_of_a_topic_is_kept_in_order_and_of_a_table_the_net_one() -> None:
+    changes = [RowChange((n, 0), before, after) for n, (before, after) in enumerate([(None, OLD), (OLD, NEW), (NEW, None)])]  # fmt: skip
+    target = written()
+    kept = reducer_of(target).reduce(changes)
+    assert isinstance(kept, EveryChange)
+    assert (kept.changes, kept.size, list(kept.rows)) == (changes, 3, [OLD, NEW])
+    assert not may_be_anew(kept)
+    assert anew(kept) is kept
+    net = reducer_of(TargetTable(TABLE, (0,), ())).reduce(changes)
+    assert isinstance(net, NetChange)
+    assert (net.deletes, net.size) == ([(1,)], 1)
+
+
+def test_only_the_key_of_a_topic_is_unique_and_it_is_compared_exactly() -> None:
+    target = written()
+    assert (target.unique_at, target.table.unique, target.key_at) == ((), (), (0,))
+    assert [part.collation for part in target.table.key.parts] == [""]
+    assert target.topic is not None
+    assert (target.topic.name, target.topic.source, target.topic.table) == ("head.acct", "b1", "acct")
+
+
+def test_a_route_says_how_its_topics_are_written() -> None:
+    config = TopicConfig(
+        key=["town"], where={"n": ["1", None]}, masks={"n": "*"}, columns=["id", "town", "n"]
+    )
+    options = topic_options(config)
+    assert (options.key, options.where) == (("town",), (("n", ("1", None)),))
+    assert (options.masks, options.columns) == ((("n", "*"),), ("id", "town", "n"))
+    routed = resolve([TableRoute("bank.*", "head.{table}", topic=options)], "b1", "bank", "acct")
+    assert routed is not None
+    assert routed.topic is options
+
+
+def test_a_definition_is_an_entry_of_the_commit_in_its_order() -> None:
+    target = written()
+    write = fx.Write(EveryChange(target, []))
+    changes, _ = commit_of(fx.Transact(0, (), [fx.Define(target, TABLE), write, fx.Truncate(target, None)]))
+    assert changes[0] == Defined(target, TABLE)
+    assert changes[1] is write.net
+
+
+def shown(records: list[Record]) -> list[tuple[Any, Any]]:
+    return [(r.key and msgspec.json.decode(r.key), r.value and msgspec.json.decode(r.value)) for r in records]
+
+
+def test_plain_rows() -> None:
+    plain: Format = FORMATS["plain"](topic())
+    row = {"id": 1, "town": "Ulm", "n": 8}
+    ulm, bonn = {"town": "Ulm"}, {"town": "Bonn"}
+    assert shown(plain.change(None, NEW, PLACE)) == [(ulm, row)]
+    assert shown(plain.change(OLD, NEW, PLACE)) == [(ulm, row)]
+    assert shown(plain.change(NEW, None, PLACE)) == [(ulm, None)]
+    assert shown(plain.change(NEW, MOVED, PLACE)) == [(ulm, None), (bonn, {**row, "town": "Bonn"})]
+    assert plain.cleared(None, PLACE) == plain.defined(TABLE, PLACE) == []
+    (record,) = plain.change(None, NEW, PLACE)
+    assert plain.state(record.key, record.value) == State(record.key, row)
+    assert plain.state(record.key, None) == State(record.key)
+    assert plain.state(None, None) is None
+    with pytest.raises(TargetConfigError, match="tombstones: true"):
+        FORMATS["plain"](topic(tombstones=False))
+
+
+def test_the_envelope() -> None:
+    own: Format = FORMATS["rowlock"](topic())
+    (record,) = own.change(OLD, NEW, PLACE)
+    event = decode_event(record.value or b"")
+    assert (event.op, event.before, event.after) == ("u", {"id": 1, "town": "Ulm", "n": 7}, {"id": 1, "town": "Ulm", "n": 8})  # fmt: skip
+    source = event.source
+    assert (source.name, source.connector, source.db, source.table) == ("b1", "mysql", "bank", "acct")
+    assert (source.position, source.gen, source.ts_ms, source.prev) == ((1, 2, 3, 4), 5, 1_000, None)
+    (read,) = own.change(None, NEW, Place((1, 2, 3, 4), 5, 1_000, snapshot=True))
+    assert (decode_event(read.value or b"").op, decode_event(read.value or b"").source.snapshot) == (
+        "r",
+        "true",
+    )
+
+
+@pytest.mark.parametrize("tombstones", [True, False])
+def test_a_row_that_leaves_its_routing_key_is_deleted_there(*, tombstones: bool) -> None:
+    own: Format = FORMATS["rowlock"](topic(tombstones=tombstones))
+    records = own.change(NEW, MOVED, PLACE)
+    assert [msgspec.json.decode(r.key or b"")["town"] for r in records] == ["Ulm"] * (1 + tombstones) + [
+        "Bonn"
+    ]
+    assert [None if r.value is None else decode_event(r.value).op for r in records] == [
+        "d",
+        *[None] * tombstones,
+        "c",
+    ]
+
+
+def test_the_state_that_envelopes_leave() -> None:
+    own: Format = FORMATS["rowlock"](topic(1, 0))
+    origin = ("b1", "bank", "acct")
+    (created,) = own.change(None, NEW, PLACE)
+    assert created.key == b'{"town":"Ulm","id":1}'
+    row = {"id": 1, "town": "Ulm", "n": 8}
+    assert own.state(created.key, created.value) == State(created.key, row, origin=origin)
+    deleted, tombstone = own.change(NEW, None, PLACE)
+    assert own.state(deleted.key, deleted.value) == State(created.key, None, origin=origin)
+    assert own.state(tombstone.key, tombstone.value) == State(created.key)
+    (cleared,) = own.cleared({"branch": "b1"}, PLACE)
+    assert (cleared.key, own.state(None, cleared.value)) == (None, State(None, cleared=True, origin=origin))
+    (defined,) = own.defined(TABLE, PLACE)
+    assert (defined.key, decode_event(defined.value or b"").definition) == (None, TABLE)
+    assert own.state(None, defined.value) is None
