@@ -202,7 +202,7 @@ MUTANTS = [
     *_of("consumer/targets/mysql/sql.py", ("= IF({same}, VALUES({column}), {column})", "= VALUES({column})"), tests=("tests/unit/test_targets_sql.py",)),
     *_of("consumer/attempt/debezium.py", ("self._newest, raw, None, read)", "self._newest, raw, None, False)"), tests=("tests/unit/test_unit_debezium.py",)),
     *_of("schemas/wire/records.py", ('("", *topic.rsplit(".", 2))', '("", *topic.split(".", 2))'), tests=_COPIES),
-    *_of("schemas/wire/copies.py", (" and (state.db, state.table) == (db, table)", ""), tests=_COPIES),
+    *_of("schemas/wire/copies.py", ("copies.get(table_text(db, table))", 'copies.get(f"{db}.{table}")'), tests=_COPIES),
     *_of(
         "consumer/tables/key_order.py",
         ("real.fsp >= source.fsp", "True"),
@@ -215,7 +215,8 @@ MUTANTS = [
     *_of(
         "consumer/attempt/evolution/machine.py",
         ("            yield from retried(lambda: ask(EndConnection(mark.connection)))", "            pass"),
-        ("                    yield from self._unmark(change)\n                    raise", "                    raise"),
+        ("            yield from self._unmark(change)\n            raise", "            raise"),
+        ("            yield from self._by_statements(change, mark.at, connection)\n        except (RefusedError, TargetConfigError, UnitStoppedError) as error:", "            yield from self._by_statements(change, mark.at, connection)\n        except RefusedError as error:"),
         ("            change = replace(change, planned=planned.stored)\n", ""),
         tests=_EVOLVING,
     ),
