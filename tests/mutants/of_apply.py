@@ -150,8 +150,8 @@ MUTANTS = [
     ),
     *_of(
         "consumer/attempt/attempt.py",
-        ("            raise _NotAdoptedError(error, mark[0]) from error", "            raise"),
-        ("                        raise error.why from error", "                        raise"),
+        ('            raise CopyNeededError(why, cause="definition", after=mark[0], instead=error) from error', "            raise"),
+        ("                    raise stop.instead or stop", "                    raise stop"),
         tests=_EVOLVING,
     ),
     *_of(

@@ -85,7 +85,7 @@ class TableChanges:
         self._spec = spec
         self._now = progress
         self.before: Stored | None = None
-        self.unfit: UnitStoppedError | None = None
+        self.unfit: CopyNeededError | None = None
 
     @property
     def _progress(self) -> Progress:
@@ -99,7 +99,8 @@ class TableChanges:
         try:
             in_force: InForce = yield from retried(lambda: ask(Restore(text)))
         except UnitStoppedError as error:
-            self.unfit = error
+            last = self._progress.lowest.offset
+            self.unfit = CopyNeededError(str(error), cause="definition", after=last, instead=error)
             return None
         return in_force
 
