@@ -88,7 +88,7 @@ class CopyNeededError(UnitStoppedError):
 
     `seen`: what it cannot follow. `cause`: one of producer.stops.CAUSES, or of NEEDS. `table`: (database, table) of the source; `after`: Kafka
     offset of the event that cannot be followed; who raises it may not know these: the attempt fills them in. `first`: what a person must
-    do before a copy can help.
+    do before a copy can help. `instead`: what is raised where no such copy has begun: none is asked for, it would meet the same.
     """
 
     def __init__(
@@ -99,9 +99,16 @@ class CopyNeededError(UnitStoppedError):
         table: tuple[str, str] | None = None,
         after: int | None = None,
         first: str = "",
+        instead: ConsumerError | None = None,
     ) -> None:
         super().__init__(seen)
         self.seen, self.cause, self.table, self.after, self.first = seen, cause, table, after, first
+        self.instead = instead
+
+    def told(self, table: tuple[str, str], after: int) -> None:
+        """Fill in what who raised it did not know."""
+        self.table = self.table or table
+        self.after = after if self.after is None else self.after
 
     def __str__(self) -> str:
         command = COPY if self.table is None else copy_again(*self.table)

@@ -349,8 +349,8 @@ def alter(target: FakeTarget, state: State, change: AlterTable | DropTable) -> N
         del state.tables[name]
         state.rows.pop(name, None)
         return
-    if state.tables[name] != change.table:
-        raise TargetConfigError(f"{name} is {state.tables[name]}, and not {change.table}")
+    if state.tables.get(name) != change.table:
+        raise TargetConfigError(f"{name} is {state.tables.get(name)}, and not {change.table}")
     for step in change.steps:
         _step(state, name, step)
 

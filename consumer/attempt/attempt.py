@@ -10,7 +10,7 @@ What ends an attempt never fails the Spark batch: progress is where it is, the r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 import structlog
@@ -49,9 +49,8 @@ from consumer.attempt.reader import (
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec, initial_layout
 from consumer.attempt.transactions import Progress, retried
-from consumer.attempt.trouble import InputLostError, Trouble, trouble_of
+from consumer.attempt.trouble import AttemptFigures, InputLostError, Trouble, report_of, trouble_of
 from consumer.errors import (
-    ConsumerError,
     CopyNeededError,
     MissingGrantError,
     RefusedError,
@@ -74,25 +73,6 @@ from schemas.wire.records import place_of_topic
 log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
-class _Figures:
-    """See Report."""
-
-    applied: int = 0
-    dropped: int = 0
-    held: int = 0
-    displaced: int = 0
-
-
-class _NotAdoptedError(UnitStoppedError):
-    """The definition at the offset `after` cannot be put in force (`why`). No copy of that helps; one that begins behind it does, for what
-    was altered back since."""
-
-    def __init__(self, why: ConsumerError, after: int) -> None:
-        super().__init__(str(why))
-        self.why, self.after = why, after
-
-
 class Attempt:
     """The state of one attempt. Its methods are machines; `run` is the whole of it."""
 
@@ -111,7 +91,7 @@ class Attempt:
         self._plan = ResumePlan(0, wanted_layout(spec, None))
         self._mark: Mark | None = None
         self._given = 0  # behind the records that the driver has given
-        self._figures = _Figures()
+        self._figures = AttemptFigures()
 
     # --- the attempt
 
@@ -130,7 +110,7 @@ class Attempt:
             if isinstance(error, TargetConfigError) and not isinstance(error, MissingGrantError):
                 trouble = yield from explained(self.spec.unit.topic, self._in_force, trouble)
             return (yield from self._ended(trouble))
-        return self._report(Trouble("ok", ""))
+        return report_of(self.spec, self._progress, self._figures, Trouble("ok", ""), self._reader.dropped)
 
     def begin(self) -> Machine[None]:
         """Begin an attempt: fence, read, choose the layout."""
@@ -187,88 +167,67 @@ class Attempt:
 
     # --- its end
 
-    def _report(self, trouble: Trouble) -> Report:
-        """Say what became of the attempt."""
-        lowest = self._progress.lowest if self._progress.rows else None
-        return Report(
-            topic=self.spec.unit.topic,
-            state=trouble.state,
-            epoch=self.spec.epoch,
-            offset=lowest.offset if lowest else -1,
-            applied=self._figures.applied,
-            dropped=self._figures.dropped + self._reader.dropped,
-            held=self._figures.held,
-            displaced=self._figures.displaced,
-            commit_ts_ms=lowest.commit_ts_ms if lowest else 0,
-            position=lowest.position if lowest else None,
-            message=trouble.message,
-            copy=trouble.copy,
-            long=trouble.long,
-        )
-
     def _ended(self, trouble: Trouble) -> Machine[Report]:
         """Say what became of an attempt that ended in trouble; in the target, too, if the unit waits for a person."""
         if trouble.fault:  # whatever state its connections are in
             for lane in range(self.spec.lanes):
                 yield DropSession(lane)
         if trouble.state != "stopped":
-            return self._report(trouble)
+            return report_of(self.spec, self._progress, self._figures, trouble, self._reader.dropped)
         try:
             yield from retried(lambda: ask(StopUnit(trouble.message)))
         except TransientError as failure:
-            return self._report(Trouble("behind", str(failure)))
+            return report_of(
+                self.spec,
+                self._progress,
+                self._figures,
+                Trouble("behind", str(failure)),
+                self._reader.dropped,
+            )
         except Exception as failure:  # noqa: BLE001  # the stop holds here, though the target does not take its record
             log.error("a stop cannot be recorded", topic=self.spec.unit.topic, error=str(failure)[:300])
-        return self._report(trouble)
+        return report_of(self.spec, self._progress, self._figures, trouble, self._reader.dropped)
 
     # --- records
 
     def consume(self) -> Machine[None]:
         """Apply the driver's slices; afterwards every lane stands at the last record, or this raises with progress where it is."""
         try:
-            yield from self._consume()
+            while (stop := (yield from self._taken())) is not None:
+                yield from self._drain()  # what came before the event that stops the unit is applied
+                if not isinstance(stop, CopyNeededError):
+                    raise stop
+                if not (yield from self._at_a_copy(stop)):
+                    raise stop.instead or stop
+            yield from self._drain()
         except Exception as error:
             yield from self._close_applier(error)
             raise
         yield from self._close_applier()
 
-    def _consume(self) -> Machine[None]:
-        while True:
-            try:
-                yield from self._take_all()
-                if self._changes.unfit is not None:
-                    raise self._changes.unfit
-            except UnitStoppedError as error:
-                yield from self._drain()  # what came before the event that stops the unit is applied
-                if not (yield from self._at_a_copy(error)):
-                    if isinstance(error, _NotAdoptedError):
-                        raise error.why from error
-                    raise
-            else:
-                break
-        yield from self._drain()
-
-    def _at_a_copy(self, error: UnitStoppedError) -> Machine[bool]:
+    def _at_a_copy(self, error: CopyNeededError) -> Machine[bool]:
         """Go on where a copy of the table begins behind what cannot be followed. Ends with whether there is one."""
-        spec, next_offset = self.spec, self._progress.lowest.offset + 1
-        if error is self._changes.unfit:
-            error = CopyNeededError(str(error), cause="definition", after=next_offset - 1)
-        elif isinstance(error, _NotAdoptedError) and spec.debezium is None:
-            error = CopyNeededError(str(error), cause="definition", after=error.after)
-        if not isinstance(error, CopyNeededError):
-            return False
-        if spec.debezium is not None:
-            raise UnitStoppedError(f"{error.seen}: {START_OVER}") from error
-        source = None if self._in_force is None else self._in_force.source
-        if error.table is None:
-            error.table = (source.db, source.name) if source else place_of_topic(spec.unit.topic)
-        error.after = next_offset if error.after is None else error.after
+        spec, in_force = self.spec, self._in_force
+        error.told(
+            place_of_topic(spec.unit.topic)
+            if in_force is None
+            else (in_force.source.db, in_force.source.name),
+            self._progress.lowest.offset + 1,
+        )
         yield from self._close_applier()
-        if not (yield from at_a_copy(spec, self._progress, error.after)):
+        if not (yield from at_a_copy(spec, self._progress, error)):
             return False
         log.info("a unit goes on where a copy begins", topic=spec.unit.topic, skipped=error.seen[:300])
         yield from self.begin()
         return True
+
+    def _taken(self) -> Machine[UnitStoppedError | None]:
+        """Take every slice. Ends with what keeps the unit from going on."""
+        try:
+            yield from self._take_all()
+        except UnitStoppedError as error:
+            return error
+        return self._changes.unfit
 
     def _take_all(self) -> Machine[None]:
         """Take every slice from the first record that the lowest lane lacks; what the batch does not hold of it is read first."""
@@ -398,7 +357,8 @@ class Attempt:
         except (MissingGrantError, CopyNeededError):
             raise
         except (UnitStoppedError, TargetConfigError, RefusedError) as error:
-            raise _NotAdoptedError(error, mark[0]) from error
+            why = str(error)  # a copy that begins behind it helps, for what was altered back since
+            raise CopyNeededError(why, cause="definition", after=mark[0], instead=error) from error
 
     def _adopt(self, table: Table, verdict: Pass | Adopt, mark: Mark) -> Machine[None]:
         """Put a definition in force; no lane is busy."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from consumer.attempt.reports import CopyNeed, State
+from consumer.attempt.reports import CopyNeed, Report, State
+from consumer.attempt.spec import UnitSpec
+from consumer.attempt.transactions import Progress
 from consumer.errors import (
     AttemptLostError,
     ConsumerError,
@@ -66,6 +68,38 @@ def trouble_of(topic: str, error: Exception) -> Trouble:
     if isinstance(error, ConsumerError | SchemaError):
         return Trouble(state, str(error), long=isinstance(error, TakesLongError))
     return Trouble(state, f"{topic}: {_named(error)}", fault=True)
+
+
+@dataclass(slots=True)
+class AttemptFigures:
+    """See Report."""
+
+    applied: int = 0
+    dropped: int = 0
+    held: int = 0
+    displaced: int = 0
+
+
+def report_of(
+    spec: UnitSpec, progress: Progress, figures: AttemptFigures, trouble: Trouble, passed: int = 0
+) -> Report:
+    """Say what became of an attempt. `passed`: records that its reader dropped."""
+    lowest = progress.lowest if progress.rows else None
+    return Report(
+        topic=spec.unit.topic,
+        state=trouble.state,
+        epoch=spec.epoch,
+        offset=lowest.offset if lowest else -1,
+        applied=figures.applied,
+        dropped=figures.dropped + passed,
+        held=figures.held,
+        displaced=figures.displaced,
+        commit_ts_ms=lowest.commit_ts_ms if lowest else 0,
+        position=lowest.position if lowest else None,
+        message=trouble.message,
+        copy=trouble.copy,
+        long=trouble.long,
+    )
 
 
 def _fault(topic: str, error: Exception) -> str:

@@ -84,7 +84,8 @@ def prepare(
         raise UnitStoppedError(why)  # of one that is in force the take-over has judged
     added = tuple(name for name, _ in routed.added)
     try:
-        there = real or _real_table(session, wanted, create, gone)
+        lost = gone_message(routed, source, debezium=debezium is not None) if gone else None
+        there = real or _real_table(session, wanted, create, lost)
         wanted = written_part(wanted, there, routed.policy)
         target = target_table(wanted, there, added)
     except (TargetConfigError, SchemaError) as error:
@@ -144,10 +145,11 @@ def read_real(
     return None if wanted is None else session.read_table(wanted.db, wanted.name)
 
 
-def _real_table(session: TargetTables, wanted: Table, create: bool, gone: bool) -> Table:
+def _real_table(session: TargetTables, wanted: Table, create: bool, gone: str | None) -> Table:
+    """`gone`: what to say of one that is missing, and was there before."""
     real = session.read_table(wanted.db, wanted.name)
     if real is None and gone:
-        raise TargetConfigError(gone_message(f"{wanted.db}.{wanted.name}"))
+        raise TargetConfigError(gone)
     if real is None and create:
         session.create_table(wanted)
         real = session.read_table(wanted.db, wanted.name)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from consumer.tables.router import TableRoute, resolve, wanted_table, written_part
+from consumer.tables.router import Routed, TableRoute, resolve, wanted_table, written_part
 from consumer.targets.checks.table_findings import Inspectable, findings_for_table
-from schemas.findings import START_OVER
+from schemas.findings import START_OVER, copy_again
 from schemas.table.model import Table
 
 
@@ -41,11 +41,17 @@ def misfit(
     return f"{first.place}: {first.message}{further}: {first.remedy}"
 
 
-def gone(name: str) -> str:
-    """Return the message for a target table ("schema.table") that was there and is not: an empty one would pass for the whole."""
+def gone(routed: Routed, source: Table, *, debezium: bool = False) -> str:
+    """Return the message for the target table of `source`, which was there and is not: an empty one would pass for the whole.
+
+    `debezium`: rowlock copies no such table. Where others write the table, each of them lacks its rows.
+    """
+    again = START_OVER if debezium else copy_again(source.db, source.name)
+    if routed.added and not debezium:
+        again += " and the same for each other table that goes there"
     return (
-        f"{name}: the target table is not there any more, with the rows that were applied to it: restore it, or {START_OVER}; if it "
-        "is there and the target's user does not see it, `rowlock check` prints the GRANT"
+        f"{routed.schema}.{routed.table}: the target table is not there any more, with the rows that were applied to it: restore it, or "
+        f"{again}; if it is there and the target's user does not see it, `rowlock check` prints the GRANT"
     )
 
 
@@ -55,12 +61,14 @@ def explained(
     source_name: str,
     routes: tuple[TableRoute, ...],
     names: Mapping[str, str] | None = None,
+    *,
+    debezium: bool = False,
 ) -> str | None:
-    """Say in the words of `check` why a target table that took rows before does not fit any more; None: it seems to fit."""
+    """Say in the words of `check` why a target table that took rows before does not fit any more; None: it seems to fit. `debezium`: see `gone`."""
     routed = resolve(routes, source_name, source.db, source.name)
     if routed is None:
         return None
     why = misfit(session, source, source_name, routes, names)
     if why is None and session.read_table(routed.schema, routed.table) is None:
-        return gone(f"{routed.schema}.{routed.table}")
+        return gone(routed, source, debezium=debezium)
     return why

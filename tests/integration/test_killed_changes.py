@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -16,7 +16,8 @@ from schemas.wire.event import ColumnChanges
 from tests.alter_kit import BIG, shape
 from tests.apply_kit import FakeSource
 from tests.integration.test_apply_targets import Real, reals
-from tests.killed_kit import BLOWS, Moments, MortalUnit, turn
+from tests.integration.test_target_trouble import quoted
+from tests.killed_kit import BLOWS, Blow, Moments, MortalUnit, turn
 from tests.targets_kit import KINDS, as_target
 from tests.unit.test_evolution import TABLE, added, changed, column, renamed, unique, without
 from tests.unit.test_evolving import Story, Values, dropped, tell
@@ -160,3 +161,30 @@ def met(tale: RealStory, moments: Moments, wanted: object) -> str | None:
         if (found := tale.ended()) != wanted:
             return f"{found}, and not {wanted}"
     return None if (found := tale.ended()) == wanted else f"behind the paused one: {found}, and not {wanted}"
+
+
+def test_a_table_that_somebody_drops_in_the_middle_of_a_change_is_made_by_a_copy(real: Real) -> None:
+    """The process dies in front of the statement, behind it, or behind its end, and the table is dropped before anybody comes: no mark stays
+    that nothing takes away."""
+    case, number = CASES["everything"], 100
+    clean, moments = RealStory.begun(real, number, case), Moments()
+    clean.unit.strike(moments)
+    for at in moments.between("rowlock_unit", inside=False):
+        for blow in ("before", "sent"):
+            number += 1
+            tale = RealStory.begun(real, number, case)
+            tale.unit.strike(Moments(at, cast(Blow, blow)))
+            real.execute(f"DROP TABLE {quoted(real, f't{number}')}")
+            for _ in range(2):
+                tale.unit.take_over()
+                report = tale.unit.apply(len(tale.unit.topic) - 1)
+                _, state = real.session.read(tale.unit.unit)
+                assert state is not None
+                assert (report.state, state.ddl) == ("stopped", None), (moments.seen[at - 1], report.message)
+                assert "restore it, or rowlock copy bank." in report.message, report.message
+            tale.copy(tale.source.table)
+            tale.unit.take_over()
+            report = tale.unit.apply(len(tale.unit.topic) - 1)
+            assert report.state == "ok", (moments.seen[at - 1], report.message)
+            assert tale.target_rows() == tale.rows
+    assert number > 102

@@ -169,7 +169,7 @@ def a_dropped_table_stops_with_a_remedy_that_loses_nothing(system: System) -> No
     for pipeline in ("pg", "my"):
         found = system.stops(pipeline, "dropped")
         assert "not there any more, with the rows that were applied to it" in found["reason"]
-        assert found["remedy"].startswith("restore it, or start over")
+        assert found["remedy"].startswith("restore it, or rowlock copy")
 
 
 def rights_that_are_revoked_and_given_back_need_nobody(system: System) -> None:

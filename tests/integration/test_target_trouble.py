@@ -52,7 +52,7 @@ SEEN = {
 }
 DO = {
     generated: "make it an ordinary column",
-    dropped: "restore it, or start over",
+    dropped: "restore it, or rowlock copy",
     narrower: "add them",
     identity: "ALTER TABLE",
 }

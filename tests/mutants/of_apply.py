@@ -150,8 +150,8 @@ MUTANTS = [
     ),
     *_of(
         "consumer/attempt/attempt.py",
-        ("            raise _NotAdoptedError(error, mark[0]) from error", "            raise"),
-        ("                        raise error.why from error", "                        raise"),
+        ('            raise CopyNeededError(why, cause="definition", after=mark[0], instead=error) from error', "            raise"),
+        ("                    raise stop.instead or stop", "                    raise stop"),
         tests=_EVOLVING,
     ),
     *_of(
@@ -203,6 +203,7 @@ MUTANTS = [
     *_of("consumer/attempt/debezium.py", ("self._newest, raw, None, read)", "self._newest, raw, None, False)"), tests=("tests/unit/test_unit_debezium.py",)),
     *_of("schemas/wire/records.py", ('("", *topic.rsplit(".", 2))', '("", *topic.split(".", 2))'), tests=_COPIES),
     *_of("schemas/table/names.py", (' if "." in name or "`" in name else name', " if False else name"), tests=("tests/unit/test_copies.py", "tests/unit/test_stops.py")),
+    *_of("schemas/wire/copies.py", ("copies.get(table_text(db, table))", 'copies.get(f"{db}.{table}")'), tests=_COPIES),
     *_of(
         "consumer/tables/key_order.py",
         ("real.fsp >= source.fsp", "True"),
@@ -215,7 +216,8 @@ MUTANTS = [
     *_of(
         "consumer/attempt/evolution/machine.py",
         ("            yield from retried(lambda: ask(EndConnection(mark.connection)))", "            pass"),
-        ("                    yield from self._unmark(change)\n                    raise", "                    raise"),
+        ("            yield from self._unmark(change)\n            raise", "            raise"),
+        ("            yield from self._by_statements(change, mark.at, connection)\n        except (RefusedError, TargetConfigError, UnitStoppedError) as error:", "            yield from self._by_statements(change, mark.at, connection)\n        except RefusedError as error:"),
         ("            change = replace(change, planned=planned.stored)\n", ""),
         tests=_EVOLVING,
     ),

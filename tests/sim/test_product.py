@@ -64,7 +64,6 @@ MOST_SEEDS = 2000
 NOT_SIMULATED = {
     "attempt.Attempt.define": "Debezium's topics alone",
     "attempt.recreated": "a topic that was made again",
-    "attempt._NotAdoptedError.__init__": "a definition that the target refuses (tests/unit/test_evolving.py)",
     "producer.position.CapturePosition.use_up": "a log that is used up (tests/integration/test_oracle_stand.py)",
     "producer.positions.PositionStore.superseded": "a log that is used up (tests/integration/test_oracle_stand.py)",
     "sweep._lost": "Kafka loses nothing here",

@@ -676,6 +676,75 @@ def test_a_target_table_that_somebody_dropped_is_made_by_a_copy(transactional: b
     assert tale.equal()
 
 
+@pytest.mark.parametrize("how", ["drops", "kills and drops"])
+def test_a_target_table_that_somebody_drops_during_a_change_leaves_no_mark_and_is_made_by_a_copy(
+    how: str,
+) -> None:
+    """At each moment of the change, with the process still there or not. The event is met again, so that a copy behind it heals the unit."""
+    number, found = 0, set()
+    while True:
+        number += 1
+        tale = story(transactional=False)
+        tell(tale, "add")
+        reached = drop_at(tale, number, kill=how != "drops")
+        if not reached:
+            break
+        tale.bench.tables.clear()
+        tale.bench.take_over()
+        report = tale.bench.apply(len(tale.bench.topic) - 1)
+        assert (report.state, "is not there any more" in report.message) == ("stopped", True), (
+            number,
+            report,
+        )
+        assert "restore it, or rowlock copy bank.acct" in report.message
+        assert tale.bench.target.state.unit.ddl is None, number
+        found.add(decode_stored(tale.bench.target.state.unit.definition or "").table == TABLE)
+        tale.copy(tale.source.table)
+        tale.bench.take_over()
+        report = tale.bench.apply(len(tale.bench.topic) - 1)
+        assert report.state == "ok", (number, report.message)
+        assert tale.equal(), number
+    assert number > 4, "behind the mark, in front of the statement and behind it, behind the end"
+    assert found == {True, False}, "before and behind the end"
+
+
+def test_who_finds_a_mark_of_a_table_that_is_gone_goes_on_at_the_copy_that_is_there() -> None:
+    tale = story(transactional=False)
+    tell(tale, "add")
+    assert drop_at(tale, 2, kill=True)
+    assert tale.bench.target.state.unit.ddl is not None
+    tale.copy(tale.source.table)
+    tale.bench.tables.clear()
+    tale.bench.take_over()
+    report = tale.bench.apply(len(tale.bench.topic) - 1)
+    assert report.state == "ok", report.message
+    assert tale.equal()
+
+
+def drop_at(tale: Story, number: int, *, kill: bool) -> bool:
+    """Apply; at the moment `number` outside a transaction somebody drops the target table. Whether there was such a moment."""
+    target, moments = tale.bench.target, 0
+
+    def at(moment: str) -> None:
+        nonlocal moments
+        moments += moment != "commit"
+        if moments == number and moment != "commit":
+            target.state.tables.pop("public.acct", None)
+            target.state.rows.clear()
+            if kill:
+                raise Killed
+
+    target.at = at
+    try:
+        tale.bench.apply()
+    except Killed:
+        pass
+    finally:
+        target.at = lambda _moment: None
+        target.sessions.clear()
+    return moments >= number
+
+
 def test_nothing_is_applied_to_a_table_that_does_not_fit() -> None:
     tale = story()
     before = tale.target_rows()

@@ -127,7 +127,7 @@ MOST_MODULES, MOST_PARTS = 12, 15
 CROWDED: dict[str, str] = {}
 #: Classes with more than MOST_PARTS methods, or attributes set after `__init__` → (methods, attributes). The list may only shrink.
 LARGE = {
-    "consumer/attempt/attempt.py: Attempt": (24, 7),
+    "consumer/attempt/attempt.py: Attempt": (23, 7),
     "consumer/ordering/lanes.py: Lane": (19, 7),
     "consumer/targets/bookkeeping.py: Books": (25, 0),
     "consumer/targets/mysql/connection.py: MySqlLink": (22, 5),

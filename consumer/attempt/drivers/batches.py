@@ -141,7 +141,14 @@ class BatchDriver:
                 return prepared(spec, targets.get(0), effect.stored, first=effect.first)
             case fx.Explain():
                 stored = effect.stored
-                return explained(targets.get(0), stored.table, spec.source, spec.routes, stored.names)
+                return explained(
+                    targets.get(0),
+                    stored.table,
+                    spec.source,
+                    spec.routes,
+                    stored.names,
+                    debezium=spec.debezium is not None,
+                )
             case fx.OwnConnection():
                 return None
             case fx.ReadTable():

@@ -150,7 +150,14 @@ class ThreadDriver:
                 return prepared(spec, self._sessions.get(0), effect.stored, first=effect.first)
             case fx.Explain():
                 stored = effect.stored
-                return explained(self._sessions.get(0), stored.table, spec.source, spec.routes, stored.names)
+                return explained(
+                    self._sessions.get(0),
+                    stored.table,
+                    spec.source,
+                    spec.routes,
+                    stored.names,
+                    debezium=spec.debezium is not None,
+                )
             case _:
                 return self._table(effect, self._sessions.get(0))
         return None

@@ -70,7 +70,7 @@ def follow(spec: UnitSpec, session: Reading, transaction: Changing, asked: Follo
     others = _others(spec, transaction, routed)
     real = session.read_table(routed.schema, routed.table)
     if real is None:
-        raise TargetConfigError(gone(f"{routed.schema}.{routed.table}"))
+        raise TargetConfigError(gone(routed, asked.change.after, debezium=spec.debezium is not None))
     planned = plan_change(change, real, routed, list(others.values()))
     asked.found.append(planned)
     if asked.how == "end" and planned.alter is not None:
@@ -99,7 +99,7 @@ def unaltered(spec: UnitSpec, session: Reading, asked: FollowDefinition) -> Unit
     routed = routed_table(spec, asked.change.after)
     real = session.read_table(routed.schema, routed.table)
     if real is None:
-        raise TargetConfigError(gone(f"{routed.schema}.{routed.table}"))
+        raise TargetConfigError(gone(routed, asked.change.after, debezium=spec.debezium is not None))
     planned = plan_change(asked.change, real, routed, ())
     asked.found.append(planned)
     if planned.alter is not None:

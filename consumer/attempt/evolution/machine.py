@@ -41,7 +41,7 @@ from consumer.errors import (
     TargetConfigError,
     UnitStoppedError,
 )
-from consumer.ordering.model import UnitState
+from consumer.ordering.model import ApplyUnit, UnitState
 from consumer.ordering.progress import Mark
 from consumer.tables.definition import InForce
 from consumer.tables.evolution.decisions import (
@@ -85,7 +85,7 @@ class TableChanges:
         self._spec = spec
         self._now = progress
         self.before: Stored | None = None
-        self.unfit: UnitStoppedError | None = None
+        self.unfit: CopyNeededError | None = None
 
     @property
     def _progress(self) -> Progress:
@@ -99,7 +99,8 @@ class TableChanges:
         try:
             in_force: InForce = yield from retried(lambda: ask(Restore(text)))
         except UnitStoppedError as error:
-            self.unfit = error
+            last = self._progress.lowest.offset
+            self.unfit = CopyNeededError(str(error), cause="definition", after=last, instead=error)
             return None
         return in_force
 
@@ -143,10 +144,18 @@ class TableChanges:
             except (RefusedError, TargetConfigError) as error:
                 change = self._otherwise(change, asked.found, error)
                 continue
-            self._say(change, asked.found[-1])
+            _say(self._spec.unit, change, asked.found[-1])
             return asked.found[-1].stored
 
     def _by_statements(self, change: TableChange, at: Mark, connection: int) -> Machine[Stored]:
+        """Carry out a change that statements make. Its mark goes with whatever ends it for good: the event is met again, and what heals it is found."""
+        try:
+            return (yield from self._stated(change, at, connection))
+        except (RefusedError, TargetConfigError, UnitStoppedError):
+            yield from self._unmark(change)
+            raise
+
+    def _stated(self, change: TableChange, at: Mark, connection: int) -> Machine[Stored]:
         planned = yield from self._mark(change, at, connection)
         lanes = range(len(self._progress.rows))
         said = planned
@@ -156,11 +165,7 @@ class TableChanges:
                 if planned.alter is not None:
                     yield Alter(planned.alter, connection)
             except (RefusedError, TargetConfigError) as error:
-                try:
-                    change = self._otherwise(change, [planned], error)
-                except (RefusedError, TargetConfigError):
-                    yield from self._unmark(change)
-                    raise
+                change = self._otherwise(change, [planned], error)
                 planned = yield from self._mark(change, at, connection)
                 continue
             end = FollowDefinition(replace(change, settled=True), "end", at)
@@ -169,9 +174,8 @@ class TableChanges:
             except StepsLeftError:
                 change, planned = end.change, end.found[-1]
                 continue
-            self._say(change, said)
+            _say(self._spec.unit, change, said)
             return planned.stored
-        yield from self._unmark(change)
         raise UnitStoppedError(
             f"{self._spec.unit.topic}: the target's table does not come out as its statements say ({_named(planned)}): "
             "alter it by hand as `rowlock check` says"
@@ -206,24 +210,10 @@ class TableChanges:
         )  # fmt: skip
         return other
 
-    def _say(self, change: TableChange, planned: Planned) -> None:
-        if planned.alter is not None:
-            log.info(
-                "the target table follows the source", pipeline=self._spec.unit.pipeline, topic=self._spec.unit.topic,
-                steps=_named(planned),
-            )  # fmt: skip
-        known = {} if change.before is None else change.before.names
-        for name, column in planned.stored.names.items():
-            if known.get(name) != column:
-                log.warning(
-                    "a column has a new one beside it: its values do not fit into the old one, which is written no more",
-                    pipeline=self._spec.unit.pipeline, topic=self._spec.unit.topic, source=name, target=column,
-                )  # fmt: skip
-
     # --- what an attempt finds
 
     def recover(self, state: UnitState) -> Machine[None]:
-        """Take up the change of a mark; afterwards it is carried out, and there is none any more."""
+        """Take up the change of a mark; afterwards there is none any more: it is carried out, or its event is met again."""
         mark = decode_mark(state.ddl or "")
         if mark is None:
             raise UnitStoppedError(
@@ -245,8 +235,14 @@ class TableChanges:
         change = mark.change(None if state.definition is None else decode_stored(state.definition))
         if change is None:
             yield from self._drop_by_statement(state, mark, connection)
-        else:
+            return
+        try:
             yield from self._by_statements(change, mark.at, connection)
+        except (RefusedError, TargetConfigError, UnitStoppedError) as error:
+            log.info(
+                "a change cannot be taken up again, its event is met once more",
+                pipeline=self._spec.unit.pipeline, topic=self._spec.unit.topic, reason=str(error)[:300],
+            )  # fmt: skip
 
     # --- a dropped table
 
@@ -281,6 +277,22 @@ class TableChanges:
                     yield from self._progress.guarded([WriteUnit(named)])
                 yield Alter(DropTable(real), connection)
         yield from self._progress.guarded([WriteUnit(UnitState(None, None, None))])
+
+
+def _say(unit: ApplyUnit, change: TableChange, planned: Planned) -> None:
+    """Tell the log what a change that is carried out did."""
+    if planned.alter is not None:
+        log.info(
+            "the target table follows the source", pipeline=unit.pipeline, topic=unit.topic,
+            steps=_named(planned),
+        )  # fmt: skip
+    known = {} if change.before is None else change.before.names
+    for name, column in planned.stored.names.items():
+        if known.get(name) != column:
+            log.warning(
+                "a column has a new one beside it: its values do not fit into the old one, which is written no more",
+                pipeline=unit.pipeline, topic=unit.topic, source=name, target=column,
+            )  # fmt: skip
 
 
 def _closing(change: TableChange, at: Mark) -> list[Operation]:

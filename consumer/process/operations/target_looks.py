@@ -63,4 +63,7 @@ class TargetLooks:
         if state is None or state.definition is None or state.ddl is not None:
             return None
         stored = decode_stored(state.definition)
-        return explained(session, stored.table, unit.source, self._pipeline.routes, stored.names)
+        debezium = unit.source in self._pipeline.debezium
+        return explained(
+            session, stored.table, unit.source, self._pipeline.routes, stored.names, debezium=debezium
+        )

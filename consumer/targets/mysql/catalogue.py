@@ -6,8 +6,10 @@ both sides, prefix lengths and collations included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
+
+import structlog
 
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable
@@ -27,8 +29,13 @@ from schemas.table.typemap import mysql_type
 from schemas.values.mysql import row_from_select, select_list
 
 if TYPE_CHECKING:
-    from consumer.targets.mysql.connection import MySqlLink
+    from consumer.targets.mysql.connection import Flavour, MySqlLink
     from schemas.config.model import TargetConfig
+
+log = structlog.get_logger(__name__)
+
+_LONG = ("text", "blob")
+"""Ends of the names of types that an index needs a length for."""
 
 
 class MySqlCatalogue(KeyedReads):
@@ -36,11 +43,11 @@ class MySqlCatalogue(KeyedReads):
 
     quote = staticmethod(quote)
 
-    def __init__(self, target: TargetConfig, link: MySqlLink, foreign: str) -> None:
-        """`foreign`: InnoDB's own table of foreign keys, which shows those of databases that the user may not see."""
+    def __init__(self, target: TargetConfig, link: MySqlLink, flavour: Flavour) -> None:
         self._target = target
         self._link = link
-        self._foreign = foreign
+        self._foreign = flavour.foreign  # it shows foreign keys of databases that the user may not see
+        self._whole_texts = flavour.whole_texts
 
     def read_table(self, schema: str, name: str) -> Table | None:
         self._link.connect()
@@ -78,12 +85,28 @@ class MySqlCatalogue(KeyedReads):
         except SchemaError as error:
             raise TargetConfigError(f"target table {table.db}.{table.name}: {error}") from error
         body.append(f"PRIMARY KEY ({_parts(table.key)})")
-        body += [f"UNIQUE KEY {quote(index.name)} ({_parts(index)})" for index in table.unique]
+        body += [f"UNIQUE KEY {quote(index.name)} ({_parts(index)})" for index in self._possible(table)]
         name = qualified(quote, table.db, table.name)
         create = (
             f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(body)}) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4"
         )
         return [*self._create_database(table.db), create]
+
+    def _possible(self, table: Table) -> Iterator[UniqueIndex]:
+        """Yield the unique indexes that the server can have. The source keeps its rows unique in the others, too."""
+        long = {
+            each.name for each in table.columns if mysql_type(each.type).partition(" ")[0].endswith(_LONG)
+        }
+        for index in table.unique:
+            if self._whole_texts or not any(
+                part.prefix is None and part.column in long for part in index.parts
+            ):
+                yield index
+                continue
+            log.warning(
+                "a target table is made without a unique index, for MySQL has none over a whole TEXT or BLOB (error 1170)",
+                table=f"{table.db}.{table.name}", columns=list(index.columns),
+            )  # fmt: skip
 
     def _create_database(self, database: str) -> list[str]:
         """Only when it is missing: IF NOT EXISTS needs the right to create it even when there is nothing to do."""

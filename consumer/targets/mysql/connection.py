@@ -56,7 +56,8 @@ class Flavour:
 
     `blockers`: query for the connections that hold locks for which connection %s waits; `grant`: what it needs.
     `kill`: the right to end connections of other users.
-    `settings`: session settings beyond the common ones. `foreign`: InnoDB's own table of foreign keys.
+    `settings`: session settings beyond the common ones. `foreign`: InnoDB's own table of foreign keys. `whole_texts`: a unique index may be
+    one over a TEXT or BLOB without a length.
     """
 
     product: str
@@ -65,6 +66,7 @@ class Flavour:
     kill: str
     foreign: str
     settings: tuple[str, ...] = ()
+    whole_texts: bool = False
 
 
 # quoted, so that a refusal (which names the table alone) can be told by the statement
@@ -91,6 +93,7 @@ FLAVOURS = {
         "INNODB_SYS_FOREIGN",
         # long IN lists stay index ranges; a paused worker's open transaction is ended by the server
         ("in_predicate_conversion_threshold = 0", "idle_transaction_timeout = 120"),
+        whole_texts=True,
     ),
 }
 

@@ -56,7 +56,7 @@ def open_mysql(target: TargetConfig, name: str) -> SqlSession:
         DialectComponents(
             link=link,
             books=kept,
-            catalogue=MySqlCatalogue(target, link, flavour.foreign),
+            catalogue=MySqlCatalogue(target, link, flavour),
             applier=MySqlApplier(link, kept),
             alterer=MySqlAlterer(link, LOCKS[target.type]),
             fresh=partial(MySqlLink, target, flavour, f"{name} take-over"),
