@@ -31,7 +31,10 @@ MUTANTS = [
     *_of(
         f"{_FORMATS}debezium.py",
         _DEBEZIUM,
-        ('"r" if place.snapshot else "c"', '"c"'),
+        (
+            'self._event("r" if place.snapshot else "c", None, after, place)',
+            'self._event("c", None, after, place)',
+        ),
         ("{max(row, 0)}", "{row}"),
         ("if form is None:", "if not self.word:"),
         ("        if name in image:", "        if name:"),
