@@ -111,6 +111,16 @@ def test_a_lane_gathers_until_the_drain_or_its_limit() -> None:
     assert lane.next() == Idle(drained=True, wrote=False)
 
 
+def test_a_lane_gathers_until_the_bytes_of_its_limit_over_all_that_it_was_fed() -> None:
+    bench = Bench(max_bytes=2 * len(b'{"n":0}'))
+    (lane,) = bench.lanes
+    bench.feed((None, row(1)))
+    assert lane.next() == Idle()
+    bench.feed((None, row(2)), (None, row(3)))
+    assert bench.commit(lane).count == 2
+    assert lane.next() == Idle(), "the count begins anew"
+
+
 def test_tickets_are_taken_for_values_that_change_hands() -> None:
     bench = Bench()
     changes = [

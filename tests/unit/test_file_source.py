@@ -250,6 +250,15 @@ def test_a_row_that_does_not_fit_its_definition_stops_its_table_alone(site: File
     assert test_sources.captured(site, "b") == {1: 2}
 
 
+def test_a_table_without_a_possible_topic_is_left_out_and_said(site: FileSite) -> None:
+    name = "n" * 250
+    site.database.define(definition(name))
+    site.put("a", 1, 1)
+    site.run()
+    assert "shorten kafka.prefix" in site.watermarks()[-1].left_out[f"{site.db}.{name}"]
+    assert {event.after["id"] for event in site.events("a") if event.after} == {1}
+
+
 def test_a_folder_without_a_log_is_refused(site: FileSite) -> None:
     (site.folder / "id").unlink()
     findings, tables = source_of(site.config(), "s").check()

@@ -12,7 +12,7 @@ import pytest
 from producer.flavours.mariadb import MariaDBVisibility
 from producer.flavours.mysql import MySQLVisibility
 from producer.snapshot.reader import ChunkReader
-from producer.sources.chunk_data import ChunkFailed, ChunkRead, LogMark, ReadChunk
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LogMark, ReadChunk
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.position import LogPoint
 
@@ -93,12 +93,12 @@ def server(request: pytest.FixtureRequest) -> Server:
     return Server(mysql=request.param == "mysql")
 
 
-def read(server: Server) -> ChunkRead | ChunkFailed:
+def read(server: Server, where: str | None = None) -> ChunkRead | ChunkFailed | ChunkRefused:
     visibility = (
         MySQLVisibility(lambda _executed: server.first_outside) if server.mysql else MariaDBVisibility()
     )
     connect: Any = lambda: server  # noqa: E731
-    return ChunkReader(connect, visibility, (1, 4)).read(ReadChunk(7, TABLE, None, 100, 0.0))
+    return ChunkReader(connect, visibility, (1, 4)).read(ReadChunk(7, TABLE, None, 100, 0.0, where))
 
 
 def mark(number: int) -> LogMark:
@@ -181,3 +181,34 @@ def test_a_chunk_that_nobody_may_read_is_said(server: Server, error: type[Except
     server.fails = error(code, "why")
     with pytest.raises(error, match="why"):
         read(server)
+
+
+NOT_OF_A_CONDITION = (
+    1040,
+    1053,
+    1205,
+    1213,
+    1317,
+    1412,
+    1927,
+    1969,
+    2002,
+    2003,
+    2006,
+    2013,
+    2014,
+    2026,
+    2055,
+    3024,
+)
+
+
+@pytest.mark.parametrize("code", NOT_OF_A_CONDITION)
+def test_what_no_condition_is_to_blame_for_is_tried_again_with_one(server: Server, code: int) -> None:
+    server.fails = pymysql.err.OperationalError(code, "why")
+    assert isinstance(read(server, "id > 3"), ChunkFailed)
+
+
+def test_what_the_server_has_against_the_statement_is_the_conditions_fault(server: Server) -> None:
+    server.fails = pymysql.err.OperationalError(1054, "Unknown column 'nonsense'")
+    assert read(server, "nonsense > 3") == ChunkRefused(7, "Unknown column 'nonsense'")

@@ -191,6 +191,24 @@ def test_every_lane_is_driven_and_its_error_is_handed_on(stage: Stage) -> None:
     assert not group.stopping, "they had ended by themselves"
 
 
+def test_a_lane_that_hangs_in_a_driver_keeps_no_process_from_ending(stage: Stage) -> None:
+    kinds: list[bool] = []
+
+    class Telling(Group):
+        def lane(self, number: int) -> Machine[None]:
+            kinds.append(threading.current_thread().daemon)
+            yield from super().lane(number)
+
+    group: Any = Telling()
+
+    def machine() -> Machine[None]:
+        yield fx.StartLanes(group)
+        yield fx.JoinLanes(group)
+
+    stage.driver.run(machine())
+    assert kinds == [True, True]
+
+
 def test_an_attempt_that_fails_stops_its_lanes_and_waits_for_them(stage: Stage) -> None:
     """Whatever ends an attempt, nothing of it writes any more."""
     group = Group()

@@ -1,0 +1,31 @@
+"""Text of snapshot rows: bytes that are no text are raw and marked, and stop the table in its key (producer.snapshot.text)."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from producer.errors import TableStoppedError
+from producer.snapshot.text import row_of
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from tests.apply_kit import TEXT
+
+COLUMNS = tuple(
+    Column(name=name, type=ColumnType(kind=Kind.VARCHAR, length=20, **TEXT), nullable=False)
+    for name in ("id", "note")
+)
+TABLE = Table(
+    db="d", name="t", columns=COLUMNS, key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),))
+)
+ODD = b"a\xff"
+
+
+def test_bytes_that_are_no_text_are_raw_and_marked() -> None:
+    assert row_of(TABLE)((b"k", ODD)) == ("k", {"undecodable": base64.b64encode(ODD).decode()})
+
+
+def test_in_the_key_they_stop_the_table() -> None:
+    with pytest.raises(TableStoppedError, match=r"d\.t has bytes in column id of its key") as stopped:
+        row_of(TABLE)((ODD, b"x"))
+    assert stopped.value.cause == "value"
