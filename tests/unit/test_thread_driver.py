@@ -16,7 +16,7 @@ from consumer.attempt.drivers.threads import ThreadDriver
 from consumer.attempt.effects import Effect, Machine
 from consumer.tables.stored import Stored
 
-SPEC: Any = SimpleNamespace(unit="u", epoch=7, was=None, place="d.t", source="b1", routes=())
+SPEC: Any = SimpleNamespace(unit="u", epoch=7, was=None, place="d.t", source="b1", routes=(), debezium=None)
 X: Any = "x"
 
 

@@ -18,7 +18,7 @@ from consumer.attempt.effects import Effect, Machine, PlainOperation, T
 from consumer.attempt.evolution.in_target import drop_target, follow, routed_place, sharing
 from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepared
-from consumer.ordering.model import NetChange
+from consumer.ordering.model import EveryChange
 from consumer.tables.fitness import explained
 from consumer.targets.base import Session, TargetTransaction
 from schemas.table.model import Key
@@ -238,7 +238,7 @@ def carry_out(transaction: TargetTransaction, operation: PlainOperation, displac
     """Carry out one operation of a transaction; the number of rows that a `Write` displaced is added to `displaced`."""
     match operation:
         case fx.Write():
-            if not isinstance(operation.net, NetChange):
+            if isinstance(operation.net, EveryChange):
                 raise NotImplementedError("a database is given net changes")
             displaced.append(transaction.apply(operation.net, displacing=operation.displacing))
         case fx.Hold():
