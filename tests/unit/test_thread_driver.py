@@ -90,7 +90,11 @@ class Stage:
                     named,
                 ),
             )
-        monkeypatch.setattr(threads, "explained", lambda session, *rest: ("explained", session.number, *rest))
+        monkeypatch.setattr(
+            threads,
+            "explained",
+            lambda session, *rest, debezium: ("explained", session.number, *rest, debezium),
+        )
 
     def did(self, effect: Effect) -> Any:
         def machine() -> Machine[Any]:
@@ -114,7 +118,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
         (fx.StopUnit("why"), None, [(0, "stop", "u", 7, "why", None)]),
         (fx.Prepare(X, first=True), ("prepared", "u", 0, X, {"first": True}), []),
         (fx.Restore("text"), ("definition_in_force", "u", 0, "text", {}, {}), []),
-        (fx.Explain(Stored(X)), ("explained", 0, X, "b1", (), {}), []),
+        (fx.Explain(Stored(X)), ("explained", 0, X, "b1", (), {}, False), []),
         (fx.NextSlice(), "slice", []),
         (fx.ReadMissing(3, 9), 9, []),
         (fx.JoinLanes(X), None, []),
