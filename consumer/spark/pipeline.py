@@ -80,7 +80,9 @@ class PipelineSettings:
             state_dir=config.state_dir / "apply" / name,
             slots=slots,
             kafka=config.kafka,
-            routes=TableRoute.all_of(pipeline, topics=kind.events),
+            routes=TableRoute.all_of(
+                pipeline, topics=source_kinds(config, pipeline) if kind.events else None
+            ),
             debezium=debezium_sources(config, pipeline.sources),
         )
 
@@ -159,6 +161,11 @@ class PipelineSettings:
             report_port=report_port,
             report_token=report_token,
         )
+
+
+def source_kinds(config: Config, pipeline: PipelineConfig) -> dict[str, str]:
+    """Return the kinds of a pipeline's sources by name, as events name them (`connector`)."""
+    return {name: config.sources[name].type for name in pipeline.sources}
 
 
 def debezium_sources(config: Config, names: Iterable[str]) -> dict[str, SourceConfig]:
