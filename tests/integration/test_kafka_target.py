@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,8 @@ from structlog.testing import capture_logs
 from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, UnitStoppedError
 from consumer.ordering.model import Held, NetChange
 from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing, Defined
+from consumer.targets.kafka.clients import TRANSACTION_S
+from consumer.targets.kafka.state import committed
 from consumer.targets.kafka.target import KafkaTarget
 from consumer.targets.kafka.writer import UnitWriter
 from deploy.embedded.services import Kafka
@@ -131,7 +134,9 @@ def test_a_transaction_of_a_dead_owner_is_ended_by_its_successor(
 ) -> None:
     owner.apply(4, (None, account(1)))
     hung(owner)
+    began = time.monotonic()
     second = Owner(config, owner.table)
+    assert time.monotonic() - began < TRANSACTION_S, "its end was not awaited"
     assert [row.offset for row in second.rows] == [4]
     second.apply(5, (None, account(2, "successor")))
     assert owners_of(kafka, f"{unique}.acct") == [(1, "ann"), (2, "successor")]
@@ -144,7 +149,8 @@ def hung(owner: Owner) -> None:
     progress = owner.progress(5)
     records = list(owner.target._records([owner._change(5, (None, account(2, "dead")))], progress))
     writer._producer.begin_transaction()
-    for record in records:
+    known = owner.target._progress.outgoing(UNIT, writer.known, committed(writer.known, progress, None))
+    for record in [*records, *known]:
         writer._produce(record)
     assert writer._producer.flush(10) == 0
 

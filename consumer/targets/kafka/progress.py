@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from consumer.errors import FencedError, TargetConfigError, TransientError, UnitStoppedError
-from consumer.ordering.fencing_tokens import next_epoch
+from consumer.ordering.fencing_tokens import BITS, next_epoch
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
 from consumer.targets.kafka.clients import BATCH, admin_of
 from consumer.targets.kafka.errors import WriterFencedError
@@ -52,8 +52,7 @@ class ProgressTopic:
         """Make the topic where it is missing. Raises TargetConfigError: one that is there cannot serve."""
         found = self._topics.facts(self.name)
         if found is None:
-            self._topics.make(self.name, 1, SETTINGS)
-            found = self._topics.facts(self.name)
+            found = self._topics.made(self.name, 1, SETTINGS)
         self._judge(found)
 
     def _judge(self, found: TopicFacts | None) -> None:
@@ -68,8 +67,8 @@ class ProgressTopic:
             )
         self.facts = found
 
-    def refresh(self) -> Units:
-        """Read to the end of now. Raises consumer.errors."""
+    def refresh(self, *, stable: bool = False) -> Units:
+        """Read to the end of now (`stable`: to the first open transaction). Raises consumer.errors."""
         if self._reader is None:
             if self.facts is None:
                 self._judge(self._topics.facts(self.name))
@@ -78,7 +77,7 @@ class ProgressTopic:
             self.units = Units()
             self._reader = TopicReader(self._config, self._topics, self.name, 1)
         try:
-            for message in self._reader.to_end():
+            for message in self._reader.to_end(stable=stable):
                 self._take(message.offset(), message.key(), message.value())
         except Exception:
             self.close()  # from its begin, the next time
@@ -160,7 +159,8 @@ class KafkaProgress:
             )
             return Known(record, known.held)
 
-        lanes_now = self._changed(unit, taken).lanes
+        last = None if assigned is None else ((assigned + 1) << BITS) - 1
+        lanes_now = self._changed(unit, taken, last).lanes
         return lanes_now[0].epoch, list(lanes_now), before
 
     def begin(self, unit: ApplyUnit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
@@ -174,7 +174,7 @@ class KafkaProgress:
             rows = tuple(replace(row, attempt=row.attempt + 1) for row in record.lanes)
             return Known(msgspec.structs.replace(record, lanes=rows), known.held)
 
-        known = self._changed(unit, begun)
+        known = self._changed(unit, begun, epoch)
         return list(known.lanes), known.state, _sorted(known)
 
     def read(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
@@ -201,7 +201,7 @@ class KafkaProgress:
             state = replace(record.state, stopped=message, since_ms=since or now)
             return Known(msgspec.structs.replace(record, state=state), known.held)
 
-        self._changed(unit, stopped)
+        self._changed(unit, stopped, epoch)
 
     def ping(self) -> bool:
         try:
@@ -217,11 +217,12 @@ class KafkaProgress:
 
     # --- the writer of a unit
 
-    def _changed(self, unit: ApplyUnit, change: Change) -> Known:
-        """Commit what `change` makes of a unit; return it. Raises FencedError: `change` does, of what was read behind a new producer's begin."""
+    def _changed(self, unit: ApplyUnit, change: Change, epoch: int | None) -> Known:
+        """Commit what `change` makes of a unit; return it. `epoch`: see `_opened`. Raises FencedError: `change` does, of what was read behind
+        a new producer's begin."""
         for _ in range(FENCES):
             had = self._writers.get(unit)
-            writer = had or self._opened(unit, change)
+            writer = had or self._opened(unit, change, epoch)
             if writer is None:
                 return NOTHING
             try:
@@ -243,15 +244,18 @@ class KafkaProgress:
             f"{unit.topic} of pipeline {unit.pipeline}: other producers take its transactional id again and again"
         )
 
-    def _opened(self, unit: ApplyUnit, change: Change, batch: int = BATCH) -> UnitWriter | None:
+    def _opened(
+        self, unit: ApplyUnit, change: Change, epoch: int | None, batch: int = BATCH
+    ) -> UnitWriter | None:
         """Take the transactional id of a unit, and read what is there since; None: `change` does nothing to it.
 
-        Whoever can see before that it is not his fences nobody. Raises what `change` raises.
+        `epoch`: the highest that is the caller's own. Whoever sees a higher one before fences nobody: tokens never fall. Of anything else that
+        is seen before a producer begins nothing is concluded. Raises what `change` raises.
         """
         if self._progress.facts is None:
             self._progress.ensure()
-        known = self._progress.refresh().unit(unit)
-        if change(known) is known:
+        known = self._progress.refresh(stable=True).unit(unit)
+        if epoch is not None and any(row.epoch > epoch for row in known.lanes) and change(known) is known:
             return None
         writer = UnitWriter(self._config, unit, batch)
         try:

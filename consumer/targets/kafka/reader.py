@@ -40,12 +40,13 @@ class TopicReader:
             self.close()
             raise translated(error, f"the begin of topic {self._name} cannot be read") from error
 
-    def to_end(self) -> Iterator[Any]:
+    def to_end(self, *, stable: bool = False) -> Iterator[Any]:
         """Yield the committed messages up to where the topic ends now, those of one partition in their order.
 
-        A transaction that is open below that end is awaited. Raises TransientError: nothing came for too long.
+        A transaction that is open below that end is awaited; `stable`: nothing behind its begin is read. Raises TransientError: nothing came
+        for too long.
         """
-        ends = self._topics.ends(self._name, list(self._at))
+        ends = self._topics.ends(self._name, list(self._at), stable=stable)
         left = {each for each, end in ends.items() if self._at[each] < end}
         last = time.monotonic()
         while left:

@@ -91,7 +91,7 @@ class KafkaTarget(KafkaProgress):
                 raise _NotOursError(known)
             return Known(known.record, known.held)
 
-        writer = self._opened(unit, judged, batch)
+        writer = self._opened(unit, judged, progress.guards[0].epoch, batch)
         if writer is None:
             raise TransientError(f"{unit.topic}: no producer")
         try:
@@ -125,10 +125,7 @@ class KafkaTarget(KafkaProgress):
         facts = self._topics.facts(topic.name)
         if facts is None and create:
             TableRecords(table, _wanted(topic), self._salt)  # what cannot be written needs no topic
-            self._topics.make(topic.name, topic.options.partitions or 1, {})
-            facts = self._topics.facts(topic.name)
-            if facts is None:
-                raise TransientError(f"topic {topic.name} of the target is made, and no broker shows it yet")
+            facts = self._topics.made(topic.name, topic.options.partitions or 1, {})
         if facts is None:
             raise TargetConfigError(
                 f"the target has no topic {topic.name}: make it, or set `create_tables: true`"

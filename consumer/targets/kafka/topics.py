@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ConfigResource,
@@ -14,8 +15,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewTopic
 
+from consumer.errors import TransientError
 from consumer.targets.kafka.clients import CALL_S
 from consumer.targets.kafka.errors import kafka_error, translated
+
+SHOWN_EVERY_S = 0.1
+"""Seconds between looks for a topic that was just made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +70,8 @@ class Topics:
             "compact" in settings["cleanup.policy"].value,
         )
 
-    def make(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
-        """Make a topic; nothing where somebody else has just done so."""
+    def made(self, name: str, partitions: int, settings: Mapping[str, str]) -> TopicFacts:
+        """Make a topic, or find that somebody else has just done so; wait until a broker shows it."""
         wanted = NewTopic(name, partitions, self._replication, config=dict(settings))
         try:
             self._admin.create_topics([wanted], operation_timeout=CALL_S, request_timeout=CALL_S)[
@@ -76,13 +81,20 @@ class Topics:
             seen = kafka_error(error)
             if seen is None or seen.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise translated(error, f"topic {name} of the target cannot be made") from error
+        until = time.monotonic() + CALL_S
+        while (found := self.facts(name)) is None:
+            if time.monotonic() > until:
+                raise TransientError(f"topic {name} of the target is made, and no broker shows it yet")
+            time.sleep(SHOWN_EVERY_S)
+        return found
 
-    def ends(self, name: str, partitions: Sequence[int]) -> dict[int, int]:
-        """Return partition → the offset behind its last record, be that committed or not."""
+    def ends(self, name: str, partitions: Sequence[int], *, stable: bool = False) -> dict[int, int]:
+        """Return partition → the offset behind its last record, be that committed or not; `stable`: the one below which no transaction is open."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = {TopicPartition(name, each): latest for each in partitions}
+        level = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
         try:
-            found = self._admin.list_offsets(asked, request_timeout=CALL_S)
+            found = self._admin.list_offsets(asked, request_timeout=CALL_S, isolation_level=level)
             return {place.partition: future.result(CALL_S).offset for place, future in found.items()}
         except KafkaException as error:
             raise translated(error, f"the end of topic {name} cannot be read") from error
