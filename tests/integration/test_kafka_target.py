@@ -32,7 +32,7 @@ from tests.kafka_target_kit import (
 )
 
 pytestmark = pytest.mark.timeout(240)
-PLAIN = {"format": "plain"}
+PLAIN: dict[str, Any] = {"format": "plain"}
 
 
 @pytest.fixture

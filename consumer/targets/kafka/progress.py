@@ -24,14 +24,16 @@ from consumer.targets.kafka.reader import TopicReader
 from consumer.targets.kafka.state import NOTHING, Known, UnitRecord, Units, pairs
 from consumer.targets.kafka.topics import TopicFacts, Topics
 from consumer.targets.kafka.writer import Outgoing, UnitWriter, transactional_id
+from schemas.backoff import pause_after
 from schemas.config.model import KafkaTargetConfig
 from schemas.wire.position import ZERO
 
 log = structlog.get_logger(__name__)
 
 SETTINGS = {"cleanup.policy": "compact"}
-FENCES = 4
+FENCES = 8
 """How often an owner takes its transactional id back before it lets others have a turn."""
+FIRST_PAUSE_S = 0.02
 OVERHEAD = 200
 """Bytes of a record beside key, value and headers, and of the batch that holds it alone: at most."""
 Change = Callable[[Known], Known]
@@ -220,7 +222,7 @@ class KafkaProgress:
     def _changed(self, unit: ApplyUnit, change: Change, epoch: int | None) -> Known:
         """Commit what `change` makes of a unit; return it. `epoch`: see `_opened`. Raises FencedError: `change` does, of what was read behind
         a new producer's begin."""
-        for _ in range(FENCES):
+        for tries in range(1, FENCES + 1):
             had = self._writers.get(unit)
             writer = had or self._opened(unit, change, epoch)
             if writer is None:
@@ -236,6 +238,9 @@ class KafkaProgress:
                     raise
             except WriterFencedError:
                 self._taken_back(unit)
+                time.sleep(
+                    pause_after(tries, FIRST_PAUSE_S)
+                )  # who takes the unit over at the same time gets through
             else:
                 if had is None:
                     return after
