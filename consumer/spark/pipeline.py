@@ -67,8 +67,7 @@ class PipelineSettings:
         """Raises KeyError when there is no pipeline `name`."""
         pipeline = config.pipelines[name]
         target = config.targets[pipeline.target]
-        kind = target_kind(target.type)
-        batches = kind.batches
+        batches = target_kind(target.type).batches
         return cls(
             name=name,
             config=pipeline.model_copy(update={"lanes": 1}) if batches else pipeline,
@@ -80,9 +79,7 @@ class PipelineSettings:
             state_dir=config.state_dir / "apply" / name,
             slots=slots,
             kafka=config.kafka,
-            routes=TableRoute.all_of(
-                pipeline, topics=source_kinds(config, pipeline) if kind.events else None
-            ),
+            routes=routes_of(config, pipeline),
             debezium=debezium_sources(config, pipeline.sources),
         )
 
@@ -163,9 +160,11 @@ class PipelineSettings:
         )
 
 
-def source_kinds(config: Config, pipeline: PipelineConfig) -> dict[str, str]:
-    """Return the kinds of a pipeline's sources by name, as events name them (`connector`)."""
-    return {name: config.sources[name].type for name in pipeline.sources}
+def routes_of(config: Config, pipeline: PipelineConfig) -> tuple[TableRoute, ...]:
+    """Return the routes of a pipeline; into topics, where its target takes events."""
+    events = target_kind(config.targets[pipeline.target].type).events
+    kinds = {name: config.sources[name].type for name in pipeline.sources} if events else None
+    return TableRoute.all_of(pipeline, topics=kinds)
 
 
 def debezium_sources(config: Config, names: Iterable[str]) -> dict[str, SourceConfig]:

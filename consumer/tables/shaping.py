@@ -21,7 +21,7 @@ _HEX_DIGITS = 64
 
 
 class ShapeOptions(Protocol):
-    """What a route says of rows (schemas/config/kinds/topics.py). Empty: all columns, all rows, no masks, the primary key."""
+    """The options of a route that are about rows (schemas/config/kinds/topics.py). Empty: all columns, all rows, no masks, the primary key."""
 
     @property
     def key(self) -> tuple[str, ...]: ...

@@ -137,6 +137,9 @@ class EventTables(Protocol):
         Raises TargetConfigError: it is missing, has another number of partitions, or its format cannot carry a column.
         """
 
+    def judge_topic(self, table: TargetTable, *, create: bool) -> None:
+        """Raise what `open_topic` would, and make nothing."""
+
 
 class UnitTarget(ProgressStore, TargetTables, Protocol):
     """A target as taking a unit over, looking at it, stopping and fencing it need of a target, whichever kind it is.

@@ -1,4 +1,4 @@
-"""What a target keeps of a unit in its progress topic: one record of the unit, and one of each event that is held. Pure."""
+"""The records of a unit in the progress topic of a Kafka target: one of the unit itself, and one of each event that is held. Pure."""
 
 from __future__ import annotations
 

@@ -123,14 +123,22 @@ class KafkaTarget(KafkaProgress):
         """See consumer.targets.base.EventTables."""
         topic = _topic(table)
         facts = self._topics.facts(topic.name)
-        if facts is None and create:
-            TableRecords(table, _wanted(topic), self._salt)  # what cannot be written needs no topic
-            facts = self._topics.made(topic.name, topic.options.partitions or 1, {})
         if facts is None:
+            self._records_in(table, None, create=create)  # what cannot be written needs no topic
+            facts = self._topics.made(topic.name, topic.options.partitions or 1, {})
+        self._tables[topic] = self._records_in(table, facts, create=create), facts
+
+    def judge_topic(self, table: TargetTable, *, create: bool) -> None:
+        self._records_in(table, self._topics.facts(_topic(table).name), create=create)
+
+    def _records_in(self, table: TargetTable, facts: TopicFacts | None, *, create: bool) -> TableRecords:
+        """Return what writes a table to its topic as that is, or as it would be made. Raises TargetConfigError."""
+        topic = _topic(table)
+        if facts is None and not create:
             raise TargetConfigError(
                 f"the target has no topic {topic.name}: make it, or set `create_tables: true`"
             )
-        self._tables[topic] = TableRecords(table, facts, self._salt), facts
+        return TableRecords(table, facts or _wanted(topic), self._salt)
 
     @property
     def _salt(self) -> str:
