@@ -11,8 +11,9 @@ from confluent_kafka import KafkaError, KafkaException
 from structlog.testing import capture_logs
 
 from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, UnitStoppedError
-from consumer.ordering.model import Held, NetChange
+from consumer.ordering.model import EveryChange, Held, NetChange
 from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing, Defined
+from consumer.targets.kafka import progress
 from consumer.targets.kafka.clients import TRANSACTION_S
 from consumer.targets.kafka.state import committed
 from consumer.targets.kafka.target import KafkaTarget
@@ -24,6 +25,7 @@ from tests.kafka_target_kit import (
     UNIT,
     Owner,
     account,
+    change,
     documents,
     make_topic,
     messages,
@@ -122,6 +124,28 @@ def test_a_zombie_that_begins_later_fences_the_owner_who_takes_the_id_back_loudl
     assert owners_of(kafka, f"{unique}.acct") == [(1, "ann"), (2, "ann")]
 
 
+@pytest.mark.parametrize("way", ["begin", "apply"])
+def test_what_was_committed_before_a_producer_begins_is_read_behind_its_begin(
+    way: str, owner: Owner, config: KafkaTargetConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look before says that the unit is ours, and it is true; a successor comes in between."""
+    others: list[Owner] = []
+
+    def later(*args: Any) -> UnitWriter:
+        monkeypatch.undo()
+        others.append(Owner(config, owner.table))
+        return UnitWriter(*args)
+
+    owner.target.close()
+    monkeypatch.setattr(progress, "UnitWriter", later)
+    if way == "begin":
+        with pytest.raises(FencedError):
+            owner.target.begin(UNIT, owner.epoch)
+    else:
+        assert isinstance(owner.apply(4, (None, account(1, "zombie"))), BatchFenced)
+    assert others[0].apply(4, (None, account(1))) == BatchCommitted()
+
+
 def test_a_later_assignment_is_not_taken_over(owner: Owner, config: KafkaTargetConfig) -> None:
     later = Owner(config, owner.table, assigned=(owner.epoch >> 16) + 2)
     with pytest.raises(FencedError, match="assigned to somebody else"):
@@ -146,16 +170,18 @@ def test_a_transaction_of_a_dead_owner_is_ended_by_its_successor(
 def hung(owner: Owner) -> None:
     """Leave the transaction of a row open, as a process does that is killed."""
     writer = owner.target._writers[UNIT]
-    progress = owner.progress(5)
-    records = list(owner.target._records([owner._change(5, (None, account(2, "dead")))], progress))
+    change = owner.progress(5)
+    records = list(owner.target._records([owner._change(5, (None, account(2, "dead")))], change))
     writer._producer.begin_transaction()
-    known = owner.target._progress.outgoing(UNIT, writer.known, committed(writer.known, progress, None))
+    known = owner.target._progress.outgoing(UNIT, writer.known, committed(writer.known, change, None))
     for record in [*records, *known]:
         writer._produce(record)
     assert writer._producer.flush(10) == 0
 
 
-def lost_answer(monkeypatch: pytest.MonkeyPatch, writer: UnitWriter, *, happens: bool) -> None:
+def lost_answer(
+    monkeypatch: pytest.MonkeyPatch, writer: UnitWriter, *, happens: bool, said: int = KafkaError._TIMED_OUT
+) -> None:
     """The answer of the next commit is lost, behind or in front of what Kafka does."""
     real: Any = writer._producer
 
@@ -166,7 +192,7 @@ def lost_answer(monkeypatch: pytest.MonkeyPatch, writer: UnitWriter, *, happens:
         def commit_transaction(self, *_: object) -> None:
             if happens:
                 real.commit_transaction(10)
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            raise KafkaException(KafkaError(said))
 
         def abort_transaction(self, *_: object) -> None: ...
 
@@ -187,6 +213,17 @@ def test_behind_a_commit_of_unknown_outcome_the_progress_topic_decides(
     owner.rows = rows
     assert owner.apply(6, (None, account(3))) == BatchCommitted()
     assert [key for key, _ in owners_of(kafka, f"{unique}.acct")] == ([1, 2, 3] if happens else [1, 3])
+
+
+@pytest.mark.parametrize("happens", [True, False])
+def test_who_is_fenced_in_his_commit_finds_out_whether_it_happened(
+    happens: bool, owner: Owner, kafka: Kafka, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner.apply(4, (None, account(1)))
+    lost_answer(monkeypatch, owner.target._writers[UNIT], happens=happens, said=KafkaError._FENCED)
+    assert owner.apply(5, (None, account(2))) == BatchCommitted()
+    assert owner.apply(6, (None, account(3))) == BatchCommitted()
+    assert [key for key, _ in owners_of(kafka, f"{unique}.acct")] == [1, 2, 3], "once"
 
 
 def test_a_record_above_the_limit_of_the_topic_stops_the_unit_with_the_limit_named(
@@ -258,6 +295,16 @@ def test_a_truncate_of_a_compacted_topic_deletes_the_rows_of_its_source(
     assert sorted(value["before"]["id"] for _, value in found if value and value["op"] == "d") == [1, 2]
     assert sum(value is None for _, value in found) == 2, "and their tombstones"
     assert [list(page) for page in owner.target.keys(UNIT, owner.table, None)] == [[("b2", 3)]]
+
+
+def test_the_rows_of_another_source_in_the_topic_are_not_the_units(owner: Owner, unique: str) -> None:
+    mine = table_of(unique)
+    assert mine.topic is not None
+    theirs = replace(mine, topic=replace(mine.topic, source="b2"))
+    owner.table = mine
+    both = [EveryChange(each, [change(4, None, account(key))]) for key, each in ((1, mine), (2, theirs))]
+    owner.apply(4, *both)
+    assert [list(page) for page in owner.target.keys(UNIT, mine, None)] == [[(1,)]]
 
 
 def test_rows_that_a_copy_shows_to_be_gone_are_deleted_by_what_the_topic_has_of_them(
