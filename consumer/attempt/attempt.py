@@ -22,6 +22,7 @@ from consumer.attempt.debezium import DebeziumReader
 from consumer.attempt.effects import (
     Begin,
     CloseHeldBefore,
+    Define,
     DropSession,
     Explain,
     Machine,
@@ -35,6 +36,7 @@ from consumer.attempt.effects import (
     WriteUnit,
     ask,
 )
+from consumer.attempt.evolution.in_target import routed_table
 from consumer.attempt.evolution.machine import TableChanges, stop_of
 from consumer.attempt.reader import (
     Emptied,
@@ -367,6 +369,8 @@ class Attempt:
         if before is None or isinstance(verdict, Pass):
             stored = Stored(table) if before is None else replace(before, table=table)
             yield from self._put_in_force(stored, lanes, first=before is None)
+        elif routed_table(self.spec, table).topic is not None:  # nothing is altered: its readers are told
+            yield from self._put_in_force(Stored(table), lanes, first=False)
         elif verdict.rewrite and (yield from retried(lambda: ask(ReadTable(table)))) is None:
             yield from self._put_in_force(Stored(table), lanes, first=True)
         else:
@@ -382,7 +386,10 @@ class Attempt:
         rows = relaid(lanes, wanted_layout(self.spec, in_force))
         state = UnitState(definition=in_force.text, ddl=None, stopped=None)
         yield from self._close_applier()
-        yield from retried(lambda: self._progress.relayout(rows, [WriteUnit(state)]))
+        operations: list[Operation] = [WriteUnit(state)]
+        if in_force.target.topic is not None:
+            operations.append(Define(in_force.target, in_force.source))
+        yield from retried(lambda: self._progress.relayout(rows, operations))
         yield from self.begin()
 
 

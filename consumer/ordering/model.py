@@ -35,11 +35,13 @@ class TopicOptions:
     columns: tuple[str, ...] = ()
     where: tuple[tuple[str, tuple[str | None, ...]], ...] = ()
     masks: tuple[tuple[str, str], ...] = ()
+    kinds: tuple[tuple[str, str], ...] = ()  # (source, its kind) of the pipeline's sources
 
 
 @dataclass(frozen=True, slots=True)
 class TargetTopic:
-    """The topic that a table is written to as events, and where these come from, in the source's names. `connector`: the source's kind."""
+    """The topic that a table is written to as events, and where these come from, in the source's names. `connector`: the source's kind.
+    `whole`: the routed table with all its columns, whichever part of it a `TargetTable` has."""
 
     name: str
     options: TopicOptions
@@ -47,6 +49,7 @@ class TargetTopic:
     connector: str
     db: str
     table: str
+    whole: Table
 
 
 @dataclass(frozen=True, slots=True)

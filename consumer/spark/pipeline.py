@@ -67,8 +67,7 @@ class PipelineSettings:
         """Raises KeyError when there is no pipeline `name`."""
         pipeline = config.pipelines[name]
         target = config.targets[pipeline.target]
-        kind = target_kind(target.type)
-        batches = kind.batches
+        batches = target_kind(target.type).batches
         return cls(
             name=name,
             config=pipeline.model_copy(update={"lanes": 1}) if batches else pipeline,
@@ -80,7 +79,7 @@ class PipelineSettings:
             state_dir=config.state_dir / "apply" / name,
             slots=slots,
             kafka=config.kafka,
-            routes=TableRoute.all_of(pipeline, topics=kind.events),
+            routes=routes_of(config, pipeline),
             debezium=debezium_sources(config, pipeline.sources),
         )
 
@@ -159,6 +158,13 @@ class PipelineSettings:
             report_port=report_port,
             report_token=report_token,
         )
+
+
+def routes_of(config: Config, pipeline: PipelineConfig) -> tuple[TableRoute, ...]:
+    """Return the routes of a pipeline; into topics, where its target takes events."""
+    events = target_kind(config.targets[pipeline.target].type).events
+    kinds = {name: config.sources[name].type for name in pipeline.sources} if events else None
+    return TableRoute.all_of(pipeline, topics=kinds)
 
 
 def debezium_sources(config: Config, names: Iterable[str]) -> dict[str, SourceConfig]:

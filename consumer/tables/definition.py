@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -19,9 +19,17 @@ from consumer.tables.event_decoder import Decode, event_decoder, image_row, row_
 from consumer.tables.fitness import gone as gone_message
 from consumer.tables.fitness import misfit
 from consumer.tables.key_order import ranges_alike
-from consumer.tables.router import Routed, TableRoute, resolve, target_table, wanted_table, written_part
+from consumer.tables.router import (
+    Routed,
+    TableRoute,
+    resolve,
+    target_table,
+    topic_table,
+    wanted_table,
+    written_part,
+)
 from consumer.tables.stored import Stored
-from consumer.targets.base import TargetTables
+from consumer.targets.base import EventTables, TargetTables
 from schemas.errors import SchemaError
 from schemas.table.model import Row, Table
 from schemas.wire.debezium import Decoder, Modes
@@ -84,10 +92,14 @@ def prepare(
         raise UnitStoppedError(why)  # of one that is in force the take-over has judged
     added = tuple(name for name, _ in routed.added)
     try:
-        lost = gone_message(routed, source, debezium=debezium is not None) if gone else None
-        there = real or _real_table(session, wanted, create, lost)
-        wanted = written_part(wanted, there, routed.policy)
-        target = target_table(wanted, there, added)
+        if routed.topic is not None:
+            there, target = wanted, topic_table(wanted, routed, source_name, source)
+            cast(EventTables, session).open_topic(target, create=create)
+        else:
+            lost = gone_message(routed, source, debezium=debezium is not None) if gone else None
+            there = real or _real_table(session, wanted, create, lost)
+            wanted = written_part(wanted, there, routed.policy)
+            target = target_table(wanted, there, added)
     except (TargetConfigError, SchemaError) as error:
         raise UnitStoppedError(str(error)) from error
     written = _written(source, wanted, stored)
@@ -102,7 +114,8 @@ def prepare(
         decode=decode,
         decode_row=decode_row,
         row=row,
-        ordered=ranges_alike(source, there, added),
+        ordered=routed.topic is None
+        and ranges_alike(source, there, added),  # a topic lists keys in any order
     )
 
 
@@ -125,7 +138,9 @@ def _events_of(
 
 
 def ordering_columns(target: TargetTable) -> frozenset[str]:
-    """Return the columns of the target's key and unique indexes: all that is ever asked of a before-image."""
+    """Return the columns of the target's key and unique indexes: all that is ever asked of a before-image, but where it is written itself."""
+    if target.topic is not None:
+        return frozenset(target.table.column_names)
     ordinals = {*target.key_at, *(at for index in target.unique_at for at in index)}
     return frozenset(target.table.columns[at].name for at in ordinals)
 

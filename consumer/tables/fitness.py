@@ -26,8 +26,8 @@ def misfit(
     What may only quarantine single rows is no misfit. Raises the session's errors.
     """
     routed = resolve(routes, source_name, source.db, source.name)
-    if routed is None:
-        return None  # the caller says so
+    if routed is None or routed.topic is not None:
+        return None  # the caller says so; a topic has no definition, and is judged where it is opened
     added = tuple(name for name, _ in routed.added)
     wanted = wanted_table(source, routed, names)
     if routed.policy == "ignore" and (real := session.read_table(wanted.db, wanted.name)) is not None:
@@ -66,7 +66,7 @@ def explained(
 ) -> str | None:
     """Say in the words of `check` why a target table that took rows before does not fit any more; None: it seems to fit. `debezium`: see `gone`."""
     routed = resolve(routes, source_name, source.db, source.name)
-    if routed is None:
+    if routed is None or routed.topic is not None:
         return None
     why = misfit(session, source, source_name, routes, names)
     if why is None and session.read_table(routed.schema, routed.table) is None:

@@ -62,22 +62,24 @@ class TableRoute:
     topic: TopicOptions | None = None
 
     @classmethod
-    def all_of(cls, config: RoutesConfig, *, topics: bool = False) -> tuple[TableRoute, ...]:
-        """Return the routes of a pipeline. `topics`: its target takes events."""
+    def all_of(
+        cls, config: RoutesConfig, *, topics: Mapping[str, str] | None = None
+    ) -> tuple[TableRoute, ...]:
+        """Return the routes of a pipeline. `topics`: its target takes events, and these are its sources' kinds, by name."""
         return tuple(
             cls(
                 each.from_,
                 each.to,
                 tuple(each.add.items()),
                 each.schema_changes or config.schema_changes,
-                topic_options(each.kafka or TopicConfig()) if topics else None,
+                None if topics is None else topic_options(each.kafka or TopicConfig(), topics),
             )
             for each in config.routes
         )
 
 
-def topic_options(config: TopicConfig) -> TopicOptions:
-    """Return the options of a route's topics as apply has them."""
+def topic_options(config: TopicConfig, kinds: Mapping[str, str]) -> TopicOptions:
+    """Return the options of a route's topics as apply has them. `kinds`: source → its kind."""
     return TopicOptions(
         format=config.format,
         key=tuple(config.key),
@@ -87,6 +89,7 @@ def topic_options(config: TopicConfig) -> TopicOptions:
         columns=tuple(config.columns),
         where=tuple((name, tuple(values)) for name, values in config.where.items()),
         masks=tuple(config.masks.items()),
+        kinds=tuple(kinds.items()),
     )
 
 
@@ -198,10 +201,10 @@ def target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) -> Tar
     )
 
 
-def topic_table(wanted: Table, routed: Routed, origin: tuple[str, str, str, str]) -> TargetTable:
+def topic_table(wanted: Table, routed: Routed, source: str, table_there: Table) -> TargetTable:
     """Return the table as it is written to its topic: a topic has no definition of its own, and only the key is unique there.
 
-    `origin`: the source's name and kind, and the table's database and name there.
+    `source`: the source's name; `table_there`: the table as it is there.
     """
     if routed.topic is None:
         raise ValueError(f"{wanted.db}.{wanted.name} is no topic")
@@ -212,7 +215,15 @@ def topic_table(wanted: Table, routed: Routed, origin: tuple[str, str, str, str]
         key_at=table.indexes_of(table.key.columns),
         unique_at=(),
         added=tuple(name for name, _ in routed.added),
-        topic=TargetTopic(f"{wanted.db}.{wanted.name}", routed.topic, *origin),
+        topic=TargetTopic(
+            f"{wanted.db}.{wanted.name}",
+            routed.topic,
+            source,
+            dict(routed.topic.kinds).get(source, ""),
+            table_there.db,
+            table_there.name,
+            table,
+        ),
     )
 
 
@@ -266,7 +277,11 @@ def key_table(target: TargetTable) -> TargetTable:
     table, names = target.table, target.table.key.columns
     columns = tuple(map(table.column, names))
     return TargetTable(
-        structs.replace(table, columns=columns, unique=()), tuple(range(len(names))), (), target.added
+        structs.replace(table, columns=columns, unique=()),
+        tuple(range(len(names))),
+        (),
+        target.added,
+        topic=target.topic,
     )
 
 

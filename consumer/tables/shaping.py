@@ -21,7 +21,7 @@ _HEX_DIGITS = 64
 
 
 class ShapeOptions(Protocol):
-    """Rules of a route about rows (schemas/config/kinds/topics.py). Empty: all columns, all rows, no masks, the primary key."""
+    """The options of a route that are about rows (schemas/config/kinds/topics.py). Empty: all columns, all rows, no masks, the primary key."""
 
     @property
     def key(self) -> tuple[str, ...]: ...
@@ -68,6 +68,10 @@ class Shaping:
         """Return a row as it is written; None: it is outside the filter."""
         if any(_text(row[i]) not in values for i, values in self._where):
             return None
+        return self.shown(row)
+
+    def shown(self, row: Row) -> Row:
+        """Return a row as it would be written, in whichever side of the filter it is."""
         return tuple(row[i] if mask is None else mask(row[i]) for i, mask in self._taken)
 
 

@@ -128,6 +128,19 @@ class TargetTables(Protocol):
         """CREATE TABLE IF NOT EXISTS from the neutral model, with key and unique indexes, through the type map."""
 
 
+class EventTables(Protocol):
+    """Stands beside `TargetTables` where tables are written as events: a topic has no definition that could be read."""
+
+    def open_topic(self, table: TargetTable, *, create: bool) -> None:
+        """See that the topic of a table can take its records; `create`: make it where it is missing.
+
+        Raises TargetConfigError: it is missing, has another number of partitions, or its format cannot carry a column.
+        """
+
+    def judge_topic(self, table: TargetTable, *, create: bool) -> None:
+        """Raise what `open_topic` would, and make nothing."""
+
+
 class UnitTarget(ProgressStore, TargetTables, Protocol):
     """A target as taking a unit over, looking at it, stopping and fencing it need of a target, whichever kind it is.
 

@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from consumer.errors import ConsumerError, MissingGrantError, TransientError
+from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError, TransientError
+from consumer.spark.pipeline import routes_of
 from consumer.spark.query import slots_of
-from consumer.tables.router import Routed, TableRoute, resolve, wanted_table
+from consumer.tables.router import Routed, resolve, topic_table, wanted_table
+from consumer.targets.base import EventTables
 from consumer.targets.checks.rights import MissingRight, Place
 from consumer.targets.checks.table_findings import (
     Inspectable,
@@ -181,7 +183,7 @@ def flows(config: Config, tables: dict[str, list[Table]]) -> list[Flow]:
     """Return every source table that a route takes, with where it goes. Pure."""
     out: list[Flow] = []
     for name, options in config.pipelines.items():
-        routes = TableRoute.all_of(options)
+        routes = routes_of(config, options)
         for source in options.sources:
             for table in tables[source]:
                 if routed := resolve(routes, source, table.db, table.name):
@@ -274,6 +276,9 @@ def _judge_flow(
     feeding = [other for other in found if other.place == flow.place]
     added = tuple(name for name, _ in flow.routed.added)
     wanted = wanted_table(flow.table, flow.routed)
+    if flow.routed.topic is not None:
+        yield from about(Scope.TABLE, flow.target, _judge_topic(config, flow, cast(EventTables, session)))
+        return
     own = findings_for_table(session, wanted, added=added)
     yield from about(Scope.TABLE, flow.target, own)
     if len(feeding) > 1:
@@ -286,6 +291,15 @@ def _judge_flow(
         remedy = "create it, or set create_tables: true"
         missing = _finding(f"target table {wanted.db}.{wanted.name}", "does not exist in the target", remedy)
         yield ScopedFinding(missing, Scope.TABLE, flow.target)
+
+
+def _judge_topic(config: Config, flow: Flow, session: EventTables) -> Iterator[Finding]:
+    """Judge a topic by what a unit would be stopped by when it opens it."""
+    wanted = topic_table(wanted_table(flow.table, flow.routed), flow.routed, flow.source, flow.table)
+    try:
+        session.judge_topic(wanted, create=config.pipelines[flow.pipeline].create_tables)
+    except TargetConfigError as error:
+        yield _finding(f"topic {flow.place[1]}.{flow.place[2]}", str(error))
 
 
 def not_kept_apart(config: Config, feeding: list[Flow]) -> Iterator[Finding]:

@@ -18,11 +18,11 @@ import msgspec
 from consumer.errors import FencedError, RefusedError
 from consumer.ordering.fold import refolded
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable
-from consumer.spark.pipeline import modes_of
+from consumer.spark.pipeline import modes_of, routes_of
 from consumer.tables.definition import InForce, prepare
 from consumer.tables.event_decoder import SNAPSHOT_READ
 from consumer.tables.held_events import held_event
-from consumer.tables.router import TableRoute, key_function
+from consumer.tables.router import key_function
 from consumer.tables.stored import decode_stored
 from consumer.tables.undecodable import refusal
 from consumer.targets.batches import BatchFenced, BatchTarget, ProgressChange
@@ -168,7 +168,7 @@ class _Taken:
         guards, _, _ = session.begin(unit, epoch)
         options = config.pipelines[unit.pipeline]
         source = _source_of(config, unit)
-        routes = TableRoute.all_of(options)
+        routes = routes_of(config, options)
         stored = decode_stored(before.definition)
         return cls(
             config,

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable
-from consumer.tables.router import Routed, TableRoute, resolve, target_table, wanted_table, written_part
+from consumer.spark.pipeline import routes_of
+from consumer.tables.router import Routed, resolve, target_table, wanted_table, written_part
 from consumer.tables.stored import decode_stored
 from rowlock.errors import CommandError
 from rowlock.inspect.compare import RowDifference, Shape, Suspects, compare_page
@@ -108,7 +109,7 @@ def pairs(config: Config, pipelines: Iterable[str], pattern: str | None = None) 
     out: list[Pair] = []
     for pipeline in pipelines:
         options = config.pipelines[pipeline]
-        routes = TableRoute.all_of(options)
+        routes = routes_of(config, options)
         for source in options.sources:
             for table, problem in _tables(config.sources[source], source):
                 routed = resolve(routes, source, table.db, table.name)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 NOT_YET: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("sources", "type"): ("tdsql",),
     ("sources", "topics"): ("source",),
-    ("targets", "type"): ("tdsql", "kafka"),
+    ("targets", "type"): ("tdsql",),
     ("pipelines", "consistency"): ("transaction",),
 }
 

@@ -1,4 +1,4 @@
-"""Mutants of a Kafka target's formats and shaping."""
+"""Mutants of a Kafka target, its formats and shaping."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from tests.mutants.mutant import Mutant
 
 _FORMATS = "consumer/targets/kafka/formats/"
 _DEBEZIUM = ("tests/unit/test_kafka_debezium_format.py",)
+_TARGET = ("tests/integration/test_kafka_target.py",)
+_ATTEMPTS = ("tests/integration/test_kafka_attempts.py",)
 _CANAL = ("tests/unit/test_kafka_canal_format.py",)
 
 
@@ -31,10 +33,7 @@ MUTANTS = [
     *_of(
         f"{_FORMATS}debezium.py",
         _DEBEZIUM,
-        (
-            'self._event("r" if place.snapshot else "c", None, after, place)',
-            'self._event("c", None, after, place)',
-        ),
+        ('self._event("r" if place.snapshot else "c", None,', 'self._event("c", None,'),
         ("{max(row, 0)}", "{row}"),
         ("if form is None:", "if not self.word:"),
         ("        if name in image:", "        if name:"),
@@ -83,5 +82,46 @@ MUTANTS = [
         ),
         ("(lacks := sorted((routing | set(table.key.columns))", "(lacks := sorted((routing)"),
         ("and masks.keys().isdisjoint(index.columns)", ""),
+    ),
+    *_of(
+        "consumer/targets/kafka/progress.py",
+        _TARGET,
+        (
+            "            writer.known = self._progress.refresh().unit(unit)\n",
+            "            writer.known = known\n",
+        ),
+        ("any(row.epoch > epoch for row in known.lanes)", "any(row.epoch < 0 for row in known.lanes)"),
+        ("    if size > facts.limit:\n", "    if size < 0:\n"),
+    ),
+    *_of(
+        "consumer/targets/kafka/target.py",
+        _TARGET,
+        ("had is not None and had.batch <= batch and", "had is not None and"),
+        (
+            "            if guards(known.lanes) != guards(progress.guards):\n",
+            "            if not known.lanes:\n",
+        ),
+        ("if fenced and found.known.lanes == tuple(progress.rows):", "if not found.known.lanes:"),
+    ),
+    *_of("consumer/targets/kafka/state.py", _TARGET, ("if each[0] >= before and", "if each[0] > before and")),
+    *_of(
+        "consumer/targets/kafka/clients.py",
+        _TARGET,
+        (
+            '"isolation.level": "read_committed",\n        "enable.auto.offset.store": False,\n        "enable.partition.eof"',
+            '"isolation.level": "read_uncommitted",\n        "enable.auto.offset.store": False,\n        "enable.partition.eof"',
+        ),
+    ),
+    *_of(
+        "consumer/targets/kafka/records.py",
+        _TARGET,
+        ("[] if self._facts.compacted else self.format.cleared", "self.format.cleared"),
+        ("            if self.primary(row) in gone:\n", "            if True:\n"),
+        ("if _alike(origin, self._origin) and all(", "if all("),
+    ),
+    *_of(
+        "consumer/tables/definition.py",
+        _ATTEMPTS,
+        ("        return frozenset(target.table.column_names)\n", "        pass\n"),
     ),
 ]

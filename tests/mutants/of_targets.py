@@ -166,5 +166,5 @@ MUTANTS = [
         ("            if holder != os.getpid():", "            if holder:"),
         tests=("tests/unit/test_batch_query.py::test_an_attempt_in_this_process_is_waited_for_and_not_killed",),
     ),
-    *_of("schemas/config/checks.py", ('    if batches and pipeline.lanes', '    if not batches and pipeline.lanes'), ("    if not batches and pipeline.commit_every", "    if pipeline.commit_every"), tests=("tests/unit/test_target_kinds.py",)),
+    *_of("schemas/config/checks.py", ("    if batches and pipeline.lanes", "    if not batches and pipeline.lanes"), ("    if not batches and pipeline.commit_every", "    if pipeline.commit_every"), tests=("tests/unit/test_target_kinds.py",)),
 ]  # fmt: skip

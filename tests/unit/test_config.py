@@ -286,7 +286,7 @@ def test_what_is_not_built_yet_is_refused_as_such(tmp_path: Path, section: str, 
     line, (old, new), instead = {
         ("sources", "type"): (5, ("type: mariadb", "type: {}"), "use 'mysql', 'mariadb' or 'oracle'"),
         ("sources", "topics"): (6, ("host: 127.0.0.1", "topics: {}\n    host: 127.0.0.1"), "use 'table'"),
-        ("targets", "type"): (12, ("type: postgres", "type: {}"), "use 'mysql', 'mariadb', 'postgres' or 'oracle'"),
+        ("targets", "type"): (12, ("type: postgres", "type: {}"), "use 'mysql', 'mariadb', 'postgres', 'oracle' or 'kafka'"),
         ("pipelines", "consistency"): (21, ("target: hq", "consistency: {}\n    target: hq"), "use 'row'"),
     }[section, key]  # fmt: skip
     (found,) = problems(tmp_path, GOOD.replace(old, new.format(value), 1))

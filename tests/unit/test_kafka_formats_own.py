@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from consumer.attempt import effects as fx
 from consumer.attempt.drivers.batches import commit_of
@@ -38,8 +39,8 @@ def topic(*key: int, tombstones: bool = True) -> RoutedTable:
 
 
 def written() -> TargetTable:
-    routed = Routed("head", "acct", topic=TopicOptions())
-    return topic_table(TABLE, routed, ("b1", "mysql", "bank", "acct"))
+    routed = Routed("head", "acct", topic=TopicOptions(kinds=(("b1", "mysql"),)))
+    return topic_table(TABLE, routed, "b1", structs.replace(TABLE, db="bank", name="acct"))
 
 
 def test_every_change_of_a_topic_is_kept_in_order_and_of_a_table_the_net_one() -> None:
@@ -67,7 +68,7 @@ def test_a_route_says_how_its_topics_are_written() -> None:
     config = TopicConfig(
         key=["town"], where={"n": ["1", None]}, masks={"n": "*"}, columns=["id", "town", "n"]
     )
-    options = topic_options(config)
+    options = topic_options(config, {"b1": "mysql"})
     assert (options.key, options.where) == (("town",), (("n", ("1", None)),))
     assert (options.masks, options.columns) == ((("n", "*"),), ("id", "town", "n"))
     routed = resolve([TableRoute("bank.*", "head.{table}", topic=options)], "b1", "bank", "acct")

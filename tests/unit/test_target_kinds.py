@@ -44,7 +44,7 @@ def problems(tmp_path: Path, text: str) -> list[str]:
 
 def test_without_the_package_the_word_is_not_known(tmp_path: Path) -> None:
     assert problems(tmp_path, JSON) == [
-        "12: targets.hq.type: 'json' is not known; one of 'mysql', 'mariadb', 'postgres', 'oracle'"
+        "12: targets.hq.type: 'json' is not known; one of 'mysql', 'mariadb', 'postgres', 'oracle', 'kafka'"
     ]
 
 

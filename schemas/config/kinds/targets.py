@@ -37,6 +37,7 @@ TARGET_KINDS = {
         "consumer.targets.postgres.dialect", "POSTGRES", ("sqlalchemy.dialects.postgresql.psycopg",)
     ),
     "oracle": TargetKind("consumer.targets.oracle.dialect", "ORACLE"),
+    "kafka": TargetKind("consumer.targets.kafka.dialect", "KAFKA", batches=True, events=True),
 }
 
 

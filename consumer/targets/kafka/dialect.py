@@ -1,0 +1,19 @@
+"""The way from a configured Kafka target to its clients."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from consumer.targets.dialect import Dialect
+from consumer.targets.kafka.target import KafkaTarget
+from schemas.config.model import KafkaTargetConfig, TargetConfig
+
+
+def open_kafka(target: TargetConfig, _name: str) -> KafkaTarget:
+    """Connect. Raises TransientError (not reachable) or TargetConfigError."""
+    made = KafkaTarget(cast(KafkaTargetConfig, target))
+    made.ensure_bookkeeping()
+    return made
+
+
+KAFKA = Dialect("kafka", open_kafka)

@@ -1,0 +1,53 @@
+"""Kafka's errors as consumer.errors: what another try mends, what a person must change, and what ends this worker's right to write."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, KafkaException
+
+from consumer.errors import ConsumerError, TargetConfigError, TransientError, UnitStoppedError
+
+FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
+TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
+
+_NO_TRANSACTIONS = "the broker has no transactions, without which records and progress could not be written together: use Kafka 0.11 or newer"
+_REMEDIES = {
+    "_UNSUPPORTED_FEATURE": _NO_TRANSACTIONS,
+    "UNSUPPORTED_VERSION": _NO_TRANSACTIONS,
+    "UNSUPPORTED_FOR_MESSAGE_FORMAT": _NO_TRANSACTIONS,
+    "_AUTHENTICATION": "the broker does not accept the user: correct the target's `options` (sasl.username, sasl.password)",
+    "SASL_AUTHENTICATION_FAILED": "the broker does not accept the user: correct the target's `options` (sasl.username, sasl.password)",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "the user may not write transactions: allow Write and Describe on the transactional ids that begin with the target's `prefix`",
+    "TOPIC_AUTHORIZATION_FAILED": "the user may not use the topic: allow Read, Write and Describe on it",
+    "CLUSTER_AUTHORIZATION_FAILED": "the user may not do this to the cluster: allow it, or make the topics yourself",
+    "INVALID_TRANSACTION_TIMEOUT": "the broker allows no transactions of 10 s: raise its transaction.max.timeout.ms to 10000 at least",
+    "INVALID_REPLICATION_FACTOR": "the cluster has too few brokers: set the target's `replication` to what it can do",
+    "POLICY_VIOLATION": "a policy of the cluster refuses it: make the topic yourself",
+    "INVALID_TOPIC_EXCEPTION": "this is no name of a topic: correct `to` of the route",
+}
+
+
+class WriterFencedError(TransientError):
+    """Another producer took the transactional id: the progress topic says whose the unit is. Nothing of an open transaction stays."""
+
+
+def kafka_error(error: KafkaException) -> KafkaError | None:
+    """Return what Kafka says in an exception of its client."""
+    seen = error.args[0] if error.args else None
+    return seen if isinstance(seen, KafkaError) else None
+
+
+def translated(error: KafkaException | KafkaError, doing: str) -> ConsumerError:
+    """Return the error of a call that failed; `doing`: what was being done."""
+    seen = error if isinstance(error, KafkaError) else kafka_error(error)
+    if seen is None:
+        return TransientError(f"{doing}: {error}")
+    name = seen.name()
+    if name in FENCED:
+        return WriterFencedError(f"{doing}: another producer has its transactional id now ({seen.str()})")
+    if name in TOO_LARGE:
+        return UnitStoppedError(
+            f"{doing}: the broker refuses a record as too large ({seen.str()}): raise max.message.bytes of the topic, or message.max.bytes of the broker"
+        )
+    if name in _REMEDIES:
+        return TargetConfigError(f"{doing}: {seen.str()}: {_REMEDIES[name]}")
+    return TransientError(f"{doing}: {seen.str()} ({name})")

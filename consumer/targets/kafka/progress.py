@@ -1,0 +1,298 @@
+"""The progress store of a Kafka target: a compacted topic, written in the transactions that write rows.
+
+The fence has two parts. A unit has one transactional id, so a producer that begins ends the transactions of all before it: that is Kafka's. But
+whoever begins last has it, be it the rightful owner or a worker that slept. So the token decides: a producer begins, *then* reads the topic to
+its end, and writes only where the token there is the one that it has. An owner that was fenced by such a worker finds its own token, and takes the
+id again; the other one finds a higher one, and stops.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import msgspec
+import structlog
+
+from consumer.errors import FencedError, TargetConfigError, TransientError, UnitStoppedError
+from consumer.ordering.fencing_tokens import BITS, next_epoch
+from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
+from consumer.targets.kafka.clients import BATCH, admin_of
+from consumer.targets.kafka.errors import WriterFencedError
+from consumer.targets.kafka.reader import TopicReader
+from consumer.targets.kafka.state import NOTHING, Known, UnitRecord, Units, pairs
+from consumer.targets.kafka.topics import TopicFacts, Topics
+from consumer.targets.kafka.writer import Outgoing, UnitWriter, transactional_id
+from schemas.backoff import pause_after
+from schemas.config.model import KafkaTargetConfig
+from schemas.wire.position import ZERO
+
+log = structlog.get_logger(__name__)
+
+SETTINGS = {"cleanup.policy": "compact"}
+FENCES = 8
+"""How often an owner takes its transactional id back before it lets others have a turn."""
+FIRST_PAUSE_S = 0.02
+OVERHEAD = 200
+"""Bytes of a record beside key, value and headers, and of the batch that holds it alone: at most."""
+Change = Callable[[Known], Known]
+"""Says what becomes of a unit. Raises FencedError: it is somebody else's. The same object: nothing becomes of it."""
+
+
+class ProgressTopic:
+    """The topic, followed from its begin."""
+
+    def __init__(self, config: KafkaTargetConfig, topics: Topics) -> None:
+        self.name = f"{config.prefix}.rowlock_progress"
+        self._config, self._topics = config, topics
+        self._reader: TopicReader | None = None
+        self.facts: TopicFacts | None = None
+        self.units = Units()
+
+    def ensure(self) -> None:
+        """Make the topic where it is missing. Raises TargetConfigError: one that is there cannot serve."""
+        found = self._topics.facts(self.name)
+        if found is None:
+            found = self._topics.made(self.name, 1, SETTINGS)
+        self._judge(found)
+
+    def _judge(self, found: TopicFacts | None) -> None:
+        if found is not None and found.partitions != 1:
+            raise TargetConfigError(
+                f"topic {self.name} has {found.partitions} partitions and must have one, for its order is the units': make it anew while "
+                "nothing writes to the target, or choose another `prefix` of the target"
+            )
+        if found is not None and not found.compacted:
+            raise TargetConfigError(
+                f"topic {self.name} would forget the progress of units: set its cleanup.policy to compact"
+            )
+        self.facts = found
+
+    def refresh(self, *, stable: bool = False) -> Units:
+        """Read to the end of now (`stable`: to the first open transaction). Raises consumer.errors."""
+        if self._reader is None:
+            if self.facts is None:
+                self._judge(self._topics.facts(self.name))
+            if self.facts is None:
+                return self.units  # nobody has ever written
+            self.units = Units()
+            self._reader = TopicReader(self._config, self._topics, self.name, 1)
+        try:
+            for message in self._reader.to_end(stable=stable):
+                self._take(message.offset(), message.key(), message.value())
+        except Exception:
+            self.close()  # from its begin, the next time
+            raise
+        return self.units
+
+    def _take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+        try:
+            self.units.take(key, value)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise TargetConfigError(
+                f"topic {self.name} offset {offset}: this is no record of rowlock's ({error}): find out who else writes there, and choose "
+                "another `prefix` of the target"
+            ) from error
+
+    def outgoing(self, unit: ApplyUnit, before: Known, after: Known) -> list[Outgoing]:
+        """Return the records that make `after` of `before`. Raises UnitStoppedError: the topic does not take one of that size."""
+        records = [Outgoing(self.name, 0, key, value) for key, value in pairs(unit, before, after)]
+        for record in records:
+            if self.facts is not None:
+                check_size(record, self.facts)
+        return records
+
+    def close(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+
+def check_size(record: Outgoing, facts: TopicFacts) -> None:
+    """Raise UnitStoppedError for a record that the topic would refuse: a producer that meets that has lost its transaction."""
+    size = OVERHEAD + len(record.key or b"") + len(record.value or b"")
+    size += sum(len(name) + len(value) + 10 for name, value in record.headers)
+    if size > facts.limit:
+        raise UnitStoppedError(
+            f"topic {facts.name} of the target: a record of {size} bytes is above its max.message.bytes of {facts.limit}: raise it there, and in the "
+            "consumers that read it, or leave the large column out of the route (`columns`)"
+        )
+
+
+class KafkaProgress:
+    """See consumer.targets.base.ProgressStore."""
+
+    def __init__(
+        self, config: KafkaTargetConfig, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
+    ) -> None:
+        self._config, self._now_ms = config, now_ms
+        self._topics = Topics(admin_of(config), config.replication)
+        self._progress = ProgressTopic(config, self._topics)
+        self._writers: dict[ApplyUnit, UnitWriter] = {}
+
+    def ensure_bookkeeping(self) -> None:
+        self._progress.ensure()
+
+    def take_over(
+        self,
+        unit: ApplyUnit,
+        topic_id: str,
+        layout: str,
+        lanes: int,
+        *,
+        assigned: int | None = None,
+        above: int = 0,
+    ) -> tuple[int, list[LaneProgress], UnitState]:
+        before = UnitState(None, None, None)
+
+        def taken(known: Known) -> Known:
+            nonlocal before
+            before = known.state
+            rows = known.lanes or tuple(
+                LaneProgress(n, 0, 0, topic_id, -1, ZERO, 0, layout) for n in range(lanes)
+            )
+            highest = max(row.epoch for row in rows)
+            epoch = next_epoch(unit, highest, assigned=assigned, above=above, now_ms=self._now_ms())
+            record = UnitRecord(
+                tuple(replace(row, epoch=epoch) for row in rows),
+                replace(before, stopped=None),
+                None if known.record is None else known.record.written,
+            )
+            return Known(record, known.held)
+
+        last = None if assigned is None else ((assigned + 1) << BITS) - 1
+        lanes_now = self._changed(unit, taken, last).lanes
+        return lanes_now[0].epoch, list(lanes_now), before
+
+    def begin(self, unit: ApplyUnit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
+        def begun(known: Known) -> Known:
+            record = known.record
+            if record is None or any(row.epoch != epoch for row in record.lanes):
+                raise FencedError(
+                    f"another worker owns {unit.topic} of pipeline {unit.pipeline} now: expected epoch {epoch}, the target has "
+                    f"{[row.epoch for row in known.lanes]}"
+                )
+            rows = tuple(replace(row, attempt=row.attempt + 1) for row in record.lanes)
+            return Known(msgspec.structs.replace(record, lanes=rows), known.held)
+
+        known = self._changed(unit, begun, epoch)
+        return list(known.lanes), known.state, _sorted(known)
+
+    def read(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+        known = self._progress.refresh().unit(unit)
+        return list(known.lanes) if lanes else [], None if known.record is None else known.state
+
+    def held(self, unit: ApplyUnit) -> list[Held]:
+        return _sorted(self._progress.refresh().unit(unit))
+
+    def topics(self, pipeline: str) -> list[str]:
+        return self._progress.refresh().topics(pipeline)
+
+    def displaced(self, pipeline: str) -> dict[str, int]:
+        return {}
+
+    def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
+        now = self._now_ms()
+
+        def stopped(known: Known) -> Known:
+            record = known.record
+            if record is None or any(row.epoch != epoch for row in record.lanes):
+                return known
+            since = record.state.since_ms if message == was else None
+            state = replace(record.state, stopped=message, since_ms=since or now)
+            return Known(msgspec.structs.replace(record, state=state), known.held)
+
+        self._changed(unit, stopped, epoch)
+
+    def ping(self) -> bool:
+        try:
+            self._topics.ping()
+        except TransientError:
+            return False
+        return True
+
+    def close(self) -> None:
+        for unit in list(self._writers):
+            self._discard(unit)
+        self._progress.close()
+
+    # --- the writer of a unit
+
+    def _changed(self, unit: ApplyUnit, change: Change, epoch: int | None) -> Known:
+        """Commit what `change` makes of a unit; return it. `epoch`: see `_opened`. Raises FencedError: `change` does, of what was read behind
+        a new producer's begin."""
+        for tries in range(1, FENCES + 1):
+            had = self._writers.get(unit)
+            writer = had or self._opened(unit, change, epoch)
+            if writer is None:
+                return NOTHING
+            try:
+                after = change(writer.known)
+                if after is not writer.known:
+                    self._commit(unit, writer, after, ())
+                    return after
+            except FencedError:
+                self._discard(unit)  # what it knows may be of before somebody else's commits
+                if had is None:
+                    raise
+            except WriterFencedError:
+                self._taken_back(unit)
+                time.sleep(
+                    pause_after(tries, FIRST_PAUSE_S)
+                )  # who takes the unit over at the same time gets through
+            else:
+                if had is None:
+                    return after
+                self._discard(unit)
+        raise TransientError(
+            f"{unit.topic} of pipeline {unit.pipeline}: other producers take its transactional id again and again"
+        )
+
+    def _opened(
+        self, unit: ApplyUnit, change: Change, epoch: int | None, batch: int = BATCH
+    ) -> UnitWriter | None:
+        """Take the transactional id of a unit, and read what is there since; None: `change` does nothing to it.
+
+        `epoch`: the highest that is the caller's own. Whoever sees a higher one before fences nobody: tokens never fall. Of anything else that
+        is seen before a producer begins nothing is concluded. Raises what `change` raises.
+        """
+        if self._progress.facts is None:
+            self._progress.ensure()
+        known = self._progress.refresh(stable=True).unit(unit)
+        if epoch is not None and any(row.epoch > epoch for row in known.lanes) and change(known) is known:
+            return None
+        writer = UnitWriter(self._config, unit, batch)
+        try:
+            writer.known = self._progress.refresh().unit(unit)
+        except BaseException:
+            writer.discard()
+            raise
+        self._writers[unit] = writer
+        return writer
+
+    def _commit(self, unit: ApplyUnit, writer: UnitWriter, after: Known, records: Sequence[Outgoing]) -> None:
+        """Commit records and what becomes of the unit. Raises consumer.errors; the writer is gone then."""
+        outgoing = self._progress.outgoing(unit, writer.known, after)
+        try:
+            writer.commit([*records, *outgoing])
+        except BaseException:
+            self._discard(unit)
+            raise
+        writer.known = after
+
+    def _taken_back(self, unit: ApplyUnit) -> None:
+        log.warning(
+            "another producer took the unit's transactional id: the progress topic says whose the unit is",
+            pipeline=unit.pipeline, topic=unit.topic, transactional_id=transactional_id(self._config, unit),
+            do="a worker that was paused and came back does this once; if it is said again and again, something else uses the id",
+        )  # fmt: skip
+
+    def _discard(self, unit: ApplyUnit) -> None:
+        writer = self._writers.pop(unit, None)
+        if writer is not None:
+            writer.discard()
+
+
+def _sorted(known: Known) -> list[Held]:
+    return [entry for _, entry in sorted(known.held.items())]

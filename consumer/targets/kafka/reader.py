@@ -1,0 +1,74 @@
+"""Reading a topic of the target to where it ended when that was asked: committed records only, and every one of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from consumer.errors import TransientError
+from consumer.targets.kafka.clients import READ_S, consumer_of
+from consumer.targets.kafka.errors import translated
+from consumer.targets.kafka.topics import Topics
+from schemas.config.model import KafkaTargetConfig
+
+
+class TopicReader:
+    """Reads partitions of one topic from the beginning, and later what has come since. Close it."""
+
+    def __init__(self, config: KafkaTargetConfig, topics: Topics, name: str, partitions: int) -> None:
+        self._topics, self._name = topics, name
+        self._at = dict.fromkeys(range(partitions), 0)
+        self._consumer = consumer_of(config)
+        self._consumer.assign([TopicPartition(name, each, 0) for each in self._at])
+        starts = self._starts()
+        if any(starts.values()):  # records below are deleted
+            self._at = starts
+            self._consumer.assign([TopicPartition(name, each, at) for each, at in starts.items()])
+
+    def _starts(self) -> dict[int, int]:
+        try:
+            return {
+                each: self._consumer.get_watermark_offsets(TopicPartition(self._name, each), timeout=READ_S)[
+                    0
+                ]
+                for each in self._at
+            }
+        except KafkaException as error:
+            self.close()
+            raise translated(error, f"the begin of topic {self._name} cannot be read") from error
+
+    def to_end(self, *, stable: bool = False) -> Iterator[Any]:
+        """Yield the committed messages up to where the topic ends now, those of one partition in their order.
+
+        A transaction that is open below that end is awaited; `stable`: nothing behind its begin is read. Raises TransientError: nothing came
+        for too long.
+        """
+        ends = self._topics.ends(self._name, list(self._at), stable=stable)
+        left = {each for each, end in ends.items() if self._at[each] < end}
+        last = time.monotonic()
+        while left:
+            message: Any = self._consumer.poll(0.1)
+            if message is None:
+                if time.monotonic() - last > READ_S:
+                    raise TransientError(
+                        f"topic {self._name} could not be read to its end in {READ_S:.0f} s: a broker does not answer, or a transaction "
+                        "of another producer stays open"
+                    )
+                continue
+            error, partition = message.error(), message.partition()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                if error.retriable() or error.code() in {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}:
+                    continue
+                raise translated(error, f"topic {self._name} cannot be read")
+            self._at[partition] = message.offset() + (error is None)
+            if error is None:
+                last = time.monotonic()
+                yield message
+            if self._at[partition] >= ends[partition]:
+                left.discard(partition)
+
+    def close(self) -> None:
+        self._consumer.close()

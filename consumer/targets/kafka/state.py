@@ -1,0 +1,117 @@
+"""The records of a unit in the progress topic of a Kafka target: one of the unit itself, and one of each event that is held. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
+from consumer.targets.batches import ProgressChange
+
+VERSION = 1
+EventId = tuple[int, int]
+
+
+class Written(msgspec.Struct, frozen=True):
+    """The way a unit's records are written: another one would give the rows that are there other keys, or other partitions."""
+
+    topic: str
+    format: str
+    key: tuple[str, ...]
+    partitions: int
+    partitioner: str
+
+
+class UnitRecord(msgspec.Struct, frozen=True):
+    """The record of a unit. `written`: None before its first row."""
+
+    lanes: tuple[LaneProgress, ...]
+    state: UnitState
+    written: Written | None = None
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A unit as it was last read or written. `record`: None: nothing is there. `held` by (offset, part)."""
+
+    record: UnitRecord | None = None
+    held: Mapping[EventId, Held] = field(default_factory=dict)
+
+    @property
+    def lanes(self) -> tuple[LaneProgress, ...]:
+        return () if self.record is None else self.record.lanes
+
+    @property
+    def state(self) -> UnitState:
+        return UnitState(None, None, None) if self.record is None else self.record.state
+
+
+NOTHING = Known()
+Pair = tuple[bytes, bytes | None]
+"""(key, value) of a record."""
+
+
+class Units:
+    """The units of a progress topic, as the records that were taken so far leave them."""
+
+    def __init__(self) -> None:
+        self._units: dict[ApplyUnit, Known] = {}
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        """Take a record. Raises msgspec.DecodeError: rowlock did not write it."""
+        pipeline, topic, *event = msgspec.json.decode(key or b"", type=list[str | int])
+        unit = ApplyUnit(str(pipeline), str(topic))
+        known = self.unit(unit)
+        if not event:
+            record = None if value is None else msgspec.json.decode(value, type=UnitRecord)
+            self._units[unit] = Known(record, known.held)
+            return
+        offset, part = map(int, event)
+        held = {each: entry for each, entry in known.held.items() if each != (offset, part)}
+        if value is not None:
+            held[offset, part] = msgspec.json.decode(value, type=Held)
+        self._units[unit] = Known(known.record, held)
+
+    def unit(self, unit: ApplyUnit) -> Known:
+        return self._units.get(unit, NOTHING)
+
+    def topics(self, pipeline: str) -> list[str]:
+        return sorted(
+            unit.topic
+            for unit, known in self._units.items()
+            if unit.pipeline == pipeline and known.record is not None
+        )
+
+
+def pairs(unit: ApplyUnit, before: Known, after: Known) -> Iterator[Pair]:
+    """Yield the records that make `after` of `before`; the unit's own comes last."""
+    for each in before.held:
+        if each not in after.held:
+            yield _key(unit, *each), None
+    for each, entry in after.held.items():
+        if before.held.get(each) != entry:
+            yield _key(unit, *each), msgspec.json.encode(entry)
+    yield _key(unit), None if after.record is None else msgspec.json.encode(after.record)
+
+
+def _key(unit: ApplyUnit, *event: int) -> bytes:
+    return msgspec.json.encode((unit.pipeline, unit.topic, *event))
+
+
+def committed(known: Known, change: ProgressChange, written: Written | None) -> Known:
+    """Return what a commit makes of a unit."""
+    before = -1 if change.closed_before is None else change.closed_before
+    closed = set(change.closed)
+    held = {each: entry for each, entry in known.held.items() if each[0] >= before and each not in closed} | {
+        (entry.offset, entry.part): entry for entry in change.held
+    }
+    old = None if known.record is None else known.record.written
+    return Known(UnitRecord(tuple(change.rows), change.state or known.state, written or old), held)
+
+
+def guards(rows: Sequence[LaneProgress]) -> list[tuple[int, int, int, int]]:
+    """Return what a commit compares."""
+    return sorted((row.lane, row.epoch, row.attempt, row.offset) for row in rows)

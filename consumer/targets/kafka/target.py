@@ -1,0 +1,206 @@
+"""A Kafka cluster as a target of whole batches: every commit is one transaction of records and of the progress that belongs to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+
+from consumer.errors import TargetConfigError, TransientError, UnitStoppedError
+from consumer.ordering.model import ApplyUnit, TargetTable, TargetTopic
+from consumer.targets.batches import (
+    BatchCommitted,
+    BatchFenced,
+    Clearing,
+    Defined,
+    ProgressChange,
+    RowsChange,
+)
+from consumer.targets.checks.table_facts import TableFacts
+from consumer.targets.kafka.clients import BATCH
+from consumer.targets.kafka.errors import WriterFencedError
+from consumer.targets.kafka.formats.model import Place
+from consumer.targets.kafka.progress import FENCES, OVERHEAD, KafkaProgress
+from consumer.targets.kafka.reader import TopicReader
+from consumer.targets.kafka.records import StateRow, TableRecords
+from consumer.targets.kafka.state import Known, Written, committed, guards
+from consumer.targets.kafka.topics import TopicFacts
+from consumer.targets.kafka.writer import Outgoing, UnitWriter
+from schemas.findings import START_OVER
+from schemas.table.model import Key, Table
+
+PAGE = 10_000
+"""Keys that are listed together."""
+
+
+class _NotOursError(Exception):
+    """Somebody else's commit is there. `known`: the unit as it is."""
+
+    def __init__(self, known: Known) -> None:
+        super().__init__(known)
+        self.known = known
+
+
+class KafkaTarget(KafkaProgress):
+    """See consumer.targets.batches.BatchTarget. `paused` is called before a commit."""
+
+    transactional_ddl = True
+
+    def __init__(self, *args: object, **options: object) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]
+        self._tables: dict[TargetTopic, tuple[TableRecords, TopicFacts]] = {}
+        self.paused: Callable[[], None] = lambda: None
+
+    # --- commits
+
+    def apply(
+        self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange
+    ) -> BatchCommitted | BatchFenced:
+        records, written = list(self._records(changes, progress)), self._written(changes)
+        batch = min((self._of(each.table)[1].limit - OVERHEAD for each in changes), default=BATCH)
+        fenced = False
+        for _ in range(FENCES):
+            try:
+                writer = self._current(unit, progress, max(1, min(BATCH, batch)))
+                after = committed(writer.known, progress, written)
+                _check_written(unit, writer.known, written)
+                self.paused()
+                self._commit(unit, writer, after, records)
+            except _NotOursError as found:
+                if fenced and found.known.lanes == tuple(progress.rows):
+                    return BatchCommitted()  # it was complete when the id was taken
+                return BatchFenced(str(found.known.lanes))
+            except WriterFencedError:
+                fenced = True
+                self._taken_back(unit)
+            else:
+                return BatchCommitted()
+        raise TransientError(
+            f"{unit.topic} of pipeline {unit.pipeline}: other producers take its transactional id again and again"
+        )
+
+    def _current(self, unit: ApplyUnit, progress: ProgressChange, batch: int) -> UnitWriter:
+        """Return the unit's writer where the guards hold by what it last read or wrote. Raises _NotOursError: they do not, and it has just
+        read that."""
+        had = self._writers.get(unit)
+        if had is not None and had.batch <= batch and guards(had.known.lanes) == guards(progress.guards):
+            return had
+        self._discard(unit)
+
+        def judged(known: Known) -> Known:
+            if guards(known.lanes) != guards(progress.guards):
+                raise _NotOursError(known)
+            return Known(known.record, known.held)
+
+        writer = self._opened(unit, judged, progress.guards[0].epoch, batch)
+        if writer is None:
+            raise TransientError(f"{unit.topic}: no producer")
+        try:
+            judged(writer.known)
+        except _NotOursError:
+            self._discard(unit)
+            raise
+        return writer
+
+    def _records(self, changes: Sequence[RowsChange], progress: ProgressChange) -> Iterator[Outgoing]:
+        row = progress.rows[0]
+        place = Place(row.position, row.gen, row.commit_ts_ms)
+        for change in changes:
+            table = self._of(change.table)[0]
+            match change:
+                case Clearing():
+                    yield from table.cleared(change.where, place, self._rows(change.table, change.where))
+                case Defined():
+                    yield from table.defined(place)
+                case _:
+                    yield from table.of(change, place, self._rows(change.table, None))
+
+    def _written(self, changes: Sequence[RowsChange]) -> Written | None:
+        return self._of(changes[0].table)[0].written if changes else None
+
+    # --- topics
+
+    def open_topic(self, table: TargetTable, *, create: bool) -> None:
+        """See consumer.targets.base.EventTables."""
+        topic = _topic(table)
+        facts = self._topics.facts(topic.name)
+        if facts is None:
+            self._records_in(table, None, create=create)  # what cannot be written needs no topic
+            facts = self._topics.made(topic.name, topic.options.partitions or 1, {})
+        self._tables[topic] = self._records_in(table, facts, create=create), facts
+
+    def judge_topic(self, table: TargetTable, *, create: bool) -> None:
+        self._records_in(table, self._topics.facts(_topic(table).name), create=create)
+
+    def _records_in(self, table: TargetTable, facts: TopicFacts | None, *, create: bool) -> TableRecords:
+        """Return what writes a table to its topic as that is, or as it would be made. Raises TargetConfigError."""
+        topic = _topic(table)
+        if facts is None and not create:
+            raise TargetConfigError(
+                f"the target has no topic {topic.name}: make it, or set `create_tables: true`"
+            )
+        return TableRecords(table, facts or _wanted(topic), self._salt)
+
+    @property
+    def _salt(self) -> str:
+        return self._config.mask_salt.get_secret_value()
+
+    def _of(self, table: TargetTable) -> tuple[TableRecords, TopicFacts]:
+        topic = _topic(table)
+        if topic not in self._tables:
+            self.open_topic(table, create=False)
+        return self._tables[topic]
+
+    def _rows(self, table: TargetTable, where: dict[str, str] | None) -> Iterator[StateRow]:
+        """Yield the rows of a table that its topic holds now; read when the first one is asked for."""
+        records, facts = self._of(table)
+        reader = TopicReader(self._config, self._topics, facts.name, facts.partitions)
+        try:
+            messages = ((each.partition(), each.key(), each.value()) for each in reader.to_end())
+            rows = records.fold(messages, where)
+        finally:
+            reader.close()
+        yield from rows.values()
+
+    def keys(
+        self, unit: ApplyUnit, table: TargetTable, where: dict[str, str] | None
+    ) -> Iterable[Sequence[Key]]:
+        primary = self._of(table)[0].primary
+        keys = (primary(row) for row in self._rows(table, where))
+        while page := list(islice(keys, PAGE)):
+            yield page
+
+    # --- definitions: a topic has none
+
+    def read_table(self, schema: str, name: str) -> Table | None:
+        return None
+
+    def facts(self, schema: str, name: str) -> TableFacts:
+        return TableFacts()
+
+    def surroundings(self, schema: str, name: str) -> object:
+        return self._topics.facts(f"{schema}.{name}")
+
+    def create_table(self, table: Table) -> None:
+        """Do nothing: `open_topic` makes topics."""
+
+
+def _wanted(topic: TargetTopic) -> TopicFacts:
+    return TopicFacts(topic.name, topic.options.partitions or 1, 1 << 30, compacted=False)
+
+
+def _topic(table: TargetTable) -> TargetTopic:
+    if table.topic is None:
+        raise ValueError(f"{table.schema}.{table.name} is written to no topic")
+    return table.topic
+
+
+def _check_written(unit: ApplyUnit, known: Known, wanted: Written | None) -> None:
+    """Raise UnitStoppedError where the route writes records in another way than those that are there."""
+    was = None if known.record is None else known.record.written
+    if was is None or wanted is None or was == wanted:
+        return
+    raise UnitStoppedError(
+        f"{unit.topic}: its records in the topic {was.topic} have format {was.format}, key {list(was.key)}, {was.partitions} partitions by "
+        f"{was.partitioner}; now they would have topic {wanted.topic}, format {wanted.format}, key {list(wanted.key)}, {wanted.partitions} "
+        f"partitions by {wanted.partitioner}, and rows would stand under two keys: set the route back, or {START_OVER}"
+    )

@@ -1,0 +1,100 @@
+"""The topics of a Kafka target as the cluster has them: partitions, limits, where they end; and how they are made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from consumer.errors import TransientError
+from consumer.targets.kafka.clients import CALL_S
+from consumer.targets.kafka.errors import kafka_error, translated
+
+SHOWN_EVERY_S = 0.1
+"""Seconds between looks for a topic that was just made."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """`limit`: bytes of the largest batch of records that it takes. `compacted`: it takes no record without a key."""
+
+    name: str
+    partitions: int
+    limit: int
+    compacted: bool
+
+
+class Topics:
+    """The topics of a cluster. Everything raises consumer.errors: TransientError (no answer), TargetConfigError (not allowed)."""
+
+    def __init__(self, admin: AdminClient, replication: int) -> None:
+        self._admin, self._replication = admin, replication
+
+    def ping(self) -> None:
+        """See that the cluster answers."""
+        try:
+            self._admin.list_topics(timeout=CALL_S)
+        except KafkaException as error:
+            raise translated(error, "the Kafka cluster of the target does not answer") from error
+
+    def facts(self, name: str) -> TopicFacts | None:
+        """Return what is known of a topic; None: it is not there."""
+        try:
+            found = self._admin.list_topics(timeout=CALL_S).topics.get(
+                name
+            )  # asked of one, a broker may make it
+            if found is None or not found.partitions:
+                return None
+            resource = ConfigResource(ResourceType.TOPIC, name)
+            settings = self._admin.describe_configs([resource], request_timeout=CALL_S)[resource].result(
+                CALL_S
+            )
+        except KafkaException as error:
+            seen = kafka_error(error)
+            if seen is not None and seen.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise translated(error, f"topic {name} of the target cannot be looked at") from error
+        return TopicFacts(
+            name,
+            len(found.partitions),
+            int(settings["max.message.bytes"].value),
+            "compact" in settings["cleanup.policy"].value,
+        )
+
+    def made(self, name: str, partitions: int, settings: Mapping[str, str]) -> TopicFacts:
+        """Make a topic, or find that somebody else has just done so; wait until a broker shows it."""
+        wanted = NewTopic(name, partitions, self._replication, config=dict(settings))
+        try:
+            self._admin.create_topics([wanted], operation_timeout=CALL_S, request_timeout=CALL_S)[
+                name
+            ].result(CALL_S)
+        except KafkaException as error:
+            seen = kafka_error(error)
+            if seen is None or seen.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise translated(error, f"topic {name} of the target cannot be made") from error
+        until = time.monotonic() + CALL_S
+        while (found := self.facts(name)) is None:
+            if time.monotonic() > until:
+                raise TransientError(f"topic {name} of the target is made, and no broker shows it yet")
+            time.sleep(SHOWN_EVERY_S)
+        return found
+
+    def ends(self, name: str, partitions: Sequence[int], *, stable: bool = False) -> dict[int, int]:
+        """Return partition → the offset behind its last record, be that committed or not; `stable`: the one below which no transaction is open."""
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = {TopicPartition(name, each): latest for each in partitions}
+        level = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
+        try:
+            found = self._admin.list_offsets(asked, request_timeout=CALL_S, isolation_level=level)
+            return {place.partition: future.result(CALL_S).offset for place, future in found.items()}
+        except KafkaException as error:
+            raise translated(error, f"the end of topic {name} cannot be read") from error

@@ -1,0 +1,143 @@
+"""The one transactional producer of a unit: what it commits is seen whole or not at all, and making another one fences it.
+
+It is thrown away at the first error, and so is never asked to begin another transaction while the outcome of one is not known: Kafka could
+end that one with the late answer to the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from consumer.errors import CommitUnknownError, TransientError
+from consumer.ordering.model import ApplyUnit
+from consumer.targets.kafka.clients import CALL_S, producer_of
+from consumer.targets.kafka.errors import FENCED, kafka_error, translated
+from consumer.targets.kafka.state import NOTHING, Known
+from schemas.config.model import KafkaTargetConfig
+
+ABORT_S = 2.0
+"""Seconds for ending a transaction that failed: where that does not succeed, the next producer ends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A record with its place."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+class UnitWriter:
+    """Making one fences every earlier one of the unit, and ends what they left open. `known`: the unit as read since then, or written.
+
+    `batch`: bytes that its producer sends together. Raises consumer.errors, WriterFencedError among them.
+    """
+
+    def __init__(self, config: KafkaTargetConfig, unit: ApplyUnit, batch: int) -> None:
+        self.known: Known = NOTHING
+        self.batch = batch
+        self._what = f"a transaction of unit {unit.topic} of pipeline {unit.pipeline}"
+        self._failed: list[KafkaError] = []
+        self._producer = producer_of(config, transactional_id(config, unit), batch)
+        try:
+            self._producer.init_transactions(CALL_S)
+        except (KafkaException, SystemError) as error:
+            self.discard()
+            if isinstance(error, KafkaException):
+                raise translated(error, f"{self._what} cannot be begun") from error
+            raise TransientError(f"{self._what} cannot be begun: {error}") from error
+
+    def commit(self, records: Sequence[Outgoing]) -> None:
+        """Write all in one transaction.
+
+        Raises CommitUnknownError: only the progress topic can tell whether that happened; any other of consumer.errors: it did not, but for
+        WriterFencedError, behind which it may have. After any of them the writer is of no more use.
+        """
+        self._failed.clear()
+        try:
+            self._producer.begin_transaction()
+            for record in records:
+                self._produce(record)
+            left = self._producer.flush(CALL_S)
+        except (KafkaException, SystemError) as error:
+            raise self._not_committed(error) from error
+        if self._failed:
+            raise translated(self._failed[0], self._what)
+        if left:
+            raise TransientError(
+                f"{self._what}: {left} of {len(records)} records were not taken in {CALL_S:.0f} s"
+            )
+        try:
+            self._producer.commit_transaction(CALL_S)
+        except (KafkaException, SystemError) as error:
+            raise self._not_known(error) from error
+
+    def _not_committed(self, error: KafkaException | SystemError) -> Exception:
+        """Behind a fatal error the library's callbacks fail by themselves (SystemError): the next call says what happened."""
+        seen: KafkaException | SystemError = error
+        if not isinstance(error, KafkaException):
+            try:
+                self._producer.abort_transaction(ABORT_S)
+            except (KafkaException, SystemError) as said:
+                seen = said
+        if isinstance(seen, KafkaException):
+            return translated(seen, self._what)
+        return TransientError(f"{self._what}: {seen}")
+
+    def _not_known(self, error: KafkaException | SystemError) -> Exception:
+        """Only an answer by which Kafka itself refused the commit says that it did not happen."""
+        seen = kafka_error(error) if isinstance(error, KafkaException) else None
+        if seen is not None and (seen.name() in FENCED or seen.txn_requires_abort()):
+            return translated(seen, self._what)
+        return CommitUnknownError(f"{self._what}: nobody knows whether it was committed: {error}")
+
+    def _produce(self, record: Outgoing) -> None:
+        until = time.monotonic() + CALL_S
+        while True:
+            try:
+                self._producer.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    record.partition,
+                    headers=list(record.headers),
+                    on_delivery=self._delivered,
+                )
+            except BufferError as error:
+                self._producer.poll(0.1)  # more than the library's queue holds
+                if time.monotonic() > until:
+                    raise TransientError(f"{self._what}: no broker takes its records") from error
+            else:
+                return
+
+    def _delivered(self, error: KafkaError | None, _message: Any) -> None:
+        if error is not None:
+            self._failed.append(error)
+
+    def discard(self) -> None:
+        """Throw the producer away; what was not committed never will be."""
+        for step in (
+            lambda: self._producer.abort_transaction(ABORT_S),
+            self._producer.purge,
+            self._producer.close,
+        ):
+            # a fenced producer says so once more, and warns that it could not abort what is over
+            with (
+                contextlib.suppress(KafkaException, SystemError, RuntimeError),
+                warnings.catch_warnings(action="ignore"),
+            ):
+                step()
+
+
+def transactional_id(config: KafkaTargetConfig, unit: ApplyUnit) -> str:
+    return f"{config.prefix}.{unit.pipeline}.{unit.topic}"

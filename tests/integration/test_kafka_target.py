@@ -1,0 +1,362 @@
+"""A Kafka target against a broker: one commit is records and progress together, and of two owners of a unit one writes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from structlog.testing import capture_logs
+
+from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, UnitStoppedError
+from consumer.ordering.model import EveryChange, Held, NetChange
+from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing, Defined
+from consumer.targets.kafka import progress
+from consumer.targets.kafka.clients import TRANSACTION_S
+from consumer.targets.kafka.state import committed
+from consumer.targets.kafka.target import KafkaTarget
+from consumer.targets.kafka.writer import UnitWriter
+from deploy.embedded.services import Kafka
+from schemas.config.model import KafkaTargetConfig
+from tests.apply_kit import account_table
+from tests.kafka_target_kit import (
+    UNIT,
+    Owner,
+    account,
+    change,
+    documents,
+    make_topic,
+    messages,
+    table_of,
+    target_config,
+)
+
+pytestmark = pytest.mark.timeout(240)
+PLAIN: dict[str, Any] = {"format": "plain"}
+
+
+@pytest.fixture
+def config(kafka: Kafka, unique: str) -> KafkaTargetConfig:
+    return target_config(kafka, unique)
+
+
+@pytest.fixture
+def owner(config: KafkaTargetConfig, unique: str) -> Owner:
+    return Owner(config, table_of(unique, **PLAIN))
+
+
+def owners_of(kafka: Kafka, topic: str) -> list[tuple[int, str]]:
+    return [(key["id"], value["owner"]) for key, value in documents(messages(kafka, topic)) if value is not None]  # fmt: skip
+
+
+def test_a_commit_is_records_and_progress_and_readers_see_each_record_once(
+    owner: Owner, kafka: Kafka, config: KafkaTargetConfig, unique: str
+) -> None:
+    ann, bob = account(1), account(1, "bob")
+    assert owner.apply(4, (None, ann), (ann, bob)) == BatchCommitted()
+    assert owner.apply(5, (bob, None)) == BatchCommitted()
+    found = documents(messages(kafka, f"{unique}.acct"))
+    assert [(key, value and value["owner"]) for key, value in found] == [
+        ({"id": 1}, "ann"),
+        ({"id": 1}, "bob"),
+        ({"id": 1}, None),
+    ]
+    rows, state = KafkaTarget(config).read(UNIT)
+    assert (rows, [row.offset for row in rows]) == (owner.rows, [5])
+    assert state is not None
+    assert KafkaTarget(config).topics("out") == [UNIT.topic]
+
+
+def test_held_entries_are_records_of_their_own_and_leave(owner: Owner, config: KafkaTargetConfig) -> None:
+    entries = [Held(offset, 0, "s.acct", "[1]", "1", "{}", "why", 0) for offset in (4, 5, 6)]
+    owner.apply(6, held=entries)
+    assert KafkaTarget(config).held(UNIT) == entries
+    owner.apply(7, closed_before=5, closed=[(6, 0)], why="done")
+    assert owner.target.held(UNIT) == KafkaTarget(config).held(UNIT) == [entries[1]]
+
+
+def test_of_two_owners_the_later_one_writes(
+    owner: Owner, kafka: Kafka, config: KafkaTargetConfig, unique: str
+) -> None:
+    owner.apply(4, (None, account(1)))
+    second = Owner(config, owner.table)
+    assert second.epoch > owner.epoch
+    assert [row.offset for row in second.rows] == [4]
+    assert isinstance(owner.apply(5, (None, account(2, "zombie"))), BatchFenced)
+    assert second.apply(5, (None, account(2))) == BatchCommitted()
+    with pytest.raises(FencedError):
+        owner.target.begin(UNIT, owner.epoch)
+    assert second.apply(6, (None, account(3))) == BatchCommitted(), (
+        "who sees that it is not his fences nobody"
+    )
+    assert owners_of(kafka, f"{unique}.acct") == [(1, "ann"), (2, "ann"), (3, "ann")]
+
+
+def test_an_owner_that_paused_in_its_commit_writes_nothing_when_it_comes_back(
+    owner: Owner, kafka: Kafka, config: KafkaTargetConfig, unique: str
+) -> None:
+    others: list[Owner] = []
+
+    def another() -> None:
+        if not others:
+            others.append(Owner(config, owner.table))
+            others[0].apply(5, (None, account(2, "successor")))
+
+    owner.target.paused = another
+    outcome = owner.apply(5, (None, account(2, "zombie")))
+    assert isinstance(outcome, BatchFenced)
+    assert str(others[0].epoch) in outcome.seen
+    assert owners_of(kafka, f"{unique}.acct") == [(2, "successor")]
+
+
+def test_a_zombie_that_begins_later_fences_the_owner_who_takes_the_id_back_loudly(
+    owner: Owner, kafka: Kafka, config: KafkaTargetConfig, unique: str
+) -> None:
+    owner.apply(4, (None, account(1)))
+    UnitWriter(config, UNIT, 1000)  # whoever has read nothing yet
+    with capture_logs() as logs:
+        assert owner.apply(5, (None, account(2))) == BatchCommitted()
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
+        "another producer took the unit's transactional id: the progress topic says whose the unit is"
+    ]
+    assert owners_of(kafka, f"{unique}.acct") == [(1, "ann"), (2, "ann")]
+
+
+@pytest.mark.parametrize("way", ["begin", "apply"])
+def test_what_was_committed_before_a_producer_begins_is_read_behind_its_begin(
+    way: str, owner: Owner, config: KafkaTargetConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look before says that the unit is ours, and it is true; a successor comes in between."""
+    others: list[Owner] = []
+
+    def later(*args: Any) -> UnitWriter:
+        monkeypatch.undo()
+        others.append(Owner(config, owner.table))
+        return UnitWriter(*args)
+
+    owner.target.close()
+    monkeypatch.setattr(progress, "UnitWriter", later)
+    if way == "begin":
+        with pytest.raises(FencedError):
+            owner.target.begin(UNIT, owner.epoch)
+    else:
+        assert isinstance(owner.apply(4, (None, account(1, "zombie"))), BatchFenced)
+    assert others[0].apply(4, (None, account(1))) == BatchCommitted()
+
+
+def test_a_later_assignment_is_not_taken_over(owner: Owner, config: KafkaTargetConfig) -> None:
+    later = Owner(config, owner.table, assigned=(owner.epoch >> 16) + 2)
+    with pytest.raises(FencedError, match="assigned to somebody else"):
+        owner.target.take_over(UNIT, "id", "{}", 1, assigned=owner.epoch >> 16)
+    assert later.apply(4, (None, account(1))) == BatchCommitted()
+
+
+def test_a_transaction_of_a_dead_owner_is_ended_by_its_successor(
+    owner: Owner, kafka: Kafka, config: KafkaTargetConfig, unique: str
+) -> None:
+    owner.apply(4, (None, account(1)))
+    hung(owner)
+    began = time.monotonic()
+    second = Owner(config, owner.table)
+    assert time.monotonic() - began < TRANSACTION_S, "its end was not awaited"
+    assert [row.offset for row in second.rows] == [4]
+    second.apply(5, (None, account(2, "successor")))
+    assert owners_of(kafka, f"{unique}.acct") == [(1, "ann"), (2, "successor")]
+    assert len(messages(kafka, f"{unique}.acct", committed=False)) == 3, "it had begun"
+
+
+def hung(owner: Owner) -> None:
+    """Leave the transaction of a row open, as a process does that is killed."""
+    writer = owner.target._writers[UNIT]
+    change = owner.progress(5)
+    records = list(owner.target._records([owner._change(5, (None, account(2, "dead")))], change))
+    writer._producer.begin_transaction()
+    known = owner.target._progress.outgoing(UNIT, writer.known, committed(writer.known, change, None))
+    for record in [*records, *known]:
+        writer._produce(record)
+    assert writer._producer.flush(10) == 0
+
+
+def lost_answer(
+    monkeypatch: pytest.MonkeyPatch, writer: UnitWriter, *, happens: bool, said: int = KafkaError._TIMED_OUT
+) -> None:
+    """The answer of the next commit is lost, behind or in front of what Kafka does."""
+    real: Any = writer._producer
+
+    class Losing:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def commit_transaction(self, *_: object) -> None:
+            if happens:
+                real.commit_transaction(10)
+            raise KafkaException(KafkaError(said))
+
+        def abort_transaction(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(writer, "_producer", Losing())
+
+
+@pytest.mark.parametrize("happens", [True, False])
+def test_behind_a_commit_of_unknown_outcome_the_progress_topic_decides(
+    happens: bool, owner: Owner, kafka: Kafka, config: KafkaTargetConfig, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    owner.apply(4, (None, account(1)))
+    before, wanted = owner.rows, owner.progress(5).rows
+    lost_answer(monkeypatch, owner.target._writers[UNIT], happens=happens)
+    with pytest.raises(CommitUnknownError):
+        owner.apply(5, (None, account(2)))
+    rows, _ = KafkaTarget(config).read(UNIT)
+    assert rows == list(wanted if happens else before)
+    owner.rows = rows
+    assert owner.apply(6, (None, account(3))) == BatchCommitted()
+    assert [key for key, _ in owners_of(kafka, f"{unique}.acct")] == ([1, 2, 3] if happens else [1, 3])
+
+
+@pytest.mark.parametrize("happens", [True, False])
+def test_who_is_fenced_in_his_commit_finds_out_whether_it_happened(
+    happens: bool, owner: Owner, kafka: Kafka, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner.apply(4, (None, account(1)))
+    lost_answer(monkeypatch, owner.target._writers[UNIT], happens=happens, said=KafkaError._FENCED)
+    assert owner.apply(5, (None, account(2))) == BatchCommitted()
+    assert owner.apply(6, (None, account(3))) == BatchCommitted()
+    assert [key for key, _ in owners_of(kafka, f"{unique}.acct")] == [1, 2, 3], "once"
+
+
+def test_a_record_above_the_limit_of_the_topic_stops_the_unit_with_the_limit_named(
+    kafka: Kafka, config: KafkaTargetConfig, unique: str
+) -> None:
+    make_topic(kafka, f"{unique}.acct", max_message_bytes="20000")
+    owner = Owner(config, table_of(unique, **PLAIN))
+    small = [(None, account(key, note="x" * 5000)) for key in range(12)]  # more than one batch may have
+    assert owner.apply(4, *small) == BatchCommitted()
+    with pytest.raises(UnitStoppedError, match=r"record of 2\d{4} bytes is above its max.message.bytes of 20000"):  # fmt: skip
+        owner.apply(5, (None, account(99, note="x" * 20000)))
+    assert owner.apply(5, (None, account(98))) == BatchCommitted()
+    assert len(messages(kafka, f"{unique}.acct")) == 13
+
+
+def test_another_number_of_partitions_is_refused(
+    kafka: Kafka, config: KafkaTargetConfig, unique: str
+) -> None:
+    make_topic(kafka, f"{unique}.acct", 3)
+    owner = Owner(config, table_of(unique, **PLAIN))
+    with pytest.raises(TargetConfigError, match="has 3 partitions, and its route says 4"):
+        owner.target.open_topic(table_of(unique, partitions=4), create=True)
+    owner.apply(4, *((None, account(key)) for key in range(30)))
+    assert {each.partition() for each in messages(kafka, f"{unique}.acct")} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("other", [{"format": "rowlock"}, {"format": "plain", "key": ("owner",)}])
+def test_another_format_or_key_stops_the_unit(other: dict[str, Any], owner: Owner, unique: str) -> None:
+    owner.apply(4, (None, account(1)))
+    owner.table = table_of(unique, **other)
+    with pytest.raises(UnitStoppedError, match="set the route back"):
+        owner.apply(5, (None, account(2)))
+
+
+def test_a_topic_that_is_missing_is_made_only_where_that_is_allowed(owner: Owner, unique: str) -> None:
+    elsewhere = table_of(f"{unique}x")
+    with pytest.raises(TargetConfigError, match="make it, or set `create_tables: true`"):
+        owner.target.open_topic(elsewhere, create=False)
+    owner.target.open_topic(elsewhere, create=True)
+    owner.target.open_topic(elsewhere, create=False)
+
+
+def test_a_mask_of_the_primary_key_is_refused(owner: Owner, unique: str) -> None:
+    with pytest.raises(TargetConfigError, match="id is of the primary key"):
+        owner.target.open_topic(table_of(unique, masks=(("id", "sha256"),)), create=True)
+
+
+def test_a_truncate_is_a_record_in_each_partition_or_a_delete_of_each_row_of_the_source(
+    kafka: Kafka, config: KafkaTargetConfig, unique: str
+) -> None:
+    make_topic(kafka, f"{unique}.acct", 3)
+    branch = (("branch", "b1"),)
+    owner = Owner(config, table_of(unique, branch))
+    owner.apply(4, (None, (*account(1), "b1")), (None, (*account(2), "b1")))
+    owner.apply(5, Clearing(owner.table, {"branch": "b1"}))
+    found = documents(messages(kafka, f"{unique}.acct"))
+    assert [value["op"] for key, value in found if key is None] == ["t"] * 3
+    assert list(owner.target.keys(UNIT, owner.table, dict(branch))) == []
+
+
+def test_a_truncate_of_a_compacted_topic_deletes_the_rows_of_its_source(
+    kafka: Kafka, config: KafkaTargetConfig, unique: str
+) -> None:
+    make_topic(kafka, f"{unique}.acct", 2, cleanup_policy="compact")
+    owner = Owner(config, table_of(unique, (("branch", "b1"),)))
+    owner.apply(4, (None, (*account(1), "b1")), (None, (*account(2), "b1")), (None, (*account(3), "b2")))
+    owner.apply(5, Defined(owner.table, account_table()), Clearing(owner.table, {"branch": "b1"}))
+    found = documents(messages(kafka, f"{unique}.acct"))
+    assert sorted(value["before"]["id"] for _, value in found if value and value["op"] == "d") == [1, 2]
+    assert sum(value is None for _, value in found) == 2, "and their tombstones"
+    assert [list(page) for page in owner.target.keys(UNIT, owner.table, None)] == [[("b2", 3)]]
+
+
+def test_the_rows_of_another_source_in_the_topic_are_not_the_units(owner: Owner, unique: str) -> None:
+    mine = table_of(unique)
+    assert mine.topic is not None
+    theirs = replace(mine, topic=replace(mine.topic, source="b2"))
+    owner.table = mine
+    both = [EveryChange(each, [change(4, None, account(key))]) for key, each in ((1, mine), (2, theirs))]
+    owner.apply(4, *both)
+    assert [list(page) for page in owner.target.keys(UNIT, mine, None)] == [[(1,)]]
+
+
+def test_rows_that_a_copy_shows_to_be_gone_are_deleted_by_what_the_topic_has_of_them(
+    owner: Owner, kafka: Kafka, unique: str
+) -> None:
+    owner.apply(4, (None, account(1)), (None, account(2)))
+    owner.apply(4, NetChange(owner.table, deletes=[(1,)]))
+    assert [(k["id"], v is None) for k, v in documents(messages(kafka, f"{unique}.acct"))] == [
+        (1, False),
+        (2, False),
+        (1, True),
+    ]
+
+
+def test_a_definition_is_told_to_every_partition(
+    kafka: Kafka, config: KafkaTargetConfig, unique: str
+) -> None:
+    make_topic(kafka, f"{unique}.acct", 2)
+    owner = Owner(config, table_of(unique, columns=("id", "owner")))
+    owner.apply(4, Defined(owner.table, account_table()))
+    found = documents(messages(kafka, f"{unique}.acct"))
+    assert [(key, value["op"]) for key, value in found] == [(None, "m"), (None, "m")]
+    names = [column["name"] for column in found[0][1]["definition"]["columns"]]
+    assert names == ["id", "owner"], "in the target's terms"
+
+
+def test_a_changed_routing_key_is_a_delete_and_a_create_in_one_commit(
+    kafka: Kafka, config: KafkaTargetConfig, unique: str
+) -> None:
+    owner = Owner(config, table_of(unique, key=("owner",)))
+    owner.apply(4, (None, account(1)))
+    owner.apply(5, (account(1), account(1, "bob")))
+    found = [(key["owner"], value and value["op"]) for key, value in documents(messages(kafka, f"{unique}.acct"))]  # fmt: skip
+    assert found == [("ann", "c"), ("ann", "d"), ("ann", None), ("bob", "c")]
+
+
+def test_what_stopped_a_unit_stands_there_until_it_is_taken_over(
+    owner: Owner, config: KafkaTargetConfig
+) -> None:
+    owner.target.stop_unit(UNIT, owner.epoch - 1, "not ours")
+    owner.target.stop_unit(UNIT, owner.epoch, "a person must look")
+    _, state = KafkaTarget(config).read(UNIT)
+    assert state is not None
+    assert (state.stopped, bool(state.since_ms)) == ("a person must look", True)
+    second = Owner(config, owner.table)
+    assert second.state == replace(state, since_ms=None)
+    assert second.target.read(UNIT)[1] == replace(state, stopped=None)
+
+
+def test_a_progress_topic_that_forgets_is_refused(
+    kafka: Kafka, unique: str, config: KafkaTargetConfig
+) -> None:
+    make_topic(kafka, f"{unique}.rowlock_progress")
+    with pytest.raises(TargetConfigError, match=r"set its cleanup\.policy to compact"):
+        KafkaTarget(config).ensure_bookkeeping()
