@@ -67,7 +67,7 @@ MUTANTS = [
         ('State(key, None if kind == "DELETE" else', 'State(key, None if kind == "QUERY" else'),
     ),
     *_of(
-        "consumer/tables/shaping.py",
+        "consumer/targets/kafka/shaping.py",
         ("tests/unit/test_shaping.py",),
         (
             "        return None if old is None and new is None else",

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer.errors import TargetConfigError
-from consumer.tables.shaping import Shaping
+from consumer.targets.kafka.shaping import Shaping
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 
 

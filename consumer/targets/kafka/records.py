@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import EveryChange, NetChange, Reduced, RowChange, TargetTable, TargetTopic
-from consumer.tables.shaping import Shaping
 from consumer.targets.kafka.formats import FORMATS
 from consumer.targets.kafka.formats.model import Format, Origin, Place, Record, RoutedTable
 from consumer.targets.kafka.formats.partition import PARTITIONERS
 from consumer.targets.kafka.progress import check_size
+from consumer.targets.kafka.shaping import Shaping
 from consumer.targets.kafka.state import Written
 from consumer.targets.kafka.topics import TopicFacts
 from consumer.targets.kafka.writer import Outgoing
