@@ -20,9 +20,9 @@ from consumer.ordering.fencing_tokens import BITS, next_epoch
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
 from consumer.targets.kafka.clients import BATCH, admin_of
 from consumer.targets.kafka.errors import WriterFencedError
-from consumer.targets.kafka.reader import TopicReader
-from consumer.targets.kafka.state import NOTHING, Known, UnitRecord, Units, pairs
-from consumer.targets.kafka.topics import TopicFacts, Topics
+from consumer.targets.kafka.reader import TargetTopicReader
+from consumer.targets.kafka.state import NOTHING, Known, ProgressRecord, Units, pairs
+from consumer.targets.kafka.topics import TargetTopics, TopicFacts
 from consumer.targets.kafka.writer import Outgoing, UnitWriter, transactional_id
 from schemas.backoff import pause_after
 from schemas.config.model import KafkaTargetConfig
@@ -43,10 +43,10 @@ Change = Callable[[Known], Known]
 class ProgressTopic:
     """The topic, followed from its begin."""
 
-    def __init__(self, config: KafkaTargetConfig, topics: Topics) -> None:
+    def __init__(self, config: KafkaTargetConfig, topics: TargetTopics) -> None:
         self.name = f"{config.prefix}.rowlock_progress"
         self._config, self._topics = config, topics
-        self._reader: TopicReader | None = None
+        self._reader: TargetTopicReader | None = None
         self.facts: TopicFacts | None = None
         self.units = Units()
 
@@ -77,7 +77,7 @@ class ProgressTopic:
             if self.facts is None:
                 return self.units  # nobody has ever written
             self.units = Units()
-            self._reader = TopicReader(self._config, self._topics, self.name, 1)
+            self._reader = TargetTopicReader(self._config, self._topics, self.name, 1)
         try:
             for message in self._reader.to_end(stable=stable):
                 self._take(message.offset(), message.key(), message.value())
@@ -127,7 +127,7 @@ class KafkaProgress:
         self, config: KafkaTargetConfig, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
     ) -> None:
         self._config, self._now_ms = config, now_ms
-        self._topics = Topics(admin_of(config), config.replication)
+        self._topics = TargetTopics(admin_of(config), config.replication)
         self._progress = ProgressTopic(config, self._topics)
         self._writers: dict[ApplyUnit, UnitWriter] = {}
 
@@ -154,7 +154,7 @@ class KafkaProgress:
             )
             highest = max(row.epoch for row in rows)
             epoch = next_epoch(unit, highest, assigned=assigned, above=above, now_ms=self._now_ms())
-            record = UnitRecord(
+            record = ProgressRecord(
                 tuple(replace(row, epoch=epoch) for row in rows),
                 replace(before, stopped=None),
                 None if known.record is None else known.record.written,
@@ -237,7 +237,7 @@ class KafkaProgress:
                 if had is None:
                     raise
             except WriterFencedError:
-                self._taken_back(unit)
+                taken_back(unit, transactional_id(self._config, unit))
                 time.sleep(
                     pause_after(tries, FIRST_PAUSE_S)
                 )  # who takes the unit over at the same time gets through
@@ -281,17 +281,19 @@ class KafkaProgress:
             raise
         writer.known = after
 
-    def _taken_back(self, unit: ApplyUnit) -> None:
-        log.warning(
-            "another producer took the unit's transactional id: the progress topic says whose the unit is",
-            pipeline=unit.pipeline, topic=unit.topic, transactional_id=transactional_id(self._config, unit),
-            do="a worker that was paused and came back does this once; if it is said again and again, something else uses the id",
-        )  # fmt: skip
-
     def _discard(self, unit: ApplyUnit) -> None:
         writer = self._writers.pop(unit, None)
         if writer is not None:
             writer.discard()
+
+
+def taken_back(unit: ApplyUnit, transactional: str) -> None:
+    """Say that an owner was fenced, and goes on."""
+    log.warning(
+        "another producer took the unit's transactional id: the progress topic says whose the unit is",
+        pipeline=unit.pipeline, topic=unit.topic, transactional_id=transactional,
+        do="a worker that was paused and came back does this once; if it is said again and again, something else uses the id",
+    )  # fmt: skip
 
 
 def _sorted(known: Known) -> list[Held]:

@@ -11,14 +11,14 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from consumer.errors import TransientError
 from consumer.targets.kafka.clients import READ_S, consumer_of
 from consumer.targets.kafka.errors import translated
-from consumer.targets.kafka.topics import Topics
+from consumer.targets.kafka.topics import TargetTopics
 from schemas.config.model import KafkaTargetConfig
 
 
-class TopicReader:
+class TargetTopicReader:
     """Reads partitions of one topic from the beginning, and later what has come since. Close it."""
 
-    def __init__(self, config: KafkaTargetConfig, topics: Topics, name: str, partitions: int) -> None:
+    def __init__(self, config: KafkaTargetConfig, topics: TargetTopics, name: str, partitions: int) -> None:
         self._topics, self._name = topics, name
         self._at = dict.fromkeys(range(partitions), 0)
         self._consumer = consumer_of(config)

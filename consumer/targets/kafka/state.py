@@ -24,7 +24,7 @@ class Written(msgspec.Struct, frozen=True):
     partitioner: str
 
 
-class UnitRecord(msgspec.Struct, frozen=True):
+class ProgressRecord(msgspec.Struct, frozen=True):
     """The record of a unit. `written`: None before its first row."""
 
     lanes: tuple[LaneProgress, ...]
@@ -37,7 +37,7 @@ class UnitRecord(msgspec.Struct, frozen=True):
 class Known:
     """A unit as it was last read or written. `record`: None: nothing is there. `held` by (offset, part)."""
 
-    record: UnitRecord | None = None
+    record: ProgressRecord | None = None
     held: Mapping[EventId, Held] = field(default_factory=dict)
 
     @property
@@ -66,7 +66,7 @@ class Units:
         unit = ApplyUnit(str(pipeline), str(topic))
         known = self.unit(unit)
         if not event:
-            record = None if value is None else msgspec.json.decode(value, type=UnitRecord)
+            record = None if value is None else msgspec.json.decode(value, type=ProgressRecord)
             self._units[unit] = Known(record, known.held)
             return
         offset, part = map(int, event)
@@ -109,7 +109,7 @@ def committed(known: Known, change: ProgressChange, written: Written | None) -> 
         (entry.offset, entry.part): entry for entry in change.held
     }
     old = None if known.record is None else known.record.written
-    return Known(UnitRecord(tuple(change.rows), change.state or known.state, written or old), held)
+    return Known(ProgressRecord(tuple(change.rows), change.state or known.state, written or old), held)
 
 
 def guards(rows: Sequence[LaneProgress]) -> list[tuple[int, int, int, int]]:

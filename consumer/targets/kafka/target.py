@@ -19,12 +19,12 @@ from consumer.targets.checks.table_facts import TableFacts
 from consumer.targets.kafka.clients import BATCH
 from consumer.targets.kafka.errors import WriterFencedError
 from consumer.targets.kafka.formats.model import Place
-from consumer.targets.kafka.progress import FENCES, OVERHEAD, KafkaProgress
-from consumer.targets.kafka.reader import TopicReader
+from consumer.targets.kafka.progress import FENCES, OVERHEAD, KafkaProgress, taken_back
+from consumer.targets.kafka.reader import TargetTopicReader
 from consumer.targets.kafka.records import StateRow, TableRecords
 from consumer.targets.kafka.state import Known, Written, committed, guards
 from consumer.targets.kafka.topics import TopicFacts
-from consumer.targets.kafka.writer import Outgoing, UnitWriter
+from consumer.targets.kafka.writer import Outgoing, UnitWriter, transactional_id
 from schemas.findings import START_OVER
 from schemas.table.model import Key, Table
 
@@ -55,7 +55,8 @@ class KafkaTarget(KafkaProgress):
     def apply(
         self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange
     ) -> BatchCommitted | BatchFenced:
-        records, written = list(self._records(changes, progress)), self._written(changes)
+        records = list(self._records(changes, progress))
+        written = self._of(changes[0].table)[0].written if changes else None
         batch = min((self._of(each.table)[1].limit - OVERHEAD for each in changes), default=BATCH)
         fenced = False
         for _ in range(FENCES):
@@ -71,7 +72,7 @@ class KafkaTarget(KafkaProgress):
                 return BatchFenced(str(found.known.lanes))
             except WriterFencedError:
                 fenced = True
-                self._taken_back(unit)
+                taken_back(unit, transactional_id(self._config, unit))
             else:
                 return BatchCommitted()
         raise TransientError(
@@ -114,9 +115,6 @@ class KafkaTarget(KafkaProgress):
                 case _:
                     yield from table.of(change, place, self._rows(change.table, None))
 
-    def _written(self, changes: Sequence[RowsChange]) -> Written | None:
-        return self._of(changes[0].table)[0].written if changes else None
-
     # --- topics
 
     def open_topic(self, table: TargetTable, *, create: bool) -> None:
@@ -153,7 +151,7 @@ class KafkaTarget(KafkaProgress):
     def _rows(self, table: TargetTable, where: dict[str, str] | None) -> Iterator[StateRow]:
         """Yield the rows of a table that its topic holds now; read when the first one is asked for."""
         records, facts = self._of(table)
-        reader = TopicReader(self._config, self._topics, facts.name, facts.partitions)
+        reader = TargetTopicReader(self._config, self._topics, facts.name, facts.partitions)
         try:
             messages = ((each.partition(), each.key(), each.value()) for each in reader.to_end())
             rows = records.fold(messages, where)

@@ -33,7 +33,7 @@ class TopicFacts:
     compacted: bool
 
 
-class Topics:
+class TargetTopics:
     """The topics of a cluster. Everything raises consumer.errors: TransientError (no answer), TargetConfigError (not allowed)."""
 
     def __init__(self, admin: AdminClient, replication: int) -> None:
