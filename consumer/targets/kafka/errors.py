@@ -6,7 +6,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from consumer.errors import ConsumerError, TargetConfigError, TransientError, UnitStoppedError
 
-FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
+FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"})
+"""Answers to a producer whose transaction somebody else's begin has ended, by where the broker finds that out."""
 TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
 
 _NO_TRANSACTIONS = "the broker has no transactions, without which records and progress could not be written together: use Kafka 0.11 or newer"
