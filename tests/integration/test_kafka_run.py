@@ -17,7 +17,8 @@ from click.testing import CliRunner
 from deploy.embedded.services import Kafka, MariaDB
 from rowlock.cli import main
 from tests.kafka_target_kit import documents, messages
-from tests.running import DDL, KEYS, Load, Run, rows, running, source_config, until, write_config
+from tests.running import DDL, KEYS, Load, Run, rows, running, source_config, write_config
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(600)
 
