@@ -89,12 +89,12 @@ def test_a_wrong_configuration_is_exit_2_with_all_lines(command: str, tmp_path: 
 @pytest.mark.parametrize("command", ["check", "run", "status", "agent"])
 def test_what_is_not_built_is_refused_by_every_command(tmp_path: Path, command: str) -> None:
     file = tmp_path / "c.yaml"
-    file.write_text(CONFIG.replace("type: postgres", "type: kafka"))
+    file.write_text(CONFIG.replace("type: postgres", "type: tdsql"))
     name = ["--name", "a1"] if command == "agent" else []
     refused = CliRunner().invoke(main, [command, "-c", str(file), *name])
     assert refused.exit_code == 2
     assert (
-        f"{file}:5: targets.hq.type: 'kafka' is not supported in this version of rowlock; use "
+        f"{file}:5: targets.hq.type: 'tdsql' is not supported in this version of rowlock; use "
         in refused.stderr
     )
 
