@@ -25,7 +25,7 @@ class TableRecords:
 
     def __init__(self, target: TargetTable, facts: TopicFacts, salt: str = "") -> None:
         """Raises TargetConfigError: the route cannot shape the table, its format cannot carry it, or the topic is not as it says."""
-        topic = _topic(target)
+        topic = topic_of(target)
         options, table = topic.options, topic.whole
         masked = sorted({name for name, _ in options.masks}.intersection(table.key.columns))
         if masked:
@@ -156,7 +156,8 @@ def _alike(one: tuple[str, str, str] | None, other: tuple[str, str, str] | None)
     return one is None or other is None or one == other
 
 
-def _topic(target: TargetTable) -> TargetTopic:
+def topic_of(target: TargetTable) -> TargetTopic:
+    """Return the topic that a table of events is written to."""
     if target.topic is None:
         raise ValueError(f"{target.schema}.{target.name} is written to no topic")
     return target.topic

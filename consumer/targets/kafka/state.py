@@ -61,12 +61,16 @@ class Units:
         self._units: dict[ApplyUnit, Known] = {}
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
-        """Take a record. Raises msgspec.DecodeError: rowlock did not write it."""
+        """Take a record. Raises msgspec.DecodeError: rowlock did not write it; ValueError: a newer rowlock did."""
         pipeline, topic, *event = msgspec.json.decode(key or b"", type=list[str | int])
         unit = ApplyUnit(str(pipeline), str(topic))
         known = self.unit(unit)
         if not event:
             record = None if value is None else msgspec.json.decode(value, type=ProgressRecord)
+            if record is not None and record.version > VERSION:
+                raise ValueError(
+                    f"a newer rowlock wrote it, in version {record.version} of its form: run that one"
+                )
             self._units[unit] = Known(record, known.held)
             return
         offset, part = map(int, event)

@@ -21,7 +21,7 @@ from consumer.targets.kafka.errors import WriterFencedError
 from consumer.targets.kafka.formats.model import Place
 from consumer.targets.kafka.progress import FENCES, OVERHEAD, KafkaProgress, taken_back
 from consumer.targets.kafka.reader import CommittedReader
-from consumer.targets.kafka.records import StateRow, TableRecords
+from consumer.targets.kafka.records import StateRow, TableRecords, topic_of
 from consumer.targets.kafka.state import Known, Written, committed, guards
 from consumer.targets.kafka.topics import TopicFacts
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
@@ -119,7 +119,7 @@ class KafkaTarget(KafkaProgress):
 
     def open_topic(self, table: TargetTable, *, create: bool) -> None:
         """See consumer.targets.base.EventTables."""
-        topic = _topic(table)
+        topic = topic_of(table)
         facts = self._topics.facts(topic.name)
         if facts is None:
             self._records_in(table, None, create=create)  # what cannot be written needs no topic
@@ -127,11 +127,11 @@ class KafkaTarget(KafkaProgress):
         self._tables[topic] = self._records_in(table, facts, create=create), facts
 
     def judge_topic(self, table: TargetTable, *, create: bool) -> None:
-        self._records_in(table, self._topics.facts(_topic(table).name), create=create)
+        self._records_in(table, self._topics.facts(topic_of(table).name), create=create)
 
     def _records_in(self, table: TargetTable, facts: TopicFacts | None, *, create: bool) -> TableRecords:
         """Return what writes a table to its topic as that is, or as it would be made. Raises TargetConfigError."""
-        topic = _topic(table)
+        topic = topic_of(table)
         if facts is None and not create:
             raise TargetConfigError(
                 f"the target has no topic {topic.name}: make it, or set `create_tables: true`"
@@ -139,7 +139,7 @@ class KafkaTarget(KafkaProgress):
         return TableRecords(table, facts or _wanted(topic), self._config.mask_salt.get_secret_value())
 
     def _of(self, table: TargetTable) -> tuple[TableRecords, TopicFacts]:
-        topic = _topic(table)
+        topic = topic_of(table)
         if topic not in self._tables:
             self.open_topic(table, create=False)
         return self._tables[topic]
@@ -180,12 +180,6 @@ class KafkaTarget(KafkaProgress):
 
 def _wanted(topic: TargetTopic) -> TopicFacts:
     return TopicFacts(topic.name, topic.options.partitions or 1, 1 << 30, compacted=False)
-
-
-def _topic(table: TargetTable) -> TargetTopic:
-    if table.topic is None:
-        raise ValueError(f"{table.schema}.{table.name} is written to no topic")
-    return table.topic
 
 
 def _check_written(unit: ApplyUnit, known: Known, wanted: Written | None) -> None:
