@@ -236,14 +236,20 @@ def test_two_take_overs_at_once_get_two_epochs(target: Target) -> None:
     epochs: list[int] = []
 
     def run(each: int) -> None:
-        epochs.append(sessions[each].take_over(UNIT, "id", LAYOUT, 2)[0])
+        while len(epochs) < 4:
+            try:
+                epochs.append(sessions[each].take_over(UNIT, "id", LAYOUT, 2)[0])
+            except TransientError:
+                continue  # as every worker does; a target may have done it all the same, and the next epoch is higher then
+            return
 
     threads = [threading.Thread(target=run, args=(each,)) for each in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(epochs) == [1, 2, 3, 4]
+    assert len(set(epochs)) == 4
+    assert session.read(UNIT)[0][0].epoch == max(epochs) >= 4
 
 
 def test_a_wrong_password_and_a_closed_port_are_told_apart(target: Target) -> None:

@@ -95,9 +95,12 @@ class UnitWriter:
         return TransientError(f"{self._what}: {seen}")
 
     def _not_known(self, error: KafkaException | SystemError) -> Exception:
-        """Only an answer by which Kafka itself refused the commit says that it did not happen."""
+        """Only an answer by which Kafka itself refused the commit says that it did not happen; its UNKNOWN says nothing (it is how a broker
+        answers what it met itself, a begin of another producer at the same moment among them)."""
         seen = kafka_error(error) if isinstance(error, KafkaException) else None
-        if seen is not None and (seen.name() in FENCED or seen.txn_requires_abort()):
+        if seen is not None and (
+            seen.name() in FENCED or (seen.txn_requires_abort() and seen.name() != "UNKNOWN")
+        ):
             return translated(seen, self._what)
         return CommitUnknownError(f"{self._what}: nobody knows whether it was committed: {error}")
 
