@@ -29,6 +29,7 @@ MUTANTS = [
     *_of(
         "producer/loop/loop.py",
         ("        self._snapshots.delivered(boundary.header.gtid)\n", ""),
+        ("        self._position.moved(file, pos)\n", ""),
         (
             "        self._snapshots.delivered(boundary.header.gtid)\n        if self._copies.due and not self._log.inside:\n            self._copy(boundary.file, boundary.pos)\n        if self._snapshots.active:\n            self._advance(boundary.file, boundary.pos)\n",
             "        if self._snapshots.active:\n            self._advance(boundary.file, boundary.pos)\n        self._snapshots.delivered(boundary.header.gtid)\n",
