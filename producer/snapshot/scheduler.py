@@ -180,9 +180,7 @@ class Snapshots:
         if resume is None:
             self.unbegun[state.name] = state
             return
-        rate = asked.max_rows_per_second if asked is not None else None
-        limit = min(self._chunk_rows, rate) if rate else self._chunk_rows
-        job = SnapshotJob(state, chunks.SnapshotMachine(limit))
+        job = SnapshotJob(state, chunks.SnapshotMachine(self._rows_at_once(state)))
         job.state, effects = job.machine.start(
             state.table, point, self._delivered, resume, self._clock.seconds()
         )
@@ -194,7 +192,14 @@ class Snapshots:
             self._copies.ended(dotted(state.name), asked.id, self._clock.now_ms())
         self._carry_out(job, effects)
 
+    def _rows_at_once(self, state: TableState) -> int:
+        """Return how many rows the next chunk has: of a copy with a rate no more than a second's."""
+        asked = self._copies.states.fulfilled(state)
+        rate = asked.max_rows_per_second if asked is not None else None
+        return min(self._chunk_rows, rate) if rate else self._chunk_rows
+
     def _step(self, job: SnapshotJob, event: chunks.Event) -> None:
+        job.machine.chunk_rows = self._rows_at_once(job.table)
         job.state, effects = job.machine.step(job.state, event, self._clock.seconds())
         if effects:
             self._carry_out(job, effects)

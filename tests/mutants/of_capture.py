@@ -71,6 +71,7 @@ MUTANTS = [
         "producer/copies/book.py",
         ("        if state.restarts >= RESTARTS:\n            why", "        if state.restarts > RESTARTS:\n            why"),
         ("        if state.ended_stop:\n", "        if False:\n"),
+        ("        if state is not None and is_open(state):\n            self.states.put(replace(state, max_rows", "        if state is not None:\n            self.states.put(replace(state, max_rows"),
         tests=_COPIES,
     ),
     *_of(
@@ -121,6 +122,13 @@ MUTANTS = [
         ("return ceiling is None or (self._context.epoch, *point, self.next_row(topic)) > ceiling", "return True"),
     ),
     *_of(
+        "producer/snapshot/chunks.py",
+        ("if len(chunk.rows) >= state.limit else None", "if len(chunk.rows) >= self.chunk_rows else None"),
+        tests=_COPIES,
+    ),
+    *_of("producer/snapshot/chunk_sender.py", ("+ min(took, CHUNK_S)", "+ took"), tests=_COPIES),
+    *_of("producer/snapshot/scheduler.py", ("        job.machine.chunk_rows = self._rows_at_once(job.table)\n", ""), tests=_COPIES),
+    *_of(
         "producer/kafka/writer.py",
         ("        while self._batches and not self._batches[0].waiting:", "        while self._batches:"),
     ),
@@ -142,7 +150,7 @@ MUTANTS = [
         ("for mark, keys in state.seen if not read.low.saw(mark)]", "for mark, keys in state.seen if read.low.saw(mark)]"),
         ("        state.seen.append((event.mark, None))\n", ""),
         ("        return self._read(msgspec.structs.replace(state, table=event.table), now)\n", "        return msgspec.structs.replace(state, table=event.table), []\n"),
-        ("if len(chunk.rows) >= self._limit else None", "if len(chunk.rows) > self._limit else None"),
+        ("if len(chunk.rows) >= state.limit else None", "if len(chunk.rows) > state.limit else None"),
         ("upto = _key(chunk.rows[-1], columns)", "upto = _key(left[-1], columns)"),
         ("        state.touched.update(key for key in event.keys if key in state.keys)\n", "        pass\n"),
         ("if _key(row, columns) not in state.touched)", "if _key(row, columns))"),
