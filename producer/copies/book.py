@@ -85,7 +85,8 @@ class CopyBook:
         if request.cancel:
             return self._cancel(state, request, now)
         if request.rate_only:
-            return self._set_rate(state, request.max_rows_per_second)
+            self.states.set_rate(name, request.max_rows_per_second)
+            return []
         if state is not None and (state.id == request.id or satisfied(state, request)):
             return []
         if state is not None and state.phase == "running" and request.limits is not None:
@@ -127,11 +128,6 @@ class CopyBook:
             return []
         reason = f"{request.by} took the copy of {table_of(state)} back: {copy_again(state.db, state.table)}"
         return self._give_up(state, "cancelled", reason, now)
-
-    def _set_rate(self, state: CopyState | None, rate: int | None) -> list[Effect]:
-        if state is not None and is_open(state):
-            self.states.put(replace(state, max_rows_per_second=rate))
-        return []
 
     # --- what happens
 

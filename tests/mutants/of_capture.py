@@ -71,13 +71,13 @@ MUTANTS = [
         "producer/copies/book.py",
         ("        if state.restarts >= RESTARTS:\n            why", "        if state.restarts > RESTARTS:\n            why"),
         ("        if state.ended_stop:\n", "        if False:\n"),
-        ("        if state is not None and is_open(state):\n            self.states.put(replace(state, max_rows", "        if state is not None:\n            self.states.put(replace(state, max_rows"),
         tests=_COPIES,
     ),
     *_of(
         "producer/copies/states.py",
         ("self.all.values() if self.running is None else ()", "self.all.values()"),
         ("state.begin != begun.position or state.phase in", "state.phase in"),
+        ("        if state is not None and is_open(state):\n            self.put(replace(state, max_rows", "        if state is not None:\n            self.put(replace(state, max_rows"),
         tests=_COPIES,
     ),
     *_of(
@@ -127,7 +127,7 @@ MUTANTS = [
         tests=_COPIES,
     ),
     *_of("producer/snapshot/chunk_sender.py", ("+ min(took, CHUNK_S)", "+ took"), tests=_COPIES),
-    *_of("producer/snapshot/scheduler.py", ("        job.machine.chunk_rows = self._rows_at_once(job.table)\n", ""), tests=_COPIES),
+    *_of("producer/snapshot/scheduler.py", ("        job.machine.chunk_rows = rows_at_once(self._chunk_rows, self._copies.states.fulfilled(job.table))\n", ""), tests=_COPIES),
     *_of(
         "producer/kafka/writer.py",
         ("        while self._batches and not self._batches[0].waiting:", "        while self._batches:"),
