@@ -38,6 +38,7 @@ from coordinator.rest.models import Agent
 from coordinator.rest.server import Certificate
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.api import CommandRefusedError, LeaderView
+from coordinator.server.operators.copies import CopyAsked, CopyTaken
 from rowlock.agent import run as agent_command
 from rowlock.cli import main
 from rowlock.commands.cluster_tables import agents_table, units_table
@@ -249,6 +250,30 @@ def test_commands(rowlock: Callable[..., Result], control: FakeControl, words: s
     result = rowlock(words)
     assert (result.exit_code, result.stderr) == (0, "")
     assert control.commands == [command]
+
+
+@pytest.mark.parametrize(
+    ("words", "asked", "said"),
+    [
+        ("--where id>3 --max-rows-per-second 5", CopyAsked("b.t", where="id>3", max_rows_per_second=5), "shows how far it is"),
+        ("--source b1 --cancel", CopyAsked("b.t", source="b1", cancel=True), "taken back"),
+        ("--rate-only --max-rows-per-second 5000", CopyAsked("b.t", max_rows_per_second=5000, rate_only=True), "at 5,000 rows a second at most"),
+        ("--rate-only", CopyAsked("b.t", rate_only=True), "as fast as the source gives rows"),
+        ("--rate-only --cancel", None, ""),
+        ("--rate-only --where id>3", None, ""),
+        ("--cancel --where id>3", None, ""),
+    ],
+)  # fmt: skip
+def test_copies(
+    rowlock: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, words: str, asked: CopyAsked | None, said: str
+) -> None:  # fmt: skip
+    given: list[CopyAsked] = []
+    monkeypatch.setattr(
+        FakeDesk, "ask", lambda _, asked, by: given.append(asked) or CopyTaken("7f3c", "b1", asked.table)
+    )
+    result = rowlock(f"copy b.t {words}")
+    assert (given, result.exit_code) == ([asked] if asked else [], 0 if asked else 2)
+    assert said in result.stdout
 
 
 def test_what_the_leader_refuses_is_exit_2_with_its_reason(

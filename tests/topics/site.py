@@ -1,0 +1,88 @@
+"""Topics of a whole run that are followed while it goes on, and judged at its end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from deploy.embedded.services import Kafka, MariaDB, MySQL
+from tests.topics.forms import Image
+from tests.topics.journal import Journal, source_rows
+from tests.topics.judge import Expected, History, Written, judge
+from tests.topics.records import TopicReader, whole_topic
+from tests.waiting import until
+
+Server = MariaDB | MySQL
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source, and who writes it."""
+
+    server: Server
+    db: str
+    journal: Journal
+
+    def rows(self, table: str) -> list[Image]:
+        return source_rows(self.server, self.db, table)
+
+
+@dataclass
+class Followed:
+    """A topic that is followed. `table`: which of the sources' tables goes there; `sources` by name."""
+
+    broker: Kafka
+    written: Written
+    table: str
+    sources: Mapping[str, Source]
+    reader: TopicReader = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reader = TopicReader(self.broker.bootstrap, self.written.topic)
+
+    @property
+    def histories(self) -> dict[str, History]:
+        return {name: source.journal.history for name, source in self.sources.items()}
+
+    def count(self) -> int:
+        """Return how many records of rows a reader has been given so far."""
+        return sum(each.key is not None for each in self.reader.read())
+
+    def goes_on(self, more: int, what: str) -> None:
+        """Await that so many records come."""
+        there = self.count()
+        until(lambda: self.count() >= there + more, f"{self.written.topic} goes on: {what}", 240)
+
+    def ends(self, what: str) -> None:
+        """Await as many records as there must be, now that nobody writes the sources, and judge the topic, anew and as it was followed."""
+        wanted = len(Expected(self.written, self.histories).entries)
+        until(lambda: self.count() >= wanted, f"{wanted} records in {self.written.topic}: {what}", 300)
+        rows = {name: source.rows(self.table) for name, source in self.sources.items()}
+        whole = whole_topic(self.broker.bootstrap, self.written.topic)
+        assert judge(self.written, whole, self.histories, rows) == [], what
+        followed = {(each.partition, each.offset): each for each in self.reader.records}
+        assert followed == {(each.partition, each.offset): each for each in whole}, "what was read stays"
+
+
+@contextlib.contextmanager
+def followed(topics: Iterable[Followed]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for each in topics:
+            each.reader.close()
+
+
+@contextlib.contextmanager
+def under_load(journals: Sequence[Journal], least: int) -> Iterator[None]:
+    """Change the sources meanwhile; begins once each has made `least` changes."""
+    for journal in journals:
+        journal.start()
+    try:
+        for journal in journals:
+            until(lambda journal=journal: journal.alive() or journal.count >= least, f"{journal.name} writes")  # type: ignore[misc]
+        yield
+    finally:
+        for journal in journals:
+            journal.finish()

@@ -1,0 +1,125 @@
+"""The judge of topics finds what is wrong with one: each finding by a topic that has it and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.topics.forms import Image
+from tests.topics.judge import History, Written, judge
+from tests.topics.records import Record
+
+WRITTEN = Written("head.acct", key=("town", "id"))
+
+
+def row(key: int, version: int, town: str = "ulm", owner: str | None = "ann") -> Image:
+    at = datetime(2026, 11, 21, 7, 5, 9, 7000)  # noqa: DTZ001 - wall time
+    return {"id": key, "version": version, "town": town, "owner": owner, "amount": Decimal("-1.50"), "at": at}
+
+
+HISTORY = History(
+    [row(1, 1)],
+    [
+        (None, row(2, 2)),
+        (row(1, 1), row(1, 3)),
+        (row(1, 3), row(1, 4, "bonn")),
+        (row(2, 2), None),
+        (None, row(2, 5)),
+        (row(2, 5), row(2, 6)),
+    ],
+)
+ROWS = [row(1, 4, "bonn"), row(2, 6)]
+
+
+def wire(image: Image | None) -> Any:
+    return None if image is None else {**image, "amount": "-1.50", "at": "2026-11-21 07:05:09.007"}
+
+
+def said(op: str, before: Image | None, after: Image | None, offset: int) -> Record:
+    shown: Image = after or before or {}
+    value = {"op": op, "before": wire(before), "after": wire(after), "source": {"name": "b1"}}
+    return Record(0, offset, key_of(shown), json.dumps(value).encode())
+
+
+def key_of(shown: Image) -> bytes:
+    return json.dumps({"town": shown["town"], "id": shown["id"]}).encode()
+
+
+def topic() -> list[Record]:
+    """A topic that is right. Behind the records at 1, 2 and 5 stands a commit."""
+    return [
+        said("r", None, row(1, 1), 0),
+        said("c", None, row(2, 2), 1),
+        said("u", row(1, 1), row(1, 3), 3),
+        said("d", row(1, 3), None, 5),
+        Record(0, 6, key_of(row(1, 3)), None),
+        said("c", None, row(1, 4, "bonn"), 7),
+        said("d", row(2, 2), None, 9),
+        Record(0, 10, key_of(row(2, 2)), None),
+        said("c", None, row(2, 5), 12),
+        said("u", row(2, 5), row(2, 6), 13),
+        Record(0, 14, None, json.dumps({"op": "m", "source": {"name": "b1"}}).encode()),
+    ]
+
+
+def findings(records: list[Record], written: Written = WRITTEN) -> list[str]:
+    return judge(written, records, {"b1": HISTORY}, {"b1": ROWS})
+
+
+def test_a_topic_that_is_right_has_no_findings() -> None:
+    assert findings(topic()) == []
+
+
+Damage = Callable[[list[Record]], list[Record]]
+DAMAGES: dict[str, Damage] = {
+    "twice": lambda found: [*found, replace(found[-2], offset=15)],
+    "missing": lambda found: found[:2] + found[3:],
+    "out of order": lambda found: [
+        *found[:8],
+        replace(found[9], offset=12),
+        replace(found[8], offset=13),
+    ],
+    # a record of a transaction that was aborted: the source undid it, or another worker had written it already
+    "not of the source": lambda found: [*found, said("u", row(2, 6), row(2, 99), 15)],
+    "a row that no source has": lambda found: [*found, said("c", None, row(9, 99), 15)],
+    "a row that the topic lacks": lambda found: found[:-2],
+    "behind": lambda found: [*found, said("u", row(2, 6), row(2, 5), 15)],
+    "is of one change": lambda found: [*found[:5], *(replace(each, offset=each.offset + 1) for each in found[5:])],
+    "in the partitions": lambda found: [*found[:-2], replace(found[-2], partition=1)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage_is_found(name: str) -> None:
+    seen = findings(DAMAGES[name](topic()))
+    assert any(name in each for each in seen), seen
+
+
+def test_a_value_that_differs_is_found() -> None:
+    (found,) = [each for each in topic() if each.offset == 13]
+    other = replace(found, value=(found.value or b"").replace(b'"-1.50", "at": "2026-11-21 07:05:09.007"}, "source"', b'"1.50", "at": "2026-11-21 07:05:09.007"}, "source"'))  # fmt: skip
+    assert other != found
+    seen = findings([*topic()[:9], other])
+    assert any("not of the source" in each for each in seen), seen
+    assert any("a row that the topic lacks" in each for each in seen), seen
+
+
+def test_a_filter_and_a_mask_are_expected() -> None:
+    shaped = replace(WRITTEN, where={"town": ["bonn"]}, masks={"owner": "***"}, tombstones=False)
+    image = row(1, 4, "bonn", "***")
+    left_out = [said("d", row(each, 1, owner="***"), None, 0) for each in (1,)]
+    assert findings([*left_out, said("c", None, image, 1)], shaped) == []
+    seen = findings([*left_out, said("c", None, row(1, 4, "bonn"), 1)], shaped)
+    assert any("missing" in each for each in seen), "the owner is not hidden"
+
+
+def test_a_key_belongs_where_its_partitioner_says() -> None:
+    shaped = replace(WRITTEN, partitions=7, partitioner="crc32")
+    seen = findings([replace(each, partition=3) for each in topic()], shaped)
+    assert any("belongs, in the partitions" in each for each in seen), seen
