@@ -8,6 +8,7 @@ _FORMATS = "consumer/targets/kafka/formats/"
 _DEBEZIUM = ("tests/unit/test_kafka_debezium_format.py",)
 _TARGET = ("tests/integration/test_kafka_target.py",)
 _ATTEMPTS = ("tests/integration/test_kafka_attempts.py",)
+_SHARED = ("tests/integration/test_kafka_shared.py",)
 _CANAL = ("tests/unit/test_kafka_canal_format.py",)
 
 
@@ -116,8 +117,34 @@ MUTANTS = [
         "consumer/targets/kafka/records.py",
         _TARGET,
         ("[] if self._facts.compacted else self.format.cleared", "self.format.cleared"),
-        ("            if self.primary(row) in gone:\n", "            if True:\n"),
+        (
+            "            if (key := self.primary(row)) in wanted:\n",
+            "            if (key := self.primary(row)) or True:\n",
+        ),
         ("if _alike(origin, self._origin) and all(", "if all("),
+    ),
+    *_of(
+        "consumer/targets/kafka/records.py",
+        _TARGET,
+        (
+            "None if whole is None else self._shaping.row(whole)",
+            "None if whole is None else self._shaping.shown(whole)",
+        ),
+    ),
+    *_of(
+        "consumer/targets/kafka/topics.py",
+        _SHARED,
+        ("            self._client = None\n            raise\n", "            raise\n"),
+    ),
+    *_of(
+        "consumer/targets/kafka/target.py",
+        _TARGET,
+        ("            if size_of(record) > self._history.limit:\n", "            if not entry.event:\n"),
+    ),
+    *_of(
+        "consumer/targets/kafka/state.py",
+        ("tests/integration/test_kafka_target.py",),
+        ("        if each not in after.held\n    ]", "    ]"),
     ),
     *_of(
         "consumer/tables/definition.py",
