@@ -229,7 +229,7 @@ def became(system: System, source: str, table: str, wanted: str, copy: str) -> d
 
 def by_rest(system: System, path: str, **body: Any) -> dict[str, Any]:
     with LeaderClient.of(load_config(system.config)) as leader:
-        return leader.post(path, body)
+        return leader.post_new(path, body)
 
 
 def by_command(system: System, source: str, *words: str) -> str:
