@@ -1,4 +1,5 @@
-"""One `rowlock run` from two databases to topics of all five formats and to a database at once, each topic judged by what its route says.
+"""One `rowlock run` from two databases to topics of all five formats and to a database at once, through a target that is down and kills of
+driver and broker; each topic is judged by what its route says.
 
 The judge (tests/topics) knows nothing of the product: every record of every topic is compared, and every value.
 """
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
@@ -19,8 +21,9 @@ from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from rowlock.cli import main
 from tests.kafka_target_kit import make_topic
 from tests.running import Run, running, source_config, target_config, write_config
+from tests.topics.expected import History, Written
 from tests.topics.journal import COLUMNS, Journal
-from tests.topics.judge import History, Written, judge
+from tests.topics.judge import judge
 from tests.topics.records import whole_topic
 from tests.topics.site import Followed, Source, followed, under_load
 from tests.waiting import until
@@ -114,7 +117,7 @@ def site(
                 drop(unique)
 
 
-def test_every_format_and_a_database_have_what_their_sources_did(site: Site) -> None:
+def test_every_format_and_a_database_have_what_their_sources_did(site: Site, kafka: Kafka) -> None:
     until(site.equal, f"the snapshot in the database; see {site.run.log}", 240)
     for each in site.topics.values():
         each.ends(f"the snapshot; see {site.run.log}")
@@ -124,6 +127,14 @@ def test_every_format_and_a_database_have_what_their_sources_did(site: Site) -> 
         site.postgres.stop()
         merged.goes_on(100, "the other target is down")
         site.postgres.start()
+        (driver, *_) = site.run.find("consumer.main")
+        psutil.Process(driver.pid).kill()
+        merged.goes_on(50, "the driver was killed")
+        kafka.kill()  # of the store as well
+        kafka.start()
+        for source in site.sources.values():
+            source.journal.empty()
+        merged.goes_on(50, "the broker was killed, and the tables were emptied")
     for each in site.topics.values():
         each.ends(f"all of the load; see {site.run.log}")
     until(site.equal, f"the database that was down; see {site.run.log}", 240)

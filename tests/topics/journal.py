@@ -11,8 +11,8 @@ from decimal import Decimal
 from typing import Any
 
 from deploy.embedded.services import MariaDB, MySQL
+from tests.topics.expected import EMPTIED, History, Step
 from tests.topics.forms import Image
-from tests.topics.judge import History, Step
 
 DDL = """CREATE TABLE {name} (id BIGINT NOT NULL PRIMARY KEY, version BIGINT NOT NULL, town VARCHAR(20) NOT NULL,
          owner VARCHAR(40) NULL UNIQUE, amount DECIMAL(12,2) NOT NULL, at DATETIME(3) NOT NULL)"""
@@ -42,6 +42,7 @@ class Journal(threading.Thread):
         self._server, self._db, self._tables = server, db, tables
         self._random, self._pause_s = random.Random(seed), pause_s
         self._ending = threading.Event()
+        self._emptying = threading.Event()
         self._error: BaseException | None = None
         self._rows: dict[int, Image] = {}
         self._owners: dict[str, int] = {}
@@ -71,6 +72,8 @@ class Journal(threading.Thread):
                 connection.cursor() as cursor,
             ):
                 while not self._ending.wait(self._pause_s):
+                    if self._emptying.is_set():
+                        self._empty(cursor)
                     cursor.execute("BEGIN")
                     for _ in range(self._random.randint(1, 6)):
                         self._change(cursor)
@@ -91,14 +94,27 @@ class Journal(threading.Thread):
         if self._error:
             raise self._error
 
+    def empty(self) -> None:
+        """Have all tables emptied by TRUNCATE between two transactions."""
+        self._emptying.set()
+
     # --- changes
+
+    def _empty(self, cursor: Any) -> None:
+        for table in self._tables:
+            cursor.execute(f"TRUNCATE TABLE {table}")
+        self.history.steps.append(EMPTIED)
+        self._rows.clear()
+        self._owners.clear()
+        self._emptying.clear()
 
     def _change(self, cursor: Any) -> None:
         draw, key = self._random.random(), self._random.randrange(KEYS)
         row = self._rows.get(key)
+        free = [key, *(each for each in range(KEYS) if each not in self._rows)]
         changes: list[tuple[float, Callable[[Image], Image | None]]] = [
             (0.15, lambda row: None),
-            (0.3, lambda row: {**row, "id": self._free()}),
+            (0.3, lambda row: {**row, "id": self._random.choice(free)}),
             (0.45, lambda row: {**row, "town": self._random.choice(TOWNS)}),
         ]
         for below, change in changes:
@@ -111,9 +127,6 @@ class Journal(threading.Thread):
         if holder is not None and holder != key:
             self._put(cursor, self._rows[holder], self._next({**self._rows[holder], "owner": None}))
         self._put(cursor, row, self._row(key, owner=owner))
-
-    def _free(self) -> int:
-        return self._random.choice([key for key in range(KEYS * 2) if key not in self._rows])
 
     def _next(self, row: Image) -> Image:
         self._version += 1

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL
+from tests.topics.expected import Expected, History, Written
 from tests.topics.forms import Image
 from tests.topics.journal import Journal, source_rows
-from tests.topics.judge import Expected, History, Written, judge
+from tests.topics.judge import judge
 from tests.topics.records import TopicReader, whole_topic
 from tests.waiting import until
 
@@ -52,7 +53,13 @@ class Followed:
     def goes_on(self, more: int, what: str) -> None:
         """Await that so many records come."""
         there = self.count()
-        until(lambda: self.count() >= there + more, f"{self.written.topic} goes on: {what}", 240)
+
+        def come() -> bool:
+            for source in self.sources.values():
+                source.journal.alive()
+            return self.count() >= there + more
+
+        until(come, f"{self.written.topic} goes on: {what}", 240)
 
     def ends(self, what: str) -> None:
         """Await as many records as there must be, now that nobody writes the sources, and judge the topic, anew and as it was followed."""

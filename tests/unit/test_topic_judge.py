@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.topics.expected import EMPTIED, History, Written
 from tests.topics.forms import Image
-from tests.topics.judge import History, Written, judge
+from tests.topics.judge import judge
 from tests.topics.records import Record
 
 WRITTEN = Written("head.acct", key=("town", "id"))
@@ -64,7 +65,12 @@ def topic() -> list[Record]:
         Record(0, 10, key_of(row(2, 2)), None),
         said("c", None, row(2, 5), 12),
         said("u", row(2, 5), row(2, 6), 13),
-        Record(0, 14, None, json.dumps({"op": "m", "source": {"name": "b1"}}).encode()),
+        Record(
+            0,
+            14,
+            None,
+            json.dumps({"op": "m", "before": None, "after": None, "source": {"name": "b1"}}).encode(),
+        ),
     ]
 
 
@@ -117,6 +123,21 @@ def test_a_filter_and_a_mask_are_expected() -> None:
     assert findings([*left_out, said("c", None, image, 1)], shaped) == []
     seen = findings([*left_out, said("c", None, row(1, 4, "bonn"), 1)], shaped)
     assert any("missing" in each for each in seen), "the owner is not hidden"
+
+
+def test_a_table_that_was_emptied_is_expected_once_in_every_partition() -> None:
+    history = History([row(1, 1)], [EMPTIED, (None, row(2, 2))])
+    cleared = Record(0, 1, None, json.dumps({"op": "t", "before": None, "after": None, "source": {"name": "b1"}}).encode())  # fmt: skip
+    found = [said("r", None, row(1, 1), 0), cleared, said("c", None, row(2, 2), 3)]
+
+    def seen(records: list[Record]) -> list[str]:
+        return judge(WRITTEN, records, {"b1": history}, {"b1": [row(2, 2)]})
+
+    assert seen(found) == []
+    assert any("TRUNCATE of b1: 2 times" in each for each in seen([*found, replace(cleared, offset=4)]))
+    without = seen([found[0], found[2]])
+    assert any("TRUNCATE of b1: 0 times" in each for each in without), without
+    assert any("a row that no source has" in each for each in without), without
 
 
 def test_a_key_belongs_where_its_partitioner_says() -> None:

@@ -218,7 +218,7 @@ def topic_sides(
 ) -> Iterator[tuple[TopicSides, str]]:
     """Open both ends of a pair; also what is to be said of the topic. Raises TargetConfigError, MissingTopicError: they cannot be compared; TransientError: no broker answers."""
     topic = topic_of_pair(pair)
-    topics = TargetTopics(admin_of(config), config.replication)
+    topics = TargetTopics(lambda: admin_of(config), config.replication)
     facts = topics.facts(topic.name)
     if facts is None:
         raise MissingTopicError(f"the target has no topic {topic.name}")
