@@ -6,37 +6,22 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from deploy.embedded.services import Kafka, MariaDB, MySQL
+from deploy.embedded.services import Kafka
 from tests.topics.expected import Expected, History, Written
-from tests.topics.forms import Image
-from tests.topics.journal import Journal, source_rows
+from tests.topics.journal import Journal
 from tests.topics.judge import judge
 from tests.topics.records import TopicReader, whole_topic
 from tests.waiting import until
 
-Server = MariaDB | MySQL
-
-
-@dataclass(frozen=True)
-class Source:
-    """A source, and who writes it."""
-
-    server: Server
-    db: str
-    journal: Journal
-
-    def rows(self, table: str) -> list[Image]:
-        return source_rows(self.server, self.db, table)
-
 
 @dataclass
 class Followed:
-    """A topic that is followed. `table`: which of the sources' tables goes there; `sources` by name."""
+    """A topic that is followed. `table`: which of the sources' tables goes there; `sources` by name: who writes them."""
 
     broker: Kafka
     written: Written
     table: str
-    sources: Mapping[str, Source]
+    sources: Mapping[str, Journal]
     reader: TopicReader = field(init=False)
 
     def __post_init__(self) -> None:
@@ -44,7 +29,7 @@ class Followed:
 
     @property
     def histories(self) -> dict[str, History]:
-        return {name: source.journal.history for name, source in self.sources.items()}
+        return {name: source.history for name, source in self.sources.items()}
 
     def count(self) -> int:
         """Return how many records of rows a reader has been given so far."""
@@ -56,7 +41,7 @@ class Followed:
 
         def come() -> bool:
             for source in self.sources.values():
-                source.journal.alive()
+                source.alive()
             return self.count() >= there + more
 
         until(come, f"{self.written.topic} goes on: {what}", 240)
