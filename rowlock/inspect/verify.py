@@ -23,7 +23,7 @@ from consumer.tables.stored import decode_stored
 from rowlock.errors import CommandError
 from rowlock.inspect.compare import RowDifference, Shape, Suspects, compare_page
 from rowlock.views.source import selected_tables
-from rowlock.views.target import TargetView, rows_with, source_session, target_session
+from rowlock.views.target import RowsView, TargetView, rows_with, source_session, target_session
 from schemas.backoff import pause_after
 from schemas.config.kinds.targets import target_kind
 from schemas.config.model import Config, SourceConfig
@@ -149,7 +149,7 @@ def verify(
             yield compare_pair(pair, left, right, VerifyLimits(settle_s, page, suspects))
 
 
-def compare_pair(pair: Pair, left: TargetView, right: TargetView, limits: VerifyLimits) -> Result:
+def compare_pair(pair: Pair, left: RowsView, right: TargetView, limits: VerifyLimits) -> Result:
     """Compare all rows of one pair; `left` and `right` are sessions with its source and its target."""
     result = Result(pair)
     try:
@@ -165,7 +165,7 @@ def compare_pair(pair: Pair, left: TargetView, right: TargetView, limits: Verify
 class Sides:
     """Both ends of a pair. Rows and keys are the target's: the added columns are put on and taken off here."""
 
-    left: TargetView
+    left: RowsView
     right: TargetView
     source: TargetTable
     target: TargetTable
@@ -176,7 +176,7 @@ class Sides:
     source_key: tuple[int, ...]  # ordinals in the target's row of the source's key columns
 
     @classmethod
-    def open(cls, pair: Pair, left: TargetView, right: TargetView, page: int) -> Sides:
+    def open(cls, pair: Pair, left: RowsView, right: TargetView, page: int) -> Sides:
         """Raises TargetConfigError when the target table does not fit, CommandError when it is missing."""
         names = _target_names(pair, right)
         real = right.read_table(pair.routed.schema, pair.routed.table)
