@@ -248,6 +248,7 @@ def spoil(system: System, *statements: str) -> None:
             server.execute(each.format(t=name), database=database)
 
 
+@pytest.mark.slow  # a minute
 def test_copies_as_people_ask_for_them(system: System) -> None:
     """By command and by REST: a part, the rate changed while it runs, taken back; the whole is equal then, and no reader missed a row."""
     arrived(system, "paced")
