@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from deploy.embedded.services import Kafka
 from tests.topics.expected import Expected, History, Written
@@ -46,7 +46,8 @@ class Followed:
         return any(ends[at] > stable for at, stable in self._ends(IsolationLevel.READ_COMMITTED).items())
 
     def _ends(self, level: IsolationLevel) -> dict[int, int]:
-        asked = {TopicPartition(self.written.topic, at): OffsetSpec.latest() for at in range(self.written.partitions)}  # fmt: skip
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = {TopicPartition(self.written.topic, at): latest for at in range(self.written.partitions)}
         found = self.admin.list_offsets(asked, isolation_level=level, request_timeout=15)
         return {each.partition: future.result(15).offset for each, future in found.items()}
 
