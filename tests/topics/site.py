@@ -6,6 +6,9 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
 from deploy.embedded.services import Kafka
 from tests.topics.expected import Expected, History, Written
 from tests.topics.journal import Journal
@@ -23,9 +26,11 @@ class Followed:
     table: str
     sources: Mapping[str, Journal]
     reader: TopicReader = field(init=False)
+    admin: AdminClient = field(init=False)
 
     def __post_init__(self) -> None:
         self.reader = TopicReader(self.broker.bootstrap, self.written.topic)
+        self.admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
 
     @property
     def histories(self) -> dict[str, History]:
@@ -34,6 +39,17 @@ class Followed:
     def count(self) -> int:
         """Return how many records of rows a reader has been given so far."""
         return sum(each.key is not None for each in self.reader.read())
+
+    def open_transaction(self) -> bool:
+        """Tell whether a partition has records whose transaction has not ended."""
+        ends = self._ends(IsolationLevel.READ_UNCOMMITTED)
+        return any(ends[at] > stable for at, stable in self._ends(IsolationLevel.READ_COMMITTED).items())
+
+    def _ends(self, level: IsolationLevel) -> dict[int, int]:
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = {TopicPartition(self.written.topic, at): latest for at in range(self.written.partitions)}
+        found = self.admin.list_offsets(asked, isolation_level=level, request_timeout=15)
+        return {each.partition: future.result(15).offset for each, future in found.items()}
 
     def goes_on(self, more: int, what: str) -> None:
         """Await that so many records come."""
@@ -52,7 +68,8 @@ class Followed:
         until(lambda: self.count() >= wanted, f"{wanted} records in {self.written.topic}: {what}", 300)
         rows = {name: source.rows(self.table) for name, source in self.sources.items()}
         whole = whole_topic(self.broker.bootstrap, self.written.topic)
-        assert judge(self.written, whole, self.histories, rows) == [], what
+        findings = judge(self.written, whole, self.histories, rows)
+        assert not findings, "\n".join([what, *findings])
         followed = {(each.partition, each.offset): each for each in self.reader.records}
         assert followed == {(each.partition, each.offset): each for each in whole}, "what was read stays"
 
