@@ -176,6 +176,9 @@ class Life(OracleSite):
         logged = Counter(row for event in result.accepted if event.log for row in event.log.rows)
         if twice := [row for row, times in logged.items() if times > 1]:
             return f"rows of the log in two events: {twice}"
+        images = [event.after for event in result.accepted if event.after is not None]
+        if self.kind == "lob" and any(int(str(row["note"])[1:]) < int(str(row["version"])) for row in images):
+            return "a LOB is older than its row"
         stops = [event.stop.reason for event in result.accepted if event.stop is not None]
         if stops and all(KILLED_TOO_EARLY in reason for reason in stops):
             return KILLED_TOO_EARLY

@@ -29,7 +29,7 @@ from tests.sim.oracle import KEYS, Kind
 from tests.sim.oracle_life import KILLED_TOO_EARLY, judged
 from tests.sim.seeds import over_seeds
 
-SEEDS, MANY = 60, 1500
+SEEDS, MANY = 25, 500
 KINDS: tuple[Kind, ...] = ("whole", "keys", "lob")
 
 
