@@ -24,7 +24,8 @@ Json = dict[str, Any]
 def ask(config_file: Path, body: Json, what: Literal["", "cancel", "rate"]) -> Json:
     """Send the request and say that it came; `what`: the copy is taken back, or its rate is another one. Raises CommandError with what was refused."""
     with LeaderClient.of(load_config(config_file)) as leader:
-        taken = leader.post(f"/v1/copies/{what}".rstrip("/"), body)
+        post = leader.post_new if what == "rate" else leader.post
+        taken = post(f"/v1/copies/{what}".rstrip("/"), body)
     rate = body.get("max_rows_per_second")
     said = {
         "": "is copied again: `rowlock copy` shows how far it is",

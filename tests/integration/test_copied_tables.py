@@ -229,7 +229,7 @@ def became(system: System, source: str, table: str, wanted: str, copy: str) -> d
 
 def by_rest(system: System, path: str, **body: Any) -> dict[str, Any]:
     with LeaderClient.of(load_config(system.config)) as leader:
-        return leader.post(path, body)
+        return leader.post_new(path, body)
 
 
 def by_command(system: System, source: str, *words: str) -> str:
@@ -248,6 +248,7 @@ def spoil(system: System, *statements: str) -> None:
             server.execute(each.format(t=name), database=database)
 
 
+@pytest.mark.slow  # a minute
 def test_copies_as_people_ask_for_them(system: System) -> None:
     """By command and by REST: a part, the rate changed while it runs, taken back; the whole is equal then, and no reader missed a row."""
     arrived(system, "paced")

@@ -25,7 +25,7 @@ from tests.topics.expected import History, Written
 from tests.topics.journal import COLUMNS, Journal
 from tests.topics.judge import judge
 from tests.topics.records import whole_topic
-from tests.topics.site import Followed, Source, followed, under_load
+from tests.topics.site import Followed, followed, under_load
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(600)
@@ -57,7 +57,7 @@ def routes(prefix: str) -> dict[str, Written]:
 @dataclass
 class Site:
     run: Run
-    sources: dict[str, Source]
+    sources: dict[str, Journal]
     topics: dict[str, Followed]
     postgres: PostgreSQL
     db: str
@@ -71,7 +71,11 @@ class Site:
         return sorted(map(tuple, found))
 
     def equal(self) -> bool:
-        rows = [(name, *row.values()) for name, source in self.sources.items() for row in source.rows(MERGED)]
+        rows = [
+            (name, *(row[column] for column in COLUMNS))
+            for name, source in self.sources.items()
+            for row in source.rows(MERGED)
+        ]
         return self.target_rows() == sorted(rows)
 
 
@@ -84,8 +88,8 @@ def site(
     sources = {}
     for seed, (name, server) in enumerate(servers.items()):
         server.create_database(unique)
-        sources[name] = Source(server, unique, Journal(server, unique, tables[name], seed))
-        sources[name].journal.prepare()
+        sources[name] = Journal(server, unique, tables[name], seed)
+        sources[name].prepare()
     postgres.create_database(unique)
     merged = {"from": f"*.{MERGED}", "to": "public.{table}", "add": {"branch": "{source}"}}
     config = write_config(
@@ -122,7 +126,7 @@ def test_every_format_and_a_database_have_what_their_sources_did(site: Site, kaf
     for each in site.topics.values():
         each.ends(f"the snapshot; see {site.run.log}")
     merged = site.topics[MERGED]
-    with under_load([source.journal for source in site.sources.values()], 100):
+    with under_load(list(site.sources.values()), 100):
         merged.goes_on(50, "load")
         site.postgres.stop()
         merged.goes_on(100, "the other target is down")
@@ -133,8 +137,10 @@ def test_every_format_and_a_database_have_what_their_sources_did(site: Site, kaf
         kafka.kill()  # of the store as well
         kafka.start()
         for source in site.sources.values():
-            source.journal.empty()
+            source.empty()
         merged.goes_on(50, "the broker was killed, and the tables were emptied")
+        site.sources["b1"].widen()
+        merged.goes_on(50, "the tables of one source have got a column")
     for each in site.topics.values():
         each.ends(f"all of the load; see {site.run.log}")
     until(site.equal, f"the database that was down; see {site.run.log}", 240)

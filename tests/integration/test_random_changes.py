@@ -38,6 +38,10 @@ from tests.waiting import until
 
 TABLES = 6
 POLICIES: tuple[Policy, ...] = ("ignore", "lenient", "evolve", "stop")
+BY_HAND = (
+    "so that no column beside it can take its place: set `schema_changes: evolve`, or change its type by hand"
+)
+"""What `lenient` says of a column of a unique index that gets another type."""
 ROUNDS = 8
 """Copies that one unit may need: a history has so many changes at most, with all of them apart."""
 
@@ -149,10 +153,14 @@ class PlayedUnit(TopicUnit):
     def tended(self, report: Report) -> int:
         """Do what a person does for a unit that is stopped; returns behind which offset its copy begins."""
         self.said.append(report.message)
-        assert "rowlock copy" in report.message or self.policy == "ignore", (self.unit, report.message)
         assert ": " in report.message, "what was seen, and what to do"
+        if report.copy is not None:
+            assert "rowlock copy" in report.message, (self.unit, report.message)
         if self.policy == "stop" or report.copy is None:
-            assert self.policy in ("ignore", "stop"), (report.message, history_of(self.play, self.name))
+            by_hand = self.policy in ("ignore", "stop") or (
+                self.policy == "lenient" and BY_HAND in report.message
+            )
+            assert by_hand, (self.unit, report.message, history_of(self.play, self.name))
             self.real.execute(f"DROP TABLE IF EXISTS {self.real.schema}.{self.place[1]}")
         return len(self.topic) - 1 if report.copy is None else report.copy.after
 
@@ -179,12 +187,13 @@ def test_whatever_happens_at_the_source_the_target_ends_equal(
             for policy in POLICIES
             for history in play.histories
         ]  # fmt: skip
+        who = random.Random(seed)  # the history is the same whatever units there are
         for stretch in range(4):
             with play.capture() as unit:
                 play.change(40, 0.15)
                 if play.rng.random() < 0.5:
                     play.captured(unit)
-                    for each in play.rng.sample(units, len(units) // 2):
+                    for each in who.sample(units, len(units) // 2):
                         each.apply()
                 unit.kill() if play.rng.random() < 0.5 else unit.stop()
             if stretch < 3 and play.rng.random() < 0.5:

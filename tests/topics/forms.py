@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,12 +19,13 @@ Kind = Literal["r", "c", "u", "d", "-", "t", "m"]
 
 @dataclass(frozen=True)
 class Said:
-    """What a record says. `source`: of which source's row, where the format tells it."""
+    """What a record says. `source`: of which source's row, where the format tells it; `columns`: those of a definition."""
 
     kind: Kind
     before: Image | None = None
     after: Image | None = None
     source: str | None = None
+    columns: frozenset[str] = frozenset()
 
     @property
     def text(self) -> str:
@@ -46,7 +48,8 @@ class RowlockForm:
         if value is None:
             return Said("-")
         event = self._event(json.loads(value))
-        return Said(event["op"], event["before"], event["after"], event["source"]["name"])
+        columns = frozenset(each["name"] for each in (event.get("definition") or {}).get("columns", ()))
+        return Said(event["op"], event["before"], event["after"], event["source"]["name"], columns)
 
     def key(self, raw: bytes) -> Image:
         found: Image = self._event(json.loads(raw))
@@ -74,9 +77,15 @@ class SchemasForm(DebeziumForm):
 
     def _event(self, document: Any) -> Any:
         assert list(document) == ["schema", "payload"], document
-        names = [each["field"] for each in document["schema"]["fields"]]
-        assert names == list(document["payload"]), document
+        _as_its_schema(document["schema"], document["payload"])
         return document["payload"]
+
+
+def _as_its_schema(schema: Any, value: Any) -> None:
+    if schema["type"] == "struct" and value is not None:
+        assert [each["field"] for each in schema["fields"]] == list(value), (schema, value)
+        for each in schema["fields"]:
+            _as_its_schema(each, value[each["field"]])
 
 
 class CanalForm(RowlockForm):
@@ -94,7 +103,8 @@ class CanalForm(RowlockForm):
             return Said("-")
         message = json.loads(value)
         if message["isDdl"]:
-            return Said("m" if message["type"] == "CREATE" else "t")
+            columns = frozenset(re.findall(r"[(,] ?`([^`]+)` [a-z]", message["sql"]))
+            return Said("m", columns=columns) if message["type"] == "CREATE" else Said("t")
         (row,) = message["data"]
         match message["type"]:
             case "INSERT":

@@ -22,12 +22,6 @@ KEYS = 60
 OWNERS = [f"owner{i}" for i in range(40)]
 
 
-def source_rows(server: MariaDB | MySQL, db: str, table: str) -> list[Image]:
-    """Return all rows of a table as the server has them."""
-    found = server.execute(f"SELECT {', '.join(COLUMNS)} FROM {table} ORDER BY id", database=db)
-    return [dict(zip(COLUMNS, row, strict=True)) for row in found]
-
-
 class Journal(threading.Thread):
     """The writer: inserts, updates, deletes, keys and towns that change, unique owners handed from row to row, several a transaction.
 
@@ -42,7 +36,8 @@ class Journal(threading.Thread):
         self._server, self._db, self._tables = server, db, tables
         self._random, self._pause_s = random.Random(seed), pause_s
         self._ending = threading.Event()
-        self._emptying = threading.Event()
+        self._emptying, self._widening = threading.Event(), threading.Event()
+        self._columns: tuple[str, ...] = COLUMNS
         self._error: BaseException | None = None
         self._rows: dict[int, Image] = {}
         self._owners: dict[str, int] = {}
@@ -74,6 +69,8 @@ class Journal(threading.Thread):
                 while not self._ending.wait(self._pause_s):
                     if self._emptying.is_set():
                         self._empty(cursor)
+                    if self._widening.is_set():
+                        self._widen(cursor)
                     cursor.execute("BEGIN")
                     for _ in range(self._random.randint(1, 6)):
                         self._change(cursor)
@@ -98,6 +95,15 @@ class Journal(threading.Thread):
         """Have all tables emptied by TRUNCATE between two transactions."""
         self._emptying.set()
 
+    def widen(self) -> None:
+        """Have all tables given a column `note` between two transactions."""
+        self._widening.set()
+
+    def rows(self, table: str) -> list[Image]:
+        """Return all rows of a table as the server has them."""
+        found = self._server.execute(f"SELECT {', '.join(self._columns)} FROM {table}", database=self._db)
+        return [dict(zip(self._columns, row, strict=True)) for row in found]
+
     # --- changes
 
     def _empty(self, cursor: Any) -> None:
@@ -107,6 +113,13 @@ class Journal(threading.Thread):
         self._rows.clear()
         self._owners.clear()
         self._emptying.clear()
+
+    def _widen(self, cursor: Any) -> None:
+        for table in self._tables:
+            cursor.execute(f"ALTER TABLE {table} ADD note VARCHAR(20) NULL")
+        self._rows = {key: {**row, "note": None} for key, row in self._rows.items()}
+        self._columns = (*COLUMNS, "note")
+        self._widening.clear()
 
     def _change(self, cursor: Any) -> None:
         draw, key = self._random.random(), self._random.randrange(KEYS)
@@ -134,6 +147,7 @@ class Journal(threading.Thread):
 
     def _row(self, key: int, owner: str | None) -> Image:
         cents, ms = self._random.randint(-99999, 99999), self._random.randrange(1000)
+        more = {name: self._random.choice([None, "ä"]) for name in self._columns[len(COLUMNS) :]}
         return self._next(
             {
                 "id": key,
@@ -142,6 +156,7 @@ class Journal(threading.Thread):
                 "owner": owner,
                 "amount": Decimal(cents).scaleb(-2),
                 "at": datetime(2026, 11, 1 + key % 28, 7, 5, 9, ms * 1000),  # noqa: DTZ001 - wall time
+                **more,
             }
         )
 
@@ -162,8 +177,8 @@ def _statement(table: str, before: Image | None, after: Image | None) -> tuple[s
     if after is None:
         assert before is not None
         return f"DELETE FROM {table} WHERE id = %s", [before["id"]]
-    values = [after[name] for name in COLUMNS]
+    values = list(after.values())
     if before is None:
-        return f"INSERT INTO {table} VALUES ({', '.join(['%s'] * len(COLUMNS))})", values
-    changed = ", ".join(f"{name} = %s" for name in COLUMNS)
+        return f"INSERT INTO {table} ({', '.join(after)}) VALUES ({', '.join(['%s'] * len(after))})", values
+    changed = ", ".join(f"{name} = %s" for name in after)
     return f"UPDATE {table} SET {changed} WHERE id = %s", [*values, before["id"]]

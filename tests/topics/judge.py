@@ -59,6 +59,7 @@ def judge(
         *_versions(written, found),
         *_state(written, everything, rows),
         *_clearings(written, everything, histories),
+        *_definitions(written, everything),
         *(_halves(wanted, found) if written.partitions == 1 and len(histories) == 1 and not once else ()),
     ]
 
@@ -157,6 +158,20 @@ def _clearings(written: Written, found: Sequence[Found], histories: Mapping[str,
         for partition in range(written.partitions):
             if told[partition, source] != wanted:
                 yield f"TRUNCATE of {source}: {told[partition, source]} times in partition {partition}, it happened {wanted} times"
+
+
+def _definitions(written: Written, found: Sequence[Found]) -> Iterator[str]:
+    """Where a format tells definitions, the columns of each row are those of the last one before it in the partition."""
+    in_force: dict[tuple[int, str | None], frozenset[str]] = {}
+    wrong: list[str] = []
+    for each in found if written.format in ("rowlock", "canal-json") else ():
+        place = each.record.partition, each.said.source
+        image = each.said.after or each.said.before
+        if each.said.kind == "m":
+            in_force[place] = each.said.columns
+        elif image is not None and image.keys() != in_force.get(place):
+            wrong.append(f"{each.key}: {sorted(image)} where the definition has {sorted(in_force.get(place, ()))}")  # fmt: skip
+    yield from wrong[:SHOWN]
 
 
 def _halves(wanted: Sequence[Entry], found: Sequence[Found]) -> Iterator[str]:

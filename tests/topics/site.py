@@ -6,49 +6,50 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from deploy.embedded.services import Kafka, MariaDB, MySQL
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from deploy.embedded.services import Kafka
 from tests.topics.expected import Expected, History, Written
-from tests.topics.forms import Image
-from tests.topics.journal import Journal, source_rows
+from tests.topics.journal import Journal
 from tests.topics.judge import judge
 from tests.topics.records import TopicReader, whole_topic
 from tests.waiting import until
 
-Server = MariaDB | MySQL
-
-
-@dataclass(frozen=True)
-class Source:
-    """A source, and who writes it."""
-
-    server: Server
-    db: str
-    journal: Journal
-
-    def rows(self, table: str) -> list[Image]:
-        return source_rows(self.server, self.db, table)
-
 
 @dataclass
 class Followed:
-    """A topic that is followed. `table`: which of the sources' tables goes there; `sources` by name."""
+    """A topic that is followed. `table`: which of the sources' tables goes there; `sources` by name: who writes them."""
 
     broker: Kafka
     written: Written
     table: str
-    sources: Mapping[str, Source]
+    sources: Mapping[str, Journal]
     reader: TopicReader = field(init=False)
+    admin: AdminClient = field(init=False)
 
     def __post_init__(self) -> None:
         self.reader = TopicReader(self.broker.bootstrap, self.written.topic)
+        self.admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
 
     @property
     def histories(self) -> dict[str, History]:
-        return {name: source.journal.history for name, source in self.sources.items()}
+        return {name: source.history for name, source in self.sources.items()}
 
     def count(self) -> int:
         """Return how many records of rows a reader has been given so far."""
         return sum(each.key is not None for each in self.reader.read())
+
+    def open_transaction(self) -> bool:
+        """Tell whether a partition has records whose transaction has not ended."""
+        ends = self._ends(IsolationLevel.READ_UNCOMMITTED)
+        return any(ends[at] > stable for at, stable in self._ends(IsolationLevel.READ_COMMITTED).items())
+
+    def _ends(self, level: IsolationLevel) -> dict[int, int]:
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = {TopicPartition(self.written.topic, at): latest for at in range(self.written.partitions)}
+        found = self.admin.list_offsets(asked, isolation_level=level, request_timeout=15)
+        return {each.partition: future.result(15).offset for each, future in found.items()}
 
     def goes_on(self, more: int, what: str) -> None:
         """Await that so many records come."""
@@ -56,7 +57,7 @@ class Followed:
 
         def come() -> bool:
             for source in self.sources.values():
-                source.journal.alive()
+                source.alive()
             return self.count() >= there + more
 
         until(come, f"{self.written.topic} goes on: {what}", 240)
@@ -67,7 +68,8 @@ class Followed:
         until(lambda: self.count() >= wanted, f"{wanted} records in {self.written.topic}: {what}", 300)
         rows = {name: source.rows(self.table) for name, source in self.sources.items()}
         whole = whole_topic(self.broker.bootstrap, self.written.topic)
-        assert judge(self.written, whole, self.histories, rows) == [], what
+        findings = judge(self.written, whole, self.histories, rows)
+        assert not findings, "\n".join([what, *findings])
         followed = {(each.partition, each.offset): each for each in self.reader.records}
         assert followed == {(each.partition, each.offset): each for each in whole}, "what was read stays"
 

@@ -389,8 +389,11 @@ def test_a_reload_is_shown_and_a_refused_one_is_exit_2_with_every_line(
     assert refused.stderr.splitlines() == ["rowlock: c.yaml:3: wrong", "rowlock: agent b: c.yaml:4: wrong"]
 
 
-def test_a_coordinator_of_another_system_that_knows_no_reload_is_passed_over(
-    rowlock: Callable[..., Result], serve: Serve, control: FakeControl, led: list[str]
+@pytest.mark.parametrize(
+    ("path", "words"), [("/v1/reload", "reload"), ("/v1/copies/rate", "copy b.t --rate-only")]
+)
+def test_a_coordinator_of_another_system_that_knows_no_such_command_is_passed_over(
+    rowlock: Callable[..., Result], serve: Serve, control: FakeControl, led: list[str], path: str, words: str
 ) -> None:
     """It is of an earlier release: there is nothing at that path, and so nobody to say whose it is."""
     led.append(serve(control, prefix="rowlock"))
@@ -398,16 +401,16 @@ def test_a_coordinator_of_another_system_that_knows_no_reload_is_passed_over(
     app = create_app(other, other.desk, token=None, prefix="other")
 
     async def earlier(scope: Any, receive: Any, send: Any) -> None:
-        if scope.get("path") == "/v1/reload":
+        if scope.get("path") == path:
             scope = {**scope, "path": "/v1/nothing", "raw_path": b"/v1/nothing"}
         await app(scope, receive, send)
 
     theirs = RestServer(cast(Any, earlier), "127.0.0.1:0")
     try:
-        assert rowlock("reload", theirs.start()).exit_code == 0
+        assert rowlock(words, theirs.start()).exit_code == 0
     finally:
         theirs.close()
-    assert control.reloads == [False]
+    assert (control.reloads == [False]) == (words == "reload")
 
 
 def test_an_election_that_takes_too_long(control: FakeControl, serve: Serve) -> None:

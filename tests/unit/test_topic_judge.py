@@ -52,9 +52,19 @@ def key_of(shown: Image) -> bytes:
     return json.dumps({"town": shown["town"], "id": shown["id"]}).encode()
 
 
+def defined(offset: int, *columns: str) -> Record:
+    definition = {"columns": [{"name": each} for each in columns]}
+    value = {"op": "m", "before": None, "after": None, "source": {"name": "b1"}, "definition": definition}
+    return Record(0, offset, None, json.dumps(value).encode())
+
+
+DEFINED = defined(-1, *row(1, 1))
+
+
 def topic() -> list[Record]:
-    """A topic that is right. Behind the records at 1, 2 and 5 stands a commit."""
+    """A topic that is right; some offsets are those of commits."""
     return [
+        DEFINED,
         said("r", None, row(1, 1), 0),
         said("c", None, row(2, 2), 1),
         said("u", row(1, 1), row(1, 3), 3),
@@ -65,12 +75,6 @@ def topic() -> list[Record]:
         Record(0, 10, key_of(row(2, 2)), None),
         said("c", None, row(2, 5), 12),
         said("u", row(2, 5), row(2, 6), 13),
-        Record(
-            0,
-            14,
-            None,
-            json.dumps({"op": "m", "before": None, "after": None, "source": {"name": "b1"}}).encode(),
-        ),
     ]
 
 
@@ -84,20 +88,21 @@ def test_a_topic_that_is_right_has_no_findings() -> None:
 
 Damage = Callable[[list[Record]], list[Record]]
 DAMAGES: dict[str, Damage] = {
-    "twice": lambda found: [*found, replace(found[-2], offset=15)],
-    "missing": lambda found: found[:2] + found[3:],
+    "twice": lambda found: [*found, replace(found[-1], offset=15)],
+    "missing": lambda found: found[:3] + found[4:],
     "out of order": lambda found: [
-        *found[:8],
-        replace(found[9], offset=12),
-        replace(found[8], offset=13),
+        *found[:9],
+        replace(found[10], offset=12),
+        replace(found[9], offset=13),
     ],
     # a record of a transaction that was aborted: the source undid it, or another worker had written it already
     "not of the source": lambda found: [*found, said("u", row(2, 6), row(2, 99), 15)],
     "a row that no source has": lambda found: [*found, said("c", None, row(9, 99), 15)],
-    "a row that the topic lacks": lambda found: found[:-2],
+    "a row that the topic lacks": lambda found: found[:-1],
     "behind": lambda found: [*found, said("u", row(2, 6), row(2, 5), 15)],
-    "is of one change": lambda found: [*found[:5], *(replace(each, offset=each.offset + 1) for each in found[5:])],
-    "in the partitions": lambda found: [*found[:-2], replace(found[-2], partition=1)],
+    "is of one change": lambda found: [*found[:6], *(replace(each, offset=each.offset + 1) for each in found[6:])],
+    "where the definition has": lambda found: [*found[:3], defined(2, "id"), *found[3:]],
+    "in the partitions": lambda found: [*found[:-1], replace(found[-1], partition=1)],
 }  # fmt: skip
 
 
@@ -111,7 +116,7 @@ def test_a_value_that_differs_is_found() -> None:
     (found,) = [each for each in topic() if each.offset == 13]
     other = replace(found, value=(found.value or b"").replace(b'"-1.50", "at": "2026-11-21 07:05:09.007"}, "source"', b'"1.50", "at": "2026-11-21 07:05:09.007"}, "source"'))  # fmt: skip
     assert other != found
-    seen = findings([*topic()[:9], other])
+    seen = findings([*topic()[:10], other])
     assert any("not of the source" in each for each in seen), seen
     assert any("a row that the topic lacks" in each for each in seen), seen
 
@@ -119,7 +124,7 @@ def test_a_value_that_differs_is_found() -> None:
 def test_a_filter_and_a_mask_are_expected() -> None:
     shaped = replace(WRITTEN, where={"town": ["bonn"]}, masks={"owner": "***"}, tombstones=False)
     image = row(1, 4, "bonn", "***")
-    left_out = [said("d", row(each, 1, owner="***"), None, 0) for each in (1,)]
+    left_out = [DEFINED, said("d", row(1, 1, owner="***"), None, 0)]
     assert findings([*left_out, said("c", None, image, 1)], shaped) == []
     seen = findings([*left_out, said("c", None, row(1, 4, "bonn"), 1)], shaped)
     assert any("missing" in each for each in seen), "the owner is not hidden"
@@ -128,14 +133,14 @@ def test_a_filter_and_a_mask_are_expected() -> None:
 def test_a_table_that_was_emptied_is_expected_once_in_every_partition() -> None:
     history = History([row(1, 1)], [EMPTIED, (None, row(2, 2))])
     cleared = Record(0, 1, None, json.dumps({"op": "t", "before": None, "after": None, "source": {"name": "b1"}}).encode())  # fmt: skip
-    found = [said("r", None, row(1, 1), 0), cleared, said("c", None, row(2, 2), 3)]
+    found = [DEFINED, said("r", None, row(1, 1), 0), cleared, said("c", None, row(2, 2), 3)]
 
     def seen(records: list[Record]) -> list[str]:
         return judge(WRITTEN, records, {"b1": history}, {"b1": [row(2, 2)]})
 
     assert seen(found) == []
     assert any("TRUNCATE of b1: 2 times" in each for each in seen([*found, replace(cleared, offset=4)]))
-    without = seen([found[0], found[2]])
+    without = seen([*found[:2], found[3]])
     assert any("TRUNCATE of b1: 0 times" in each for each in without), without
     assert any("a row that no source has" in each for each in without), without
 

@@ -30,7 +30,7 @@ from rowlock.errors import CommandError
 from rowlock.inspect.compare import Shape
 from rowlock.inspect.pairs import Pair
 from rowlock.inspect.topics.reading import NAMED, reader_of, same_key
-from rowlock.views.target import TargetView
+from rowlock.views.target import RowsView
 from schemas.config.model import KafkaTargetConfig
 from schemas.table.equality import DIGEST, wire_digest
 from schemas.table.model import Key, Kind, Row, Table, Value
@@ -64,7 +64,7 @@ class TopicSides:
     """Both ends of a pair. Rows are the primary key's values, whether the record's place is right, and a digest of each written column."""
 
     def __init__(
-        self, plan: TopicPlan, left: TargetView, records: Callable[[], Iterable[Record]], page: int
+        self, plan: TopicPlan, left: RowsView, records: Callable[[], Iterable[Record]], page: int
     ) -> None:
         """`left`: the source; `records`: what is committed in the topic since they were asked for last, those of a partition in their order.
 
@@ -214,7 +214,7 @@ def _check_told(topic: TargetTopic, facts: TopicFacts, *, many: bool) -> None:
 
 @contextmanager
 def topic_sides(
-    pair: Pair, left: TargetView, config: KafkaTargetConfig, page: int
+    pair: Pair, left: RowsView, config: KafkaTargetConfig, page: int
 ) -> Iterator[tuple[TopicSides, str]]:
     """Open both ends of a pair; also what is to be said of the topic. Raises TargetConfigError, MissingTopicError: they cannot be compared; TransientError: no broker answers."""
     topic = topic_of_pair(pair)
