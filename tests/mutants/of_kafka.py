@@ -10,6 +10,7 @@ _TARGET = ("tests/integration/test_kafka_target.py",)
 _ATTEMPTS = ("tests/integration/test_kafka_attempts.py",)
 _SHARED = ("tests/integration/test_kafka_shared.py",)
 _WRITER = ("tests/unit/test_kafka_writer.py",)
+_SECURITY = ("tests/integration/test_kafka_security.py",)
 _CANAL = ("tests/unit/test_kafka_canal_format.py",)
 
 
@@ -145,13 +146,29 @@ MUTANTS = [
     ),
     *_of(
         "consumer/targets/kafka/writer.py",
+        _SECURITY,
+        ("            if error.code() not in _PURGED:\n", "            if error:\n"),
+    ),
+    *_of(
+        "consumer/targets/kafka/topics.py",
+        _SECURITY,
+        ("            client.poll(0)  # what it has to tell\n", ""),
+        ("        if error.code() != KafkaError._ALL_BROKERS_DOWN:\n", "        if True:\n"),
+    ),
+    *_of(
+        "consumer/targets/kafka/reader.py",
+        _SECURITY,
+        (", KafkaError.GROUP_AUTHORIZATION_FAILED}", "}"),
+    ),
+    *_of(
+        "consumer/targets/kafka/writer.py",
         _WRITER,
         ("{config.prefix}./{unit.pipeline}/{unit.topic}", "{config.prefix}.{unit.pipeline}.{unit.topic}"),
     ),
     *_of(
         "consumer/targets/kafka/topics.py",
         _SHARED,
-        ("            self._client = None\n            raise\n", "            raise\n"),
+        ("            self._client = None\n            client.poll(0)", "            client.poll(0)"),
     ),
     *_of(
         "consumer/targets/kafka/target.py",

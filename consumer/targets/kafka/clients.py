@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from schemas.config.model import KafkaTargetConfig
 from schemas.io.kafka_clients import (
     ClientLog,
+    OnError,
     client_settings,
     ignored,
     open_admin,
@@ -49,9 +50,10 @@ class Limits:
         return cls(transaction, transaction * 0.9, transaction * 0.2)
 
 
-def admin_of(config: KafkaTargetConfig) -> AdminClient:
+def admin_of(config: KafkaTargetConfig, on_error: OnError) -> AdminClient:
+    """`on_error` is told why no broker can be spoken with: the client's calls only say that they had no answer."""
     settings = client_settings(config.bootstrap, config.options, {"reconnect.backoff.max.ms": 500})
-    return open_admin(settings, log=ClientLog.QUIET)
+    return open_admin(settings, log=ClientLog.QUIET, on_error=on_error)
 
 
 def producer_of(config: KafkaTargetConfig, transactional_id: str, batch: int) -> Producer:

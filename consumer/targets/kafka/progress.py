@@ -132,7 +132,7 @@ class KafkaProgress:
         self, config: KafkaTargetConfig, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
     ) -> None:
         self._config, self._now_ms = config, now_ms
-        self._topics = TargetTopics(lambda: admin_of(config), config.replication)
+        self._topics = TargetTopics(lambda told: admin_of(config, told), config.replication)
         self._progress = ProgressTopic(config, self._topics)
         self._writers: dict[ApplyUnit, UnitWriter] = {}
 

@@ -19,7 +19,9 @@ from confluent_kafka.cimpl import NewTopic
 from consumer.errors import TransientError
 from consumer.targets.kafka.clients import CALL_S
 from consumer.targets.kafka.errors import kafka_error, translated
+from schemas.io.kafka_clients import OnError
 
+NO_ANSWER = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})
 SHOWN_EVERY_S = 0.1
 """Seconds between looks for a topic that was just made."""
 
@@ -37,22 +39,37 @@ class TopicFacts:
 class TargetTopics:
     """The topics of a cluster. Everything raises consumer.errors: TransientError (no answer), TargetConfigError (not allowed).
 
-    `open_`: makes a client. One that was told an error is not asked again: after a change of leaders it would say the old epoch of theirs for ever.
+    `open_`: makes a client, which says to what it is given why a broker cannot be spoken with. One that answered with an error is not asked again:
+    after a change of leaders it would say the old epoch of theirs for ever.
     """
 
-    def __init__(self, open_: Callable[[], AdminClient], replication: int) -> None:
+    def __init__(self, open_: Callable[[OnError], AdminClient], replication: int) -> None:
         self._open, self._replication = open_, replication
         self._client: AdminClient | None = None
+        self._told: KafkaError | None = None
 
     @contextmanager
     def _asked(self) -> Iterator[AdminClient]:
         if self._client is None:
-            self._client = self._open()
+            self._told = None
+            self._client = self._open(self._hear)
+        client = self._client
         try:
-            yield self._client
-        except KafkaException:
+            yield client
+            client.poll(0)
+            self._told = None  # it was spoken with
+        except KafkaException as error:
             self._client = None
+            client.poll(0)  # what it has to tell
+            seen = kafka_error(error)
+            if self._told is not None and seen is not None and seen.code() in NO_ANSWER:
+                raise KafkaException(self._told) from error
             raise
+
+    def _hear(self, error: KafkaError) -> None:
+        """Keep what says most: that all brokers are down follows from the rest."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._told = error
 
     def ping(self) -> None:
         """See that the cluster answers."""

@@ -22,6 +22,8 @@ from consumer.targets.kafka.errors import FENCED, kafka_error, translated
 from consumer.targets.kafka.state import NOTHING, Known
 from schemas.config.model import KafkaTargetConfig
 
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
@@ -71,7 +73,7 @@ class UnitWriter:
         except (KafkaException, SystemError) as error:
             raise self._not_committed(error) from error
         if self._failed:
-            raise translated(self._failed[0], self._what)
+            raise translated(self._why_failed(), self._what)
         if left:
             raise TransientError(
                 f"{self._what}: {left} of {len(records)} records were not taken in {self._limits.call_s:g} s"
@@ -80,6 +82,20 @@ class UnitWriter:
             self._producer.commit_transaction(self._limits.call_s)
         except (KafkaException, SystemError) as error:
             raise self._not_known(error) from error
+
+    def _why_failed(self) -> KafkaError:
+        """Return why records were not taken. Those that were purged only follow from what failed: that is asked of the transaction, by what it
+        cannot do any more."""
+        for error in self._failed:
+            if error.code() not in _PURGED:
+                return error
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as said:
+            seen = kafka_error(said)
+            if seen is not None and (seen.txn_requires_abort() or seen.fatal()):
+                return seen
+        return self._failed[0]
 
     def _not_committed(self, error: KafkaException | SystemError) -> Exception:
         """Behind a fatal error the library's callbacks fail by themselves (SystemError): the next call says what happened."""
