@@ -298,6 +298,7 @@ def test_pt_online_schema_change_itself(request: pytest.FixtureRequest, tools: T
 
 
 def _ghost_itself(tools: Tools, *options: str) -> None:
+    """gh-ost as it is installed, or as `go build ./go/cmd/gh-ost` makes it from its repository, which holds all that it needs."""
     binary = os.environ.get("ROWLOCK_GH_OST") or shutil.which("gh-ost")
     if binary is None:
         pytest.skip("gh-ost is not in PATH, and ROWLOCK_GH_OST does not name it")

@@ -105,6 +105,7 @@ MUTANTS = [
         "producer/snapshot/resume.py",
         ("or tail.begun != begun:\n", "or False:\n"),
         ("repeated=begun is not None)", "repeated=False)"),
+        tests=(*_STORY, *_COPIES),
     ),
     *_of(
         "producer/barriers.py",

@@ -63,6 +63,7 @@ SELDOM = {"held._key": 334}
 MOST_SEEDS = 2000
 NOT_SIMULATED = {
     "attempt.Attempt.define": "Debezium's topics alone",
+    "producer.states.CopyStates.set_rate": "nobody asks for another rate (tests/unit/test_copies.py)",
     "attempt.recreated": "a topic that was made again",
     "producer.position.CapturePosition.use_up": "a log that is used up (tests/sim/test_oracle.py)",
     "producer.positions.PositionStore.superseded": "a log that is used up (tests/sim/test_oracle.py)",

@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from consumer.attempt.effects import FollowDefinition
-from consumer.attempt.evolution.in_target import unaltered
+from consumer.attempt.effects import FollowDefinition, LoseOthers
+from consumer.attempt.evolution.in_target import lose_others, unaltered
 from consumer.attempt.spec import UnitSpec, known_table
 from consumer.errors import MissingGrantError, TargetConfigError, TransientError
 from consumer.ordering.model import ApplyUnit, UnitState
@@ -872,3 +872,18 @@ def test_a_unit_whose_rows_are_lost_goes_on_at_a_copy_alone(transactional: bool)
     tale.put(1, version=3)
     assert tale.bench.apply(len(tale.bench.topic) - 1).state == "ok"
     assert tale.equal()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_rows_are_lost_only_while_the_table_is_away(there: bool) -> None:
+    """Another unit may have made it, and put its rows in force, since it was looked for."""
+    written: list[str] = []
+    routes = (TableRoute("bank.*", "public.{table}", (("branch", "{source}"),)),)
+    spec: Any = SimpleNamespace(unit=ApplyUnit("p", "rl.branch1.bank.acct"), source="branch1", routes=routes)
+    units = {"rl.branch2.bank.acct": UnitState(Stored(TABLE).encode(), None, None)}
+    session: Any = SimpleNamespace(read_table=lambda *_: TABLE if there else None)
+    transaction: Any = SimpleNamespace(
+        lock_units=lambda: units, write_other=lambda topic, _: written.append(topic)
+    )
+    lose_others(spec, session, transaction, LoseOthers(TABLE))
+    assert written == ([] if there else ["rl.branch2.bank.acct"])
