@@ -146,6 +146,13 @@ class OracleLog:
         before there was one. None: the table is not followed."""
         return self._whole.get(name, 0) if self._following.now(name) is not None else None
 
+    @property
+    def unrecorded(self) -> bool:
+        return self._following.unrecorded
+
+    def recorded(self) -> None:
+        self._following.record(self._noted)
+
     # --- what the loop asks and says
 
     @property

@@ -20,7 +20,7 @@ TableName = tuple[str, str]
 @dataclass(slots=True)
 class FollowedTable:
     """A table as the last look found it. `old`: rows of its log that are deleted unread; `settled`: whether the record may name it;
-    `again`: whether it is to be looked at closely the next time.
+    `recorded`: whether it does, and its log is read; `again`: whether it is to be looked at closely the next time.
 
     `logged` is None as long as only the record of a process before is known (`segments`).
     """
@@ -29,6 +29,7 @@ class FollowedTable:
     logged: Logged | None = None
     old: frozenset[LogPlace] = frozenset()
     settled: bool = True
+    recorded: bool = True
     again: bool = True
 
 
@@ -56,7 +57,18 @@ class Following:
 
     def take_up(self, name: TableName, logged: Logged, segments: Segments, old: Iterable[LogPlace]) -> None:
         found = frozenset(old)
-        self.tables[name] = FollowedTable(segments, logged, found, settled=not found)
+        self.tables[name] = FollowedTable(segments, logged, found, settled=not found, recorded=False)
+
+    @property
+    def unrecorded(self) -> bool:
+        """Tell whether there is a table that the record may name, and does not."""
+        return any(table.settled and not table.recorded for table in self.tables.values())
+
+    def record(self, proofs: Iterable[LogProof]) -> None:
+        """Take it that a record with these proofs is stored."""
+        for name in recorded(proofs):
+            if name in self.tables and self.tables[name].settled:
+                self.tables[name].recorded = True
 
     def drop(self, name: TableName) -> None:
         self.tables.pop(name, None)
