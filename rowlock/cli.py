@@ -192,7 +192,7 @@ def verify(  # noqa: PLR0917 - click passes options by name
     """Compare the rows of sources and targets. Exit 1 when they differ."""
     config = load_config(config_file)
     from rowlock.commands.tables import SHOWN, verify_lines
-    from rowlock.inspect.verify import pairs
+    from rowlock.inspect.pairs import pairs
     from rowlock.inspect.verify import verify as compare
 
     wanted = pairs(config, [_known(config, pipeline)] if pipeline else config.pipelines, table)

@@ -161,4 +161,6 @@ def verify_lines(result: Result, shown: int = SHOWN) -> list[str]:
         lines.append(f"  {finding.kind}: key ({key}){columns}{moving}")
     if len(result.findings) > shown:
         lines.append(f"  … and {len(result.findings) - shown:,} more")
+    if result.note:
+        lines.append(f"  {result.note}")
     return lines

@@ -26,8 +26,9 @@ from rowlock.demo.view import DemoView, Figures, rows_table
 from rowlock.demo.waits import DemoWait, LogFollower, wrong
 from rowlock.demo.world import OFFICE, World, running, world
 from rowlock.errors import CommandError, KafkaUnreachableError
+from rowlock.inspect.pairs import pairs
 from rowlock.inspect.status import StatusReader
-from rowlock.inspect.verify import pairs, verify
+from rowlock.inspect.verify import verify
 from schemas.config.model import load_config
 
 CUSTOMERS = 600

@@ -4,7 +4,7 @@ First each source's log end is noted, then a watermark *written since* must have
 after that the ends of the topics are noted, and every lane of every unit must have reached them. Each fact is noted
 after the one before it holds, so nothing that was there at the start can be missed.
 
-A source that is polled has no such end: rowlock/inspect/polled.py.
+A source that is polled has no such end: rowlock/inspect/observed/polled.py.
 
 How far Debezium is behind its source nobody knows here: of a source that it captures, the topics count up to the ends they
 have at the start.
@@ -28,7 +28,7 @@ from rowlock.coordinator.units import (
     units,
 )
 from rowlock.errors import CommandError
-from rowlock.inspect.polled import PolledStart
+from rowlock.inspect.observed.polled import PolledStart
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import has_view, log_end, source_view
 from rowlock.views.target import TargetView, known_topics, progress, target_session

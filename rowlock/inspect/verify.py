@@ -12,22 +12,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol, cast
 
 from msgspec.structs import replace
 
-from consumer.errors import TargetConfigError
+from consumer.errors import ConsumerError, TargetConfigError
 from consumer.ordering.model import TargetTable
-from consumer.spark.pipeline import routes_of
-from consumer.tables.router import Routed, resolve, target_table, wanted_table, written_part
+from consumer.tables.router import target_table, wanted_table, written_part
 from consumer.tables.stored import decode_stored
 from rowlock.errors import CommandError
 from rowlock.inspect.compare import RowDifference, Shape, Suspects, compare_page
-from rowlock.views.source import selected_tables
+from rowlock.inspect.pairs import Pair, pairs
+from rowlock.inspect.topics.reading import NAMED
+from rowlock.inspect.topics.sides import MissingTopicError, topic_sides, unclaimed
 from rowlock.views.target import RowsView, TargetView, rows_with, source_session, target_session
 from schemas.backoff import pause_after
 from schemas.config.kinds.targets import target_kind
-from schemas.config.model import Config, SourceConfig
-from schemas.table.model import Key, Row, Table, UniqueIndex
+from schemas.config.model import Config, KafkaTargetConfig
+from schemas.errors import EnvelopeError
+from schemas.table.model import Key, Row
 
 PAGE = 2000
 SUSPECTS = 10_000
@@ -47,28 +50,12 @@ class VerifyLimits:
     sleep: Callable[[float], None] = time.sleep
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A source table and where it goes. `problem`: why it cannot be replicated; then only the table's name is known."""
-
-    pipeline: str
-    source: str
-    table: Table
-    target: str
-    routed: Routed
-    problem: str = ""
-
-    @property
-    def label(self) -> str:
-        return f"{self.source}:{self.table.db}.{self.table.name} → {self.target}:{self.routed.schema}.{self.routed.table}"
-
-
 @dataclass(slots=True)
 class Result:
     """The result of one pair. `rows`: compared rows of the source; `problem`: why it could not be compared.
 
     `complete`: every row of both sides was compared; else reading ended after as many differences as are kept.
-    `more`: there are more differences than are kept, or may be.
+    `more`: there are more differences than are kept, or may be. `note`: what explains differences.
     """
 
     pair: Pair
@@ -77,6 +64,7 @@ class Result:
     complete: bool = False
     more: bool = False
     problem: str = ""
+    note: str = ""
 
     @property
     def equal(self) -> bool:
@@ -97,6 +85,7 @@ class Result:
             "complete": self.complete,
             "more": self.more,
             "problem": self.problem or None,
+            "note": self.note or None,
             "differences": [
                 {"kind": str(each.kind), "key": each.key, "columns": each.columns, "moving": each.moving}
                 for each in self.findings
@@ -104,49 +93,58 @@ class Result:
         }
 
 
-def pairs(config: Config, pipelines: Iterable[str], pattern: str | None = None) -> list[Pair]:
-    """Return what there is to compare, read from the sources. `pattern`: "db.table", only this source table."""
-    out: list[Pair] = []
-    for pipeline in pipelines:
-        options = config.pipelines[pipeline]
-        routes = routes_of(config, options)
-        for source in options.sources:
-            for table, problem in _tables(config.sources[source], source):
-                routed = resolve(routes, source, table.db, table.name)
-                if routed and pattern in (None, f"{table.db}.{table.name}"):
-                    out.append(Pair(pipeline, source, table, options.target, routed, problem))
-    return out
-
-
-def _tables(source: SourceConfig, name: str) -> Iterator[tuple[Table, str]]:
-    """Yield the selected tables, each with why it cannot be compared: one such table must not hide the others."""
-    selected = selected_tables(source, name)
-    yield from ((table, "") for table in selected.tables)
-    nothing = UniqueIndex(name="PRIMARY", parts=())
-    for (db, table), why in selected.unfit.items():
-        yield Table(db=db, name=table, columns=(), key=nothing), why
-
-
 def verify(
     config: Config, wanted: Iterable[Pair], *, settle_s: float, page: int = PAGE, suspects: int = SUSPECTS
 ) -> Iterator[Result]:
     """Compare each pair. Raises CommandError when a server does not answer."""
+    limits = VerifyLimits(settle_s, page, suspects)
+    claims: dict[str, list[Pair]] = {}
     for pair in wanted:
         if pair.problem:
             yield Result(pair, problem=pair.problem)
             continue
-        source, target = config.sources[pair.source], config.targets[pair.target]
-        if target_kind(target.type).batches:
+        target = config.targets[pair.target]
+        kind = target_kind(target.type)
+        if kind.events:
+            yield _with_topic(config, pair, limits, claims)
+        elif kind.batches:
             yield Result(
                 pair,
                 problem=f"rows of a target of type {target.type!r} cannot be read by key, nothing was compared",
             )
-            continue
-        with (
-            source_session(source, pair.source, pair.table.db, "verify") as left,
-            target_session(target, pair.target, "verify") as right,
-        ):
-            yield compare_pair(pair, left, right, VerifyLimits(settle_s, page, suspects))
+        else:
+            source = config.sources[pair.source]
+            with (
+                source_session(source, pair.source, pair.table.db, "verify") as left,
+                target_session(target, pair.target, "verify") as right,
+            ):
+                yield compare_pair(pair, left, right, limits)
+
+
+def _with_topic(config: Config, pair: Pair, limits: VerifyLimits, claims: dict[str, list[Pair]]) -> Result:
+    """Compare a pair whose target is a topic. `claims`: target → the pairs that write there, as far as they were asked for."""
+    if pair.routed.topic is not None and pair.routed.topic.format not in NAMED and pair.target not in claims:
+        names = [name for name, options in config.pipelines.items() if options.target == pair.target]
+        claims[pair.target] = pairs(config, names)
+    if why := unclaimed(pair, claims.get(pair.target, ())):
+        return Result(pair, problem=why)
+    target = cast(KafkaTargetConfig, config.targets[pair.target])
+    with source_session(config.sources[pair.source], pair.source, pair.table.db, "verify") as left:
+        return compare_topic(pair, left, target, limits)
+
+
+def compare_topic(pair: Pair, left: RowsView, target: KafkaTargetConfig, limits: VerifyLimits) -> Result:
+    """Compare the rows of a pair's source with those that its topic leaves. Raises CommandError: no broker answers."""
+    result = Result(pair)
+    try:
+        with topic_sides(pair, left, target, limits.page) as (sides, note):
+            result.note = note
+            _Comparison(sides, result, Suspects(sides.shape, limits.suspects), limits).run()
+    except (TargetConfigError, EnvelopeError, MissingTopicError) as error:
+        result.problem = str(error)
+    except ConsumerError as error:
+        raise CommandError(f"target {pair.target}: {error}") from error
+    return result
 
 
 def compare_pair(pair: Pair, left: RowsView, right: TargetView, limits: VerifyLimits) -> Result:
@@ -161,9 +159,30 @@ def compare_pair(pair: Pair, left: RowsView, right: TargetView, limits: VerifyLi
     return result
 
 
+class Compared(Protocol):
+    """Both ends of a pair, as the comparison asks for them; rows by key. `page`: rows of a read."""
+
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def page(self) -> int: ...
+
+    def source_pages(self) -> Iterator[Mapping[Key, Row]]:
+        """Yield all rows of the source, in its order."""
+
+    def target_pages(self) -> Iterator[Mapping[Key, Row]]:
+        """Yield all rows of the target that are of this source."""
+
+    def source_rows(self, rows: Iterable[Row]) -> Mapping[Key, Row]:
+        """Return the source's present rows that have the keys of `rows`."""
+
+    def target_rows(self, keys: Iterable[Key]) -> Mapping[Key, Row]:
+        """Return the target's present rows that have these keys."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Both ends of a pair. Rows and keys are the target's: the added columns are put on and taken off here."""
+    """Both ends of a pair in two databases. Rows and keys are the target's: the added columns are put on and taken off here."""
 
     left: RowsView
     right: TargetView
@@ -192,13 +211,23 @@ class Sides:
         at = shown.indexes_of(shown.key.columns)
         return cls(left, right, source, target, Shape.of(target), values, pair.routed.where, page, at)
 
-    def source_page(self, after: Row | None) -> list[Row]:
-        rows = self.left.fetch_rows(self.source, self._key_of(after), self.page)
-        return [row + self.added for row in rows]
+    def source_pages(self) -> Iterator[dict[Key, Row]]:
+        after: Row | None = None
+        while rows := self.left.fetch_rows(self.source, self._key_of(after), self.page):
+            whole = [row + self.added for row in rows]
+            yield self.shape.by_key(whole)
+            if len(rows) < self.page:
+                return
+            after = whole[-1]
 
-    def target_page(self, after: Row | None) -> list[Row]:
+    def target_pages(self) -> Iterator[dict[Key, Row]]:
         where = dict(self.where) if self.where else None
-        return self.right.fetch_rows(self.target, self.shape.key(after) if after else None, self.page, where)
+        after: Key | None = None
+        while rows := self.right.fetch_rows(self.target, after, self.page, where):
+            yield self.shape.by_key(rows)
+            if len(rows) < self.page:
+                return
+            after = self.shape.key(rows[-1])
 
     def source_rows(self, rows: Iterable[Row]) -> dict[Key, Row]:
         """Return the source's present rows that have the keys of `rows`, by target key."""
@@ -233,7 +262,7 @@ class _Comparison:
     """Reads both sides to their ends. When as many keys are suspects as are kept, it waits for them and reads on behind
     the last compared key; what does not settle is a difference, and only as many differences end the reading early."""
 
-    sides: Sides
+    sides: Compared
     result: Result
     suspects: Suspects
     limits: VerifyLimits
@@ -245,32 +274,24 @@ class _Comparison:
 
     def _missing_and_different(self) -> bool:
         """Page the source. False: there are too many differences to go on."""
-        sides = self.sides
-        rows = sides.source_page(None)
-        while rows:
-            source = sides.shape.by_key(rows)
-            target = sides.target_rows(source)
-            self.result.rows += len(rows)
+        for source in self.sides.source_pages():
+            target = self.sides.target_rows(source)
+            self.result.rows += len(source)
             if not self._suspect(source, target):
                 return False
-            rows = sides.source_page(rows[-1]) if len(rows) == sides.page else []
         return True
 
     def _extra(self) -> bool:
         """Page the target. False: there are too many differences to go on."""
-        sides = self.sides
-        rows = sides.target_page(None)
-        while rows:
-            target = sides.shape.by_key(rows)
-            source = sides.source_rows(rows)
+        for target in self.sides.target_pages():
+            source = self.sides.source_rows(target.values())
             # A row that both have was compared above; here only what the source lacks is news.
             alone = {key: row for key, row in target.items() if key not in source}
             if not self._suspect({}, alone):
                 return False
-            rows = sides.target_page(rows[-1]) if len(rows) == sides.page else []
         return True
 
-    def _suspect(self, source: dict[Key, Row], target: dict[Key, Row]) -> bool:
+    def _suspect(self, source: Mapping[Key, Row], target: Mapping[Key, Row]) -> bool:
         waiting = compare_page(self.sides.shape, source, target)
         while waiting := self.suspects.add(waiting, source, target):
             self._settle()

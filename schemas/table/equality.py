@@ -1,4 +1,4 @@
-"""Equality of two wire values, as `verify` compares them.
+"""Equality of two wire values, as `verify` compares them, and digests that stand for values that are compared later.
 
 Exact, but for JSON, which PostgreSQL's jsonb stores as a document, not as text: there the documents are compared,
 numbers by their exact decimal value.
@@ -6,9 +6,12 @@ numbers by their exact decimal value.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from decimal import Decimal
 from typing import Any
+
+import msgspec
 
 from schemas.table.model import Kind, Value
 
@@ -22,6 +25,48 @@ def wire_equal(kind: Kind, a: Value, b: Value) -> bool:
     if a == b:
         return True
     return kind is Kind.JSON and isinstance(a, str) and isinstance(b, str) and _same_document(a, b)
+
+
+DIGEST = 8
+"""Bytes of a `wire_digest`: of a billion pairs of values that differ none is likely to look equal."""
+_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+def wire_digest(kind: Kind, value: Value) -> bytes:
+    """Return bytes that two values of `kind` share when they are `wire_equal`, and by all that is likely only then."""
+    return hashlib.blake2b(_canonical_bytes(kind, value), digest_size=DIGEST).digest()
+
+
+def _canonical_bytes(kind: Kind, value: Value) -> bytes:
+    if value is None:
+        return b""
+    if kind in (Kind.FLOAT, Kind.DOUBLE):
+        return _bits(value).encode()
+    if kind is Kind.JSON and isinstance(value, str):
+        try:
+            return repr(_ordered(_canonical(value))).encode()
+        except (ValueError, RecursionError):
+            return value.encode()
+    return _sorted(value)
+
+
+def _ordered(node: Any) -> Any:
+    """Return a canonical document with one form for each document."""
+    if isinstance(node, dict):
+        return ("object", sorted((name, _ordered(each)) for name, each in node.items()))
+    if isinstance(node, list):
+        return [_ordered(each) for each in node]
+    return _number(node) if isinstance(node, Decimal) else node
+
+
+def _number(number: Decimal) -> tuple[str, str, int]:
+    """Return a number without zeros at its end: 1, 1.0 and 1e0 are one."""
+    sign, digits, exponent = number.as_tuple()
+    text = "".join(map(str, digits)).lstrip("0")
+    short = text.rstrip("0")
+    if not short or not isinstance(exponent, int):
+        return "number", "0", 0
+    return "number", f"-{short}" if sign else short, exponent + len(text) - len(short)
 
 
 def _bits(number: Value) -> str:

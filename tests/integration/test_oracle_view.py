@@ -11,7 +11,7 @@ from deploy.embedded.services import PostgreSQL
 from producer.errors import SourceRefusedError
 from producer.oracle.view import OracleView
 from producer.source_view import SourceView
-from rowlock.inspect.polled import PolledStart
+from rowlock.inspect.observed.polled import PolledStart
 from schemas.table.model import Table
 from schemas.wire.records import TableStop, Watermark
 from tests.oracle_site import NUMBER, OracleSite

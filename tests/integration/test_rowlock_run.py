@@ -301,7 +301,8 @@ def restored(system: System, table: str) -> Iterator[None]:
 
 
 def test_verify_pages_through_more_than_a_page(system: System) -> None:
-    from rowlock.inspect.verify import pairs, verify
+    from rowlock.inspect.pairs import pairs
+    from rowlock.inspect.verify import verify
     from schemas.config.model import load_config
 
     config = load_config(system.config)

@@ -8,6 +8,8 @@ _FORMATS = "consumer/targets/kafka/formats/"
 _DEBEZIUM = ("tests/unit/test_kafka_debezium_format.py",)
 _TARGET = ("tests/integration/test_kafka_target.py",)
 _ATTEMPTS = ("tests/integration/test_kafka_attempts.py",)
+_SHARED = ("tests/integration/test_kafka_shared.py",)
+_WRITER = ("tests/unit/test_kafka_writer.py",)
 _CANAL = ("tests/unit/test_kafka_canal_format.py",)
 
 
@@ -37,7 +39,7 @@ MUTANTS = [
         ("{max(row, 0)}", "{row}"),
         ("if form is None:", "if not self.word:"),
         ("        if name in image:", "        if name:"),
-        ('State(key, None if op == "d" else', 'State(key, None if op == "x" else'),
+        ('origin=origin, gone=image) if op == "d" else', 'origin=origin, gone=image) if op == "x" else'),
     ),
     *_of(
         f"{_FORMATS}debezium_columns.py",
@@ -64,7 +66,7 @@ MUTANTS = [
         (" if value != now[name]}", "}"),
         ("        if not where:\n", "        if where is not None:\n"),
         ('.replace("*/", "*\\\\/")', ""),
-        ('State(key, None if kind == "DELETE" else', 'State(key, None if kind == "QUERY" else'),
+        ('State(key, gone=image) if kind == "DELETE" else', 'State(key, gone=image) if kind == "QUERY" else'),
     ),
     *_of(
         "consumer/targets/kafka/shaping.py",
@@ -116,8 +118,50 @@ MUTANTS = [
         "consumer/targets/kafka/records.py",
         _TARGET,
         ("[] if self._facts.compacted else self.format.cleared", "self.format.cleared"),
-        ("            if self.primary(row) in gone:\n", "            if True:\n"),
+        (
+            "            if (key := self.primary(row)) in wanted:\n",
+            "            if (key := self.primary(row)) or True:\n",
+        ),
         ("if _alike(origin, self._origin) and all(", "if all("),
+    ),
+    *_of(
+        "consumer/targets/kafka/records.py",
+        _TARGET,
+        (
+            "None if whole is None else self._shaping.row(whole)",
+            "None if whole is None else self._shaping.shown(whole)",
+        ),
+    ),
+    *_of(
+        "consumer/targets/kafka/clients.py",
+        _WRITER,
+        ("min(LONGEST_S, lease_s * 0.95)", "LONGEST_S"),
+        ('int(limits.call_s * 1000),\n        "socket', 'int(CALL_S * 1000),\n        "socket'),
+    ),
+    *_of(
+        "schemas/config/load.py",
+        _WRITER,
+        ("            target._lease_s = config.coordination.lease_s\n", "            pass\n"),
+    ),
+    *_of(
+        "consumer/targets/kafka/writer.py",
+        _WRITER,
+        ("{config.prefix}./{unit.pipeline}/{unit.topic}", "{config.prefix}.{unit.pipeline}.{unit.topic}"),
+    ),
+    *_of(
+        "consumer/targets/kafka/topics.py",
+        _SHARED,
+        ("            self._client = None\n            raise\n", "            raise\n"),
+    ),
+    *_of(
+        "consumer/targets/kafka/target.py",
+        _TARGET,
+        ("            if size_of(record) > self._history.limit:\n", "            if not entry.event:\n"),
+    ),
+    *_of(
+        "consumer/targets/kafka/state.py",
+        ("tests/integration/test_kafka_target.py",),
+        ("        if each not in after.held\n    ]", "    ]"),
     ),
     *_of(
         "consumer/tables/definition.py",

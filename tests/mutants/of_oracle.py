@@ -47,7 +47,7 @@ MUTANTS = [
         tests=("tests/unit/test_capture_positions.py",),
     ),
     *_of(
-        "rowlock/inspect/polled.py",
+        "rowlock/inspect/observed/polled.py",
         ("        if seen is None or seen[0] < self._from:\n", "        if seen is None:\n"),
         ("mark.gen != self._first.gen or", "False or"),
         ("        return polled and not mark.snapshot_pending\n", "        return polled\n"),

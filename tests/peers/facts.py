@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from rowlock.inspect.pairs import Pair, pairs
 from rowlock.inspect.quarantine import held_events
 from rowlock.inspect.status import Status, StatusReader
-from rowlock.inspect.verify import Pair, Result, VerifyLimits, compare_pair, pairs
+from rowlock.inspect.verify import Result, VerifyLimits, compare_pair
 from rowlock.views.target import TargetView, source_session, target_session
 from schemas.config.model import Config
 from schemas.wire.records import table_topic

@@ -35,8 +35,9 @@ from consumer.targets.dialect import Dialect
 from consumer.units.messages import About, FenceUnit
 from rowlock.errors import CommandError
 from rowlock.inspect import check
+from rowlock.inspect.pairs import Pair
 from rowlock.inspect.quarantine import Selection, resolve_held
-from rowlock.inspect.verify import Pair, verify
+from rowlock.inspect.verify import verify
 from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.model import Config, load_config
 from schemas.table.model import Row

@@ -190,7 +190,7 @@ def test_a_definition_is_a_statement() -> None:
 def test_a_delete_and_its_tombstone_say_that_the_row_is_gone() -> None:
     form = CanalJson(routed())
     assert [form.state(each.key, each.value) for each in form.change(LUCY, None, PLACE)] == [
-        State(KEY),
+        State(KEY, gone=dict(zip(ACCOUNTS.column_names, LUCY, strict=True))),
         State(KEY),
     ]
 

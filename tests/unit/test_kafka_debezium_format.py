@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -232,6 +233,15 @@ def test_a_deletes_record_and_its_tombstone_say_that_the_row_is_gone(form: Forma
         state = form.state(record.key, record.value)
         assert state is not None
         assert (state.key, state.values, state.cleared) == (gone.key, None, False)
+        assert (state.gone is None) is (record is tombstone)
+
+
+def test_the_values_of_another_tables_record_are_not_read() -> None:
+    (record,) = Debezium(routed()).change(None, LUCY, PLACE)
+    other = replace(one(ColumnType(kind=Kind.DATE)), origin=replace(ORIGIN, table="other"))
+    state = Debezium(other).state(record.key, record.value)
+    assert state is not None
+    assert (state.values, state.origin) == ({}, ("branch1", "bank", "acct"))
 
 
 @BOTH

@@ -142,7 +142,7 @@ def test_the_state_that_envelopes_leave() -> None:
     row = {"id": 1, "town": "Ulm", "n": 8}
     assert own.state(created.key, created.value) == State(created.key, row, origin=origin)
     deleted, tombstone = own.change(NEW, None, PLACE)
-    assert own.state(deleted.key, deleted.value) == State(created.key, None, origin=origin)
+    assert own.state(deleted.key, deleted.value) == State(created.key, None, origin=origin, gone=row)
     assert own.state(tombstone.key, tombstone.value) == State(created.key)
     (cleared,) = own.cleared({"branch": "b1"}, PLACE)
     assert (cleared.key, own.state(None, cleared.value)) == (None, State(None, cleared=True, origin=origin))

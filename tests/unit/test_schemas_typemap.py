@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from schemas.errors import UnsupportedTypeError, ValueRefusedError
 from schemas.table.collations import chooser, key_chooser
+from schemas.table.equality import wire_digest
 from schemas.table.model import (
     Column,
     ColumnType,
@@ -174,6 +175,17 @@ def test_unknown_types_of_postgres_are_refused(shown: str) -> None:
         (Kind.JSON, "[1,2]", "[2,1]", False),
         (Kind.JSON, "9007199254740993", "9007199254740992", False),
         (Kind.JSON, "1e2", "100", True),
+        (Kind.JSON, "-0.0", "0", True),
+        (Kind.JSON, "12300", "1.23e4", True),
+        (Kind.JSON, "0.0012", "12e-4", True),
+        (Kind.JSON, "12", "120", False),
+        (Kind.JSON, "-1", "1", False),
+        (Kind.JSON, '["number","1",0]', "1", False),
+        (Kind.JSON, '{"a":{}}', '{"a":[]}', False),
+        (Kind.JSON, '[["b",1]]', '{"b":1}', False),
+        (Kind.INT, 5, "5", False),
+        (Kind.GEOMETRY, {"wkb": "AA==", "srid": 1}, {"srid": 1, "wkb": "AA=="}, True),
+        (Kind.DOUBLE, "NaN", "NaN", True),
         (Kind.JSON, "true", "1", False),
         (Kind.JSON, '{"a":[true]}', '{"a":[1]}', False),
         (Kind.JSON, '"1"', "1", False),
@@ -185,6 +197,7 @@ def test_unknown_types_of_postgres_are_refused(shown: str) -> None:
 def test_equality(kind: Kind, a: Value, b: Value, same: bool) -> None:
     assert wire_equal(kind, a, b) is same
     assert wire_equal(kind, b, a) is same
+    assert (wire_digest(kind, a) == wire_digest(kind, b)) is same
 
 
 _SCALAR = (
@@ -203,6 +216,13 @@ _DOCUMENT = st.recursive(
 def test_json_spelling_does_not_count(document: object) -> None:
     spellings = (json.dumps(document), json.dumps(document, sort_keys=True, indent=2, ensure_ascii=False))
     assert wire_equal(Kind.JSON, *spellings)
+    assert len({wire_digest(Kind.JSON, each) for each in spellings}) == 1
+
+
+@given(_DOCUMENT, _DOCUMENT)
+def test_digests_of_documents_are_the_same_where_these_are(one: object, other: object) -> None:
+    texts = json.dumps(one), json.dumps(other)
+    assert (len({wire_digest(Kind.JSON, each) for each in texts}) == 1) is wire_equal(Kind.JSON, *texts)
 
 
 def one(type_: ColumnType, default: str | None = None) -> Table:

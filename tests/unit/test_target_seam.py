@@ -23,7 +23,6 @@ COMMON = TARGETS / "shared" / "common_syntax.py"
 NAMING = {
     "collation_data.py": "what servers' collations hold equal, by their names",
     "collations.py": "the same, by families of names",
-    "keys_on_disk.py": "a file of its own, which nobody else reads",
     "discovery.py": "selects tables of the source, as capture does",
     "source_tables.py": "reads a definition from the source",
 }

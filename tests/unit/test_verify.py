@@ -14,7 +14,8 @@ from consumer.ordering.model import TargetTable
 from consumer.tables.router import Routed
 from rowlock.commands.tables import verify_lines
 from rowlock.inspect.compare import Difference
-from rowlock.inspect.verify import Pair, Result, VerifyLimits, compare_pair
+from rowlock.inspect.pairs import Pair
+from rowlock.inspect.verify import Result, VerifyLimits, compare_pair
 from rowlock.views.target import TargetView
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from consumer.attempt.copies.keys import MemoryKeys, encode_key, pages
 from consumer.errors import TransientError
+from schemas.io.scratch import SCRATCH_ERRORS, Cursor, nameless_database, scratch_folder
 from schemas.table.model import Key
 
 IN_MEMORY = 200_000
@@ -24,7 +22,7 @@ class SpilledKeys:
 
     def __init__(self, folder: Path, first: MemoryKeys) -> None:
         with _translated(folder):
-            self._db = _nameless(folder)
+            self._db = nameless_database(folder, "keys-")
         self._folder = folder
         self._waiting: dict[bytes, bool] = {}  # → lives
         self._run("CREATE TABLE living (k BLOB PRIMARY KEY, found INTEGER) WITHOUT ROWID")
@@ -33,7 +31,7 @@ class SpilledKeys:
         self._each("INSERT INTO doubts VALUES (?)", ((key,) for key in first.doubts))
         first.close()
 
-    def _run(self, text: str, *values: object) -> sqlite3.Cursor:
+    def _run(self, text: str, *values: object) -> Cursor:
         with _translated(self._folder):
             return self._db.execute(text, values)
 
@@ -82,7 +80,7 @@ class ScratchKeys:
 
     def __init__(self, folder: Path | None = None, most: int = IN_MEMORY) -> None:
         """`folder`: None: where the system has its temporary files."""
-        self._folder = folder or Path(tempfile.gettempdir())
+        self._folder = folder or scratch_folder()
         self._most = most
         self._few: MemoryKeys | None = MemoryKeys()
         self._keys: MemoryKeys | SpilledKeys = self._few
@@ -121,25 +119,7 @@ def _translated(folder: Path) -> Iterator[None]:
     """Raise a full or missing disk as a transient error: the unit goes on when there is room."""
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
+    except SCRATCH_ERRORS as error:
         raise TransientError(
             f"the keys of a copy cannot be kept in {folder}: {error}: make room there (state_dir)"
         ) from error
-
-
-def _nameless(folder: Path) -> sqlite3.Connection:
-    """Return a database in a new file of `folder` that has no name any more. Its transaction never ends: nobody else reads it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    number, name = tempfile.mkstemp(prefix="keys-", dir=folder)
-    os.close(number)
-    db = sqlite3.connect(name, check_same_thread=False)
-    for pragma in (
-        "journal_mode = OFF",
-        "synchronous = OFF",
-        "locking_mode = EXCLUSIVE",
-        "cache_size = -65536",
-    ):
-        db.execute(f"PRAGMA {pragma}")
-    with suppress(FileNotFoundError):
-        Path(name).unlink()
-    return db

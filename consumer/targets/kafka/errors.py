@@ -20,7 +20,7 @@ _REMEDIES = {
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "the user may not write transactions: allow Write and Describe on the transactional ids that begin with the target's `prefix`",
     "TOPIC_AUTHORIZATION_FAILED": "the user may not use the topic: allow Read, Write and Describe on it",
     "CLUSTER_AUTHORIZATION_FAILED": "the user may not do this to the cluster: allow it, or make the topics yourself",
-    "INVALID_TRANSACTION_TIMEOUT": "the broker allows no transactions of 10 s: raise its transaction.max.timeout.ms to 10000 at least",
+    "INVALID_TRANSACTION_TIMEOUT": "the broker allows no transactions of that length: raise its transaction.max.timeout.ms to it, or shorten `coordination.lease_s`",
     "INVALID_REPLICATION_FACTOR": "the cluster has too few brokers: set the target's `replication` to what it can do",
     "POLICY_VIOLATION": "a policy of the cluster refuses it: make the topic yourself",
     "INVALID_TOPIC_EXCEPTION": "this is no name of a topic: correct `to` of the route",

@@ -16,7 +16,7 @@ from schemas.config.model import KafkaTargetConfig
 
 
 class CommittedReader:
-    """Reads partitions of one topic from the beginning, and later what has come since. Close it."""
+    """Reads partitions of one topic from the beginning, and later what has come since. `cut`: its first records are deleted. Close it."""
 
     def __init__(self, config: KafkaTargetConfig, topics: TargetTopics, name: str, partitions: int) -> None:
         self._topics, self._name = topics, name
@@ -24,6 +24,7 @@ class CommittedReader:
         self._consumer = consumer_of(config)
         self._consumer.assign([TopicPartition(name, each, 0) for each in self._at])
         starts = self._starts()
+        self.cut = any(starts.values())
         if any(starts.values()):  # records below are deleted
             self._at = starts
             self._consumer.assign([TopicPartition(name, each, at) for each, at in starts.items()])

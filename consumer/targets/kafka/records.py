@@ -51,6 +51,7 @@ class TableRecords:
         )
         self._facts, self._origin = facts, (origin.source, origin.db, origin.table)
         self._names, self._primary = shaped.column_names, shaped.key.columns
+        self._key_at = table.indexes_of(table.key.columns)
         self._partition = PARTITIONERS[options.partitioner]
         self._filtered = bool(options.where)
 
@@ -74,14 +75,23 @@ class TableRecords:
             yield from self._placed(self.format.change(*images, place))
 
     def _net(self, net: NetChange, place: Place, rows: Iterable[StateRow]) -> Iterator[Outgoing]:
-        gone = set(net.deletes)
-        if gone:
-            for row in rows:
-                if self.primary(row) in gone:
-                    yield from self._placed(self.format.change(self._row(row), None, place))
-        for whole in net.rows:
-            if (shaped := self._shaping.row(whole)) is not None:
-                yield from self._placed(self.format.change(None, shaped, place))
+        """Yield what makes the rows of the topic those of `net`. What it has under other routing keys, or what the filter leaves out by now, goes."""
+        wanted: dict[Key, Row | None] = dict.fromkeys(net.deletes)
+        wanted |= {tuple(whole[i] for i in self._key_at): whole for whole in net.rows}
+        if not wanted:
+            return
+        there: dict[Key, list[Row]] = {}
+        for row in rows:
+            if (key := self.primary(row)) in wanted:
+                there.setdefault(key, []).append(self._row(row))
+        for key, whole in wanted.items():
+            shaped = None if whole is None else self._shaping.row(whole)
+            had = there.get(key, [])
+            for other in had[:-1]:
+                yield from self._placed(self.format.change(other, None, place))
+            old = had[-1] if had else None
+            if old is not None or shaped is not None:
+                yield from self._placed(self.format.change(old, shaped, place))
 
     def cleared(
         self, where: dict[str, str] | None, place: Place, rows: Iterable[StateRow]

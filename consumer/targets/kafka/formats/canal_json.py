@@ -95,7 +95,8 @@ class CanalJson(KeyedRecords):
             kind = message["type"]
             if message["isDdl"]:
                 return self._cleared_state(kind, message["sql"])
-            return State(key, None if kind == "DELETE" else self._values(message["data"][0]))
+            image = self._values(message["data"][0])
+            return State(key, gone=image) if kind == "DELETE" else State(key, image)
         except (msgspec.DecodeError, AttributeError, IndexError, *CONVERSION) as error:
             raise EnvelopeError(
                 f"topic {self.routed.topic} has a record that format {self.word} does not write ({type(error).__name__}: {error}): "

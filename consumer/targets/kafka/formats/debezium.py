@@ -40,6 +40,7 @@ class Debezium(KeyedRecords):
         at = routed.key_at
         self._key_image = RowConverter([names[i] for i in at], [writers[i] for i in at], _REMEDY)
         self._source = _SourceBlock(routed)
+        self._origin = (routed.origin.source, routed.origin.db, routed.origin.table)
 
     def _form(self, at: int) -> ColumnForm:
         column = self.routed.table.columns[at]
@@ -84,11 +85,15 @@ class Debezium(KeyedRecords):
             return State(key)
         try:
             event = self._payload(msgspec.json.decode(value))
-            op, source, after = event["op"], event["source"], event["after"]
+            op, source = event["op"], event["source"]
             origin = (str(source["name"]), str(source["db"]), str(source["table"]))
             if op == "t":
                 return State(None, cleared=True, origin=origin)
-            return State(key, None if op == "d" else self._values(after), origin=origin)
+            mine = origin == self._origin
+            image = self._values(event["before" if op == "d" else "after"]) if mine else {}
+            return (
+                State(key, None, origin=origin, gone=image) if op == "d" else State(key, image, origin=origin)
+            )
         except (msgspec.DecodeError, AttributeError, *CONVERSION) as error:
             raise EnvelopeError(
                 f"topic {self.routed.topic} has a record that format {self.word} does not write ({type(error).__name__}: {error}): "

@@ -64,14 +64,16 @@ class Record:
 class RecordState:
     """The part of the topic's compacted state that a record leaves.
 
-    `values`: column → wire value, as read back from the record; None: the row under `key` is gone. `cleared`: all rows of `origin` are
-    gone: its (source, db, table), as far as the format says; None: all rows there are.
+    `values`: column → wire value, as read back from the record; None: the row under `key` is gone, `gone`: as it was, where the record says.
+    `cleared`: all rows of `origin` are gone: its (source, db, table), as far as the format says; None: all rows there are. Of a record of
+    another origin than that of the table values are not read: they are {}.
     """
 
     key: bytes | None
     values: dict[str, object] | None = None
     cleared: bool = False
     origin: tuple[str, str, str] | None = None
+    gone: dict[str, object] | None = None
 
 
 State = RecordState

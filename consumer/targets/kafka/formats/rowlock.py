@@ -26,6 +26,7 @@ class _Origin(msgspec.Struct):
 class _Read(msgspec.Struct):
     op: str
     source: _Origin
+    before: dict[str, Any] | None = None
     after: dict[str, Any] | None = None
 
 
@@ -70,7 +71,7 @@ class RowlockFormat:
             return State(None, cleared=True, origin=origin)
         if event.op == "m":
             return None
-        return State(key, event.after, origin=origin)
+        return State(key, event.after, origin=origin, gone=event.before if event.after is None else None)
 
     def _event(
         self, op: Op, place: Place, before: Row | None, after: Row | None, definition: Table | None = None

@@ -1,0 +1,119 @@
+"""Rows of a topic by where their record stands and by what row they are, in a file: a topic is larger than memory.
+
+A place is bytes that begin with the partition. Memory holds a few thousand changes and the database's cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from consumer.errors import TransientError
+from schemas.io.scratch import SCRATCH_ERRORS, nameless_database, scratch_folder
+
+WAITING = 10_000
+"""Changes that are written to the file at a time."""
+_ASKED = 500
+"""Keys that are asked for at a time."""
+
+
+class RowStore:
+    """place → (key, value), and the other way: the places of a key. A key may stand at several places. Used by one thread.
+
+    Raises TransientError: the disk is full, or not there.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """`folder`: None: where the system has its temporary files."""
+        self._folder = folder or scratch_folder()
+        self._waiting: dict[bytes, tuple[bytes, bytes] | None] = {}
+        self._by_key = False
+        with self._translated():
+            self._db = nameless_database(self._folder, "rows-")
+            self._db.execute(
+                "CREATE TABLE rows (place BLOB PRIMARY KEY, k BLOB NOT NULL, value BLOB NOT NULL) WITHOUT ROWID"
+            )
+
+    def put(self, place: bytes, key: bytes, value: bytes) -> None:
+        self._waiting[place] = key, value
+        if len(self._waiting) >= WAITING:
+            self._write()
+
+    def drop(self, place: bytes) -> None:
+        self._waiting[place] = None
+        if len(self._waiting) >= WAITING:
+            self._write()
+
+    def clear(self, prefix: bytes) -> None:
+        """Forget what stands at places that begin with `prefix`."""
+        self._write()
+        end = prefix + b"\xff" * 64
+        with self._translated():
+            self._db.execute("DELETE FROM rows WHERE place >= ? AND place < ?", (prefix, end))
+
+    def find(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes, bytes]]:
+        """Return (place, key, value) of all rows with one of these keys."""
+        self._write()
+        self._index()
+        found: list[tuple[bytes, bytes, bytes]] = []
+        for at in range(0, len(keys), _ASKED):
+            some = keys[at : at + _ASKED]
+            marks = ", ".join("?" * len(some))
+            with self._translated():
+                found += self._db.execute(
+                    f"SELECT place, k, value FROM rows WHERE k IN ({marks})",
+                    list(some),
+                )
+        return found
+
+    def pages(self, size: int) -> Iterator[list[bytes]]:
+        """Yield the keys, each once, `size` at a time. The store may change meanwhile: of what comes in behind, some may be there."""
+        self._index()
+        last = b""
+        while True:
+            self._write()
+            with self._translated():
+                page = [
+                    row[0]
+                    for row in self._db.execute(
+                        "SELECT DISTINCT k FROM rows WHERE k > ? ORDER BY k LIMIT ?", (last, size)
+                    )
+                ]
+            if not page:
+                return
+            last = page[-1]
+            yield page
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _write(self) -> None:
+        if not self._waiting:
+            return
+        waiting, self._waiting = sorted(self._waiting.items(), key=lambda each: each[0]), {}
+        with self._translated():
+            self._db.executemany(
+                "INSERT OR REPLACE INTO rows VALUES (?, ?, ?)",
+                ((place, *row) for place, row in waiting if row is not None),
+            )
+            self._db.executemany(
+                "DELETE FROM rows WHERE place = ?", ((place,) for place, row in waiting if row is None)
+            )
+
+    def _index(self) -> None:
+        """Behind the first reading of the topic, which is faster without."""
+        if not self._by_key:
+            self._write()
+            with self._translated():
+                self._db.execute("CREATE INDEX by_key ON rows (k)")
+            self._by_key = True
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except SCRATCH_ERRORS as error:
+            raise TransientError(
+                f"the rows of a topic cannot be kept in {self._folder}: {error}: make room there, or set TMPDIR to a folder that has it"
+            ) from error

@@ -1,0 +1,51 @@
+"""The pairs of tables that `verify` compares: each selected table of a source that has a route, and where it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from consumer.spark.pipeline import routes_of
+from consumer.tables.router import Routed, resolve
+from rowlock.views.source import selected_tables
+from schemas.config.model import Config, SourceConfig
+from schemas.table.model import Table, UniqueIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A source table and where it goes. `problem`: why it cannot be replicated; then only the table's name is known."""
+
+    pipeline: str
+    source: str
+    table: Table
+    target: str
+    routed: Routed
+    problem: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"{self.source}:{self.table.db}.{self.table.name} → {self.target}:{self.routed.schema}.{self.routed.table}"
+
+
+def pairs(config: Config, pipelines: Iterable[str], pattern: str | None = None) -> list[Pair]:
+    """Return what there is to compare, read from the sources. `pattern`: "db.table", only this source table."""
+    out: list[Pair] = []
+    for pipeline in pipelines:
+        options = config.pipelines[pipeline]
+        routes = routes_of(config, options)
+        for source in options.sources:
+            for table, problem in _tables(config.sources[source], source):
+                routed = resolve(routes, source, table.db, table.name)
+                if routed and pattern in (None, f"{table.db}.{table.name}"):
+                    out.append(Pair(pipeline, source, table, options.target, routed, problem))
+    return out
+
+
+def _tables(source: SourceConfig, name: str) -> Iterator[tuple[Table, str]]:
+    """Yield the selected tables, each with why it cannot be compared: one such table must not hide the others."""
+    selected = selected_tables(source, name)
+    yield from ((table, "") for table in selected.tables)
+    nothing = UniqueIndex(name="PRIMARY", parts=())
+    for (db, table), why in selected.unfit.items():
+        yield Table(db=db, name=table, columns=(), key=nothing), why

@@ -1,0 +1,101 @@
+"""Values of Canal's flat messages, by the types that each message brings along (`mysqlType`). Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection
+from functools import lru_cache
+from typing import Any
+
+from schemas.values.converter import MAX_EXACT, to_base64
+
+_LABEL = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
+_COMMENT = re.compile(r"/\* rowlock (?P<said>\[.*\]) \*/$", re.DOTALL)
+_WORD = re.compile(r"[a-z]+")
+_TEXT = frozenset(
+    [
+        "char",
+        "varchar",
+        "tinytext",
+        "text",
+        "mediumtext",
+        "longtext",
+        "decimal",
+        "date",
+        "time",
+        "datetime",
+        "json",
+    ]
+)
+_BYTES = frozenset(["binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"])
+_INTEGERS = frozenset(["tinyint", "smallint", "mediumint", "int", "bigint", "bit"])
+
+
+def canal_values(message: dict[str, Any], wanted: Collection[str]) -> dict[str, object]:
+    """Return column → wire value of the row of a message, as far as it has the `wanted` columns. Raises KeyError, TypeError, ValueError."""
+    (row,) = message["data"]
+    types = message["mysqlType"]
+    return {
+        name: None if text is None else _read(types[name])(text)
+        for name, text in row.items()
+        if name in wanted
+    }
+
+
+def deleted_origin(sql: str) -> tuple[str, str, str] | None:
+    """Return whose rows a DELETE of a whole source deletes, by the comment behind it; None: it says nothing."""
+    found = _COMMENT.search(sql)
+    if found is None:
+        return None
+    source, db, table = json.loads(found["said"])
+    return source, db, table
+
+
+@lru_cache(maxsize=1000)
+def _read(type_: str) -> Callable[[str], object]:
+    """Return what reads values of a type in MySQL's words."""
+    found = _WORD.match(type_)
+    word = found[0] if found else ""
+    if word in _TEXT:
+        return str
+    if word in _INTEGERS:
+        return _integer
+    if word in _BYTES:
+        return lambda text: to_base64(text.encode("latin-1"))
+    if word in ("float", "double"):
+        return lambda text: text if text in ("NaN", "Infinity", "-Infinity") else float(text)
+    if word == "timestamp":
+        return lambda text: text if text.startswith("0000-00-00") else text.replace(" ", "T") + "Z"
+    if word == "year":
+        return int
+    if word in ("enum", "set"):
+        labels = [_unquoted(each) for each in _LABEL.findall(type_)]
+        return _enum(labels) if word == "enum" else _set(labels)
+    if word == "geometry":
+        return _geometry
+    raise ValueError(f"type {type_!r}")
+
+
+def _integer(text: str) -> object:
+    number = int(text)
+    return number if abs(number) <= MAX_EXACT else text
+
+
+def _unquoted(label: str) -> str:
+    """Return a label of a type as it is: quotes stand twice in it, backslashes too."""
+    return re.sub(r"''|\\(.)", lambda found: found[1] or "'", label, flags=re.DOTALL)
+
+
+def _enum(labels: list[str]) -> Callable[[str], object]:
+    """0 is no label: the error value."""
+    return lambda text: labels[int(text) - 1] if int(text) else ""
+
+
+def _set(labels: list[str]) -> Callable[[str], object]:
+    return lambda text: ",".join(label for i, label in enumerate(labels) if int(text) >> i & 1)
+
+
+def _geometry(text: str) -> object:
+    raw = text.encode("latin-1")
+    return {"srid": int.from_bytes(raw[:4], "little"), "wkb": to_base64(raw[4:])}

@@ -1,0 +1,177 @@
+"""Readers of the records of a Kafka target: each finds out what a record leaves as its users do, by the published form of the format. Pure.
+
+It shares nothing with what wrote the record (consumer/targets/kafka/formats): rowlock's events are read as the events of its own topics
+are, Debezium's values as those that Debezium itself writes, Canal's by the types that each message brings along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from consumer.targets.kafka.formats.model import Origin, State
+from rowlock.inspect.topics.canal import canal_values, deleted_origin
+from schemas.errors import EnvelopeError
+from schemas.table.model import Table
+from schemas.values.converter import Convert
+from schemas.wire.codec import decode_event
+from schemas.wire.debezium_values import CONVERSION, converter
+
+Read = Callable[[bytes | None, bytes | None], State | None]
+"""(key, value) of a record → what it leaves; None: nothing. Raises EnvelopeError: it is no record of the format."""
+_parse: Callable[[bytes], Any] = msgspec.json.decode
+_NOT_READ = (msgspec.DecodeError, AttributeError, IndexError, *CONVERSION)
+
+
+def reader_of(word: str, table: Table, origin: Origin) -> Read:
+    """Return what reads the records of a table. `word`: the format's; `table`: as it is written; `origin`: of its own records."""
+    read = _READERS[word](table, (origin.source, origin.db, origin.table))
+
+    def checked(key: bytes | None, value: bytes | None) -> State | None:
+        try:
+            return read(key, value)
+        except _NOT_READ as error:
+            raise EnvelopeError(
+                f"a record of the topic is none of format {word} ({type(error).__name__}: {error}): something else writes there, or the route "
+                "had another format before"
+            ) from error
+
+    return checked
+
+
+def key_values(key: bytes | None) -> Any:
+    """Return the document of a record's key without its schema; None: it is none."""
+    try:
+        document: Any = None if key is None else _parse(key)
+    except msgspec.DecodeError:
+        return None
+    if not isinstance(document, dict) or document.keys() != {"schema", "payload"}:
+        return document
+    return document["payload"] if isinstance(document["schema"], dict) else document
+
+
+def same_key(word: str, key: bytes | None, value: bytes, names: Sequence[str]) -> bool:
+    """Tell whether a record's key says what its row says of the routing key's columns `names`, in their order."""
+    document = _parse(value)
+    if word == "debezium-schemas":
+        document = document["payload"]
+    row = document if word == "plain" else document["data"][0] if word == "canal-json" else document["after"]
+    said = key_values(key)
+    return isinstance(said, dict) and list(said.items()) == [(name, row.get(name)) for name in names]
+
+
+# --- the formats
+
+
+def _rowlock(table: Table, origin: tuple[str, str, str]) -> Read:
+    def read(key: bytes | None, value: bytes | None) -> State | None:
+        if value is None:
+            return State(key)
+        event = decode_event(value)
+        source = event.source
+        whose = (source.name, source.db, source.table)
+        if event.op == "m":
+            return None
+        if event.op == "t":
+            return State(None, cleared=True, origin=whose)
+        if whose != origin:
+            return State(key, None if event.op == "d" else {}, origin=whose)
+        if event.op == "d":
+            return State(key, origin=whose, gone=_image(event.before))
+        return State(key, _image(event.after), origin=whose)
+
+    return read
+
+
+def _image(image: Any) -> dict[str, object]:
+    if not isinstance(image, dict):
+        raise TypeError("it has no row image")
+    return image
+
+
+def _plain(table: Table, origin: tuple[str, str, str]) -> Read:
+    def read(key: bytes | None, value: bytes | None) -> State | None:
+        if key is None:
+            return None
+        return State(key) if value is None else State(key, _image(_parse(value)))
+
+    return read
+
+
+def _debezium(table: Table, origin: tuple[str, str, str]) -> Read:
+    columns = [(column.name, _debezium_value(column.type)) for column in table.columns]
+
+    def image(payload: Any) -> dict[str, object]:
+        row = _image(payload)
+        return {
+            name: None if row[name] is None else convert(row[name])
+            for name, convert in columns
+            if name in row
+        }
+
+    def read(key: bytes | None, value: bytes | None) -> State | None:
+        if value is None:
+            return State(key)
+        event = _parse(value)
+        event = event.get("payload", event)
+        op, source = event["op"], event["source"]
+        whose = (source["name"], source["db"], source["table"])
+        if op == "t":
+            return State(None, cleared=True, origin=whose)
+        if op not in ("c", "r", "u", "d"):
+            raise ValueError(f"op {op!r}")
+        if whose != origin:
+            return State(key, None if op == "d" else {}, origin=whose)
+        if op == "d":
+            return State(key, origin=whose, gone=image(event["before"]))
+        return State(key, image(event["after"]), origin=whose)
+
+    return read
+
+
+def _debezium_value(type_: Any) -> Convert:
+    """A number without a scale of its own says it with each value; a float that is no number is text."""
+    any_scale = type_.kind == "decimal" and not type_.precision
+    convert = converter(type_, decimal_strings=False)
+
+    def read(value: Any) -> Any:
+        if any_scale:
+            scaled = msgspec.structs.replace(type_, precision=1, scale=int(value["scale"]))
+            return converter(scaled, decimal_strings=False)(value["value"])
+        return value if value in ("NaN", "Infinity", "-Infinity") else convert(value)
+
+    return read
+
+
+def _canal(table: Table, origin: tuple[str, str, str]) -> Read:
+    wanted = frozenset(table.column_names)
+
+    def read(key: bytes | None, value: bytes | None) -> State | None:
+        if value is None:
+            return State(key)
+        message = _parse(value)
+        kind = message["type"]
+        if message["isDdl"]:
+            if kind == "TRUNCATE":
+                return State(None, cleared=True)
+            whose = deleted_origin(message["sql"]) if kind == "QUERY" else None
+            return None if whose is None else State(None, cleared=True, origin=whose)
+        if kind not in ("INSERT", "UPDATE", "DELETE"):
+            raise ValueError(f"type {kind!r}")
+        row = canal_values(message, wanted)
+        return State(key, gone=row) if kind == "DELETE" else State(key, row)
+
+    return read
+
+
+_READERS: dict[str, Callable[[Table, tuple[str, str, str]], Read]] = {
+    "rowlock": _rowlock,
+    "plain": _plain,
+    "debezium": _debezium,
+    "debezium-schemas": _debezium,
+    "canal-json": _canal,
+}
+NAMED = frozenset({"rowlock", "debezium", "debezium-schemas"})
+"""Formats whose records say which source's table they are of."""

@@ -1,0 +1,36 @@
+"""A database of one process in a file without a name: room for what is too much for memory. What dies takes it along."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+Database = sqlite3.Connection
+Cursor = sqlite3.Cursor
+SCRATCH_ERRORS = (sqlite3.Error, OSError)
+"""What a full or missing disk raises."""
+_PRAGMAS = ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE", "cache_size = -65536")
+
+
+def scratch_folder() -> Path:
+    """Return where the system has its temporary files (TMPDIR)."""
+    return Path(tempfile.gettempdir())
+
+
+def nameless_database(folder: Path, prefix: str) -> Database:
+    """Return a database in a new file of `folder` that has no name any more. Its transaction never ends: nobody else reads it.
+
+    Up to 64 MiB of it are in memory. Raises SCRATCH_ERRORS.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    number, name = tempfile.mkstemp(prefix=prefix, dir=folder)
+    os.close(number)
+    db = sqlite3.connect(name, check_same_thread=False)
+    for pragma in _PRAGMAS:
+        db.execute(f"PRAGMA {pragma}")
+    with suppress(FileNotFoundError):
+        Path(name).unlink()
+    return db

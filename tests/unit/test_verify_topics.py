@@ -1,0 +1,427 @@
+"""verify of a Kafka target: what a topic's records leave is compared with the source, in every format, and nothing is called equal that is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from msgspec.structs import replace
+
+from consumer.errors import RefusedError, TargetConfigError
+from consumer.ordering.model import EveryChange, RowChange, TargetTable, TopicOptions
+from consumer.tables.router import Routed, topic_table, wanted_table
+from consumer.targets.kafka.formats import FORMATS
+from consumer.targets.kafka.formats.model import Place
+from consumer.targets.kafka.records import TableRecords
+from consumer.targets.kafka.topics import TopicFacts
+from rowlock.commands.tables import verify_lines
+from rowlock.inspect.compare import Difference, Suspects
+from rowlock.inspect.pairs import Pair
+from rowlock.inspect.topics.reading import reader_of
+from rowlock.inspect.topics.sides import PLACE, Record, TopicPlan, TopicSides, topic_of_pair, unclaimed
+from rowlock.inspect.verify import Result, VerifyLimits, _Comparison
+from rowlock.views.target import TargetView
+from schemas.errors import EnvelopeError
+from schemas.table.equality import wire_equal
+from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
+from tests.kafka_formats_kit import EVERYTHING
+from tests.kafka_formats_kit import PLACE as AT
+from tests.schemas_strategies import TABLE, bound_rows, rows
+from tests.unit.test_verify import Clock
+
+WORDS = sorted(FORMATS)
+INT, TEXT = ColumnType(kind=Kind.INT, bits=32), ColumnType(kind=Kind.VARCHAR, length=9, charset="utf8mb4")
+ACCT = Table(
+    db="bank",
+    name="acct",
+    columns=(Column(name="id", type=INT, nullable=False), Column(name="town", type=TEXT), Column(name="n", type=INT)),
+    key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)),
+)  # fmt: skip
+SALT = "pepper"
+
+
+class World:
+    """A source's table, the topic that it goes to as rowlock writes it, and `verify` of both."""
+
+    def __init__(
+        self,
+        word: str = "rowlock",
+        *,
+        source: str = "b1",
+        table: Table = ACCT,
+        add: dict[str, str] | None = None,
+        topic: list[Record] | None = None,
+        partitions: int = 3,
+        compacted: bool = False,
+        **options: Any,
+    ) -> None:
+        said = TopicOptions(format=word, kinds=((source, "mysql"),), **options)
+        self.pair = Pair(
+            "p", source, table, "feed", Routed("head", "acct", tuple((add or {}).items()), topic=said)
+        )
+        self.rows: dict[int, Row] = {}
+        self.topic: list[Record] = [] if topic is None else topic
+        self.facts = TopicFacts("head.acct", partitions, 1_000_000, compacted)
+        self.written = self._table(table)
+        self.added: Row = tuple((add or {}).values())
+        self.read = 0
+        self.number = 0
+
+    def _table(self, table: Table) -> TargetTable:
+        return topic_table(wanted_table(table, self.pair.routed), self.pair.routed, self.pair.source, table)
+
+    # --- what happens
+
+    def put(self, *row: Any) -> None:
+        """The row comes, or changes, and is written."""
+        before = self.rows.get(row[0])
+        self.rows[row[0]] = row
+        self.change(before, row)
+
+    def delete(self, key: int) -> None:
+        self.change(self.rows.pop(key), None)
+
+    def change(self, before: Row | None, after: Row | None) -> None:
+        self.number += 1
+        change = RowChange(
+            (self.number, 0), *(None if row is None else row + self.added for row in (before, after)),
+            (0, 1, self.number, 0), 1, 1000,
+        )  # fmt: skip
+        self.emit(self.records().of(EveryChange(self.written, [change]), Place((0, 1, 1, 0), 1, 1), ()))
+
+    def records(self) -> TableRecords:
+        return TableRecords(self.written, self.facts, SALT)
+
+    def emit(self, records: Iterable[Any]) -> None:
+        self.topic += [(each.partition, each.key, each.value) for each in records]
+
+    def truncate(self) -> None:
+        self.rows.clear()
+        self.emit(self.records().cleared(self.pair.routed.where, Place((0, 1, 9, 0), 1, 1), ()))
+
+    def define(self) -> None:
+        self.emit(self.records().defined(Place((0, 1, 9, 0), 1, 1)))
+
+    # --- the source
+
+    def fetch_rows(self, of: TargetTable, after: Key | None, limit: int, where: Any = None) -> list[Row]:
+        keys = sorted(key for key in self.rows if after is None or key > after[0])  # type: ignore[operator]
+        return [self.rows[key] for key in keys[:limit]]
+
+    def fetch_keys(self, of: TargetTable, keys: Sequence[Key]) -> list[Row]:
+        return [self.rows[key[0]] for key in keys if key[0] in self.rows]  # type: ignore[index]
+
+    # --- verify
+
+    def _new(self) -> Iterator[Record]:
+        new, self.read = self.topic[self.read :], len(self.topic)
+        return iter(new)
+
+    def verify(self, clock: Clock | None = None, suspects: int = 50) -> Result:
+        self.read = 0
+        clock = clock or Clock()
+        limits = VerifyLimits(15, 4, suspects, clock.now, clock.sleep)
+        result = Result(self.pair)
+        plan = TopicPlan(self.pair, topic_of_pair(self.pair), self.facts, SALT)
+        with closing(TopicSides(plan, cast(TargetView, self), self._new, 4)) as sides:
+            _Comparison(sides, result, Suspects(sides.shape, suspects), limits).run()
+        return result
+
+
+def found(result: Result) -> list[tuple[Difference, Key, tuple[str, ...]]]:
+    assert result.complete
+    return sorted((each.kind, each.key, each.columns) for each in result.findings)
+
+
+# --- values
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("row", bound_rows(TABLE), ids=str)
+def test_values_are_read_by_what_a_format_says_and_not_by_what_wrote_them(word: str, row: Row) -> None:
+    _same(word, row)
+
+
+@pytest.mark.parametrize("word", WORDS)
+@settings(max_examples=60)
+@given(row=rows(TABLE))
+def test_every_value_that_a_format_takes_is_read_as_it_was(word: str, row: Row) -> None:
+    _same(word, row)
+
+
+def _same(word: str, row: Row) -> None:
+    form = FORMATS[word](EVERYTHING)
+    try:
+        (record,) = form.change(None, row, AT)
+    except RefusedError:
+        assert word.startswith("debezium"), "the others hold every value"
+        return
+    state = reader_of(word, TABLE, EVERYTHING.origin)(record.key, record.value)
+    assert state is not None
+    assert state.values is not None
+    for column, value in zip(TABLE.columns, row, strict=True):
+        assert wire_equal(column.type.kind, state.values[column.name], value), column.name  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_record_of_something_else_is_said(word: str) -> None:
+    read = reader_of(word, TABLE, EVERYTHING.origin)
+    for value in (b"nonsense", b"[1]", b'"x"'):
+        with pytest.raises(EnvelopeError, match=r"none of format|not a rowlock event"):
+            read(b'{"id":1}', value)
+
+
+# --- the state of a topic
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("tombstones", [True, False])
+def test_a_topic_that_follows_is_equal_and_one_that_does_not_is_told_apart(
+    word: str, tombstones: bool
+) -> None:
+    if word == "plain" and not tombstones:
+        pytest.skip("it has no other word for a delete")
+    world = World(word, tombstones=tombstones)
+    world.define()
+    for key in range(11):
+        world.put(key, f"t{key}", key)
+    world.put(3, "Ulm", None)
+    world.delete(4)
+    world.put(5, None, 5)
+    result = world.verify()
+    assert (result.equal, result.rows, found(result)) == (True, 10, [])
+    assert verify_lines(result) == ["equal     b1:bank.acct → feed:head.acct: 10 rows"]
+    world.rows[99] = (99, "lost", 1)
+    world.rows[6] = (6, "t6", 7)
+    del world.rows[7]
+    assert found(world.verify()) == [
+        (Difference.DIFFERENT, (6,), ("n",)),
+        (Difference.EXTRA, (7,), ()),
+        (Difference.MISSING, (99,), ()),
+    ]
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_truncate_ends_the_rows_before_it(word: str) -> None:
+    world = World(word)
+    for key in range(5):
+        world.put(key, "x", key)
+    before = list(world.topic)
+    world.truncate()
+    if word == "plain":  # it has no word for that, so each row is deleted
+        assert world.topic == before
+        return
+    world.put(2, "y", 2)
+    assert world.verify().equal
+    world.topic[:] = before
+    assert len(found(world.verify())) == 5
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_sources_of_one_topic_are_told_apart_by_an_added_column(word: str) -> None:
+    one = World(word, add={"branch": "b1"})
+    two = World(word, source="b2", add={"branch": "b2"}, topic=one.topic)
+    for world in (one, two):
+        for key in range(4):
+            world.put(key, world.pair.source, key)
+    assert one.verify().equal
+    assert two.verify().equal
+    if word != "plain":
+        one.truncate()
+        assert one.verify().equal
+        assert two.verify().equal, "it is the other one's"
+    two.rows[9] = (9, "lost", 0)
+    del two.rows[1]
+    assert found(two.verify()) == [(Difference.EXTRA, ("b2", 1), ()), (Difference.MISSING, ("b2", 9), ())]
+    assert one.verify().equal
+
+
+@pytest.mark.parametrize("word", ["rowlock", "debezium", "debezium-schemas"])
+def test_tables_of_one_topic_are_told_apart_by_what_records_say(word: str) -> None:
+    """Another table's column of the same name is of another type."""
+    other = Table(
+        db="bank", name="other", key=replace(ACCT.key, parts=(IndexPart(column="id"),)),
+        columns=(Column(name="id", type=INT, nullable=False), Column(name="n", type=ColumnType(kind=Kind.DATE))),
+    )  # fmt: skip
+    one = World(word)
+    two = World(word, table=other, topic=one.topic)
+    one.put(1, "a", 1)
+    two.put(2, "2026-01-01")
+    two.put(3, "2026-01-01")
+    two.delete(3)
+    assert one.verify().equal
+    assert two.verify().equal
+    two.put(1, "2026-01-02")
+    assert found(one.verify()) == [(Difference.MISSING, (1,), ())], "its key is another's now"
+    assert two.verify().equal
+
+
+@pytest.mark.parametrize("word", ["plain", "canal-json"])
+def test_where_nobody_can_tell_whose_rows_are_there_nothing_is_compared(word: str) -> None:
+    one, two = World(word), World(word, source="b2")
+    assert "b2:bank.acct goes to the topic, too: nothing was compared" in unclaimed(
+        one.pair, [one.pair, two.pair]
+    )
+    assert unclaimed(one.pair, [one.pair]) == ""
+    apart = World(word, add={"b": "1"}), World(word, source="b2", add={"b": "2"})
+    assert unclaimed(apart[0].pair, [each.pair for each in apart]) == ""
+    named = World("rowlock"), World("rowlock", source="b2")
+    assert unclaimed(named[0].pair, [each.pair for each in named]) == ""
+
+
+# --- routes
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_filter_columns_and_masks_are_applied_to_the_source(word: str) -> None:
+    world = World(word, columns=("id", "town"), where=(("n", ("1", None)),), masks=(("town", "sha256"),))
+    world.put(1, "Ulm", 1)
+    world.put(2, "Bonn", 2)
+    world.put(3, None, None)
+    world.put(4, "Köln", 1)
+    world.put(4, "Köln", 5)
+    result = world.verify()
+    assert (result.equal, result.rows) == (True, 2)
+    world.rows[1] = (1, "Bonn", 1)
+    world.rows[2] = (2, "Bonn", 1)
+    world.rows[3] = (3, None, 3)
+    assert found(world.verify()) == [
+        (Difference.DIFFERENT, (1,), ("town",)),
+        (Difference.EXTRA, (3,), ()),
+        (Difference.MISSING, (2,), ()),
+    ]
+    hidden = World(word, masks=(("town", "***"),))
+    hidden.put(1, "Ulm", 1)
+    hidden.rows[1] = (1, "Bonn", 1)
+    assert hidden.verify().equal, "nobody sees that"
+    hidden.rows[1] = (1, None, 1)
+    assert found(hidden.verify()) == [(Difference.DIFFERENT, (1,), ("town",))]
+
+
+@pytest.mark.parametrize("word", [word for word in WORDS if word != "plain"])
+@pytest.mark.parametrize("tombstones", [True, False])
+def test_a_routing_key_of_many_rows_keeps_each_of_them(word: str, tombstones: bool) -> None:
+    world = World(word, key=("town",), tombstones=tombstones)
+    for key in range(8):
+        world.put(key, "Ulm", key)
+    world.delete(3)
+    world.put(4, "Bonn", 4)
+    world.put(5, "Ulm", 50)
+    assert world.verify().equal
+    del world.rows[5]
+    assert found(world.verify()) == [(Difference.EXTRA, (5,), ())]
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("key", [("town",), ("town", "id")])
+def test_a_row_that_stands_under_another_key_too_is_a_difference(word: str, key: tuple[str, ...]) -> None:
+    if word == "plain" and key == ("town",):
+        pytest.skip("not compared")
+    world = World(word, key=key)
+    for each in range(4):
+        world.put(each, "Ulm", each)
+    world.rows[2] = (2, "Bonn", 2)
+    world.change(None, world.rows[2])  # read again, and nobody knew where it was
+    ((kind, row, columns),) = found(world.verify())
+    assert (kind, row, columns[0]) == (Difference.DIFFERENT, (2,), PLACE)
+    world.topic.pop()
+    assert found(world.verify()) == [(Difference.DIFFERENT, (2,), ("town",))], "only the older one is there"
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_record_in_another_partition_or_under_a_key_that_is_not_its_rows_is_a_difference(word: str) -> None:
+    world = World(word)
+    world.put(1, "Ulm", 1)
+    world.put(2, "Ulm", 2)
+    (at, key, value), other = world.topic
+    world.topic[:] = [((at + 1) % 3, key, value), other]
+    assert found(world.verify()) == [(Difference.DIFFERENT, (1,), (PLACE,))]
+    text = (key or b"").replace(b"1", b"9") if word != "debezium-schemas" else (key or b"")[:-3] + b"9}}"
+    at = world.records()._partition(text, 3)
+    world.topic[:] = [(at, text, value), other]
+    assert found(world.verify()) == [(Difference.DIFFERENT, (1,), (PLACE,))]
+
+
+@pytest.mark.parametrize(
+    ("options", "facts", "said"),
+    [
+        (
+            {"word": "plain", "key": ("town",)},
+            {},
+            "does not say which of a key's rows is gone: nothing was compared",
+        ),
+        (
+            {"word": "rowlock", "key": ("town",)},
+            {"compacted": True},
+            "it keeps the last one; nothing was compared",
+        ),
+    ],
+)
+def test_where_a_key_is_many_rows_and_nobody_can_tell_them_apart_nothing_is_compared(
+    options: dict[str, Any], facts: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(TargetConfigError, match=said):
+        World(**options, **facts).verify()
+    World(**(options | {"key": ("town", "id")}), **facts).verify()
+
+
+# --- definitions, and what is under way
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_record_older_than_a_column_has_the_value_that_the_definition_gives_it(word: str) -> None:
+    older = World(word)
+    older.put(1, "Ulm", 1)
+    for column, value, equal in (
+        (Column(name="v", type=TEXT), None, True),
+        (Column(name="v", type=TEXT, default="new"), "new", True),
+        (Column(name="v", type=TEXT, default="new"), "old", False),
+        (Column(name="v", type=TEXT, default_expression="uuid()"), None, False),
+    ):
+        wider = World(word, table=replace(ACCT, columns=(*ACCT.columns, column)), topic=older.topic)
+        wider.rows[1] = (1, "Ulm", 1, value)
+        assert wider.verify().equal is equal, column
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_what_arrives_while_it_waits_is_equal(word: str) -> None:
+    world = World(word)
+    for key in range(9):
+        world.put(key, "Ulm", key)
+    late = list(world.topic)
+    del world.topic[4:]
+
+    def arrive() -> None:
+        world.topic += late[len(world.topic) : len(world.topic) + 2]
+
+    result = world.verify(Clock(arrive))
+    assert (result.equal, result.rows) == (True, 9)
+    del world.topic[4:]
+    assert len(found(world.verify())) == 5
+
+
+def test_a_row_that_changes_faster_than_the_topic_follows_is_equal_once_it_shows_a_version_of_it() -> None:
+    world = World()
+    world.put(1, "a", 1)
+    world.rows[1] = (1, "a", 2)
+
+    def follow() -> None:
+        now = world.rows[1]
+        world.change(None, now)
+        world.rows[1] = (1, "a", now[2] + 1)  # type: ignore[operator]
+
+    assert world.verify(Clock(follow)).equal
+    world.topic.clear()
+    world.change(None, (1, "a", 0))
+    result = world.verify(Clock(lambda: world.rows.update({1: (1, "a", world.rows[1][2] + 1)})))  # type: ignore[operator]
+    assert [(each.columns, each.moving) for each in result.findings] == [(("n",), True)]
+
+
+def test_many_differences_end_it_and_are_never_called_equal() -> None:
+    world = World()
+    world.rows = {key: (key, "x", 1) for key in range(30)}
+    result = world.verify(suspects=5)
+    assert (result.equal, result.complete, result.more, len(result.findings)) == (False, False, True, 5)
