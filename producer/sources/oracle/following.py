@@ -20,7 +20,8 @@ TableName = tuple[str, str]
 @dataclass(slots=True)
 class FollowedTable:
     """A table as the last look found it. `old`: rows of its log that are deleted unread; `settled`: whether the record may name it;
-    `recorded`: whether it does, and its log is read; `again`: whether it is to be looked at closely the next time.
+    `recorded`: whether it does, and its log is read; `brought`: the number before which stands all that its log held when the last poll
+    began that brought all of it, 0: there was none; `again`: whether it is to be looked at closely the next time.
 
     `logged` is None as long as only the record of a process before is known (`segments`).
     """
@@ -30,6 +31,7 @@ class FollowedTable:
     old: frozenset[LogPlace] = frozenset()
     settled: bool = True
     recorded: bool = True
+    brought: int = 0
     again: bool = True
 
 
@@ -49,6 +51,16 @@ class Following:
         """Return what a table is that is followed, and captured just now."""
         table = self.tables.get(name)
         return table.logged if table is not None and self.captured(*name) else None
+
+    def bring(self, names: Iterable[TableName], number: int) -> None:
+        """Take it that a poll which ends before `number` has brought all of the logs of these tables."""
+        for name in names:
+            if name in self.tables:
+                self.tables[name].brought = number
+
+    def brought(self, name: TableName) -> int | None:
+        """Return `FollowedTable.brought`; None: the table is not followed."""
+        return self.tables[name].brought if self.now(name) is not None else None
 
     @property
     def has_old(self) -> bool:
