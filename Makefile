@@ -48,7 +48,7 @@ test-mutants: $(STAMP) ## small wrong changes of the product: does a test find e
 
 test-oracle: $(STAMP) ## the tests of Oracle on a server of yours (DSN=rowlock_test/password@host:port/service; its user's tables are dropped)
 	@ROWLOCK_ORACLE_DSN="$(DSN)" $(BIN)/python -m tests.real_oracle
-	@ROWLOCK_ORACLE_DSN="$(DSN)" $(BIN)/python -m pytest tests/integration/test_oracle_target.py $(ARGS)
+	@ROWLOCK_ORACLE_DSN="$(DSN)" $(BIN)/python -m pytest tests/integration/test_oracle_target.py tests/integration/test_oracle_real_source.py $(ARGS)
 
 lint: $(STAMP) ## ruff, mypy, and the layers of imports
 	@$(BIN)/ruff check .

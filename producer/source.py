@@ -160,6 +160,15 @@ class UsedUpLog(Protocol):
 
     outstanding: bool
 
+    @property
+    def unrecorded(self) -> bool:
+        """Tell whether a table waits to be read until the record names it."""
+        ...
+
+    def recorded(self) -> None:
+        """Go on with them: the record that names them, by the last `evidence`, is stored."""
+        ...
+
     def learn(self, published: Published, /) -> None:
         """Before the first `read`: delete what is published, and give no position again."""
         ...

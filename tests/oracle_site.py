@@ -53,8 +53,11 @@ class OracleSite:
         self.stand, self.broker, self.rng = stand, Broker(), random.Random(seed)
         self.now, self.requests, self.poll_rows = 0.0, Asked(), poll_rows
         self._asked = 0
+        self.make_tables()
+
+    def make_tables(self) -> None:
         for table in "ab":
-            stand.create(table, {"id": NUMBER, "version": WIDE})
+            self.stand.create(table, {"id": NUMBER, "version": WIDE})
 
     # --- the source
 
@@ -87,7 +90,7 @@ class OracleSite:
     def copy(self, table: str, where: str | None = None) -> None:
         self._asked += 1
         request = CopyRequest(
-            id=f"copy {self._asked}", db=OWNER, table=table, by="a test", cause="asked", requested_ms=1, where=where
+            id=f"copy {self._asked}", db=self.db, table=table, by="a test", cause="asked", requested_ms=1, where=where
         )  # fmt: skip
         self.requests.waiting.append((self._asked, request))
 
@@ -96,7 +99,7 @@ class OracleSite:
     def config(self, tables: str = "*", snapshot: str = "initial") -> Config:
         own = {
             "type": "oracle", "host": "h", "port": 1521, "database": "PDB1", "user": "u", "password": "p",
-            "tables": [f"{OWNER}.{tables}"], "snapshot": snapshot,
+            "tables": [f"{self.db}.{tables}"], "snapshot": snapshot,
         }  # fmt: skip
         return Config.model_validate({"kafka": {"bootstrap": "h:1", "prefix": PREFIX}, "sources": {"s": own}})
 
@@ -182,8 +185,8 @@ class OracleSite:
 
     def _caught_up(self, last: Watermark, config: Config) -> bool:
         patterns = config.sources["s"].tables
-        names = [name for name in "ab" if patterns == [f"{OWNER}.*"] or patterns == [f"{OWNER}.{name}"]]
-        left = [name for name in names if f"{OWNER}.{name}" not in last.stops and self.stand.logged(name)]
+        names = [name for name in "ab" if patterns == [f"{self.db}.*"] or patterns == [f"{self.db}.{name}"]]
+        left = [name for name in names if f"{self.db}.{name}" not in last.stops and self.stand.logged(name)]
         return last.idle and not last.snapshot_pending and not left and not self.requests.waiting
 
     def refused(self) -> str:

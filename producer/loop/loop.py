@@ -199,6 +199,10 @@ class CaptureLoop:
         self._position.moved(file, pos)
         if self._stops.unsaid:
             self._say_stops(file, pos)
+        if self._used_up is not None and self._used_up.unrecorded:
+            self._writer.drain()
+            self._position.store()
+            self._used_up.recorded()
         if self._copies.due:
             self._copy(file, pos)
         if self._snapshots.active:

@@ -109,7 +109,15 @@ class CapturePosition:
         captured = self._started.captured
         markers = sum(anchor.marker or 0 for anchor in anchors.values())
         copies = self._started.copies
-        state = (boundary, len(done), markers, len(captured.stopped), copies.states.revision, copies.requests)
+        state = (
+            boundary,
+            proof.proofs,
+            len(done),
+            markers,
+            len(captured.stopped),
+            copies.states.revision,
+            copies.requests,
+        )
         if self._stored == state:
             return
         self._stored = state

@@ -85,7 +85,7 @@ class OracleChunks:
 class ChunksBehindTheLog:
     """`ChunkQueue`: gives a chunk when a poll that began behind its SELECT has brought all of its table's log.
 
-    A poll brings a part of a long log, and a row of a chunk must not stand before rows of the log that are older. `brought`: see OracleLog.
+    A poll brings a part of a long log, and a row of a chunk must not stand before rows of the log that are older. `brought`: of Following.
     """
 
     def __init__(self, chunks: ChunkQueue, brought: Callable[[TableName], int | None]) -> None:

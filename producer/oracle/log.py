@@ -21,7 +21,6 @@ from producer.oracle.session import OracleSession
 from producer.source import NOTHING_PUBLISHED, Change, Published
 from producer.sources.changes import Boundary, Evidence, LogMoment, TransactionHeader
 from producer.sources.oracle.mlog import STEP, next_number
-from producer.tables import TableName
 from schemas.wire.records import StoredPosition
 
 POLL_ROWS = 5000
@@ -64,7 +63,6 @@ class OracleLog:
         self._number = self.begun_poll = record.pos
         self._settled = self._noted = record.proof
         self._taken: list[OracleRows] = []
-        self._whole: dict[TableName, int] = {}
         self._due = pace.seconds()
         self._server_id = record.identity.server_id
         self.heard = self.begun = self.inside = self.outstanding = False
@@ -100,15 +98,15 @@ class OracleLog:
         look = self._looks.look(fresh)
         self.begun = self.inside = True
         self.moment = LogMoment(FILE, number, ts_ms)
-        changed = yield from self._looks.statements(look, self._header(number, ts_ms))
+        changed = yield from self._looks.statements(look, _header(self._server_id, number, ts_ms))
         self.moment = LogMoment(FILE, number + 1, ts_ms)
-        header = self._header(number + 1, ts_ms)
+        header = _header(self._server_id, number + 1, ts_ms)
         kept = {name: rows for name, rows in found.items() if name not in changed}
         yield from self._publish(kept, header, whole=not more)
         self.begun = self.inside = False
         self._number = number + STEP
-        whole = (name for name, part in kept.items() if isinstance(part, LogPart) and part.whole)
-        self._whole.update(dict.fromkeys(whole, self._number))
+        whole = [name for name, part in kept.items() if isinstance(part, LogPart) and part.whole]
+        self._following.bring(whole, self._number)
         self._due = self._pace.seconds() + (0 if more else self._pace.pause)
         if changed or self.outstanding:
             self.heard = True
@@ -121,9 +119,6 @@ class OracleLog:
         if left > 0:
             self._pace.wait(min(left, timeout))
         return self._pace.seconds() >= self._due
-
-    def _header(self, number: int, ts_ms: int) -> TransactionHeader:
-        return TransactionHeader(FILE, number, ts_ms, self._server_id, None)
 
     def _publish(self, found: Found, header: TransactionHeader, *, whole: bool) -> Iterator[Change]:
         """Yield rows, counted over all tables; from the first of them on, and while a log has rows of before, something is outstanding."""
@@ -141,10 +136,12 @@ class OracleLog:
                 yield changes
         self.outstanding = self.outstanding or self._following.has_old
 
-    def brought(self, name: TableName) -> int | None:
-        """Return the number before which everything stands that the log of a table held when the last poll began that brought all of it: 0
-        before there was one. None: the table is not followed."""
-        return self._whole.get(name, 0) if self._following.now(name) is not None else None
+    @property
+    def unrecorded(self) -> bool:
+        return self._following.unrecorded
+
+    def recorded(self) -> None:
+        self._following.record(self._noted)
 
     # --- what the loop asks and says
 
@@ -164,3 +161,7 @@ class OracleLog:
     def counted(self, rows: int) -> None: ...
     def uncaptured(self, rows: object) -> None: ...  # what has no event is not deleted
     def close(self) -> None: ...
+
+
+def _header(server_id: int, number: int, ts_ms: int) -> TransactionHeader:
+    return TransactionHeader(FILE, number, ts_ms, server_id, None)

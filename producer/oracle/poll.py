@@ -67,7 +67,7 @@ class LogReader:
         found: Found = {}
         more = False
         for name, logged in self._following.known():
-            if not self._following.captured(*name):
+            if not self._following.captured(*name) or not self._following.tables[name].recorded:
                 continue
             most = min(self._most, KEYS) if logged.unlogged else self._most
             statement = sql.log_rows(logged.log, log_expressions(logged), logged.extra, most)

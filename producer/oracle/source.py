@@ -126,7 +126,7 @@ class OracleSource:
         chunks = OracleChunks(
             OracleSession(self._driver), self._following, lambda: log.point[1], lambda: log.begun_poll
         )
-        return ChunksBehindTheLog(self.background(chunks), log.brought)
+        return ChunksBehindTheLog(self.background(chunks), self._following.brought)
 
     def background(self, chunks: OracleChunks) -> ChunkQueue:
         """Return what reads chunks beside the loop."""

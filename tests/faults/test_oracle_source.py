@@ -8,7 +8,10 @@ the full comparison of rows.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +21,7 @@ import psutil
 import psycopg
 import pytest
 
+from deploy.embedded.fetch.downloads import spark_kafka_jars
 from deploy.embedded.services import Kafka, MySQL, PostgreSQL
 from tests.apply_kit import ROOT
 from tests.capture_kit import events, replay
@@ -178,6 +182,40 @@ FAULTS: tuple[Callable[[Run, OracleStand], None], ...] = (
 )  # fmt: skip
 
 
+def command(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "ROWLOCK_SPARK_JARS": ",".join(map(str, spark_kafka_jars()))}
+    line = [sys.executable, "-m", "rowlock.cli", *words, "-c", str(config)]
+    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=600, check=False)
+
+
+def the_command_line(config: Path, stand: OracleStand) -> None:
+    """verify reads the source's rows; a row that capture never saw is a difference, until a copy of just that row."""
+    same = command(config, "verify")
+    assert same.returncode == 0, same.stdout + same.stderr
+    with stand.own.transaction():
+        stand.do(f'ALTER TABLE "{OWNER}".acct DISABLE TRIGGER mlog')
+        stand.do(f"INSERT INTO \"{OWNER}\".acct VALUES (5000, 1, 'unseen', 1, now())")
+        stand.do(f'ALTER TABLE "{OWNER}".acct ENABLE TRIGGER mlog')
+    other = command(config, "verify", "--output", "json")
+    assert other.returncode == 1, other.stderr
+    found = [json.loads(line)["differences"] for line in other.stdout.splitlines()]
+    assert [[(each["kind"], each["key"]) for each in pair] for pair in found] == [[("missing", ["5000"])]] * 2
+    copied = command(config, "copy", f"{OWNER}.acct", "--where", "id = 5000", "--wait")
+    assert copied.returncode == 0, copied.stderr
+    until(lambda: command(config, "verify").returncode == 0, "the copy is applied", 120)
+
+
+def caught_up(config: Path, stand: OracleStand, judge: Judge) -> None:
+    """Nothing runs: rows wait in the log, which check says; a run until it has caught up brings them."""
+    stand.do(f'UPDATE "{OWNER}".acct SET version = version + 1')
+    waiting = stand.logged("acct")
+    told = json.loads(command(config, "check", "--output", "json").stdout)
+    assert [each["backlog_rows"] for each in told["headroom"] if each["place"] == "source core"] == [waiting]
+    done = command(config, "run", "--until-caught-up")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert judge.equal()
+
+
 def test_oracle_into_postgres_and_mysql_under_load_and_kills(
     stand: OracleStand, postgres: PostgreSQL, pg_db: str, mysql: MySQL, mysql_db: str, kafka: Kafka, unique: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -231,7 +269,9 @@ def test_oracle_into_postgres_and_mysql_under_load_and_kills(
         assert [witness.regressions for witness in witnesses] == [[], []]
         assert min(witness.reads for witness in witnesses) > 20
         until(lambda: not stand.logged("acct"), "what Kafka has is deleted")
+        the_command_line(config, stand)
         assert run.stop() == 0
+    caught_up(config, stand, judge)
     topic = events(kafka.bootstrap, f"{unique}.core.{OWNER}.acct")  # no version falls
     logged = Counter(row for event in replay(topic).accepted if event.log for row in event.log.rows)
     assert [row for row, times in logged.items() if times > 1] == []

@@ -66,6 +66,7 @@ class ModelOracle:
         self.version = self.numbers = self.transactions = 0
         self.told: Callable[[str], None] = lambda _sql: None
         self.meanwhile: Callable[[], None] = lambda: None
+        self.fails: Callable[[], bool] = lambda: False
         self.committed: set[int] = set()
         self.old: set[int] = set()
         self._free: list[str] = []
@@ -252,6 +253,8 @@ class Cursor:
 
     def executemany(self, sql: str, binds: Sequence[Sequence[Any]]) -> None:
         self._oracle.told(sql)
+        if self._oracle.fails():
+            raise ModelError(3113, "end-of-file on communication channel")
         assert sql.startswith('DELETE FROM "BANK"."MLOG$_a" WHERE ROWID = :1 AND "SEQUENCE$$" = :2'), sql
         log, gone = self._oracle.log, self._deleted
         found = [

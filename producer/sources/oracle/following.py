@@ -20,7 +20,8 @@ TableName = tuple[str, str]
 @dataclass(slots=True)
 class FollowedTable:
     """A table as the last look found it. `old`: rows of its log that are deleted unread; `settled`: whether the record may name it;
-    `again`: whether it is to be looked at closely the next time.
+    `recorded`: whether it does, and its log is read; `brought`: the number before which stands all that its log held when the last poll
+    began that brought all of it, 0: there was none; `again`: whether it is to be looked at closely the next time.
 
     `logged` is None as long as only the record of a process before is known (`segments`).
     """
@@ -29,6 +30,8 @@ class FollowedTable:
     logged: Logged | None = None
     old: frozenset[LogPlace] = frozenset()
     settled: bool = True
+    recorded: bool = True
+    brought: int = 0
     again: bool = True
 
 
@@ -49,6 +52,16 @@ class Following:
         table = self.tables.get(name)
         return table.logged if table is not None and self.captured(*name) else None
 
+    def bring(self, names: Iterable[TableName], number: int) -> None:
+        """Take it that a poll which ends before `number` has brought all of the logs of these tables."""
+        for name in names:
+            if name in self.tables:
+                self.tables[name].brought = number
+
+    def brought(self, name: TableName) -> int | None:
+        """Return `FollowedTable.brought`; None: the table is not followed."""
+        return self.tables[name].brought if self.now(name) is not None else None
+
     @property
     def has_old(self) -> bool:
         """Tell whether a log holds rows that are to be deleted unread."""
@@ -56,7 +69,18 @@ class Following:
 
     def take_up(self, name: TableName, logged: Logged, segments: Segments, old: Iterable[LogPlace]) -> None:
         found = frozenset(old)
-        self.tables[name] = FollowedTable(segments, logged, found, settled=not found)
+        self.tables[name] = FollowedTable(segments, logged, found, settled=not found, recorded=False)
+
+    @property
+    def unrecorded(self) -> bool:
+        """Tell whether there is a table that the record may name, and does not."""
+        return any(table.settled and not table.recorded for table in self.tables.values())
+
+    def record(self, proofs: Iterable[LogProof]) -> None:
+        """Take it that a record with these proofs is stored."""
+        for name in recorded(proofs):
+            if name in self.tables and self.tables[name].settled:
+                self.tables[name].recorded = True
 
     def drop(self, name: TableName) -> None:
         self.tables.pop(name, None)

@@ -1,0 +1,226 @@
+"""Stand (e): capture of a user's own Oracle, `make test-oracle DSN=…`. Never run where rowlock is developed: each test is a claim to be proven.
+
+Beside the tests of every source: the types' own texts from a snapshot and from the log, late commits, LOBs, logs with keys only, and what no
+log shows. What a person looks at is tests.real_oracle.LOOK_AT.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from producer.oracle.log import PollPace
+from producer.oracle.session import Driver, oracle_driver
+from producer.oracle.source import OracleSource
+from schemas.config.model import Config
+from schemas.io.oracle_connection import open_oracle
+from tests.integration import test_sources
+from tests.oracle_site import PREFIX, OracleSite
+from tests.real_oracle import RealOracle, dsn
+
+pytestmark = pytest.mark.skipif(not dsn(), reason="an Oracle of one's own: make test-oracle DSN=…")
+#: A server does not become another one, and tells a TRUNCATE from nothing else that replaces rows.
+ALL = {
+    name: each
+    for name, each in vars(test_sources).items()
+    if name.startswith("test_") and "become_another" not in inspect.getsource(each)
+}
+del ALL["test_an_emptied_table_is_empty"]
+globals().update(ALL)
+#: Column → (type, a value in SQL).
+TYPES = {
+    "n": ("NUMBER", "-0.5"), "n38": ("NUMBER(38,2)", "99999999999999999999999999999999999.99"), "neg": ("NUMBER(5,-2)", "12300"),
+    "f": ("FLOAT", "1E-10"), "bf": ("BINARY_FLOAT", "BINARY_FLOAT_NAN"), "bd": ("BINARY_DOUBLE", "-BINARY_DOUBLE_INFINITY"),
+    "c": ("CHAR(5 CHAR)", "'a'"), "nc": ("NCHAR(5)", "N'银'"), "v": ("VARCHAR2(20 CHAR)", "'naïve'"), "nv": ("NVARCHAR2(20)", "N'银行'"),
+    "d": ("DATE", "TO_DATE('-4712-01-01', 'SYYYY-MM-DD')"), "t": ("TIMESTAMP(6)", "TIMESTAMP '9999-12-31 23:59:59.999999'"),
+    "t9": ("TIMESTAMP(9)", "TIMESTAMP '2026-11-25 10:00:00.123456789'"),
+    "tz": ("TIMESTAMP(3) WITH TIME ZONE", "TIMESTAMP '2026-03-29 02:30:00.5 +05:30'"),
+    "tl": ("TIMESTAMP(0) WITH LOCAL TIME ZONE", "TIMESTAMP '2026-11-25 10:00:00 +00:00'"),
+    "ym": ("INTERVAL YEAR(4) TO MONTH", "INTERVAL '-2-3' YEAR TO MONTH"), "ds": ("INTERVAL DAY(9) TO SECOND(6)", "INTERVAL '2 03:04:05.000006' DAY TO SECOND"),
+    "r": ("RAW(16)", "HEXTORAW('00FF')"),
+}  # fmt: skip
+
+
+class RealStand:
+    """What OracleSite asks of a stand, on a server of one's own."""
+
+    def __init__(self, server: RealOracle) -> None:
+        self._server = server
+        self.own: Any = open_oracle(server.server())
+        self.before = lambda _sql: None
+
+    def driver(self) -> Driver:
+        return oracle_driver(self._server.server())
+
+    def close(self) -> None:
+        self.own.close()
+
+    def do(self, sql: str, binds: Sequence[object] = ()) -> list[Any]:
+        with self.own.cursor() as cursor:
+            cursor.execute(sql, list(binds))
+            found = cursor.fetchall() if cursor.description else []
+        self.own.commit()
+        return list(found)
+
+    def create(self, table: str, columns: dict[str, str], log: str | None = None) -> None:
+        """`log`: what stands behind WITH PRIMARY KEY, SEQUENCE; None: all columns, and new values."""
+        listed = ", ".join(f'"{name}" {type_}' for name, type_ in columns.items())
+        self.do(f'CREATE TABLE "{table}" ("id" NUMBER(10) PRIMARY KEY, {listed})')
+        names = ", ".join(f'"{name}"' for name, type_ in columns.items() if not type_.endswith("LOB"))
+        self.do(
+            f'CREATE MATERIALIZED VIEW LOG ON "{table}" WITH PRIMARY KEY, SEQUENCE {f"({names}) INCLUDING NEW VALUES" if log is None else log}'
+        )
+
+    def logged(self, table: str) -> int:
+        names = self.do("SELECT log_table FROM user_mview_logs WHERE master = :1", (table,))
+        return int(self.do(f'SELECT COUNT(*) FROM "{names[0][0]}"')[0][0]) if names else 0
+
+
+class RealSite(OracleSite):
+    def __init__(self, server: RealOracle) -> None:
+        self._server, self.db = server, server.user.upper()
+        self.real = RealStand(server)
+        super().__init__(self.real)  # type: ignore[arg-type]
+
+    def make_tables(self) -> None:
+        for table in "ab":
+            self.real.create(table, {"version": "NUMBER(18)"})
+
+    def config(self, tables: str = "*", snapshot: str = "initial") -> Config:
+        server = self._server
+        own = {
+            "type": "oracle", "host": server.host, "port": server.port, "database": server.service, "user": server.user,
+            "password": server.password, "tables": [f"{self.db}.{tables}"], "snapshot": snapshot,
+        }  # fmt: skip
+        return Config.model_validate({"kafka": {"bootstrap": "h:1", "prefix": PREFIX}, "sources": {"s": own}})
+
+    def source(self, config: Config) -> OracleSource:
+        pace = PollPace(self.poll_rows, 0.0, lambda: self.now, lambda _seconds: None)
+        return OracleSource(config.sources["s"], "s", self.real.driver(), pace)
+
+    def put(self, table: str, version: int, *ids: int) -> None:
+        with self.real.own.cursor() as cursor:
+            for id_ in ids:
+                cursor.execute(f'UPDATE "{table}" SET "version" = :1 WHERE "id" = :2', [version, id_])
+                if not cursor.rowcount:
+                    cursor.execute(f'INSERT INTO "{table}" ("id", "version") VALUES (:1, :2)', [id_, version])
+        self.real.own.commit()
+
+    def delete(self, table: str, *ids: int) -> None:
+        for id_ in ids:
+            self.real.do(f'DELETE FROM "{table}" WHERE "id" = :1', (id_,))
+
+    def truncate(self, table: str) -> None:
+        self.real.do(f'TRUNCATE TABLE "{table}"')
+
+    def drop(self, table: str) -> None:
+        self.real.do(f'DROP TABLE "{table}" PURGE')
+
+    def widen(self, table: str) -> None:
+        self.real.do(f'ALTER TABLE "{table}" ADD ("note" VARCHAR2(10))')
+        self.real.do(f'ALTER MATERIALIZED VIEW LOG ON "{table}" ADD ("note")')
+
+    def rows(self, table: str) -> dict[int, int]:
+        return {
+            int(id_): int(version) for id_, version in self.real.do(f'SELECT "id", "version" FROM "{table}"')
+        }
+
+
+@pytest.fixture
+def site() -> Iterator[RealSite]:
+    server = RealOracle.of(dsn())
+    server.empty()
+    site = RealSite(server)
+    yield site
+    site.real.close()
+
+
+def stops(site: RealSite) -> list[str]:
+    return [event.stop.cause for event in site.events("a") if event.stop is not None]
+
+
+def test_check_finds_nothing(site: RealSite) -> None:
+    source = site.source(site.config())
+    findings, tables = source.check()
+    source.close()
+    assert (findings, tables) == ([], [(site.db, "a"), (site.db, "b")])
+
+
+def test_every_type_is_the_same_from_a_snapshot_and_from_the_log(site: RealSite) -> None:
+    site.drop("a")
+    site.real.create("a", {"version": "NUMBER(18)", **{name: type_ for name, (type_, _) in TYPES.items()}})
+    values = ", ".join(value for _, value in TYPES.values())
+    site.real.do(f'INSERT INTO "a" VALUES (1, 1, {values})')
+    site.run(lambda: site.put("a", 1, 1))
+    read, *_, changed = [event.after for event in site.events("a") if event.after is not None]
+    assert changed == read
+    assert None not in (read or {}).values()
+
+
+def test_late_commits_lose_nothing(site: RealSite) -> None:
+    other = open_oracle(site._server.server())
+    with other.cursor() as cursor:
+        cursor.execute('INSERT INTO "a" VALUES (1, 1)')  # an early number
+
+    site.run(lambda: site.put("a", 2, 2), lambda: None, other.commit, lambda: None)
+    other.close()
+    site.run()
+    assert test_sources.captured(site, "a") == site.rows("a") == {1: 1, 2: 2}
+    assert site.real.logged("a") == 0
+
+
+def test_a_key_that_moves_is_a_delete_and_an_insert(site: RealSite) -> None:
+    site.put("a", 1, 1)
+    site.run()
+    site.run(lambda: site.real.do('UPDATE "a" SET "id" = 5, "version" = 2'))
+    assert [event.op for event in site.events("a") if event.op in "cud"] == ["d", "c"]
+
+
+@pytest.mark.parametrize("log", [None, ""])
+def test_what_the_log_lacks_is_read_from_the_row(site: RealSite, log: str | None) -> None:
+    """A LOB; and with `log` "" everything but the key."""
+    site.drop("a")
+    site.real.create("a", {"version": "NUMBER(18)", "note": "CLOB"}, log)
+    site.run()
+
+    def changes() -> None:
+        site.real.do("""INSERT INTO "a" VALUES (1, 1, 'x')""")
+        site.real.do("""UPDATE "a" SET "version" = 2, "note" = 'y'""")
+        site.real.do("""INSERT INTO "a" VALUES (2, 1, NULL)""")
+
+    site.run(changes)
+    last = {event.after["id"]: event.after for event in site.events("a") if event.after is not None}
+    assert {id_: (row["version"], row["note"]) for id_, row in last.items()} == {1: (2, "y"), 2: (1, None)}
+    site.run(lambda: site.delete("a", 1, 2))
+    assert test_sources.captured(site, "a") == {}
+    assert site.real.logged("a") == 0
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ['TRUNCATE TABLE "a"', 'ALTER TABLE "a" MOVE', 'INSERT /*+ APPEND */ INTO "a" SELECT 9, 9 FROM DUAL'],
+)
+def test_what_no_log_shows_stops_the_table(site: RealSite, sql: str) -> None:
+    site.put("a", 1, 1)
+    site.run()
+    site.run(lambda: site.real.do(sql), lambda: site.put("b", 2, 1))
+    assert stops(site) == ["rows-replaced"]
+
+
+def test_rows_that_another_hand_deletes_are_missed(site: RealSite) -> None:
+    site.run()
+    (log,) = site.real.do("SELECT log_table FROM user_mview_logs WHERE master = 'a'")[0]
+    driver = site.real.driver()
+    places = driver.connect()
+    site.put("a", 1, 1, 2)
+    with places.cursor() as cursor:
+        rows = cursor.execute(f'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$" FROM "{log}" l').fetchall()
+        site.real.do("BEGIN DBMS_MVIEW.PURGE_LOG('\"a\"', 9999); END;")
+        cursor.executemany(
+            f'DELETE FROM "{log}" WHERE ROWID = :1 AND "SEQUENCE$$" = :2', [list(row) for row in rows]
+        )
+        assert cursor.rowcount == 0
+    places.close()
