@@ -26,6 +26,7 @@ import msgspec
 from consumer.errors import FencedError, RefusedError, TransientError
 from consumer.ordering.fencing_tokens import next_epoch
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
+from consumer.targets import batches
 from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing, ProgressChange, RowsChange
 from consumer.targets.checks.table_facts import TableFacts
 from consumer.targets.dialect import Dialect
@@ -184,7 +185,7 @@ class FolderProgress:
     def close(self) -> None: ...
 
 
-class JsonFolder(FolderProgress):
+class JsonFolder(batches.ShownAsWritten, FolderProgress):
     """`consumer.targets.batches.BatchTarget`. `refuses`: which rows it does not take; `paused`: called before a commit is linked."""
 
     def __init__(self, folder: Path) -> None:
@@ -260,8 +261,7 @@ class JsonFolder(FolderProgress):
         return [list((commits := self.of(unit)).rows(commits.last()))]
 
     def rows(self, unit: ApplyUnit, table: TargetTable) -> list[Row]:
-        commits = self.of(unit)
-        return list(commits.rows(commits.last()).values())
+        return list((commits := self.of(unit)).rows(commits.last()).values())
 
 
 def guards(rows: Sequence[LaneProgress]) -> list[tuple[int, int, int, int]]:

@@ -37,6 +37,11 @@ class TopicOptions:
     masks: tuple[tuple[str, str], ...] = ()
     kinds: tuple[tuple[str, str], ...] = ()  # (source, its kind) of the pipeline's sources
 
+    @property
+    def names_origin(self) -> bool:
+        """Tell whether records say of which source's table they are."""
+        return self.format not in ("plain", "canal-json")
+
 
 @dataclass(frozen=True, slots=True)
 class TargetTopic:

@@ -126,12 +126,17 @@ def sort_keys(keys: Iterable[Any]) -> list[Any]:
     """Sort keys in one order for all lanes: neighbours locked in different orders deadlock in the database."""
     try:
         return sorted(keys)
-    except TypeError:  # integers beyond 2^53 are strings, so one column may hold both
+    except (
+        TypeError
+    ):  # integers beyond 2^53 are strings, so one column may hold both; a routing key may be NULL
         return sorted(keys, key=_mixed)
 
 
-def _mixed(key: Any) -> list[tuple[bool, Any]]:
-    return [(isinstance(part, str), part) for part in (key if isinstance(key, tuple) else (key,))]
+def _mixed(key: Any) -> list[tuple[bool, bool, Any]]:
+    return [
+        (part is not None, isinstance(part, str), part)
+        for part in (key if isinstance(key, tuple) else (key,))
+    ]
 
 
 def net_change(table: TargetTable, changes: Iterable[RowChange]) -> NetChange:

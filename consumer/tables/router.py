@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Literal, Protocol
 
@@ -283,6 +283,17 @@ def key_table(target: TargetTable) -> TargetTable:
         target.added,
         topic=target.topic,
     )
+
+
+def told_apart(target: TargetTable) -> TargetTable:
+    """Return `target` with a key of all that tells where its rows are: in a topic a row may stand under a routing key that it has no more."""
+    key, topic = target.table.key, target.topic
+    more = () if topic is None else tuple(name for name in topic.options.key if name not in key.columns)
+    if not more:
+        return target
+    whole = structs.replace(key, parts=(*key.parts, *(IndexPart(column=name) for name in more)))
+    table = structs.replace(target.table, key=whole)
+    return replace(target, table=table, key_at=table.indexes_of(whole.columns))
 
 
 def key_function(table: TargetTable) -> Callable[[Row], Key]:

@@ -7,13 +7,13 @@ whoever drives it decides (consumer.attempt.drivers.batches): seldom, for each c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, Reduced, TargetTable, UnitState
 from consumer.targets.base import UnitTarget
-from schemas.table.model import Key, Table
+from schemas.table.model import Key, Row, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,48 @@ class BatchTarget(UnitTarget, Protocol):
         self, unit: ApplyUnit, table: TargetTable, where: dict[str, str] | None
     ) -> Iterable[Sequence[Key]]:
         """Yield the keys of the rows of the unit's table, some at a time and in any order, as the very wire values that were written; `where`: only of
-        rows with these values in added columns. `table` has the columns of its key only. What a copy shows to be gone is found by them."""
+        rows with these values in added columns. `table` has the columns of its key only; of a topic's, those of its routing key, too. What a
+        copy shows to be gone is found by them."""
+
+    def look_up(self, table: TargetTable, keys: Sequence[Key]) -> Sequence[Key]:
+        """Return what `keys` are among those that `keys()` yields, beside themselves: the very same ones, where values are shown as they were written."""
 
     def apply(
         self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange
     ) -> BatchCommitted | BatchFenced:
         """Write `changes`, in this order, and the progress in one commit. The fence is a compare-and-set inside it: a comparison before
         the commit would let a worker that paused in between overwrite its successor."""
+
+
+class ShownAsWritten:
+    """The `look_up` of a target that shows values as they were written."""
+
+    def look_up(self, table: TargetTable, keys: Sequence[Key]) -> Sequence[Key]:
+        return keys
+
+
+class EventReading(Protocol):
+    """The rows of one table that its records leave, for who compares them: values of the primary key, then one of each of the other `names`,
+    which stands for what is there and says nothing else. `primary`: the columns of the primary key; `note`: what is to be said of the topic.
+
+    Raises consumer.errors; UnitStoppedError: a record is none of the format.
+    """
+
+    @property
+    def primary(self) -> tuple[str, ...]: ...
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def note(self) -> str: ...
+
+    def expected(self, row: Row) -> tuple[Key, Row] | None:
+        """Return a row of the routed table as it is to be found under its key; None: the route leaves it out."""
+
+    def follow(self) -> None:
+        """Read what is committed by now."""
+
+    def pages(self, size: int) -> Iterator[Mapping[Key, Row]]:
+        """Yield all rows, as far as was read."""
+
+    def rows(self, keys: Iterable[Key]) -> Mapping[Key, Row]:
+        """Return the rows of these keys, as far as was read."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from consumer.errors import TargetConfigError
+from consumer.ordering.model import TargetTable
 from consumer.targets.base import ProgressStore
-from consumer.targets.batches import BatchTarget
+from consumer.targets.batches import BatchTarget, EventReading
 from consumer.targets.session import SqlSession
 from schemas.config.kinds.targets import target_kind
 
@@ -17,11 +19,18 @@ if TYPE_CHECKING:
     from schemas.config.model import TargetConfig
 
 
+Reading = Callable[
+    ["TargetConfig", TargetTable, tuple[tuple[str, str], ...]], AbstractContextManager[EventReading]
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """A kind of target. `open`: connects; to a `BatchTarget` where its entry in schemas.config.kinds.targets says `batches`.
 
     `progress`: opens the progress store; None: the session is it.
+    `reading`: opens a table's topic for who compares it (target, table as it is written, values of its added columns), where it is a target of
+    events.
     `answers`: what is at the address of such a target (schemas.io.endpoints), where its driver does not tell that it met something
     else.
     """
@@ -30,6 +39,7 @@ class Dialect:
     open: Callable[[TargetConfig, str], SqlSession | BatchTarget]
     answers: str | None = None
     progress: Callable[[TargetConfig, str], ProgressStore] | None = None
+    reading: Reading | None = None
 
 
 def dialect_of(target: TargetConfig) -> Dialect:
@@ -60,3 +70,15 @@ def open_progress(target: TargetConfig, *, name: str) -> ProgressStore:
     """Connect to where progress of units into `target` is kept. Raises what `open_target` raises."""
     dialect = dialect_of(target)
     return (dialect.progress or dialect.open)(target, name)
+
+
+def open_reading(
+    target: TargetConfig, table: TargetTable, added: tuple[tuple[str, str], ...]
+) -> AbstractContextManager[EventReading]:
+    """Open the topic of a table for who compares it. Raises TargetConfigError: nobody can read such a target; and in the block what reading raises."""
+    reading = dialect_of(target).reading
+    if reading is None:
+        raise TargetConfigError(
+            f"events of a target of type {target.type!r} cannot be read yet: nothing was compared"
+        )
+    return reading(target, table, added)

@@ -12,24 +12,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import Protocol
 
 from msgspec.structs import replace
 
-from consumer.errors import ConsumerError, TargetConfigError
+from consumer.errors import ConsumerError, TargetConfigError, UnitStoppedError
 from consumer.ordering.model import TargetTable
 from consumer.tables.router import target_table, wanted_table, written_part
 from consumer.tables.stored import decode_stored
+from consumer.targets.dialect import open_reading
 from rowlock.errors import CommandError
 from rowlock.inspect.compare import RowDifference, Shape, Suspects, compare_page
 from rowlock.inspect.pairs import Pair, pairs
-from rowlock.inspect.topics.reading import NAMED
-from rowlock.inspect.topics.sides import MissingTopicError, topic_sides, unclaimed
+from rowlock.inspect.topics.sides import TopicSides, unclaimed, written_table
 from rowlock.views.target import RowsView, TargetView, rows_with, source_session, target_session
 from schemas.backoff import pause_after
 from schemas.config.kinds.targets import target_kind
-from schemas.config.model import Config, KafkaTargetConfig
-from schemas.errors import EnvelopeError
+from schemas.config.model import Config, TargetConfig
 from schemas.table.model import Key, Row
 
 PAGE = 2000
@@ -123,24 +122,25 @@ def verify(
 
 def _with_topic(config: Config, pair: Pair, limits: VerifyLimits, claims: dict[str, list[Pair]]) -> Result:
     """Compare a pair whose target is a topic. `claims`: target → the pairs that write there, as far as they were asked for."""
-    if pair.routed.topic is not None and pair.routed.topic.format not in NAMED and pair.target not in claims:
+    if pair.routed.topic is not None and not pair.routed.topic.names_origin and pair.target not in claims:
         names = [name for name, options in config.pipelines.items() if options.target == pair.target]
         claims[pair.target] = pairs(config, names)
     if why := unclaimed(pair, claims.get(pair.target, ())):
         return Result(pair, problem=why)
-    target = cast(KafkaTargetConfig, config.targets[pair.target])
+    target = config.targets[pair.target]
     with source_session(config.sources[pair.source], pair.source, pair.table.db, "verify") as left:
         return compare_topic(pair, left, target, limits)
 
 
-def compare_topic(pair: Pair, left: RowsView, target: KafkaTargetConfig, limits: VerifyLimits) -> Result:
+def compare_topic(pair: Pair, left: RowsView, target: TargetConfig, limits: VerifyLimits) -> Result:
     """Compare the rows of a pair's source with those that its topic leaves. Raises CommandError: no broker answers."""
     result = Result(pair)
     try:
-        with topic_sides(pair, left, target, limits.page) as (sides, note):
-            result.note = note
-            _Comparison(sides, result, Suspects(sides.shape, limits.suspects), limits).run()
-    except (TargetConfigError, EnvelopeError, MissingTopicError) as error:
+        with open_reading(target, written_table(pair), pair.routed.added) as reading:
+            result.note = reading.note
+            sides = TopicSides(pair, left, reading, limits.page)
+            compare_sides(sides, result, limits)
+    except (TargetConfigError, UnitStoppedError) as error:
         result.problem = str(error)
     except ConsumerError as error:
         raise CommandError(f"target {pair.target}: {error}") from error
@@ -155,8 +155,13 @@ def compare_pair(pair: Pair, left: RowsView, right: TargetView, limits: VerifyLi
     except (TargetConfigError, CommandError) as error:
         result.problem = str(error)
         return result
-    _Comparison(sides, result, Suspects(sides.shape, limits.suspects), limits).run()
+    compare_sides(sides, result, limits)
     return result
+
+
+def compare_sides(sides: Compared, result: Result, limits: VerifyLimits) -> None:
+    """Compare all rows of both sides, and say in `result` what is found."""
+    _Comparison(sides, result, Suspects(sides.shape, limits.suspects), limits).run()
 
 
 class Compared(Protocol):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
@@ -69,6 +69,10 @@ class Site:
         except Exception:  # noqa: BLE001
             return None
         return sorted(map(tuple, found))
+
+    def say(self, command: str) -> Result:
+        """Run a command of rowlock's that lists."""
+        return CliRunner().invoke(main, [command, "--output", "json", "-c", str(self.run.config)])
 
     def equal(self) -> bool:
         rows = [
@@ -144,9 +148,12 @@ def test_every_format_and_a_database_have_what_their_sources_did(site: Site, kaf
     for each in site.topics.values():
         each.ends(f"all of the load; see {site.run.log}")
     until(site.equal, f"the database that was down; see {site.run.log}", 240)
-    result = CliRunner().invoke(main, ["status", "--output", "json", "-c", str(site.run.config)])
-    states = {unit["state"] for unit in json.loads(result.output)["units"]}
-    assert states == {"current"}, result.output
+    status = site.say("status")
+    assert {unit["state"] for unit in json.loads(status.stdout)["units"]} == {"current"}, status.output
+    verified = site.say("verify")
+    found = [json.loads(line) for line in verified.stdout.splitlines()]
+    assert len(found) == 2 + len(site.topics) + 1, "both sources of the merged topic, and of the database"
+    assert verified.exit_code == 0, verified.output
     assert site.run.stop() == 0
 
 

@@ -16,7 +16,7 @@ from consumer.attempt.reader import Taken
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import Progress, retried
 from consumer.errors import CopyNeededError
-from consumer.ordering.model import Held, NetChange
+from consumer.ordering.model import Held, NetChange, TargetTable
 from consumer.ordering.netchange import sort_keys
 from consumer.ordering.progress import Mark
 from consumer.tables.definition import InForce
@@ -85,7 +85,10 @@ class Copies:
         """
         spec = self._spec
         sweep = Sweep(
-            spec.unit.topic, in_force, lambda keys: _delete(progress, in_force, keys), patient=spec.patient
+            spec.unit.topic,
+            in_force,
+            lambda table, keys: _delete(progress, table, keys),
+            patient=spec.patient,
         )
         if len(progress.behind(mark)) < len(progress.rows):
             return None  # all lanes passed it together, and it was done before that
@@ -136,6 +139,6 @@ def pass_together(progress: Progress, mark: Mark, operations: Sequence[Operation
     yield from retried(lambda: progress.move(lanes, mark, operations))
 
 
-def _delete(progress: Progress, in_force: InForce, keys: Sequence[Key]) -> Machine[None]:
-    operations: list[Operation] = [Write(NetChange(in_force.target, deletes=sort_keys(keys)))]
+def _delete(progress: Progress, table: TargetTable, keys: Sequence[Key]) -> Machine[None]:
+    operations: list[Operation] = [Write(NetChange(table, deletes=sort_keys(keys)))]
     yield from progress.guarded(operations)

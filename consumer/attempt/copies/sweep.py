@@ -8,6 +8,7 @@ rest only what it finds under the very key that it showed is deleted.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from consumer.attempt.copies.keys import KeyCheck
 from consumer.attempt.copies.window import Window, note_changes
@@ -17,13 +18,13 @@ from consumer.errors import CopyNeededError, TakesLongError
 from consumer.ordering.model import LaneProgress, TargetTable
 from consumer.tables.definition import InForce
 from consumer.tables.event_decoder import full_event
-from consumer.tables.router import key_function, key_table
+from consumer.tables.router import key_function, key_table, told_apart
 from schemas.table.model import Key
 
 HERE = 50_000
 """Keys and events up to which a task of Spark compares them itself: a second or two."""
-Delete = Callable[[list[Key]], Machine[None]]
-"""Keys → the machine that deletes their rows in one transaction which guards the unit's progress."""
+Delete = Callable[[TargetTable, list[Key]], Machine[None]]
+"""(table, keys of it) → the machine that deletes their rows in one transaction which guards the unit's progress."""
 
 
 class Sweep:
@@ -31,7 +32,8 @@ class Sweep:
 
     def __init__(self, topic: str, in_force: InForce, delete: Delete, *, patient: bool) -> None:
         self._topic, self._in_force, self._delete, self._patient = topic, in_force, delete, patient
-        self._table: TargetTable = key_table(in_force.target)
+        self._of: TargetTable = in_force.target
+        self._table: TargetTable = key_table(self._of)
         self._looked = 0
 
     def of_range(self, window: Window, since: int, after: Key | None, upto: Key | None) -> Machine[int]:
@@ -48,10 +50,22 @@ class Sweep:
             keys.close()
 
     def of_table(self, begins: int, upto: int) -> Machine[int]:
-        """Delete what lives by no event of the copy, which began at the offset `begins` and ends at `upto`. Ends with the number of rows."""
+        """Delete what lives by no event of the copy, which began at the offset `begins` and ends at `upto`. Ends with the number of rows.
+
+        Of a topic also what stands under a routing key by which its row does not live.
+        """
         self._took(upto - begins)
         keys: KeyCheck = yield OpenKeys()
-        key_of = key_function(self._in_force.target)
+        whole = Sweep(
+            self._topic,
+            replace(self._in_force, target=told_apart(self._of)),
+            self._delete,
+            patient=self._patient,
+        )
+        return (yield from whole._whole_table(keys, begins, upto))
+
+    def _whole_table(self, keys: KeyCheck, begins: int, upto: int) -> Machine[int]:
+        key_of = key_function(self._of)
 
         def take(taken: Taken) -> None:
             if isinstance(taken, Rows):
@@ -85,7 +99,7 @@ class Sweep:
             there = set((yield LookUp(self._table, some)))
             dead = [key for key in some if key in there]
             if dead:
-                yield from self._delete(dead)
+                yield from self._delete(self._of, dead)
             gone += len(dead)
         return gone
 
@@ -96,7 +110,7 @@ class Sweep:
         for key in keys:
             there: Sequence[Key] = yield LookUp(self._table, [key])
             if list(there) == [key]:
-                yield from self._delete([key])
+                yield from self._delete(self._of, [key])
             if not there or list(there) == [key]:
                 free.append(key)
         return free

@@ -102,9 +102,7 @@ class BatchDriver:
             case fx.ListKeys():
                 return self._list(effect)
             case fx.LookUp():
-                return (
-                    effect.keys
-                )  # it compares them exactly, so what it finds under a key is shown as that key
+                return self._targets.get(0).look_up(effect.table, effect.keys)
             case fx.StartLanes():
                 self._lane = self._steps(effect.lanes)
             case fx.Await():

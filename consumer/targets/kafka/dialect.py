@@ -6,6 +6,7 @@ from typing import cast
 
 from consumer.targets.dialect import Dialect
 from consumer.targets.kafka.target import KafkaTarget
+from consumer.targets.kafka.verifying.topic_reading import topic_reading
 from schemas.config.model import KafkaTargetConfig, TargetConfig
 
 
@@ -16,4 +17,4 @@ def open_kafka(target: TargetConfig, _name: str) -> KafkaTarget:
     return made
 
 
-KAFKA = Dialect("kafka", open_kafka)
+KAFKA = Dialect("kafka", open_kafka, reading=topic_reading)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import EveryChange, NetChange, Reduced, RowChange, TargetTable, TargetTopic
+from consumer.targets.kafka.compacted.topic_contents import StateRow, TopicContents
+from consumer.targets.kafka.compacted.topic_rows import RowIdentity
 from consumer.targets.kafka.formats import FORMATS
 from consumer.targets.kafka.formats.model import Format, Origin, Place, Record, RoutedTable
 from consumer.targets.kafka.formats.partition import PARTITIONERS
@@ -16,8 +18,8 @@ from consumer.targets.kafka.topics import TopicFacts
 from consumer.targets.kafka.writer import Outgoing
 from schemas.table.model import Key, Row
 
-StateRow = dict[str, object]
-"""Column → wire value of a row, as the topic has it."""
+Rows = Callable[[], TopicContents]
+"""Opens what the topic holds of the table: it is read where keys alone are known."""
 
 
 class TableRecords:
@@ -53,12 +55,11 @@ class TableRecords:
         self._names, self._primary = shaped.column_names, shaped.key.columns
         self._key_at = table.indexes_of(table.key.columns)
         self._partition = PARTITIONERS[options.partitioner]
-        self._filtered = bool(options.where)
 
     # --- records
 
-    def of(self, changes: Reduced, place: Place, rows: Iterable[StateRow]) -> Iterator[Outgoing]:
-        """Yield the records of a gather. `place`: of what has none itself; `rows`: those of the topic, read where keys alone are known."""
+    def of(self, changes: Reduced, place: Place, rows: Rows) -> Iterator[Outgoing]:
+        """Yield the records of a gather. `place`: of what has none itself."""
         if isinstance(changes, EveryChange):
             for change in changes.changes:
                 yield from self._change(change)
@@ -74,34 +75,31 @@ class TableRecords:
         if images is not None:
             yield from self._placed(self.format.change(*images, place))
 
-    def _net(self, net: NetChange, place: Place, rows: Iterable[StateRow]) -> Iterator[Outgoing]:
+    def _net(self, net: NetChange, place: Place, rows: Rows) -> Iterator[Outgoing]:
         """Yield what makes the rows of the topic those of `net`. What it has under other routing keys, or what the filter leaves out by now, goes."""
-        wanted: dict[Key, Row | None] = dict.fromkeys(net.deletes)
-        wanted |= {tuple(whole[i] for i in self._key_at): whole for whole in net.rows}
-        if not wanted:
-            return
+        written = {tuple(whole[i] for i in self._key_at): whole for whole in net.rows}
+        if gone := [key for key in net.deletes if key not in written]:
+            for row in rows().rows(gone):
+                yield from self._placed(self.format.change(self._row(row), None, place))
         there: dict[Key, list[Row]] = {}
-        for row in rows:
-            if (key := self.primary(row)) in wanted:
-                there.setdefault(key, []).append(self._row(row))
-        for key, whole in wanted.items():
-            shaped = None if whole is None else self._shaping.row(whole)
-            had = there.get(key, [])
+        for row in rows().rows(list(written)) if written else ():
+            key: Key = tuple(row[name] for name in self._primary)  # type: ignore[misc]
+            there.setdefault(key, []).append(self._row(row))
+        for key, whole in written.items():
+            shaped, had = self._shaping.row(whole), there.get(key, [])
             for other in had[:-1]:
                 yield from self._placed(self.format.change(other, None, place))
             old = had[-1] if had else None
             if old is not None or shaped is not None:
                 yield from self._placed(self.format.change(old, shaped, place))
 
-    def cleared(
-        self, where: dict[str, str] | None, place: Place, rows: Iterable[StateRow]
-    ) -> Iterator[Outgoing]:
+    def cleared(self, where: dict[str, str] | None, place: Place, rows: Rows) -> Iterator[Outgoing]:
         """Yield the records by which the rows of this origin are gone: one that says so, or a delete of each."""
         records = [] if self._facts.compacted else self.format.cleared(where, place)
         if records:
             yield from self._placed(records)
             return
-        for row in rows:
+        for row in rows().all(where or {}):
             yield from self._placed(self.format.change(self._row(row), None, place))
 
     def defined(self, place: Place) -> Iterator[Outgoing]:
@@ -123,50 +121,23 @@ class TableRecords:
 
     # --- what a topic holds
 
-    def primary(self, row: StateRow) -> Key:
-        """Return the primary key of a row that the topic has."""
-        key: Key = tuple(row[name] for name in self._primary)  # type: ignore[misc]
-        return key
+    @property
+    def apart(self) -> tuple[str, ...]:
+        """Return the columns by which rows are told apart: the primary key's, and what else the routing key has."""
+        return (*self._primary, *(name for name in self._key if name not in self._primary))
+
+    @property
+    def identity(self) -> RowIdentity:
+        many = not set(self._primary) <= set(self._key)
+        return RowIdentity(self._origin, (), self._primary, many, self.written.format != "plain")
+
+    def shown_key(self, names: Sequence[str], key: Key) -> Key:
+        """Return the values of `names` of a row as the topic shows them: a masked column of the routing key is hashed there."""
+        return tuple(self._shaping.shown_value(name, value) for name, value in zip(names, key, strict=True))
 
     def _row(self, row: StateRow) -> Row:
         values: Row = tuple(row.get(name) for name in self._names)  # type: ignore[misc]
         return values
-
-    def fold(
-        self,
-        messages: Iterable[tuple[int, bytes | None, bytes | None]],
-        where: dict[str, str] | None,
-    ) -> dict[tuple[int, bytes | None], StateRow]:
-        """Return (partition, key) → the row there, of the rows of this origin that have the values of `where`.
-
-        `messages`: (partition, key, value), those of a partition in their order.
-        """
-        rows: dict[tuple[int, bytes | None], tuple[StateRow, tuple[str, str, str] | None]] = {}
-        for partition, key, value in messages:
-            state = self.format.state(key, value)
-            if state is None:
-                continue
-            if state.cleared:
-                rows = {
-                    at: row
-                    for at, row in rows.items()
-                    if at[0] != partition or not _alike(row[1], state.origin)
-                }
-            elif state.values is None:
-                rows.pop((partition, key), None)
-            else:
-                rows[partition, key] = (state.values, state.origin)
-        wanted = (where or {}).items()
-        return {
-            at: row
-            for at, (row, origin) in rows.items()
-            if _alike(origin, self._origin) and all(row.get(name) == value for name, value in wanted)
-        }
-
-
-def _alike(one: tuple[str, str, str] | None, other: tuple[str, str, str] | None) -> bool:
-    """Tell whether two origins are the same one, as far as both are known."""
-    return one is None or other is None or one == other
 
 
 def topic_of(target: TargetTable) -> TargetTopic:

@@ -53,6 +53,7 @@ class Shaping:
         )
         at = table.indexes_of(tuple(column.name for column in chosen))
         self._taken = [(i, _mask(masks.get(column.name), salt)) for i, column in zip(at, chosen, strict=True)]
+        self._masks = {name: _mask(mask, salt) for name, mask in masks.items()}
         self._where = [(table.indexes_of((name,))[0], frozenset(values)) for name, values in options.where]
         self._same = not masks and not self._where and len(chosen) == len(table.columns)
 
@@ -69,6 +70,10 @@ class Shaping:
         if any(_text(row[i]) not in values for i, values in self._where):
             return None
         return self.shown(row)
+
+    def shown_value(self, name: str, value: Value) -> Value:
+        mask = self._masks.get(name)
+        return value if mask is None else mask(value)
 
     def shown(self, row: Row) -> Row:
         """Return a row as it would be written, in whichever side of the filter it is."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from functools import partial
 
 from msgspec.structs import replace
 
 from consumer.errors import TargetConfigError, TransientError, UnitStoppedError
-from consumer.ordering.model import ApplyUnit, TargetTable, TargetTopic
+from consumer.ordering.model import ApplyUnit, NetChange, TargetTable, TargetTopic
 from consumer.targets.batches import (
     BatchCommitted,
     BatchFenced,
@@ -19,11 +19,12 @@ from consumer.targets.batches import (
 )
 from consumer.targets.checks.table_facts import TableFacts
 from consumer.targets.kafka.clients import BATCH
+from consumer.targets.kafka.compacted.topic_contents import TopicContents
 from consumer.targets.kafka.errors import WriterFencedError
 from consumer.targets.kafka.formats.model import Place
 from consumer.targets.kafka.progress import FENCES, OVERHEAD, KafkaProgress, size_of, taken_back
 from consumer.targets.kafka.reader import CommittedReader
-from consumer.targets.kafka.records import StateRow, TableRecords, topic_of
+from consumer.targets.kafka.records import TableRecords, topic_of
 from consumer.targets.kafka.state import (
     Known,
     Written,
@@ -37,9 +38,6 @@ from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from schemas.findings import START_OVER
 from schemas.table.model import Key, Table
 
-PAGE = 10_000
-"""Keys that are listed together."""
-
 
 class _NotOursError(Exception):
     """Somebody else's commit is there. `known`: the unit as it is."""
@@ -49,7 +47,20 @@ class _NotOursError(Exception):
         self.known = known
 
 
-class KafkaTarget(KafkaProgress):
+class WithoutDefinitions:
+    """The part of a target of events that is about definitions: a topic has none."""
+
+    def read_table(self, schema: str, name: str) -> Table | None:
+        return None
+
+    def facts(self, schema: str, name: str) -> TableFacts:
+        return TableFacts()
+
+    def create_table(self, table: Table) -> None:
+        """Do nothing: `open_topic` makes topics."""
+
+
+class KafkaTarget(WithoutDefinitions, KafkaProgress):
     """See consumer.targets.batches.BatchTarget. `paused` is called before a commit."""
 
     transactional_ddl = True
@@ -58,6 +69,7 @@ class KafkaTarget(KafkaProgress):
         super().__init__(*args, **options)  # type: ignore[arg-type]
         self._tables: dict[TargetTopic, tuple[TableRecords, TopicFacts]] = {}
         self._history: TopicFacts | None = None
+        self._states: dict[TargetTopic, TopicContents] = {}
         self.paused: Callable[[], None] = lambda: None
 
     # --- commits
@@ -85,6 +97,8 @@ class KafkaTarget(KafkaProgress):
                 fenced = True
                 taken_back(self._config, unit)
             else:
+                if not any(isinstance(each, NetChange) for each in changes):
+                    self._forget()
                 return BatchCommitted()
         raise TransientError(
             f"{unit.topic} of pipeline {unit.pipeline}: other producers take its transactional id again and again"
@@ -120,11 +134,11 @@ class KafkaTarget(KafkaProgress):
             table = self._of(change.table)[0]
             match change:
                 case Clearing():
-                    yield from table.cleared(change.where, place, self._rows(change.table, change.where))
+                    yield from table.cleared(change.where, place, partial(self._state, change.table))
                 case Defined():
                     yield from table.defined(place)
                 case _:
-                    yield from table.of(change, place, self._rows(change.table, None))
+                    yield from table.of(change, place, partial(self._state, change.table))
 
     def _closed(self, unit: ApplyUnit, before: Known, after: Known, why: str) -> Iterator[Outgoing]:
         """Yield the records of what leaves the quarantine, for its history: a topic that nothing reads, and that a cluster forgets as it likes.
@@ -157,6 +171,9 @@ class KafkaTarget(KafkaProgress):
     def judge_topic(self, table: TargetTable, *, create: bool) -> None:
         self._records_in(table, self._topics.facts(topic_of(table).name), create=create)
 
+    def surroundings(self, schema: str, name: str) -> object:
+        return self._topics.facts(f"{schema}.{name}")
+
     def _records_in(self, table: TargetTable, facts: TopicFacts | None, *, create: bool) -> TableRecords:
         """Return what writes a table to its topic as that is, or as it would be made. Raises TargetConfigError."""
         topic = topic_of(table)
@@ -172,38 +189,37 @@ class KafkaTarget(KafkaProgress):
             self.open_topic(table, create=False)
         return self._tables[topic]
 
-    def _rows(self, table: TargetTable, where: dict[str, str] | None) -> Iterator[StateRow]:
-        """Yield the rows of a table that its topic holds now; read when the first one is asked for."""
-        records, facts = self._of(table)
-        reader = CommittedReader(self._config, self._topics, facts.name, facts.partitions)
-        try:
-            messages = ((each.partition(), each.key(), each.value()) for each in reader.to_end())
-            rows = records.fold(messages, where)
-        finally:
-            reader.close()
-        yield from rows.values()
+    # --- what topics hold
+
+    def _state(self, table: TargetTable) -> TopicContents:
+        """Return what the topic of a table holds, followed from now on until a commit needs it no more."""
+        topic = topic_of(table)
+        if topic in self._states and self._states[topic].broken:
+            self._states.pop(topic).close()
+        if topic not in self._states:
+            records, facts = self._of(table)
+            reader = CommittedReader(self._config, self._topics, facts.name, facts.partitions)
+            self._states[topic] = TopicContents(reader, records.format, records.identity, records.apart)
+        return self._states[topic]
+
+    def _forget(self) -> None:
+        while self._states:
+            self._states.popitem()[1].close()
 
     def keys(
         self, unit: ApplyUnit, table: TargetTable, where: dict[str, str] | None
     ) -> Iterable[Sequence[Key]]:
-        primary = self._of(table)[0].primary
-        keys = (primary(row) for row in self._rows(table, where))
-        while page := list(islice(keys, PAGE)):
-            yield page
+        return self._state(table).keys(table.table.key.columns, where or {})
 
-    # --- definitions: a topic has none
+    def look_up(self, table: TargetTable, keys: Sequence[Key]) -> Sequence[Key]:
+        """Return keys as they are, and as the topic shows them: what of a routing key is masked is hashed there."""
+        records, names = self._of(table)[0], table.table.key.columns
+        shown = (records.shown_key(names, key) for key in keys)
+        return [*keys, *(other for key, other in zip(keys, shown, strict=True) if other != key)]
 
-    def read_table(self, schema: str, name: str) -> Table | None:
-        return None
-
-    def facts(self, schema: str, name: str) -> TableFacts:
-        return TableFacts()
-
-    def surroundings(self, schema: str, name: str) -> object:
-        return self._topics.facts(f"{schema}.{name}")
-
-    def create_table(self, table: Table) -> None:
-        """Do nothing: `open_topic` makes topics."""
+    def close(self) -> None:
+        self._forget()
+        super().close()
 
 
 def _wanted(topic: TargetTopic) -> TopicFacts:

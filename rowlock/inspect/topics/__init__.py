@@ -1,1 +1,1 @@
-"""Topics of a Kafka target as `verify` reads them: as a reader would, by what the records say, and not by what wrote them."""
+"""Comparing a source's table with what a topic's records leave, for targets of events."""

@@ -67,6 +67,16 @@ class RowStore:
                 )
         return found
 
+    def beginning(self, prefix: bytes) -> list[bytes]:
+        """Return the values of all rows whose key begins with `prefix`."""
+        self._write()
+        self._index()
+        with self._translated():
+            found = self._db.execute(
+                "SELECT value FROM rows WHERE k >= ? AND k < ?", (prefix, prefix + b"\xff")
+            )
+            return [row[0] for row in found]
+
     def pages(self, size: int) -> Iterator[list[bytes]]:
         """Yield the keys, each once, `size` at a time. The store may change meanwhile: of what comes in behind, some may be there."""
         self._index()

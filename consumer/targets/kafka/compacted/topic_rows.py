@@ -22,8 +22,8 @@ encode_identity = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class RowIdentity:
-    """Says how rows are told apart. `origin`: (source, db, table) of the table's records; `where`: the values that its rows have in added columns,
-    which tells whose a row is where records do not name their origin. `primary`: columns of the primary key; `many`: a record's key may
+    """Says how rows are told apart. `origin`: (source, db, table) of the table's records, as far as these say it; `where`: the values that its
+    rows have in added columns. `primary`: columns of the primary key; `many`: a record's key may
     be several rows; `deletes`: a record says which row it deletes."""
 
     origin: tuple[str, str, str]
@@ -33,10 +33,10 @@ class RowIdentity:
     deletes: bool = True
 
     def owns(self, origin: tuple[str, str, str] | None, values: Values) -> bool:
-        if origin is not None:
-            return origin == self.origin
-        return all(name in values for name in self.primary) and all(
-            values.get(name) == value for name, value in self.where
+        return (
+            origin in (None, self.origin)
+            and all(name in values for name in self.primary)
+            and all(values.get(name) == value for name, value in self.where)
         )
 
 

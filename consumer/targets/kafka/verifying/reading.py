@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from consumer.targets.kafka.formats.model import Origin, State
-from rowlock.inspect.topics.canal import canal_values, deleted_origin
+from consumer.targets.kafka.verifying.canal import canal_values, deleted_origin
 from schemas.errors import EnvelopeError
 from schemas.table.model import Table
 from schemas.values.converter import Convert
@@ -173,5 +173,3 @@ _READERS: dict[str, Callable[[Table, tuple[str, str, str]], Read]] = {
     "debezium-schemas": _debezium,
     "canal-json": _canal,
 }
-NAMED = frozenset({"rowlock", "debezium", "debezium-schemas"})
-"""Formats whose records say which source's table they are of."""

@@ -1,0 +1,95 @@
+"""The rows of one table that its topic holds, as whoever deletes them must know them: whole, for a delete says what the row was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from consumer.errors import UnitStoppedError
+from consumer.targets.kafka.compacted.row_store import RowStore
+from consumer.targets.kafka.compacted.topic_rows import RowIdentity, TopicRows, Values, encode_identity
+from consumer.targets.kafka.formats.model import Format
+from consumer.targets.kafka.reader import CommittedReader
+from schemas.errors import EnvelopeError
+from schemas.table.model import Key
+
+StateRow = dict[str, object]
+"""Column → wire value of a row, as the topic has it."""
+PAGE = 10_000
+"""Keys that are listed together."""
+_encode = msgspec.json.Encoder().encode
+
+
+class TopicContents:
+    """`columns`: those of the primary key, then those of the routing key that are none of it: by them rows are told apart. It reads the topic
+    when it is asked for the first time, and what has come since each time after. `broken`: a reading failed half-way. Close it. Raises
+    consumer.errors."""
+
+    def __init__(
+        self, reader: CommittedReader, form: Format, identity: RowIdentity, columns: Sequence[str]
+    ) -> None:
+        self._reader, self._form, self._columns = reader, form, tuple(columns)
+        self._store = RowStore()
+        self.broken = False
+        self._rows = TopicRows(identity, self._store, self._columns, _whole)
+
+    def close(self) -> None:
+        self._reader.close()
+        self._store.close()
+
+    def keys(self, names: Sequence[str], where: dict[str, str]) -> Iterator[list[Key]]:
+        """Yield (values of `names`) of the rows that have those of `where` in columns of the primary key. `names` begin as `columns` do."""
+        self._refresh()
+        at = [(self._columns.index(name), value) for name, value in where.items()]
+        last: Key | None = None
+        for page in self._store.pages(PAGE):
+            found: list[Key] = []
+            for raw in page:
+                whole: tuple[Any, ...] = tuple(msgspec.json.decode(raw))
+                key = whole[: len(names)]
+                if all(whole[i] == value for i, value in at) and key != last:
+                    found.append(key)
+                    last = key
+            if found:
+                yield found
+
+    def rows(self, keys: Sequence[Key]) -> Iterator[StateRow]:
+        """Yield the rows there of keys as `keys` yields them."""
+        self._refresh()
+        if keys and len(keys[0]) < len(self._columns):
+            for key in keys:
+                yield from map(_row, self._store.beginning(encode_identity(list(key))[:-1] + b","))
+            return
+        yield from (
+            _row(value) for _, _, value in self._store.find([encode_identity(list(key)) for key in keys])
+        )
+
+    def all(self, where: dict[str, str]) -> Iterator[StateRow]:
+        for page in self.keys(self._columns, where):
+            yield from self.rows(page)
+
+    def _refresh(self) -> None:
+        """Raises UnitStoppedError: a record is none of the format."""
+        try:
+            for message in self._reader.to_end():
+                key = message.key()
+                self._rows.take(message.partition(), key, self._form.state(key, message.value()))
+        except (EnvelopeError, msgspec.MsgspecError) as error:
+            self.broken = True
+            raise UnitStoppedError(
+                f"what the target's topic holds cannot be read: {error}: something else writes there, or had another format before"
+            ) from error
+        except BaseException:
+            self.broken = True
+            raise
+
+
+def _whole(_partition: int, _key: bytes | None, values: Values) -> bytes:
+    return _encode(values)
+
+
+def _row(value: bytes) -> StateRow:
+    row: StateRow = msgspec.json.decode(value)
+    return row

@@ -1,0 +1,1 @@
+"""Topics as `verify` reads them: as their readers do, by what the records say, and not by what wrote them."""

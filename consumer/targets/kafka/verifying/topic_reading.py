@@ -1,0 +1,188 @@
+"""The rows of a topic as `verify` compares them: as digests, for a topic is larger than memory.
+
+The topic is read once from its begin, and what its last record of each key says goes to a file without a name in the folder for temporary
+files: the primary key, and eight bytes of each column. A source's rows are shaped as the route says (filter, columns, masks) and digested in
+the same way. Reading goes on in the topic whenever rows are looked at again. Only what is committed is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import cast
+
+import msgspec
+
+from consumer.errors import TargetConfigError, UnitStoppedError
+from consumer.ordering.model import TargetTable, TargetTopic
+from consumer.tables.evolution.fills import fill_of
+from consumer.targets.kafka.clients import admin_of
+from consumer.targets.kafka.compacted.row_store import RowStore
+from consumer.targets.kafka.compacted.topic_rows import RowIdentity, TopicRows, Values, encode_identity
+from consumer.targets.kafka.formats.model import Origin
+from consumer.targets.kafka.formats.partition import PARTITIONERS
+from consumer.targets.kafka.reader import CommittedReader
+from consumer.targets.kafka.records import topic_of
+from consumer.targets.kafka.shaping import Shaping
+from consumer.targets.kafka.topics import TargetTopics, TopicFacts
+from consumer.targets.kafka.verifying.reading import reader_of, same_key
+from schemas.config.model import KafkaTargetConfig, TargetConfig
+from schemas.errors import EnvelopeError
+from schemas.table.equality import DIGEST, wire_digest
+from schemas.table.model import Key, Row, Table, Value
+
+PLACE = "(record key)"
+"""Stands for a column in a difference: the row is under another key or in another partition than the route gives it, or is there twice."""
+CUT = "the topic's retention has deleted records: rows whose last record was among them are missing in it"
+_RIGHT, _WRONG = b"+", b"-"
+_UNKNOWN = b"?" * DIGEST
+Record = tuple[int, bytes | None, bytes | None]
+"""(partition, key, value)."""
+Added = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A table's topic, and what is known of it. `added`: the values of its added columns; `salt`: goes before what a mask hashes."""
+
+    topic: TargetTopic
+    facts: TopicFacts
+    added: Added = ()
+    salt: str = ""
+
+
+class TopicReading:
+    """See consumer.targets.batches.EventReading. `records`: what is committed in the topic since they were asked for last, those of a
+    partition in their order. Close it."""
+
+    def __init__(
+        self,
+        plan: TopicPlan,
+        records: Callable[[], Iterable[Record]],
+        note: str = "",
+        store: RowStore | None = None,
+    ) -> None:
+        """Raises TargetConfigError: the route does not fit the table, or its records do not say which rows are there."""
+        topic, options = plan.topic, plan.topic.options
+        self.note = note
+        self._records, self._partitions = records, plan.facts.partitions
+        self._format, self._partition = options.format, PARTITIONERS[options.partitioner]
+        self._shaping = Shaping(topic.whole, options, plan.salt)
+        shown: Table = self._shaping.table
+        self.primary = topic.whole.key.columns
+        self.names = (*self.primary, PLACE, *shown.column_names)
+        self._routing = options.key or self.primary
+        many = not set(self.primary) <= set(self._routing)
+        _check_told(topic, plan.facts, many=many)
+        self._columns = shown.columns
+        self._key_at = topic.whole.indexes_of(self.primary)
+        origin = Origin(topic.source, topic.connector, topic.db, topic.table)
+        whose = (topic.source, topic.db, topic.table)
+        identity = RowIdentity(whose, plan.added, self.primary, many, self._format != "plain")
+        self._read = reader_of(self._format, shown, origin)
+        self._absent = _of_older_records(topic.whole, self._shaping)
+        self._raw = b""
+        self._rows = TopicRows(identity, store or RowStore(), self.primary, self._digest)
+
+    def close(self) -> None:
+        self._rows.store.close()
+
+    def expected(self, row: Row) -> tuple[Key, Row] | None:
+        shown = self._shaping.row(row)
+        if shown is None:
+            return None
+        key = tuple(row[i] for i in self._key_at)
+        digests = [
+            wire_digest(each.type.kind, value) for each, value in zip(self._columns, shown, strict=True)
+        ]
+        return key, _row(key, _RIGHT, digests)
+
+    def follow(self) -> None:
+        for partition, key, value in self._records():
+            self._raw = value or b""
+            try:
+                state = self._read(key, value)
+            except EnvelopeError as error:
+                raise UnitStoppedError(str(error)) from error
+            self._rows.take(partition, key, state)
+
+    def pages(self, size: int) -> Iterator[dict[Key, Row]]:
+        for page in self._rows.store.pages(size):
+            yield self._found(page)
+
+    def rows(self, keys: Iterable[Key]) -> dict[Key, Row]:
+        return self._found([encode_identity(list(key)) for key in keys])
+
+    def _digest(self, partition: int, key: bytes | None, values: Values) -> bytes:
+        right = self._partition(key or b"", self._partitions) == partition and same_key(
+            self._format, key, self._raw, self._routing
+        )
+        digests = [
+            wire_digest(each.type.kind, cast(Value, values[each.name])) if each.name in values else absent
+            for each, absent in zip(self._columns, self._absent, strict=True)
+        ]
+        return b"".join((_RIGHT if right else _WRONG, *digests))
+
+    def _found(self, keys: Sequence[bytes]) -> dict[Key, Row]:
+        found: dict[Key, Row] = {}
+        for _, raw, value in self._rows.store.find(keys):
+            key: Key = tuple(msgspec.json.decode(raw))
+            place = _WRONG if key in found else value[:1]  # twice: under one key of the two it should not be
+            digests = [value[at : at + DIGEST] for at in range(1, len(value), DIGEST)]
+            found[key] = _row(key, place, digests)
+        return found
+
+
+def _of_older_records(whole: Table, shaping: Shaping) -> list[bytes]:
+    """Return the digests of columns that a record is older than: a reader knows what is there by the definition, or it differs."""
+    fills = {column.name: fill_of(column) for column in whole.columns}
+    row = shaping.shown(tuple(None if fill is None else fill.value for fill in fills.values()))
+    return [
+        _UNKNOWN if fills[column.name] is None else wire_digest(column.type.kind, value)
+        for column, value in zip(shaping.table.columns, row, strict=True)
+    ]
+
+
+def _row(key: Key, place: bytes, digests: Iterable[bytes]) -> Row:
+    values: list[Value] = [*key, place.decode(), *(each.hex() for each in digests)]
+    return tuple(values)
+
+
+def _check_told(topic: TargetTopic, facts: TopicFacts, *, many: bool) -> None:
+    """Raise TargetConfigError where nobody can tell from the topic which rows are there."""
+    if not many:
+        return
+    if topic.options.format == "plain":
+        raise TargetConfigError(
+            f"the routing key {list(topic.options.key)} does not hold the primary key, and a null value of format plain does not say which of "
+            "a key's rows is gone: nothing was compared; add the primary key's columns to `key`, or take another format"
+        )
+    if facts.compacted:
+        raise TargetConfigError(
+            f"the routing key {list(topic.options.key)} does not hold the primary key, and the topic is compacted: of the rows that share a key "
+            "it keeps the last one; nothing was compared; add the primary key's columns to `key`, or do not compact the topic"
+        )
+
+
+@contextmanager
+def topic_reading(target: TargetConfig, table: TargetTable, added: Added) -> Iterator[TopicReading]:
+    """Open the topic of a table for reading. Raises TargetConfigError: it is not there, or nobody can tell its rows; TransientError: no broker
+    answers."""
+    config, topic = cast(KafkaTargetConfig, target), topic_of(table)
+    topics = TargetTopics(admin_of(config), config.replication)
+    facts = topics.facts(topic.name)
+    if facts is None:
+        raise TargetConfigError(f"the target has no topic {topic.name}")
+    reader = CommittedReader(config, topics, topic.name, facts.partitions)
+
+    def records() -> Iterator[Record]:
+        for message in reader.to_end(stable=True):
+            yield message.partition(), message.key(), message.value()
+
+    try:
+        plan = TopicPlan(topic, facts, added, config.mask_salt.get_secret_value())
+        with closing(TopicReading(plan, records, CUT if reader.cut else "")) as reading:
+            yield reading
+    finally:
+        reader.close()

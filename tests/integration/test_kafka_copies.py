@@ -1,0 +1,147 @@
+"""A table is copied again into a topic: what the source no longer has goes, also what stands under a routing key that its row has no more.
+
+Judged by `rowlock verify`, and by a consumer of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, cast
+
+import pytest
+
+from consumer.ordering.model import TopicOptions
+from consumer.tables.router import Routed
+from consumer.targets.kafka.compacted import row_store, topic_contents
+from consumer.targets.kafka.verifying.topic_reading import PLACE
+from deploy.embedded.services import Kafka
+from rowlock.inspect.pairs import Pair
+from rowlock.inspect.verify import Result, VerifyLimits, compare_topic
+from rowlock.views.target import TargetView
+from schemas.config.model import KafkaTargetConfig
+from tests.apply_kit import FakeSource, Values
+from tests.copy_kit import CopyOf
+from tests.integration.test_apply_targets import RealUnit
+from tests.integration.test_kafka_attempts import Cluster, unit_of
+from tests.integration.test_kafka_verify import Accounts
+from tests.kafka_target_kit import documents, make_topic, messages, target_config
+
+pytestmark = pytest.mark.timeout(240)
+OWNER = {"key": ("owner", "id")}
+
+
+@pytest.fixture
+def config(kafka: Kafka, unique: str) -> KafkaTargetConfig:
+    return target_config(kafka, unique)
+
+
+@pytest.fixture
+def real(config: KafkaTargetConfig, kafka: Kafka) -> Iterator[Cluster]:
+    with closing(Cluster(config, kafka)) as made:
+        yield made
+
+
+def verified(unit: RealUnit, config: KafkaTargetConfig, **options: Any) -> Result:
+    """What `rowlock verify` finds."""
+    source = unit.source
+    routed = Routed(config.prefix, "acct", topic=TopicOptions(kinds=(("branch1", "mariadb"),), **options))
+    pair = Pair("p", source.name, source.table, "feed", routed)
+    rows = Accounts(*(tuple(row.values()) for row in source.rows.values()))
+    return compare_topic(pair, cast(TargetView, rows), config, VerifyLimits(0.0, page=3))
+
+
+def filled(real: Cluster, topic: dict[str, Any]) -> RealUnit:
+    """Ten rows, of which the source then changes some while nobody captures it: 1 and 2 are gone, 3 has another owner, 20 is new."""
+    unit = unit_of(real, topic=topic)
+    source = unit.source
+    unit.write([source.put(ann(source, key)) for key in range(10)])
+    report = unit.apply()
+    assert report.state == "ok", report
+    for key in (1, 2):
+        del source.rows[key]
+    source.rows[3] = {**source.rows[3], "owner": "zoe"}
+    source.rows[20] = ann(source, 20)
+    return unit
+
+
+def ann(source: FakeSource, key: int) -> Values:
+    """An account that is hers, as many are."""
+    return {**source.row(key, None, key), "owner": "ann"}
+
+
+def copied(unit: RealUnit) -> None:
+    CopyOf(unit.source, unit.topic).all()
+    report = unit.apply()
+    assert report.state == "ok", report
+
+
+TOPICS: dict[str, dict[str, Any]] = {
+    "rowlock": {},
+    "rowlock, routed": OWNER,
+    "many rows of a key": {"key": ("owner",)},
+    "masked": {"key": ("owner", "id"), "masks": (("owner", "sha256"),)},
+    "no tombstones": {"key": ("owner",), "tombstones": False},
+    "debezium": OWNER | {"format": "debezium"},
+    "debezium, many": {"key": ("owner",), "format": "debezium"},
+    "with schemas": OWNER | {"format": "debezium-schemas"},
+    "canal": {"key": ("owner",), "format": "canal-json"},
+    "plain": OWNER | {"format": "plain"},
+}
+
+
+@pytest.mark.parametrize("topic", TOPICS.values(), ids=TOPICS)
+def test_a_copy_leaves_what_the_source_has_and_nothing_else(
+    topic: dict[str, Any], real: Cluster, config: KafkaTargetConfig, unique: str, kafka: Kafka
+) -> None:
+    make_topic(kafka, f"{unique}.acct", 3)
+    unit = filled(real, topic)
+    before = verified(unit, config, **topic)
+    assert {(each.key, each.kind) for each in before.findings} == {
+        ((1,), "extra"), ((2,), "extra"), ((3,), "different"), ((20,), "missing"),
+    }  # fmt: skip
+    copied(unit)
+    after = verified(unit, config, **topic)
+    assert (after.equal, after.problem, after.findings) == (True, "", [])
+    unit.write([unit.source.delete(4)])
+    unit.apply()
+    assert verified(unit, config, **topic).equal, "it goes on"
+
+
+def test_a_row_under_its_old_key_is_deleted_as_it_was(
+    real: Cluster, config: KafkaTargetConfig, unique: str, kafka: Kafka
+) -> None:
+    unit = filled(real, OWNER)
+    old = ann(unit.source, 3)
+    copied(unit)
+    found = documents(messages(kafka, f"{unique}.acct"))
+    gone = [(key["id"], value["before"]) for key, value in found if value and value["op"] == "d"]
+    assert [key for key, _ in gone] == [1, 2, 3]
+    assert gone[2][1] == old
+    assert verified(unit, config, **OWNER).equal
+
+
+def test_a_copy_of_a_topic_that_does_not_fit_into_memory(
+    real: Cluster, config: KafkaTargetConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are written to a file, and its keys come in pages; each page of deletes is a commit of its own."""
+    monkeypatch.setattr(row_store, "WAITING", 3)
+    monkeypatch.setattr(topic_contents, "PAGE", 4)
+    unit = filled(real, {"key": ("owner",)})
+    for key in range(4, 9):
+        del unit.source.rows[key]
+    copied(unit)
+    assert verified(unit, config, key=("owner",)).equal
+    assert real.get(0)._states == {}, "what it held is let go at the end"
+
+
+def test_what_stands_twice_is_seen(real: Cluster, config: KafkaTargetConfig) -> None:
+    unit = filled(real, OWNER)
+    unit.source.rows = {3: unit.source.rows[3]}
+    copy = CopyOf(unit.source, unit.topic)
+    copy.begin()
+    row = copy._snapshot(unit.source.event("r", None, unit.source.rows[3]))
+    unit.write([row])
+    assert unit.apply().state == "ok"
+    (twice,) = [each for each in verified(unit, config, **OWNER).findings if each.key == (3,)]
+    assert twice.columns[0] == PLACE
