@@ -13,10 +13,12 @@ from consumer.ordering.lanes import LaneLimits
 from consumer.ordering.model import TopicOptions
 from consumer.tables.router import TableRoute
 from deploy.embedded.services import Kafka
+from rowlock.inspect.quarantine import Selection, held_events, resolve_held
 from schemas.table.model import Column, ColumnType, Kind
 from schemas.wire.event import ColumnChanges
 from tests.apply_kit import FakeSource
 from tests.integration.test_apply_targets import RealUnit, rows_of
+from tests.integration.test_apply_targets import _config as config_of
 from tests.kafka_stand import Cluster
 from tests.kafka_target_kit import documents, make_topic, messages, target_config
 
@@ -133,3 +135,36 @@ def test_what_the_topic_cannot_be_stops_the_unit_at_its_definition(real: Cluster
     report = unit.apply()
     assert (report.state, "has 3 partitions, and its route says 2" in report.message) == ("stopped", True)
     assert messages(real.kafka, f"{real.schema}.acct") == []
+
+
+def held_keys(config: Any) -> list[str]:
+    return sorted(entry.held.key for entry in held_events(config))
+
+
+def test_the_quarantine_is_retried_into_the_topic_and_given_up(real: Cluster) -> None:
+    """The last image of a key is written, under a key that a reader finds; what waited is in the history with who ended that."""
+    source = FakeSource(name="north")
+    unit = RealUnit(real, source, TableRoute("bank.*", f"{real.schema}.{{table}}"), limits=LaneLimits(pause=0.01))  # type: ignore[arg-type]  # fmt: skip
+    unit.write([source.put(source.row(key, None, 1)) for key in (1, 2)])
+    assert unit.apply().state == "ok"
+    real.narrow("acct", "owner", 20)
+    one, two = ({**source.rows[key], "owner": "x" * 30} for key in (1, 2))
+    unit.write([source.put(one), source.put(two), source.put({**one, "owner": "mended"})])
+    assert unit.apply(3).held == 3
+    config = config_of(real)  # type: ignore[arg-type]
+    retried = resolve_held(config, "retry", Selection(key="[2]"))
+    assert (retried.complete, held_keys(config)) == (False, ["[1]", "[1]", "[2]"]), "it is as bad as before"
+    retried = resolve_held(config, "retry", Selection(key="[1]"))
+    assert (retried.complete, len(retried.lines)) == (True, 1), retried
+    assert resolve_held(config, "skip", Selection()).complete
+    assert [(offset, why) for _, offset, why in real.closed()] == [
+        (3, "by rowlock quarantine retry"),
+        (5, "by rowlock quarantine retry"),
+        (4, "by rowlock quarantine skip"),
+    ]
+    assert sorted((row[0], row[2]) for row in unit.rows()) == [(1, "mended"), (2, "owner 2")]
+    unit.take_over()
+    unit.write([source.put(source.row(2, None, 3))])
+    assert unit.apply(6).held == 1, "its image before is what was given up"
+    assert resolve_held(config, "retry", Selection()).complete
+    assert [row[4] for row in unit.rows() if row[0] == 2] == [3]

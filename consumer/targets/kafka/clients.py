@@ -68,6 +68,7 @@ def producer_of(config: KafkaTargetConfig, transactional_id: str, batch: int) ->
         "socket.timeout.ms": int(limits.call_s * 1000),
         "message.max.bytes": LARGEST,
         "batch.size": batch,
+        "delivery.report.only.error": True,
         "reconnect.backoff.max.ms": 500,
     }
     settings = client_settings(config.bootstrap, config.options, own, {"linger.ms": 5})

@@ -110,7 +110,10 @@ class TableRecords:
     def _placed(self, records: Iterable[Record]) -> Iterator[Outgoing]:
         count = self._facts.partitions
         for record in records:
-            at = range(count) if record.key is None else (self._partition(record.key, count),)
+            if count == 1 or record.key is None:
+                at: Iterable[int] = range(count)
+            else:
+                at = (self._partition(record.key, count),)
             for partition in at:
                 outgoing = Outgoing(self._facts.name, partition, record.key, record.value, record.headers)
                 check_size(outgoing, self._facts)

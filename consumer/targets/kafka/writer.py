@@ -128,7 +128,7 @@ class UnitWriter:
                     record.value,
                     record.key,
                     record.partition,
-                    headers=list(record.headers),
+                    headers=list(record.headers) or None,
                     on_delivery=self._delivered,
                 )
             except BufferError as error:
