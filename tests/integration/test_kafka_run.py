@@ -75,7 +75,18 @@ def test_a_topic_follows_its_source_through_a_kill(
     once_and_in_order(events())
     result = CliRunner().invoke(main, ["status", "--output", "json", "-c", str(run.config)])
     assert [unit["state"] for unit in json.loads(result.output)["units"]] == ["current"]
+    assert verify(run) == (0, ["equal"])
     assert run.stop() == 0
+    mariadb.execute("DELETE FROM acct WHERE id = (SELECT MIN(id) FROM acct)", database=mariadb_db)
+    assert verify(run) == (1, ["extra"])
+
+
+def verify(run: Run) -> tuple[int, list[str]]:
+    """The exit code of `rowlock verify`, and what it says of the one table: its differences, or that it is equal."""
+    result = CliRunner().invoke(main, ["verify", "--settle", "5", "--output", "json", "-c", str(run.config)])
+    (table,) = map(json.loads, result.stdout.splitlines())
+    assert table["problem"] is None
+    return result.exit_code, [each["kind"] for each in table["differences"]] or ["equal"] * table["equal"]
 
 
 def kafka_topics(kafka: Kafka) -> set[str]:
